@@ -45,7 +45,6 @@ def test_two_tracers_lose_nothing(twins: tuple[Scene, Scene]) -> None:
         assert scene.trace.lost() == {}
 
 
-@pytest.mark.xfail(strict=True, reason="a tracer does not recognise another one")
 def test_two_tracers_hear_of_each_other(twins: tuple[Scene, Scene]) -> None:
     for scene in twins:
         texts = scene.trace.events
@@ -94,9 +93,9 @@ def test_one_rate_for_all_hops_loses_nothing(shared_rate: Scene) -> None:
     assert shared_rate.report.harm() == {}
 
 
-@pytest.mark.xfail(strict=True, reason="answers to probes count as packets")
 def test_answers_to_probes_are_not_traffic(tmp_path: Path) -> None:
-    with topology() as network, application(network, kinds=("udp",)):
+    # Acknowledgements are traffic.
+    with topology() as network, application(network, kinds=("udp", "tcp")):
         command = [
             sys.executable, "-I", "-m", "app", "run", "-i", network.interface, "--headless",
             "--monitor", "--trace", network.servers[4], "--trace", network.servers[6],

@@ -1,6 +1,6 @@
 """Hop by hop, what each tracer sees of networks as people have them, in one run.
 
-    python -I -m bench.beside [--trip PATH] [NETWORK...]
+    python -I -m bench.peers.beside [--trip PATH] [NETWORK...]
 
 probedeck traces an application with flows of all kinds, while mtr, traceroute, trippy (UDP, TCP and
 ICMP each) and dublin-traceroute look at the same path. The networks are those of
