@@ -15,6 +15,7 @@
 #include "cause.h"
 #include "guard.h"
 #include "meter.h"
+#include "round_trip_out.h"
 #include "scratch.h"
 
 #define SEND4 0
@@ -113,6 +114,7 @@ int path(CONTEXT *ctx) {
         return VERDICT_PASS;
     }
     __sync_fetch_and_add(&target->packets, 1);
+    depart(ctx, target, *index, scratch->l3, step == SEND4, now);
     if (target->next_ns > now)
         return VERDICT_PASS;
     scratch->now = now;

@@ -8,6 +8,7 @@
  * probes of other tracers.
  */
 #include "match.h"
+#include "round_trip_in.h"
 
 #define DELIVER 0
 BPF_PROG_ARRAY(steps, 1);
@@ -19,8 +20,10 @@ BPF_PROG_ARRAY(steps, 1);
 
 #define HEARD_NS 50000000 /* between two writes of `heard_ns`: readers on other CPUs pay for it */
 
-/* Store when a packet came from a traced destination, and its distance. */
-static __always_inline void learn(struct shared *shared, struct address *from, u32 ttl) {
+/* Store when a packet came from a traced destination, and its distance. It may be an answer to a
+ * timed packet. */
+static __always_inline void learn(CONTEXT *ctx, struct shared *shared, struct address *from,
+                                  u32 ttl, void *ip, bool ipv4) {
     if (!may_be_traced(shared, from))
         return;
     u32 *index = addresses.lookup(from);
@@ -32,6 +35,7 @@ static __always_inline void learn(struct shared *shared, struct address *from, u
     u64 now = bpf_ktime_get_coarse_ns();
     if (now > target->heard_ns + HEARD_NS)
         target->heard_ns = now;
+    arrive(ctx, *index, ip - (void *)(long)ctx->data, ipv4);
 }
 
 /* Store the size that a router's link takes: a packet to a traced destination was larger. */
@@ -62,7 +66,7 @@ static __always_inline int answer4(CONTEXT *ctx, struct shared *shared, struct c
     if ((void *)(ip + 1) > c->end)
         return NOT_ALL_AT_HAND;
     struct address from = mapped(ip->saddr);
-    learn(shared, &from, ip->ttl);
+    learn(ctx, shared, &from, ip->ttl, ip, true);
     if (ip->protocol != IPPROTO_ICMP || ip->frag_off & bpf_htons(IPV4_FRAGMENT))
         return VERDICT_PASS;
     u32 header_length = ip->ihl * 4;
@@ -116,7 +120,7 @@ static __always_inline int answer6(CONTEXT *ctx, struct shared *shared, struct c
     if ((void *)(ip + 1) > c->end)
         return NOT_ALL_AT_HAND;
     struct address from = *(struct address *)&ip->saddr;
-    learn(shared, &from, ip->hop_limit);
+    learn(ctx, shared, &from, ip->hop_limit, ip, false);
     if (ip->nexthdr != IPPROTO_ICMPV6)
         return VERDICT_PASS;
     struct icmp *icmp = (void *)(ip + 1);

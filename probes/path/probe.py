@@ -45,6 +45,7 @@ from probes.path.programs import (
     SideProgram,
 )
 from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, Array, ProbeOutcome, no_rows
+from probes.path.round_trips import EXCHANGE, EXCHANGES, EXPIRY_NS, SAMPLE, RoundTrips
 from probes.path.slots import SLOT
 from probes.path.targets import SHARED, TARGET, TracedDestinations, destination_of
 from probes.path.traced import Traced
@@ -65,6 +66,13 @@ _SLOTS = (1024, 65536)
 """Slots of one destination; a packet's sequence number distinguishes 65536."""
 _TYPICAL_HOPS = 16
 _GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.DISCARD: 2}
+
+
+_VIEWS = {
+    "shared": SHARED, "targets": TARGET, "slots": SLOT, "exchanges": EXCHANGE, "samples": SAMPLE,
+    "sampled": np.dtype("u8"),
+}  # fmt: skip
+"""Maps that user space reads in the kernel's memory."""
 
 
 class PathProbe(BuiltinProbe[PathGeneration]):
@@ -128,13 +136,15 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         sides = self._compile_all(self._current.sources)
         with CompiledSides(self.config, FUNCTION, sides) as compiled:
             one = next(iter(compiled.sides.values()))
-            sizes = {"slots": self._macros["TARGETS"] * self._macros["SLOTS"]}
+            targets = self._macros["TARGETS"]
+            sizes = {"slots": targets * self._macros["SLOTS"], "exchanges": targets * EXCHANGES}
             self._tables = ProbeMaps(one, SHARED_MAPS, sizes)
             self._shapes = {name: shape_of(one.maps[name]) for name in self._tables.fds}
-            for name, dtype in (("shared", SHARED), ("targets", TARGET), ("slots", SLOT)):
+            for name, dtype in _VIEWS.items():
                 spec = sized(one.maps[name].spec, sizes.get(name))
                 self._maps.append(Map(os.dup(self._tables.fds[name]), spec, value=dtype))
-            shared, table, slots = (owned.view() for owned in self._maps)
+            shared, table, slots, *timed = (owned.view() for owned in self._maps)
+            self._round_trips = RoundTrips(self._timeout_ns, *timed)
             addresses_fd = self._tables.fds["addresses"]
             self._targets = TracedDestinations(addresses_fd, shared, table, slots, self.options)
             self._current = self._load(self._current.sources, compiled.sides)
@@ -172,6 +182,9 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             if target:
                 now, timeout_ns = time.monotonic_ns(), self._timeout_ns
                 rows = target.collect(now, timeout_ns, final=True)
+                timed = self._round_trips.collect((*self._targets, target), now)
+                self._round_trips.forget(target.index)
+                rows = np.concatenate([rows, timed], dtype=HOP)
                 self._leaving.append((target.destination.address, rows))
                 self._mtu_searches.forget(target.destination)
 
@@ -206,11 +219,14 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 target.decide(rows, started)
                 parts.append(rows)
                 fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
+            before = self._round_trips.overrun
+            parts.append(self._round_trips.collect(self._targets, started))
             hops = np.concatenate(parts, dtype=HOP)
             ends = bool(self._leaving)
             paths = self._analyse(hops, started)
             self.window += 1
             overrun = int((hops["outcome"] == ProbeOutcome.OVERRUN).sum())
+            overrun += self._round_trips.overrun - before
             losses = {LossReason.OVERRUN: Loss(overrun)} if overrun else {}
             tables = [
                 self._snapshot(hops, started, losses, fullest, quiet_ns=started, table=HOPS_TABLE)
@@ -284,6 +300,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 owned.close()
             if self._current.programs:
                 self._targets.close()
+                self._round_trips.close()
             if self._tables:
                 self._tables.close()
             for point in self._points.values():
@@ -371,5 +388,7 @@ def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str
         "APPLICATION_FIRST": int(options.order is Order.APPLICATION),
         "GUARD": _GUARDS[options.guard],
         "ALL_SLOTS": 1,
+        "ALL_EXCHANGES": 1,
+        "EXPIRY_NS": round(options.timeout * 1e9) + EXPIRY_NS,
         "PASS_ANSWERS": int(options.pass_answers),
     }

@@ -33,7 +33,9 @@ probe, nor an answer that the host gets."""
 PROGRAMS: Mapping[Side, tuple[str, ...]] = {
     side: (FUNCTION, *steps) for side, steps in STEPS.items()
 }
-SHARED_MAPS = ("addresses", "shared", "senders", "targets", "slots")
+SHARED_MAPS = (
+    "addresses", "shared", "senders", "targets", "slots", "exchanges", "samples", "sampled",
+)  # fmt: skip
 """Maps that both directions and all generations share."""
 
 

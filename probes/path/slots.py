@@ -38,8 +38,8 @@ SLOT = np.dtype([
 _SENT_FIELDS = ("source", "sent_ns", "packet_bytes", "hop", "protocol", "tos", "whole")
 _ANSWER_FIELDS = ("received_ns", "responder", "ttl", "icmp_type", "icmp_code", "quoted_ttl",
                   "quoted_tos", "altered")  # fmt: skip
-_WITH_PORTS = (6, 17)
-_ECHO = {4: 8 << 8, 6: 128 << 8}
+PROTOCOLS_WITH_PORTS = (6, 17)
+ECHO_PORTS = {4: 8 << 8, 6: 128 << 8}
 """Type and code of an echo request by IP version, in place of the destination port as in FLOW."""
 _TIME_EXCEEDED = {4: 11, 6: 3}
 _ECHO_REPLY = {4: 0, 6: 129}
@@ -149,9 +149,9 @@ class InFlight:
         rows["outcome"] = outcomes
         for name in _SENT_FIELDS:
             rows[name] = found[name]
-        ports = np.isin(found["protocol"], _WITH_PORTS)
+        ports = np.isin(found["protocol"], PROTOCOLS_WITH_PORTS)
         rows["source_port"] = found["source_port"]
-        rows["destination_port"] = np.where(ports, found["destination_port"], _ECHO[version])
+        rows["destination_port"] = np.where(ports, found["destination_port"], ECHO_PORTS[version])
         answered = outcomes == ProbeOutcome.ANSWERED
         for name in _ANSWER_FIELDS:
             rows[name][answered] = found[name][answered]

@@ -108,7 +108,9 @@ class HopBatch:
         sent = rows["sent_ns"]
         order = np.argsort(packed(series, sent - sent.min(initial=now_ns)))
         rows, series = rows.take(order), series[order]
-        answered = np.flatnonzero(rows["outcome"] <= ProbeOutcome.UNREACHABLE)
+        # A round trip of the flow may be answered without a time.
+        timed = (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
+        answered = np.flatnonzero(timed)
         answers = Answers.of(rows.take(answered), series[answered])
         return cls(rows, series, answers, now_ns)
 

@@ -62,7 +62,7 @@ class Analysis:
             self._gaps.add(transit),
             *self._delays.add(batch),
             self._branches.add(batch),
-            self._middleboxes.add(batch),
+            self._middleboxes.add(transit),
         ]
         changes = np.concatenate(found, dtype=PATH)
         found = [changes, self._reroutes.add(batch, changes)]

@@ -1,0 +1,199 @@
+"""Round trips of the flow itself against the cables' delays, with real TCP, UDP and ICMP."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import numpy as np
+import pytest
+
+from app.lab import Lab, netns
+from app.lab.plan import LabPlan
+from probes.path.records import DESTINATION_HOP, Array, MeasuredBy, ProbeOutcome
+from tests.probes.path.test_truth import tracing
+from tests.support.lab_truth import delay
+
+pytestmark = pytest.mark.timing
+
+PLAN = LabPlan(bottleneck_bits=0, delays={1: 0.005, 3: 0.01, 5: 0.002})
+TRUTH_MS = delay(PLAN, PLAN.routers + 1) * 1e3
+ALLOWED_MS = 0.5
+PORT = 5201
+CONNECTIONS = 7
+"""Of each version. One is used: handshakes are measured once a connection."""
+Serve = Callable[[socket.socket], None]
+Use = Callable[[socket.socket, float], None]
+
+
+@contextmanager
+def serving(lab: Lab, serve: Serve, **sysctls: str) -> Iterator[None]:
+    """A TCP server in the lab, with a thread for each connection."""
+    server = lab.open_namespace("server")
+    with netns.inside(server):
+        listening = socket.create_server(
+            ("", PORT), family=socket.AF_INET6, dualstack_ipv6=True, backlog=50
+        )
+    os.close(server)
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            serve(connection)
+
+    def run() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=listening.accept()[:1], daemon=True).start()
+
+    threading.Thread(target=run, daemon=True).start()
+    with listening:
+        try:
+            yield
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+def connected(address: str) -> socket.socket:
+    sock = socket.create_connection((address, PORT))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def discard(connection: socket.socket) -> None:
+    while connection.recv(1 << 18):
+        pass
+
+
+def respond(connection: socket.socket) -> None:
+    """Answer each byte at once, as an editor behind ssh."""
+    while got := connection.recv(1):
+        connection.sendall(got)
+
+
+def think(connection: socket.socket) -> None:
+    """Answer after 15 ms, as a database."""
+    while got := connection.recv(1):
+        time.sleep(0.015)
+        connection.sendall(got)
+
+
+def pour(connection: socket.socket) -> None:
+    """Send all the time, in a process of its own: it must not wait for this one's threads."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+    connection.setblocking(True)
+    fd = connection.fileno()
+    subprocess.run(["dd", "if=/dev/zero", "bs=4k"], stdout=fd, stderr=subprocess.DEVNULL)
+
+
+def upload(sock: socket.socket, end: float) -> None:
+    while time.monotonic() < end:
+        sock.sendall(bytes(8 << 10))
+        time.sleep(0.005)
+
+
+def type_keys(sock: socket.socket, end: float) -> None:
+    while time.monotonic() < end:
+        sock.sendall(b"k")
+        time.sleep(0.02)
+
+
+def ask(sock: socket.socket, end: float) -> None:
+    while time.monotonic() < end:
+        sock.sendall(b"q")
+        sock.recv(1)
+
+
+def download(sock: socket.socket, end: float) -> None:
+    while time.monotonic() < end:
+        sock.recv(1 << 16)
+
+
+def of(rows: Array, version: int, method: MeasuredBy) -> Array:
+    mine = (rows["version"] == version) & (rows["measured_by"] == method)
+    return rows.take(np.flatnonzero(mine))
+
+
+def errors_ms(rows: Array, truth_ms: float = TRUTH_MS) -> Array:
+    """The difference to the truth of all rows with a time."""
+    timed = rows[rows["received_ns"] > 0]
+    result: Array = (timed["received_ns"] - timed["sent_ns"]) / 1e6 - truth_ms
+    return result
+
+
+def told(name: str, rows: Array, truth_ms: float = TRUTH_MS) -> float:
+    """The median error; prints the numbers."""
+    errors = errors_ms(rows, truth_ms)
+    if not len(errors):
+        return float("nan")
+    tenths = np.percentile(errors, (10, 50, 90)).round(3)
+    print(f"{name}: {len(errors)} of {len(rows)} with a time, errors ms {tenths}")
+    return float(np.median(errors))
+
+
+def traced_rows(plan: LabPlan, serve: Serve, use: Use, *, clocks: bool = True) -> Array:
+    """Rows at the destination while IPv4 and IPv6 clients `use` a server for 2 seconds."""
+    with tracing(plan) as traced, ExitStack() as stack:
+        lab = traced.lab
+        for node in ("client", "server"):
+            space = lab.open_namespace(node)
+            netns.write_sysctls(space, {"net/ipv4/tcp_timestamps": "1" if clocks else "0"})
+            os.close(space)
+        stack.enter_context(serving(lab, serve))
+        addresses = (lab.server_ipv4, lab.server_ipv6)
+        for address in addresses:
+            traced.controller.trace(address)
+        socks = [stack.enter_context(connected(address)) for address in addresses * CONNECTIONS][
+            -len(addresses) :
+        ]
+        end = time.monotonic() + 2
+        threads = [threading.Thread(target=use, args=(sock, end)) for sock in socks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        time.sleep(0.1)
+        rows = traced.finish()
+    assert not any("31" in said for _, said in traced.events), traced.events
+    found: Array = rows[rows["hop"] == DESTINATION_HOP]
+    return found
+
+
+@pytest.mark.parametrize("clocks", [True, False], ids=["timestamps", "plain"])
+@pytest.mark.parametrize(
+    ("serve", "use"),
+    [
+        (discard, upload),
+        (discard, type_keys),
+        (respond, type_keys),
+        (respond, ask),
+        (think, ask),
+        (pour, download),
+    ],
+    ids=["upload", "reports", "ssh", "questions", "slow answers", "download"],
+)
+def test_round_trips_of_tcp_are_those_of_the_cables(serve: Serve, use: Use, clocks: bool) -> None:
+    """The time of a delayed acknowledgement or of a server that thinks is none of the path."""
+    rows = traced_rows(PLAN, serve, use, clocks=clocks)
+    bulk_down = serve is pour
+    for version in (4, 6):
+        handshakes = of(rows, version, MeasuredBy.TCP_HANDSHAKE)
+        assert len(handshakes) == CONNECTIONS
+        assert abs(told(f"v{version} handshake", handshakes)) < ALLOWED_MS
+        method = MeasuredBy.TCP_TIMESTAMP if bulk_down else MeasuredBy.TCP_ACK
+        mine = of(rows, version, method)
+        error = told(f"v{version} {use.__name__}", mine)
+        if bulk_down and not clocks:
+            assert not len(mine)
+            continue
+        assert len(mine) > 10
+        assert (mine["outcome"] == ProbeOutcome.ANSWERED).all()
+        # The first answers come at once: Linux delays none at a connection's begin.
+        assert len(errors_ms(mine)) > (0 if serve is think else 10)
+        assert abs(error) < ALLOWED_MS
+        assert ((mine["remote_clock"] > 0) == clocks).all()
