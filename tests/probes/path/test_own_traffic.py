@@ -1,0 +1,94 @@
+"""Probes and their answers are no traffic: neither flow tables nor the monitor count them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from bpf.attach.attachment import Hook
+from probes.control.builtin_probes import FLOW_PROBE
+from probes.control.controller import Controller
+from probes.flow.options import FlowOptions
+from probes.flow.records import Array, FlowDirection
+from probes.monitor.options import MonitorOptions
+from probes.monitor.state import METRICS_TABLE, PROBE
+from probes.path.options import Order, PathOptions
+from probes.snapshot import Item, Snapshot
+from tests.probes.path.conftest import MakeHost
+from tests.probes.path.wire.frames import ECHO, PEER
+
+INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
+
+
+def published(items: list[Item], probe: str, table: str = "") -> Array:
+    """Rows of all windows of one table."""
+    return np.concatenate(
+        [
+            item.rows
+            for item in tuple(items)
+            if isinstance(item, Snapshot) and (item.probe, item.metric) == (probe, table)
+        ]
+    )
+
+
+def sent_to_peer(rows: Array) -> int:
+    """Packets of IPv4 that a flow table counted on the way out."""
+    out = rows[(rows["direction"] == FlowDirection.EGRESS) & (rows["version"] == 4)]
+    return int(out["packets"].sum())
+
+
+@pytest.mark.parametrize("passes", [False, True], ids=["dropped", "passed"])
+@pytest.mark.parametrize("order", list(Order), ids=str)
+@INGRESS
+def test_probes_and_answers_are_not_counted(
+    make_host: MakeHost, ingress: Hook, order: Order, passes: bool
+) -> None:
+    """Whichever probe started first, and also if the host gets the answers."""
+    options = PathOptions(rate=100_000, timeout=5, order=order, pass_answers=passes)
+    host = make_host(options, ethernet=True, ingress=ingress)
+    host.network.back = host.network.routers  # each datagram has an answer
+    name, controller = host.network.wire.name, host.controller
+    controller.start(FLOW_PROBE, name, FlowOptions(interval=300, ingress=ingress))
+    controller.trace(PEER[4])
+    controller.watch_metrics(name, MonitorOptions(bits=8, interval=300, ingress=ingress))
+    host.send(0.8, host.open())
+    host.settle()
+    assert host.network.answers > 20
+    for probe in ("path", "flow", PROBE):
+        controller.remove(probe)
+    rows = host.rows()
+    assert (rows["received_ns"] > 0).sum() == host.network.answers
+    flows = published(host.items, "flow")
+    assert sent_to_peer(flows) == host.network.packets.total()
+    assert not ((flows["protocol"] == ECHO[4]) & (flows["version"] == 4)).any()
+    metrics = published(host.items, PROBE, METRICS_TABLE)
+    assert metrics["icmp_packets"].sum() == 0
+    assert metrics["udp_packets"].sum() == host.network.packets.total()  # the answers
+
+
+@pytest.mark.parametrize("order", list(Order), ids=str)
+def test_other_processes_do_not_count_probes(make_host: MakeHost, order: Order) -> None:
+    """Whether their hooks come before path tracing or after it."""
+    host = make_host(PathOptions(rate=100_000, timeout=5, order=order), ethernet=True)
+    name = host.network.wire.name
+    options = FlowOptions(interval=300, ingress=Hook.TC_INGRESS)
+    with ExitStack() as stack:
+        others = []
+        for traces in (False, True, False):
+            if traces:
+                host.controller.trace(PEER[4])
+                continue
+            other = stack.enter_context(Controller())
+            items: list[Item] = []
+            other.listen(items.append)
+            other.start(FLOW_PROBE, name, options)
+            others.append((other, items))
+        host.send(0.8, host.open())
+        host.settle()
+        for other, _ in others:
+            other.remove("flow")
+    assert host.network.probes.total() > 20
+    for _, items in others:
+        assert sent_to_peer(published(items, "flow")) == host.network.packets.total()
