@@ -231,6 +231,22 @@ def test_changes_by_middleboxes_are_told(host: Answering, protocol: str, version
             assert host.rows()["altered"].tolist() == [CHANGES[name]], name
 
 
+@pytest.mark.parametrize("protocol", ["udp", "echo"])
+def test_beside_another_tracer_the_checksum_has_to_prove_a_short_quote(
+    host: Answering, protocol: str
+) -> None:
+    """It covers the mark, which is all that differs."""
+    (target,) = (t for t in host.tracing.probe._targets if t.destination.version == 4)
+    host.rows()
+    for foreign in (0, 1):
+        target._kernel["foreign_ns"] = foreign
+        right = answer(host.probe(4, number(protocol, 4)), ROUTER[4] % 7, quote=28)
+        assert host.drops(altered(right, fields_of(protocol, 4)["checksum"])) == (not foreign)
+        assert host.drops(right)
+        assert len(host.rows()) == 1
+    target._kernel["foreign_ns"] = 0
+
+
 @pytest.mark.parametrize("version", [4, 6])
 def test_two_changes_of_a_tcp_probe_leave_no_proof(host: Answering, version: int) -> None:
     host.rows()
