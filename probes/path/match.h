@@ -118,18 +118,24 @@ static __always_inline u32 changes(struct answer *answer, struct slot *slot) {
     return changed;
 }
 
-/* Whether a message with these changed fields is nevertheless an answer to the probe. */
+/*
+ * Whether a message with these changed fields is nevertheless an answer to the probe. Another
+ * tracer may send probes by the same packets: then more fields are needed.
+ */
 static __always_inline bool is_proved(struct answer *answer, struct target *target, u32 changed) {
+    bool alone = !target->foreign_ns;
     if (answer->evidence == NAMED_BY_MARK)
         return true;
-    if (answer->evidence == NAMED_BY_URGENT)
-        return (answer->version == 4 && !(changed & ALTERED_IDENTIFICATION)) ||
-               !(changed & ALTERED_SEQUENCE);
-    /* The checksum covers the mark: it distinguishes tracers if the quote has no more. */
+    if (answer->evidence == NAMED_BY_URGENT) {
+        bool same_id = !(changed & ALTERED_IDENTIFICATION);
+        bool same_sequence = !(changed & ALTERED_SEQUENCE);
+        if (alone && answer->version == 4)
+            return same_id || same_sequence;
+        return same_id && same_sequence;
+    }
+    /* The checksum covers a mark that is not quoted. */
     u32 decisive = ALTERED_LENGTH | ALTERED_SOURCE | ALTERED_SEQUENCE;
-    if (target->foreign_ns)
-        decisive |= ALTERED_CHECKSUM;
-    return !(changed & decisive);
+    return !(changed & (alone ? decisive : decisive | ALTERED_CHECKSUM));
 }
 
 /* Store an answer in a probe's slot, unless it has one already. */
