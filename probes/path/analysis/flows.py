@@ -123,11 +123,15 @@ class HopBatch:
     @property
     def transit(self) -> HopBatch:
         """The probes, without round trips of the flows themselves."""
-        hops = self.series % HOP_COUNT != DESTINATION_HOP
-        if hops.all():
+        return self.only(self.series % HOP_COUNT != DESTINATION_HOP)
+
+    def only(self, where: Array) -> HopBatch:
+        """The rows selected by `where` (n,) bool."""
+        if where.all():
             return self
-        at = np.flatnonzero(hops)
-        answers = self.answers.only(self.answers.series % HOP_COUNT != DESTINATION_HOP)
+        answered = np.flatnonzero(self.rows["outcome"] <= ProbeOutcome.UNREACHABLE)
+        answers = self.answers.only(where[answered])
+        at = np.flatnonzero(where)
         return HopBatch(self.rows.take(at), self.series[at], answers, self.now_ns)
 
     def of_outcome(self, outcome: ProbeOutcome) -> Array:

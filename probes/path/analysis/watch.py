@@ -15,8 +15,6 @@ from probes.path.analysis.reroutes import Reroutes
 from probes.path.analysis.summaries import Summaries
 from probes.path.records import HOP, HOP_COUNT, PATH, Array, ProbeOutcome, no_rows
 
-_SAY_NOTHING = (ProbeOutcome.OVERRUN, ProbeOutcome.BEYOND_PATH)
-
 
 class Analysis:
     """Follows all flows of all destinations. One thread calls it, at each poll.
@@ -54,12 +52,13 @@ class Analysis:
         """Take in rows of dtype HOP (n,), in any order, and return the new rows of dtype PATH. Call
         it at each poll, also without rows. Times are CLOCK_MONOTONIC."""
         self._since_ns = self._since_ns or now_ns
-        batch = self._batch(rows, now_ns)
+        sent = self._batch(rows, now_ns)
+        batch = sent.only(sent.rows["outcome"] != ProbeOutcome.BEYOND_PATH)
         transit = batch.transit
         found = [
             self._changes.add(batch),
             *self._reach.add(transit, self._summaries.answered, self._summaries.lost),
-            self._gaps.add(transit),
+            self._gaps.add(sent.transit),
             *self._delays.add(batch),
             self._branches.add(batch),
             self._middleboxes.add(transit),
@@ -88,7 +87,7 @@ class Analysis:
         self._reroutes.forget(number)
 
     def _batch(self, rows: Array, now_ns: int) -> HopBatch:
-        known = ~np.isin(rows["outcome"], _SAY_NOTHING) & (rows["hop"] < HOP_COUNT)
+        known = (rows["outcome"] != ProbeOutcome.OVERRUN) & (rows["hop"] < HOP_COUNT)
         rows = rows.take(np.flatnonzero(known)).astype(HOP, copy=False)
         places, evicted = self._flows.find(rows, now_ns, self._since_ns)
         self._drop_state(evicted)
