@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.delays import Delays
 from probes.path.analysis.flows import Flows, HopBatch
-from probes.path.analysis.levels import threshold_ns
+from probes.path.analysis.round_trips.delays import Delays
+from probes.path.analysis.round_trips.levels import threshold_ns
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
 
 _WHOLE_NS = 700_000_000

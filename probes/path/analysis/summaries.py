@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.delays import Delays
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.statistics import Ordered, cleared, group_starts, jitter, loss_interval
 from probes.path.records import HOP, HOP_COUNT, Array, PathRowKind, ProbeOutcome
 

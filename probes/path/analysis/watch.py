@@ -6,14 +6,15 @@ import numpy as np
 
 from probes.path.analysis.branches import Branches
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.delays import Delays
 from probes.path.analysis.flows import Flows, HopBatch, address_ids
 from probes.path.analysis.gaps import Gaps
+from probes.path.analysis.losses import Losses
 from probes.path.analysis.middleboxes import Middleboxes
 from probes.path.analysis.reach import Reach
 from probes.path.analysis.reroutes import Reroutes
+from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.summaries import Summaries
-from probes.path.records import HOP, HOP_COUNT, PATH, Array, ProbeOutcome, no_rows
+from probes.path.records import HOP, HOP_COUNT, PATH, Array, PathRowKind, ProbeOutcome, no_rows
 
 
 class Analysis:
@@ -37,10 +38,11 @@ class Analysis:
         self._branches = Branches(self._flows, self._changes)
         self._middleboxes = Middleboxes(self._flows)
         self._reroutes = Reroutes(self._flows, self._changes, self._delays)
+        self._losses = Losses(self._flows, self._changes, timeout_ns)
         self._summaries = Summaries(self._flows, self._changes, self._delays)
         self._parts = (
             self._changes, self._reach, self._gaps, self._delays, self._summaries, self._branches,
-            self._reroutes,
+            self._reroutes, self._losses,
         )  # fmt: skip
 
     @property
@@ -64,7 +66,8 @@ class Analysis:
             self._middleboxes.add(transit),
         ]
         changes = np.concatenate(found, dtype=PATH)
-        found = [changes, self._reroutes.add(batch, changes)]
+        rerouted = changes[changes["kind"] == PathRowKind.RESPONDER]
+        found = [changes, self._reroutes.add(batch, changes), self._losses.add(batch, rerouted)]
         self._summaries.add(batch)
         if now_ns - self._since_ns >= self._period_ns:
             found += [self._changes.balanced(now_ns), self.summarise(now_ns)]
@@ -85,6 +88,7 @@ class Analysis:
         self._changes.forget(number)
         self._middleboxes.forget(number)
         self._reroutes.forget(number)
+        self._losses.forget(number)
 
     def _batch(self, rows: Array, now_ns: int) -> HopBatch:
         known = (rows["outcome"] != ProbeOutcome.OVERRUN) & (rows["hop"] < HOP_COUNT)

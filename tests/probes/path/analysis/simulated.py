@@ -10,7 +10,15 @@ import numpy as np
 
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
-from probes.path.records import HOP, PATH, Array, PathRowKind, ProbeOutcome
+from probes.path.records import (
+    DESTINATION_HOP,
+    HOP,
+    PATH,
+    Array,
+    MeasuredBy,
+    PathRowKind,
+    ProbeOutcome,
+)
 
 SECOND = 1_000_000_000
 START = 5_000 * SECOND
@@ -123,15 +131,27 @@ class Flow:
     end: float = 10.0
     pause: tuple[float, float] = (0.0, 0.0)
     """Nothing is sent in between."""
+    end_to_end: Hop | None = None
+    """Round trips of the flow itself."""
 
     def rows(self, rng: np.random.Generator) -> Array:
         """dtype HOP (n,), without sequence numbers."""
         made = [self._rows_of(number, hop, rng) for number, hop in enumerate(self.hops, 1)]
+        if self.end_to_end:
+            own = self._rows_of(DESTINATION_HOP, self.end_to_end, rng)
+            own["measured_by"] = MeasuredBy.ICMP_ECHO
+            answered = own["outcome"] == ProbeOutcome.ANSWERED
+            own["responder"][answered] = own["destination"][answered]
+            made.append(own)
         return np.concatenate(made, dtype=HOP)
 
     def _rows_of(self, number: int, hop: Hop, rng: np.random.Generator) -> Array:
         count = int((self.end - self.begin) * self.rate)
-        steps = np.arange(count) + number / (len(self.hops) + 1) + rng.uniform(-0.02, 0.02, count)
+        steps = (
+            np.arange(count)
+            + number % DESTINATION_HOP / (len(self.hops) + 1)
+            + rng.uniform(-0.02, 0.02, count)
+        )
         seconds = self.begin + steps / self.rate
         seconds = seconds[(seconds < self.pause[0]) | (seconds >= self.pause[1])]
         rtts = hop.times(seconds, rng)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from probes.path.analysis.queues import OVER_NS, QUEUE, amounts, follow
+from probes.path.analysis.round_trips.queues import OVER_NS, QUEUE, amounts, follow
 from probes.path.records import Array
 
 NAN = float("nan")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probes.path.analysis.levels import (
+from probes.path.analysis.round_trips.levels import (
     BLOCK,
     FLOOR_NS,
     LEVEL,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.analysis import levels as level
-from probes.path.analysis import queues as queue
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
-from probes.path.analysis.levels import BLOCK, LEVEL, MIN_ANSWERS
-from probes.path.analysis.queues import QUEUE
+from probes.path.analysis.round_trips import levels as level
+from probes.path.analysis.round_trips import queues as queue
+from probes.path.analysis.round_trips.levels import BLOCK, LEVEL, MIN_ANSWERS
+from probes.path.analysis.round_trips.queues import QUEUE
 from probes.path.analysis.statistics import Ordered, group_starts
 from probes.path.records import HOP_COUNT, Array, PathRowKind
 
