@@ -10,6 +10,7 @@ from app.config.model import CONSOLE, Ui
 from app.config.path_settings import PATHS, PathSettings
 from app.config.schema import setting
 from app.outputs.formats import FORMATS
+from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import Policies, policies_of, receiver_of
 from app.run.output_spec import VIEWS, OutputSpec
 from app.run.spec import RunSpec, probes_of
@@ -91,6 +92,9 @@ class Options:
         "FILTER",
         usual="all rows",
     )
+    networks: list[str] = setting(
+        OUTPUT, [], "Name networks of routers by a database (.mmdb).", "FILE"
+    )
     no_names: bool = setting(CONSOLE, False, "Show addresses only; send no DNS query.")
     monitor: bool = setting(
         MONITOR,
@@ -166,6 +170,7 @@ class Options:
             yield "only", UsageError("--only without a probe", hint=remedy)
         yield from _error("capture", self._capture)
         yield from _error("probe_memory", lambda: _bytes("--probe-memory", self.probe_memory))
+        yield from _error("networks", self.describe)
         if self.memory:
             yield from _error("memory", lambda: _bytes("--memory", self.memory))
         if (bits := self.bits) is not None:
@@ -184,6 +189,15 @@ class Options:
         flags = self.monitor or self.drop_others or self.offload
         lists = self.policy or self.policies or self.receiver
         return bool(flags or lists) or self.bits is not None or self.input is not None
+
+    def describe(self) -> Describe:
+        """Return what describes routers. Raises UsageError for a file that is no database."""
+        if not self.networks:
+            return nothing_known
+        # Imported here: few runs have databases.
+        from app.outputs.networks import Networks
+
+        return Networks(self.networks).describe
 
     def output_spec(self, saved: Mapping[str, str]) -> OutputSpec:
         """Return the output of the run. Raises UsageError for an unknown view."""
@@ -228,6 +242,7 @@ class Options:
             api=self._api(version),
             trace=addresses,
             paths=replace(paths, **kept),
+            describe=self.describe(),
             names=not self.no_names,
             memory=_bytes("--memory", self.memory) if self.memory else 0,
             monitor=monitor,

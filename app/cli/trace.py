@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import click
 
@@ -12,15 +13,13 @@ from app.cli.decorator import takes
 from app.cli.options import GENERAL, INGRESS, OUTPUT, Options
 from app.config.path_settings import PATHS, PathSettings
 from app.config.schema import settings_of
+from app.outputs.routers import Describe
 from app.run.child_process import ChildProcess
 from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
 from probes.path.options import MAX_DESTINATIONS
-
-if TYPE_CHECKING:
-    from app.run.report import ReportWriter
 
 EXAMPLES = """\b
 Examples:
@@ -31,6 +30,10 @@ Examples:
   probedeck trace -i eth0 192.0.2.1 -o paths -- iperf3 -c 192.0.2.1 -t 10"""
 _STDERR = 2
 _REPORTS = ("text", "markdown", "json")
+_OF_RUN = ("format", "out", "duration", "networks")
+"""Options that `run` has, too."""
+_NAMES_S = 3.0
+"""Longest wait for names before a report."""
 _TABLES = ("hops", "paths", "windows", "events")
 
 
@@ -76,15 +79,23 @@ def _with_format(arguments: list[str]) -> list[str]:
     usual="all into a DIR; hops to standard output", help=f"Tables to write: {', '.join(_TABLES)}.",
 )  # fmt: skip
 @option(
-    "--report", metavar=f"[{'|'.join(_REPORTS)}]", group=OUTPUT, usual="text if no format is given",
-    help="Write a report to standard output at the end: each hop's loss, times and findings.",
+    "--names", is_flag=True, group=OUTPUT,
+    help="Add names of routers by reverse DNS, which sends queries.",
+)  # fmt: skip
+@option(
+    "--report", metavar=f"[{'|'.join(_REPORTS)}]", group=OUTPUT,
+    help="Write a report to standard output at the end: each hop's loss, times and findings. It is "
+    "text if no format is named.",
 )  # fmt: skip
 @takes(
-    PathSettings, Options, only=("format", "out", "duration", *settings_of(PathSettings)), bare=True
+    PathSettings,
+    Options,
+    only=("format", "out", "duration", "networks", *settings_of(PathSettings)),
+    bare=True,
 )
 def trace(
     options: Options, chosen: PathSettings, destinations: tuple[str, ...], interface: str,
-    ingress: str, views: str, report: str,
+    ingress: str, views: str, report: str, names: bool,
 ) -> int:  # fmt: skip
     """Trace the paths of flows, hop by hop, into tables.
 
@@ -96,9 +107,11 @@ def trace(
     # Imported here: other commands start without numpy.
     from app.resolve import check_routes
     from app.run import headless
+    from app.run.report import ReportFormat, ReportWriter
 
     options.check()
     paths = chosen.options()
+    describe, look_up = described_by(options, names=names)
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
     if report and report not in _REPORTS:
@@ -125,18 +138,25 @@ def trace(
         flows=False,
         trace=tuple(dict.fromkeys(found)),
         paths=paths,
+        describe=describe,
     )
     spec.check()
-    headless.run(spec, output, program, _report(report) if report else None)
+    writer = ReportWriter(ReportFormat(report), describe, look_up) if report else None
+    headless.run(spec, output, program, writer)
     return program.code if program else 0
 
 
-def _report(name: str) -> ReportWriter:
-    # Imported here: other commands start without numpy.
-    from app.outputs.routers import nothing_known
-    from app.run.report import ReportFormat, ReportWriter
+def described_by(options: Options, *, names: bool) -> tuple[Describe, Callable[..., None]]:
+    """Return the description of routers, and a wait for names of addresses. Raises UsageError."""
+    network = options.describe()
+    if not names:
+        return network, lambda addresses: None
+    # Imported here: the module is the console's.
+    from app.console.host_names import Names
+    from app.outputs.routers import describing
 
-    return ReportWriter(ReportFormat(name), nothing_known)
+    known = Names(lambda: None)
+    return describing(network, known.name), partial(known.look_up, seconds=_NAMES_S)
 
 
 def _resolved(name: str) -> tuple[str, ...]:

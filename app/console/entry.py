@@ -38,7 +38,7 @@ def run(
             if output is not None:
                 from app.run.table_writer import writing
 
-                stack.enter_context(writing(output, spec.probes, controller))
+                stack.enter_context(writing(output, spec.probes, controller, spec.describe))
             stack.callback(controller.close)
             made.append(controller)
             return controller

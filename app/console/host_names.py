@@ -6,12 +6,15 @@ import contextlib
 import queue
 import socket
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from widgets.format import REPLACED, safe
 
 _THREADS = 3
+_LOOK_S = 0.02
+"""Time between two checks whether all names are known."""
 _WAITING = 256
 """Most addresses in the queue; the screens ask again for others."""
 _KNOWN = 4096
@@ -65,6 +68,16 @@ class Names:
                 threading.Thread(target=self._run, name="names", daemon=True).start()
         return ""
 
+    def look_up(self, addresses: Iterable[str], seconds: float) -> None:
+        """Look up addresses, and wait until all are known; at most this long."""
+        deadline = time.monotonic() + seconds
+        for address in addresses:
+            while self._queue.full() and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+            self.name(address)
+        while self._queue.unfinished_tasks and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+
     def _run(self) -> None:
         while True:
             address = self._queue.get()
@@ -76,3 +89,4 @@ class Names:
                         self._names[address] = name
                         self._version += 1
                 self._found()
+            self._queue.task_done()

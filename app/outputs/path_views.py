@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from app.outputs.routers import Describe, RouterFacts, nothing_known
 from app.outputs.view import (
     WINDOW,
     CellValue,
@@ -151,6 +153,43 @@ _LABELS = OutputColumn(
     "MPLS label stack of the answer (RFC 4950), outermost first: label:class:bottom:ttl each",
     _labels,
 )
+
+
+def _has_responder(part: Part) -> Array:
+    has: Array = np.any(part.rows["responder"], axis=1)
+    return has
+
+
+def _about_responder(known: Mask, describe: Describe = nothing_known) -> Iterator[OutputColumn]:
+    """Columns of facts about the responder."""
+
+    def column(value: Callable[[RouterFacts], CellValue]) -> Callable[[Part], list[CellValue]]:
+        def values(part: Part) -> list[CellValue]:
+            if describe is nothing_known:
+                return [None] * len(part.rows)
+            texts = where(known(part), list(addresses(part.rows["responder"], part.versions)))
+            facts = {text: describe(text) for text in set(texts) if text is not None}
+            return [value(facts[text]) or None if text in facts else None for text in texts]
+
+        return values
+
+    yield OutputColumn(
+        "responder_name", "name by reverse DNS (--names); empty until the name server answers",
+        column(lambda facts: facts.name),
+    )  # fmt: skip
+    yield OutputColumn(
+        "responder_asn", "number of its autonomous system, by a database of networks; like the "
+        "next two columns empty if unknown", column(lambda facts: facts.asn),
+    )  # fmt: skip
+    yield OutputColumn(
+        "responder_as_name", "name of that system", column(lambda facts: facts.as_name)
+    )
+    yield OutputColumn(
+        "responder_country", "code of two letters (ISO 3166-1)",
+        column(lambda facts: facts.country),
+    )  # fmt: skip
+
+
 HOPS = OutputView(
     "hops",
     2,
@@ -186,6 +225,7 @@ HOPS = OutputView(
             "TCP timestamp of the packet that ended a round trip of the flow"),
         _if(_is_probe, "sequence", "number of the sent packet, counted for each destination"),
         OutputColumn("packet_bytes", "length of the packet that caused it"),
+        *_about_responder(_has_answer),
     ),
     "path",
     records.HOPS_TABLE,
@@ -239,7 +279,17 @@ PATHS = OutputView(
         _if(lambda part: part.rows["folded"] > 0, "folded",
             "true: the change belongs to a route, which is told in its place",
             lambda part: part.rows["folded"].astype(bool)),
+        *_about_responder(_has_responder),
     ),
     "path",
     records.PATHS_TABLE,
 )  # fmt: skip
+
+
+def described(view: OutputView, describe: Describe) -> OutputView:
+    """Return a view of path tracing with facts about responders; other views stay unchanged."""
+    known = {HOPS.name: _has_answer, PATHS.name: _has_responder}.get(view.name)
+    if known is None or describe is nothing_known:
+        return view
+    added = tuple(_about_responder(known, describe))
+    return replace(view, columns=(*view.columns[: -len(added)], *added))

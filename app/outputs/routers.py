@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +32,12 @@ Describe = Callable[[str], RouterFacts]
 def nothing_known(address: str) -> RouterFacts:
     """Describe no address."""
     return RouterFacts()
+
+
+def describing(network: Describe, name: Callable[[str], str]) -> Describe:
+    """Return a description with the network of an address and its name."""
+
+    def describe(address: str) -> RouterFacts:
+        return replace(network(address), name=name(address))
+
+    return describe

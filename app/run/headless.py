@@ -67,7 +67,7 @@ def _run(
     controller = Controller()
     _on_signals(mailbox.stop)
 
-    tables = TableWriter(output, spec.probes, controller)
+    tables = TableWriter(output, spec.probes, controller, spec.describe)
     with tables.sink:
 
         def listener(item: Item) -> None:

@@ -28,12 +28,13 @@ class ReportWriter:
     """Collects the windows of a run, and writes the report."""
 
     def __init__(
-        self, chosen: ReportFormat, describe: Describe, settle: Callable[[], None] = lambda: None
-    ) -> None:
-        """`describe` is asked for each router at the end; `settle` waits for what it looks up."""
+        self, chosen: ReportFormat, describe: Describe,
+        look_up: Callable[[Iterable[str]], None] = lambda addresses: None,
+    ) -> None:  # fmt: skip
+        """`describe` adds facts about routers; `look_up` waits for their names first."""
         self.format = chosen
         self._describe = describe
-        self._settle = settle
+        self._look_up = look_up
         self._tally = PathTally()
 
     def add(self, item: Item) -> None:
@@ -44,7 +45,7 @@ class ReportWriter:
 
         `reasons` say of destinations without probes why they have none.
         """
-        self._settle()
+        self._look_up(self._tally.addresses())
         report = build(self._tally, traced, self._describe, reasons)
         match self.format:
             case ReportFormat.TEXT:

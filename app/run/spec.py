@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.files import as_invoker
+from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import Policies
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
@@ -52,6 +53,8 @@ class RunSpec:
     trace: tuple[str, ...] = ()
     """Addresses to trace from the start."""
     paths: PathOptions = field(default_factory=PathOptions)
+    describe: Describe = nothing_known
+    """Facts about routers: their networks, and in files their names."""
     names: bool = True
     """Whether the console resolves addresses of routers."""
     monitor: MonitorOptions | None = None

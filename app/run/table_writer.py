@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from app.outputs.path_views import described
+from app.outputs.routers import Describe, nothing_known
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from app.run.mailbox import Mailbox
@@ -28,9 +30,10 @@ class TableWriter:
     """
 
     def __init__(
-        self, output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller
-    ) -> None:
-        """`probes` are the probes that run at first."""
+        self, output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller,
+        describe: Describe = nothing_known,
+    ) -> None:  # fmt: skip
+        """`probes` are the probes that run at first; `describe` adds facts about routers."""
         self._format = output.format
         self._usual = output.format or "csv"
         self._controller = controller
@@ -39,7 +42,7 @@ class TableWriter:
         if words := self.filtering.words(output.views):
             print(f"probedeck: {words}", file=sys.stderr, flush=True)
         self.sink = Sink(
-            output.out, self._usual, [VIEWS[name] for name in output.views],
+            output.out, self._usual, [described(VIEWS[name], describe) for name in output.views],
             metrics=output.metrics, formats=self._formats, keep=self.filtering.kept,
             report=controller.publish,
         )  # fmt: skip
@@ -68,8 +71,9 @@ class TableWriter:
 
 @contextlib.contextmanager
 def writing(
-    output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller
-) -> Iterator[None]:
+    output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller,
+    describe: Describe = nothing_known,
+) -> Iterator[None]:  # fmt: skip
     """Write tables in a thread during the block. Raises ProbedeckError if rows were lost."""
     mailbox = Mailbox()
 
@@ -83,7 +87,7 @@ def writing(
         finally:
             mailbox.let_all_in()
 
-    tables = TableWriter(output, probes, controller)
+    tables = TableWriter(output, probes, controller, describe)
     controller.listen(mailbox.put)
     writer = threading.Thread(target=write_all, name="tables")
     writer.start()

@@ -152,6 +152,8 @@ def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
         ("-i lo 192.0.2.1 --max-hops 31", "max_hops = 31 is not"),
         ("-i lo 192.0.2.1 --ingress nat", "--ingress 'nat' is not auto, xdp, tc"),
         ("-i lo 192.0.2.1 --views hop", "no view 'hop'"),
+        ("-i lo 192.0.2.1 --networks /no.mmdb", "/no.mmdb cannot be read: No such file"),
+        ("-i lo 192.0.2.1 --networks /etc/passwd", "/etc/passwd is no MaxMind database (.mmdb)"),
         ("-i lo 192.0.2.1 --report=html", "--report 'html' is not text, markdown, json"),
         (
             "-i lo 192.0.2.1 --report --views paths",

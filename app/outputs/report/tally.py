@@ -10,6 +10,7 @@ import numpy as np
 
 from app.outputs.report.times import TimeTally
 from app.outputs.view import is_table
+from probes.filter.network import address_text
 from probes.path.records import (
     FLOW_KEY,
     HOP_COUNT,
@@ -114,6 +115,16 @@ class PathTally:
         for start, end in pairwise([*starts, len(answers)]):
             here = slice(start, end)
             self._add(answers[here], rtts[here], flows[here])
+
+    def addresses(self) -> list[str]:
+        """Return the destinations and all routers that answered."""
+        self.fold()
+        found = {
+            address_text(address, tally.version): None
+            for destination, tally in self.destinations.items()
+            for address in (destination, *(router for _, router in tally.routers))
+        }
+        return list(found)
 
     def _note(self, item: Snapshot) -> None:
         self.interface = item.interface

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +15,9 @@ import pytest
 
 from app.lab import Lab
 from tests.app.cli.test_trace import HOPS, router, talk
+from tests.support import mmdb
 from tests.support.runs import COMMAND, Remains, deck, deck_ends, rows, stop
-from tests.support.sight import node
+from tests.support.sight import becomes, node
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,27 @@ def test_a_report_says_what_the_tables_say(
     assert f"probedeck: {len(table)} probes, {own['answered']} answered, " in err
 
 
+def test_networks_of_routers_are_named(lab: Lab, client: int, tmp_path: Path) -> None:
+    """In the report and in the tables, by a local database."""
+    to = lab.server_ipv4
+    databases = [
+        mmdb.write(tmp_path / "asn.mmdb", {"10.94.0.0/22": {"asn": 64500, "as_name": "Near"}}),
+        mmdb.write(tmp_path / "country.mmdb", {"10.94.0.0/16": {"country": {"iso_code": "DE"}}}),
+    ]
+    options = [word for each in databases for word in ("--networks", each)]
+    code, out, _ = deck_ends(
+        "trace", "-i", lab.interface, to, "--report", *options, "--timeout", "0.3", "-o",
+        str(tmp_path), "--", *talk(to, 400), ns=client,
+    )  # fmt: skip
+    assert code == 7
+    remarks = [line.rpartition("  ")[2] for line in out.splitlines() if "10.94." in line]
+    assert remarks[1:] == ["AS64500 Near, DE"] * 4 + ["DE"] * 2
+    answered = [row for row in rows(tmp_path / "hops.csv") if row["responder"] == router(4, 2)]
+    assert {(row["responder_asn"], row["responder_as_name"], row["responder_country"])
+            for row in answered} == {("64500", "Near", "DE")}  # fmt: skip
+    assert {row["responder_name"] for row in answered} == {""}
+
+
 def test_the_report_alone_has_standard_output(lab: Lab, client: int) -> None:
     """As wide as it needs to be: standard output is no terminal."""
     to = lab.server_ipv4
@@ -90,13 +111,13 @@ def test_the_report_alone_has_standard_output(lab: Lab, client: int) -> None:
     assert "schema" not in out
 
 
-def test_an_interrupt_ends_with_the_report(lab: Lab, client: int) -> None:
+def test_an_interrupt_ends_with_the_report(lab: Lab, client: int, tmp_path: Path) -> None:
     to = lab.server_ipv4
-    arguments = ("trace", "-i", lab.interface, to, "--report", "markdown", "--timeout", "0.3")
+    arguments = ("trace", "-i", lab.interface, to, "--report", "markdown", "-o", str(tmp_path))
     with deck(*arguments, ns=client) as run, node(lab):
         sending = subprocess.Popen(talk(to, 100_000), stdout=subprocess.DEVNULL)
         try:
-            time.sleep(3)
+            assert becomes(lambda: len(rows(tmp_path / "hops.csv")) > 200, 15)
             remains = Remains(run)
             code, out, err = stop(run, signal.SIGINT)
         finally:

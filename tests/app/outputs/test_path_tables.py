@@ -36,15 +36,15 @@ def test_the_columns_of_hops(tmp_path: Path) -> None:
         "schema,window,interface,sent,sent_ns,received_ns,ip_version,protocol,source,source_port,"
         "destination,destination_port,hop,measured_by,outcome,responder,rtt_ns,ttl,icmp_type,"
         "icmp_code,quoted_ttl,quoted_tos,labels,altered,tos,whole,remote_clock,sequence,"
-        "packet_bytes",
+        "packet_bytes,responder_name,responder_asn,responder_as_name,responder_country",
         "hops/2,1,eth0,2025-12-31T23:59:59.124456789Z,1767225599124456789,1767225599125456789,4,6,"
         "192.0.2.1,40000,192.0.2.2,443,1,probe,answered,198.51.100.7,1000000,60,11,0,1,8,"
-        "16001:5:0:254 24:0:1:1,length sequence,8,true,,101,1514",
+        "16001:5:0:254 24:0:1:1,length sequence,8,true,,101,1514,,,,",
         "hops/2,1,eth0,2025-12-31T23:59:59.125456789Z,1767225599125456789,,4,6,"
-        "192.0.2.1,40000,192.0.2.2,443,2,probe,unanswered,,,,,,,,,,8,true,,102,1514",
+        "192.0.2.1,40000,192.0.2.2,443,2,probe,unanswered,,,,,,,,,,8,true,,102,1514,,,,",
         "hops/2,2,eth0,2025-12-31T23:59:59.124456789Z,1767225599124456789,1767225599125456789,6,6,"
         "2001:db8::1,40000,2001:db8::2,443,1,probe,unreachable,2001:db8::7,1000000,60,3,0,1,8,"
-        "16001:5:0:254 24:0:1:1,length sequence,8,true,,101,1514",
+        "16001:5:0:254 24:0:1:1,length sequence,8,true,,101,1514,,,,",
     ]
 
 
@@ -90,13 +90,15 @@ def test_the_columns_of_paths(tmp_path: Path) -> None:
         "schema,window,interface,at,kind,ip_version,protocol,source,source_port,destination,"
         "destination_port,hop,responder,previous,sent,answered,lost,dropped,loss_low,loss_high,"
         "last_ns,min_ns,median_ns,p95_ns,max_ns,jitter_ns,amount_ns,since,amount,alternatives,"
-        "cleared,labels,flows,statistic,p_value,other_hop,side,folded",
+        "cleared,labels,flows,statistic,p_value,other_hop,side,folded,responder_name,"
+        "responder_asn,responder_as_name,responder_country",
         "paths/2,1,eth0,2026-01-01T00:00:00.023456789Z,summary,4,6,192.0.2.1,40000,192.0.2.2,443,3,"
-        "198.51.100.7,,100,97,2,1,0.0025,0.07,,1,2,3,4,5,0,2025-12-31T23:59:59.123456789Z,,2,true,,,,,,,",
+        "198.51.100.7,,100,97,2,1,0.0025,0.07,,1,2,3,4,5,0,2025-12-31T23:59:59.123456789Z,,2,true,,,,,,,"
+        ",,,,",
         "paths/2,1,eth0,2026-01-01T00:00:00.023456789Z,responder,4,6,192.0.2.1,40000,192.0.2.2,443,"
-        "3,198.51.100.7,198.51.100.9,,,,,,,,,,,,,,2025-12-31T23:59:59.123456789Z,,,,,,,,,,",
+        "3,198.51.100.7,198.51.100.9,,,,,,,,,,,,,,2025-12-31T23:59:59.123456789Z,,,,,,,,,,,,,,",
         "paths/2,1,eth0,2026-01-01T00:00:00.023456789Z,longer,6,6,2001:db8::1,40000,2001:db8::2,"
-        "443,3,2001:db8::7,2001:db8::9,,,,,,,,,,,,,,2025-12-31T23:59:59.123456789Z,2,,,,,,,,,",
+        "443,3,2001:db8::7,2001:db8::9,,,,,,,,,,,,,,2025-12-31T23:59:59.123456789Z,2,,,,,,,,,,,,,",
     ]
 
 
