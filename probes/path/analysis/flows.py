@@ -108,9 +108,7 @@ class HopBatch:
         sent = rows["sent_ns"]
         order = np.argsort(packed(series, sent - sent.min(initial=now_ns)))
         rows, series = rows.take(order), series[order]
-        # A round trip of the flow may be answered without a time.
-        timed = (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
-        answered = np.flatnonzero(timed)
+        answered = _timed(rows)
         answers = Answers.of(rows.take(answered), series[answered])
         return cls(rows, series, answers, now_ns)
 
@@ -129,14 +127,19 @@ class HopBatch:
         """The rows selected by `where` (n,) bool."""
         if where.all():
             return self
-        answered = np.flatnonzero(self.rows["outcome"] <= ProbeOutcome.UNREACHABLE)
-        answers = self.answers.only(where[answered])
+        answers = self.answers.only(where[_timed(self.rows)])
         at = np.flatnonzero(where)
         return HopBatch(self.rows.take(at), self.series[at], answers, self.now_ns)
 
     def of_outcome(self, outcome: ProbeOutcome) -> Array:
         """Indices (k,) of these rows."""
         return np.flatnonzero(self.rows["outcome"] == outcome)
+
+
+def _timed(rows: Array) -> Array:
+    """Indices (k,) of the answers with a time: a round trip of the flow may be answered without."""
+    timed = (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
+    return np.flatnonzero(timed)
 
 
 class Flows:

@@ -104,9 +104,8 @@ class Losses:
 
     def add(self, batch: HopBatch, rerouted: Array) -> Array:
         """Rows (n,) of dtype PATH. `rerouted` (n,) of dtype PATH are new changes of routers."""
-        answers = batch.answers
-        sent = answers.rows["sent_ns"][answers.last]
-        self._answered_ns[answers.which] = np.maximum(self._answered_ns[answers.which], sent)
+        answered = batch.rows["outcome"] <= ProbeOutcome.UNREACHABLE
+        np.maximum.at(self._answered_ns, batch.series[answered], batch.rows["sent_ns"][answered])
         known = batch.rows["outcome"] <= ProbeOutcome.UNANSWERED
         new = np.empty(int(known.sum()), _WAITING)
         new["sent_ns"], new["series"] = batch.rows["sent_ns"][known], batch.series[known]

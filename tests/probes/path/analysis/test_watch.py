@@ -7,7 +7,7 @@ import pytest
 
 from probes.path.analysis.flows import MAX_FLOWS_OF_DESTINATION
 from probes.path.analysis.watch import Analysis
-from probes.path.records import HOP, PATH, PathRowKind, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, HOP, PATH, PathRowKind, ProbeOutcome
 from tests.probes.path.analysis.simulated import (
     DESTINATION,
     SECOND,
@@ -118,6 +118,23 @@ def test_a_rate_limited_hop_is_cleared_and_a_lossy_path_is_not() -> None:
     late = of(lossy, PathRowKind.SUMMARY)
     late = late[late["at_ns"] > START + 6 * SECOND]
     assert np.mean(late["cleared"]) < 0.1
+
+
+def test_a_round_trip_of_the_flow_may_have_no_time() -> None:
+    """A receiver may hold its answer back: it counts as answered."""
+    rows = probes(Flow(path(2), end=1.0, rate=100, end_to_end=Hop()))
+    own = np.flatnonzero(rows["hop"] == DESTINATION_HOP)
+    rows["received_ns"][own[::2]] = 0
+    analysis = Analysis()
+    analysis.add(rows[:0], START)
+    found = analysis.add(rows, START + SECOND)
+    assert found[["hop", "sent", "answered", "lost"]].tolist() == [
+        (1, 100, 100, 0),
+        (2, 100, 100, 0),
+        (DESTINATION_HOP, 100, 100, 0),
+    ]
+    assert found["responder"][2].tobytes() == raw(DESTINATION)
+    assert 10_000 < found["min_ns"][2] < 30_000
 
 
 def test_labels_are_those_of_the_last_answer() -> None:
