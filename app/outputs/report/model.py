@@ -230,17 +230,25 @@ def _destination(
         tuple(_trips(tally)),
         _probes(tally, state, is_clear),
         state.path_mtu if state else None,
-        (*(state.notes if state else ()), *reasons),
+        (*_notes(state), *reasons),
         events,
     )
+
+
+def _notes(state: Traced | None) -> Iterator[str]:
+    if state:
+        yield from state.notes
+        if state.foreign:
+            yield f"another tracer on this host sent {state.foreign} probes, which count nowhere"
 
 
 def _cleared(tally: DestinationTally) -> Array:
     """Whether a later hop, or the flow itself, clears each hop (HOP_COUNT,) of its loss."""
     lost = tally.outcomes[:, ProbeOutcome.UNANSWERED].copy()
     answered = tally.outcomes[:, : ProbeOutcome.UNREACHABLE + 1].sum(axis=1)
-    lost[DESTINATION_HOP] = sum(tally.lost_trips.values())
-    answered[DESTINATION_HOP] = sum(each.times.count for each in tally.trips.values())
+    for trips in tally.ended_trips.values():
+        answered[DESTINATION_HOP] += trips[0]
+        lost[DESTINATION_HOP] += trips[1]
     result: Array = cleared(lost[np.newaxis], (lost + answered)[np.newaxis])[0]
     return result
 
@@ -294,10 +302,9 @@ def _change(kind: PathRowKind, amount: int) -> str:
 
 
 def _trips(tally: DestinationTally) -> Iterator[ReportedTrips]:
-    for method in sorted({*tally.trips, *tally.lost_trips}):
+    for method, (answered, lost) in sorted(tally.ended_trips.items()):
         times = tally.trips.get(method, RouterTally()).times
-        lost = tally.lost_trips.get(method, 0)
-        loss = ReportedLoss.of(lost, lost + times.count)
+        loss = ReportedLoss.of(int(lost), int(answered + lost))
         yield ReportedTrips(method, loss, ReportedTimes.of(times))
 
 

@@ -54,8 +54,8 @@ class DestinationTally:
     routers: dict[tuple[int, bytes], RouterTally] = field(default_factory=dict)
     """By hop and address."""
     trips: dict[MeasuredBy, RouterTally] = field(default_factory=dict)
-    lost_trips: dict[MeasuredBy, int] = field(default_factory=dict)
-    """Packets of the flows that were not answered in time, or sent again."""
+    ended_trips: dict[MeasuredBy, Array] = field(default_factory=dict)
+    """Answered and lost packets of the flows, i8 (2,). Some answers have no time."""
     altered: int = 0
     """Answered probes that a middlebox had changed."""
     changes: dict[tuple[int, PathRowKind, int], None] = field(default_factory=dict)
@@ -105,7 +105,8 @@ class PathTally:
         rows = np.concatenate([no_rows(HOP_ROW), *self._pending], dtype=HOP_ROW)
         self._pending.clear()
         self._count(rows)
-        answers = rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
+        timed = rows["received_ns"] > 0
+        answers = rows[timed & (rows["outcome"] <= ProbeOutcome.UNREACHABLE)]
         groups = _numbers(_keys(answers, "destination", "responder", "hop", "measured_by"))
         flows = _numbers(_bytes(answers)[:, :_FLOW_BYTES])
         order = np.lexsort((answers["sent_ns"], flows, groups))
@@ -143,8 +144,9 @@ class PathTally:
             method = MeasuredBy(int(row["measured_by"]))
             if method is MeasuredBy.PROBE:
                 tally.outcomes[row["hop"], row["outcome"]] += count
-            elif row["outcome"] == ProbeOutcome.UNANSWERED:
-                tally.lost_trips[method] = tally.lost_trips.get(method, 0) + count
+            elif row["outcome"] <= ProbeOutcome.UNANSWERED:
+                ended = tally.ended_trips.setdefault(method, np.zeros(2, "i8"))
+                ended[int(row["outcome"] == ProbeOutcome.UNANSWERED)] += count
 
     def _add(self, answers: Array, rtts_ns: Array, flows: Array) -> None:
         """Add answers of one router at one hop, ordered by flow and by time of sending."""

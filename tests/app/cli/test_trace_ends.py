@@ -115,5 +115,6 @@ def test_nothing_sent_and_nothing_that_can_be_probed(pair: tuple[End, End]) -> N
     )  # fmt: skip
     assert code == 0
     fragmented, unsent = err.splitlines()[-3:-1]
-    assert fragmented.startswith(f"probedeck: {right.ipv4}: no probe: ")
+    words = "no probe: 15 packets could not be probed: fragments (15)"
+    assert fragmented == f"probedeck: {right.ipv4}: {words}"
     assert unsent == "probedeck: 10.95.0.9: no probe: no packet to it left by left"

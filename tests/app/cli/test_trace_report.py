@@ -75,6 +75,20 @@ def test_a_report_says_what_the_tables_say(
     assert f"probedeck: {len(table)} probes, {own['answered']} answered, " in err
 
 
+def test_the_destination_has_rows_of_its_own(lab: Lab, client: int) -> None:
+    """Round trips of ping, which a program may have, and no router's number."""
+    to = lab.server_ipv4
+    code, out, _ = deck_ends(
+        "trace", "-i", lab.interface, to, "--report", "json", "--timeout", "0.3", "--",
+        "ping", "-c", "20", "-i", "0.05", "-q", to, ns=client,
+    )  # fmt: skip
+    assert code == 0
+    (end,) = destinations(out)[to]["end_to_end"]
+    assert (end["measured_by"], end["lost"]) == ("icmp echo", 0)
+    assert 10 <= end["samples"] <= 20
+    assert 0 < end["min_ns"] <= end["median_ns"] <= end["max_ns"] < 100_000_000
+
+
 def test_networks_of_routers_are_named(lab: Lab, client: int, tmp_path: Path) -> None:
     """In the report and in the tables, by a local database."""
     to = lab.server_ipv4

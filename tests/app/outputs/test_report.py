@@ -166,6 +166,22 @@ def test_the_destinations_own_row_clears_a_router_that_answers_seldom() -> None:
     assert end.numbers[3:6] == ("13.0", "13.0", "13.0")
 
 
+def test_answers_without_a_time_are_no_losses_and_no_times() -> None:
+    """A segment that was sent again is answered, nobody knows when it was sent."""
+    trips = rows(DESTINATION_HOP, [13.0] * 3, lost=1, method=MeasuredBy.TCP_ACK)
+    trips["received_ns"][0] = 0
+    (found,) = report(trips).destinations[0].trips
+    assert (found.loss.lost, found.loss.ended) == (1, 4)
+    assert found.times.min_ns == 13 * MS
+
+
+def test_another_tracer_is_noted() -> None:
+    assert report(notes=("NAT behind hop 2",), foreign=7).destinations[0].notes == (
+        "NAT behind hop 2",
+        "another tracer on this host sent 7 probes, which count nowhere",
+    )
+
+
 def test_changes_by_middleboxes_stand_at_their_hop() -> None:
     changes = paths.rows_of(PATH, 3)
     changes["kind"] = [PathRowKind.MARKING, PathRowKind.MARKING, PathRowKind.ALTERED]
