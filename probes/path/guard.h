@@ -33,8 +33,7 @@ static __always_inline u32 csum_from32to16(u32 sum) {
  * failure, 1 if the checksum field has only the pseudo header's sum, 0 if it is complete.
  */
 static __always_inline int set_length(CONTEXT *ctx, u32 transport, u32 protocol, u32 length) {
-    u32 to_checksum = protocol == IPPROTO_TCP ? 16 : protocol == IPPROTO_UDP ? 6 : 2;
-    bool partial = bpf_skb_change_tail(ctx, transport + to_checksum, 0) < 0;
+    bool partial = bpf_skb_change_tail(ctx, transport + checksum_at(protocol), 0) < 0;
     if (bpf_skb_change_tail(ctx, transport + length, 0))
         return -1;
     return partial;

@@ -113,7 +113,8 @@ static __always_inline u32 changes(struct answer *answer, struct slot *slot) {
         changed |= ALTERED_SEQUENCE;
     if (answer->has_acknowledgement && slot->acknowledgement != answer->acknowledgement)
         changed |= ALTERED_SEQUENCE;
-    if (answer->has_checksum && !same_checksum(slot->checksum, answer->checksum))
+    if (answer->has_checksum && slot->partial != answer->checksum &&
+        !same_checksum(slot->checksum, answer->checksum))
         changed |= ALTERED_CHECKSUM;
     return changed;
 }

@@ -106,7 +106,8 @@ struct slot {
     u8 whole;            /* 1: a valid packet of its flow, 0: guarded */
     u16 checksum;        /* of the transport header, as on the wire */
     u32 acknowledgement; /* TCP's */
-    u64 unused;
+    u16 partial;         /* the checksum that a virtual interface leaves: the pseudo header's */
+    u16 unused[3];
 
     u64 received_ns;
     u64 responder[2];

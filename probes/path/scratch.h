@@ -57,6 +57,10 @@ static __always_inline u64 take_number(struct target *target, struct scratch *sc
     return sequence;
 }
 
+static __always_inline u32 checksum_at(u32 protocol) {
+    return protocol == IPPROTO_TCP ? 16 : protocol == IPPROTO_UDP ? 6 : 2;
+}
+
 /* Store the probe in `scratch` in its slot. */
 static __always_inline void keep(struct scratch *scratch, u64 state) {
     struct slot *slot = slot_of(scratch->target, scratch->sequence);
@@ -84,6 +88,7 @@ static __always_inline void keep(struct scratch *scratch, u64 state) {
     slot->protocol = protocol;
     slot->whole = scratch->whole;
     slot->checksum = scratch->checksum;
+    slot->partial = *(u16 *)(scratch->transport + checksum_at(protocol));
     slot->acknowledgement = *(u32 *)(scratch->transport + 8);
     slot->sent_ns = bpf_ktime_get_ns();
     publish(slot, scratch->sequence << STATE_BITS | state);

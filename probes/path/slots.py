@@ -28,7 +28,7 @@ SLOT = np.dtype([
     ("state", "u8"), ("sent_ns", "i8"), ("source", "u1", (16,)), ("source_port", ">u2"),
     ("destination_port", ">u2"), ("word", "u4"), ("packet_bytes", "u4"), ("length", ">u2"),
     ("hop", "u1"), ("protocol", "u1"), ("tos", "u1"), ("whole", "u1"), ("checksum", "u2"),
-    ("acknowledgement", "u4"), ("unused", "u8"),
+    ("acknowledgement", "u4"), ("partial", "u2"), ("unused", "u2", (3,)),
     ("received_ns", "i8"), ("responder", "u1", (16,)), ("ttl", "u1"), ("icmp_type", "u1"),
     ("icmp_code", "u1"), ("quoted_ttl", "u1"), ("quoted_tos", "u1"), ("extension_size", "u1"),
     ("altered", "u2"), ("extension", "u1", (32,)),
