@@ -11,7 +11,8 @@
 #include "round_trip_in.h"
 
 #define DELIVER 0
-BPF_PROG_ARRAY(steps, 1);
+#define ARRIVE 1
+BPF_PROG_ARRAY(steps, 2);
 
 /* Bytes that hold every header, and an ICMP error up to the end of its extension. */
 #define ANSWER_BYTES 2304
@@ -20,22 +21,39 @@ BPF_PROG_ARRAY(steps, 1);
 
 #define HEARD_NS 50000000 /* between two writes of `heard_ns`: readers on other CPUs pay for it */
 
-/* Store when a packet came from a traced destination, and its distance. It may be an answer to a
- * timed packet. */
-static __always_inline void learn(CONTEXT *ctx, struct shared *shared, struct address *from,
-                                  u32 ttl, void *ip, bool ipv4) {
+/* A packet of a traced destination, for the step ARRIVE on the same CPU. */
+struct heard {
+    u32 target;
+    u32 l3; /* offset of the IP header */
+    u32 ipv4;
+};
+
+BPF_PERCPU_ARRAY(heards, struct heard, 1);
+
+static __always_inline struct heard *heard_of_cpu(void) {
+    u32 zero = 0;
+    return heards.lookup(&zero);
+}
+
+/* Store when a packet came from a traced destination, and its distance. Returns whether it did. */
+static __always_inline bool learn(struct shared *shared, struct address *from, u32 ttl, u32 l3,
+                                  bool ipv4) {
     if (!may_be_traced(shared, from))
-        return;
+        return false;
     u32 *index = addresses.lookup(from);
     struct target *target = index ? target_of(*index) : 0;
     if (!target)
-        return;
+        return false;
     if (target->ttl != ttl)
         target->ttl = ttl;
     u64 now = bpf_ktime_get_coarse_ns();
     if (now > target->heard_ns + HEARD_NS)
         target->heard_ns = now;
-    arrive(ctx, *index, ip - (void *)(long)ctx->data, ipv4);
+    struct heard *heard = heard_of_cpu();
+    if (!heard)
+        return false;
+    *heard = (struct heard){*index, l3, ipv4};
+    return true;
 }
 
 /* Store the size that a router's link takes: a packet to a traced destination was larger. */
@@ -66,7 +84,6 @@ static __always_inline int answer4(CONTEXT *ctx, struct shared *shared, struct c
     if ((void *)(ip + 1) > c->end)
         return NOT_ALL_AT_HAND;
     struct address from = mapped(ip->saddr);
-    learn(ctx, shared, &from, ip->ttl, ip, true);
     if (ip->protocol != IPPROTO_ICMP || ip->frag_off & bpf_htons(IPV4_FRAGMENT))
         return VERDICT_PASS;
     u32 header_length = ip->ihl * 4;
@@ -120,7 +137,6 @@ static __always_inline int answer6(CONTEXT *ctx, struct shared *shared, struct c
     if ((void *)(ip + 1) > c->end)
         return NOT_ALL_AT_HAND;
     struct address from = *(struct address *)&ip->saddr;
-    learn(ctx, shared, &from, ip->hop_limit, ip, false);
     if (ip->nexthdr != IPPROTO_ICMPV6)
         return VERDICT_PASS;
     struct icmp *icmp = (void *)(ip + 1);
@@ -167,7 +183,7 @@ static __always_inline int answer6(CONTEXT *ctx, struct shared *shared, struct c
     return verdict_on(ctx, owner, exceeded && !PASS_ANSWERS);
 }
 
-static __always_inline int answer_in(CONTEXT *ctx, struct shared *shared) {
+static __always_inline int answer_in(CONTEXT *ctx, struct shared *shared, u32 *heard) {
     void *data = (void *)(long)ctx->data;
     struct cursor c = {data, (void *)(long)ctx->data_end};
 #ifdef HOOK_XDP
@@ -178,29 +194,58 @@ static __always_inline int answer_in(CONTEXT *ctx, struct shared *shared) {
     __be16 type;
     if (!skip_link(&c, &type))
         return NOT_ALL_AT_HAND;
-    if (type == bpf_htons(ETH_P_IP))
-        return answer4(ctx, shared, &c, whole);
-    if (type == bpf_htons(ETH_P_IPV6))
-        return answer6(ctx, shared, &c, whole);
-    return VERDICT_PASS;
+    bool ipv4 = type == bpf_htons(ETH_P_IP);
+    struct address from;
+    u32 ttl;
+    if (ipv4) {
+        struct iphdr *ip = c.at;
+        if ((void *)(ip + 1) > c.end)
+            return NOT_ALL_AT_HAND;
+        from = mapped(ip->saddr);
+        ttl = ip->ttl;
+    } else if (type == bpf_htons(ETH_P_IPV6)) {
+        struct ipv6hdr *ip = c.at;
+        if ((void *)(ip + 1) > c.end)
+            return NOT_ALL_AT_HAND;
+        from = *(struct address *)&ip->saddr;
+        ttl = ip->hop_limit;
+    } else {
+        return VERDICT_PASS;
+    }
+    /* Or the verifier would follow both cases through all that comes. */
+    *heard = forget(learn(shared, &from, ttl, c.at - data, ipv4));
+    return ipv4 ? answer4(ctx, shared, &c, whole) : answer6(ctx, shared, &c, whole);
 }
 
 int path(CONTEXT *ctx) {
     struct shared *shared = shared_state();
     if (!shared)
         return VERDICT_PASS;
+    u32 heard = 0;
 #ifdef HOOK_XDP
-    int verdict = answer_in(ctx, shared);
+    int verdict = answer_in(ctx, shared, &heard);
 #else
     int verdict;
 #pragma nounroll
     for (int attempt = 0; attempt < 2; attempt++) {
-        verdict = answer_in(ctx, shared);
+        verdict = answer_in(ctx, shared, &heard);
         if (verdict != NOT_ALL_AT_HAND || bpf_skb_pull_data(ctx, min(ctx->len, (u32)ANSWER_BYTES)))
             break;
     }
 #endif
-    return verdict == NOT_ALL_AT_HAND ? VERDICT_PASS : verdict;
+    if (verdict == VERDICT_DROP)
+        return VERDICT_DROP;
+    if (heard)
+        steps.call(ctx, ARRIVE);
+    return VERDICT_PASS;
+}
+
+/* Take a packet of a traced destination, which may answer a timed packet. */
+int arrive(CONTEXT *ctx) {
+    struct heard *heard = heard_of_cpu();
+    if (heard)
+        take_answer(ctx, heard->target, heard->l3, heard->ipv4);
+    return VERDICT_PASS;
 }
 
 /* Pass a packet to the host: loaded without a next probe. */

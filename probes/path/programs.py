@@ -23,11 +23,11 @@ SOURCES: Mapping[Side, Path] = {
 }
 HEADERS = tuple(sorted(Path(__file__).parent.glob("*.h")))
 STEPS: Mapping[Side, tuple[str, ...]] = {
-    "ingress": ("deliver",),
+    "ingress": ("deliver", "arrive"),
     "egress": ("send4", "send6", "edit4", "edit6"),
 }
 """In the order of the indices in the sources."""
-_SENDING = ("send4", "send6")
+_SENDING = ("send4", "send6", "arrive")
 """These steps pass the packet on to the next probe. Other probes see neither a clone that became a
 probe, nor an answer that the host gets."""
 PROGRAMS: Mapping[Side, tuple[str, ...]] = {
