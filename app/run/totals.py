@@ -125,5 +125,6 @@ class Totals:
             words.insert(2, f"{refused} refused by routers that answer seldom")
         words += [f"{found[each]} {each.label}" for each in _RARE if found[each]]
         unmatched = sum(each.unmatched for each in self.traced.values())
-        rare = {"altered on the way": self.altered, "answers unmatched": unmatched}
+        answers = "unmatched answer" if unmatched == 1 else "unmatched answers"
+        rare = {"altered on the way": self.altered, answers: unmatched}
         return [*words, *(f"{count} {what}" for what, count in rare.items() if count)]

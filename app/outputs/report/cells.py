@@ -136,10 +136,11 @@ def probes(own: OwnProbes) -> str:
     ]
     rare = {
         "refused by routers that answer seldom": own.refused,
+        "in flight at the end": own.in_flight,
         "beyond the path": own.beyond_path,
         "dropped by this host": own.dropped,
         "altered on the way": own.altered,
-        "answers unmatched": own.unmatched,
+        f"unmatched answer{'' if own.unmatched == 1 else 's'}": own.unmatched,
     }
     return ", ".join([*parts, *(f"{count} {what}" for what, count in rare.items() if count)])
 

@@ -131,6 +131,8 @@ class OwnProbes:
     dropped: int
     """Never sent: the queue was full."""
     beyond_path: int
+    in_flight: int
+    """Sent shortly before the end."""
     altered: int
     unmatched: int
     """Answers that belong to no probe."""
@@ -320,6 +322,7 @@ def _probes(tally: DestinationTally, state: Traced | None, is_clear: Array) -> O
         refused=refused,
         dropped=dropped,
         beyond_path=int(by_outcome[ProbeOutcome.BEYOND_PATH]),
+        in_flight=int(by_outcome[ProbeOutcome.IN_FLIGHT]),
         altered=tally.altered,
         unmatched=state.unmatched if state else 0,
         sent_bytes=state.sent_bytes if state else 0,

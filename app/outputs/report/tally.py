@@ -29,7 +29,7 @@ MAX_FLOWS = 4096
 """Flows of a destination whose routers are kept; further ones are only counted."""
 MAX_EVENTS = 500
 """Events that are kept: the newest."""
-_ROWS = 1 << 16
+_ROWS = 1 << 17
 """Rows that are added together: one by one, small windows cost a hundred times as much."""
 _FLOW_BYTES = np.dtype(list(FLOW_KEY)).itemsize
 _CHANGES = (PathRowKind.MARKING, PathRowKind.ALTERED)
@@ -61,15 +61,15 @@ class DestinationTally:
     changes: dict[tuple[int, PathRowKind, int], None] = field(default_factory=dict)
     """Hop, kind and `amount` of rows of dtype PATH."""
     flows: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
-    """The last router at each hop, by flow."""
+    """The last router of each hop that answered, by flow."""
     more_flows: bool = False
     """Whether there were more than MAX_FLOWS flows."""
 
-    def note_flow(self, flow: bytes, hop: int, router: bytes) -> None:
-        if flow not in self.flows and len(self.flows) >= MAX_FLOWS:
+    def note_flow(self, flow: bytes) -> None:
+        if len(self.flows) < MAX_FLOWS:
+            self.flows.setdefault(flow, {})
+        elif flow not in self.flows:
             self.more_flows = True
-            return
-        self.flows.setdefault(flow, {})[hop] = router
 
 
 class PathTally:
@@ -105,6 +105,12 @@ class PathTally:
         rows = np.concatenate([no_rows(HOP_ROW), *self._pending], dtype=HOP_ROW)
         self._pending.clear()
         self._count(rows)
+        # The flow of an overrun probe is unknown.
+        rows = rows[rows["outcome"] != ProbeOutcome.OVERRUN]
+        first = np.unique(_numbers(_bytes(rows)[:, :_FLOW_BYTES]), return_index=True)[1]
+        for flow in rows[first]:
+            key = flow.tobytes()[:_FLOW_BYTES]
+            self._of(flow["destination"].tobytes(), int(flow["version"])).note_flow(key)
         timed = rows["received_ns"] > 0
         answers = rows[timed & (rows["outcome"] <= ProbeOutcome.UNREACHABLE)]
         groups = _numbers(_keys(answers, "destination", "responder", "hop", "measured_by"))
@@ -166,7 +172,8 @@ class PathTally:
             router.labels = tuple(last["labels"][: last["label_count"]].tolist())
         ends = np.flatnonzero(np.diff(flows, append=-1))
         for flow in _bytes(answers[ends])[:, :_FLOW_BYTES]:
-            tally.note_flow(flow.tobytes(), hop, address)
+            if (routers := tally.flows.get(flow.tobytes())) is not None:
+                routers[hop] = address
 
 
 def _bytes(rows: Array) -> Array:

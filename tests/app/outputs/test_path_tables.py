@@ -199,7 +199,7 @@ def test_answers_that_match_nothing_are_counted() -> None:
     totals.add(paths.probes())
     for unmatched in (3, 5):  # the last state of the destination counts
         totals.note([Traced("192.0.2.2", (), 5, (), (), 20, 10, 5, unmatched=unmatched)])
-    assert str(totals) == "0 probes, 0 answered, 0 lost, 0 overrun, 5 answers unmatched"
+    assert str(totals) == "0 probes, 0 answered, 0 lost, 0 overrun, 5 unmatched answers"
 
 
 @pytest.mark.timing

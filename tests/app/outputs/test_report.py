@@ -217,6 +217,15 @@ def test_events_stand_with_their_destination() -> None:
     assert "3 earlier events are left out." in text.render(many)
 
 
+def test_flows_are_counted_without_an_answer_too() -> None:
+    made = rows(1, [], lost=3)
+    made["source_port"], made["outcome"] = [1, 2, 3], ProbeOutcome.IN_FLIGHT
+    overrun = rows(1, [], lost=1, port=0)
+    overrun["outcome"] = ProbeOutcome.OVERRUN
+    (destination,) = report(made, overrun).destinations
+    assert (destination.flows, destination.probes.in_flight, destination.probes.sent) == (3, 3, 4)
+
+
 def test_flows_beyond_the_limit_are_only_counted() -> None:
     one = rows(1, [1.0] * (MAX_FLOWS + 5))
     one["source_port"] = np.arange(len(one))
@@ -251,7 +260,14 @@ def test_text_fits_eighty_columns_or_is_as_wide_as_it_needs() -> None:
     narrow, wide = text.render(made, 80), text.render(made)
     assert max(map(len, narrow.splitlines())) <= 80
     assert max(map(len, wide.splitlines())) > 100
-    for part in (LONG, ROUTER, "r7.example.net", "AS64500", "measured by dns", "4 answers unm"):
+    for part in (
+        LONG,
+        ROUTER,
+        "r7.example.net",
+        "AS64500",
+        "measured by dns",
+        "4 unmatched answers",
+    ):
         assert part in narrow
         assert part in wide
     # Wide lines are one a hop: for grep.
