@@ -203,7 +203,7 @@ class Options:
         """Return the output of the run. Raises UsageError for an unknown view."""
         left_out = {
             *(("flows",) if self.only else ()),
-            *(() if self.trace or self.policy or self.policies else ("hops", "paths")),
+            *(() if self.trace or self.policy or self.policies else ("hops", "paths", "traces")),
             *(() if self.monitors else (TRIGGERS_TABLE, POLICIES_TABLE)),
         }
         every = [name for name in VIEWS if name not in left_out]

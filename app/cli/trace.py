@@ -34,7 +34,7 @@ _OF_RUN = ("format", "out", "duration", "networks")
 """Options that `run` has, too."""
 _NAMES_S = 3.0
 """Longest wait for names before a report."""
-_TABLES = ("hops", "paths", "windows", "events")
+_TABLES = ("hops", "paths", "traces", "windows", "events")
 
 
 class TraceCommand(GroupedCommand):

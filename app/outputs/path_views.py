@@ -11,6 +11,8 @@ import numpy as np
 
 from app.outputs.routers import Describe, RouterFacts, nothing_known
 from app.outputs.view import (
+    END,
+    START,
     WINDOW,
     CellValue,
     OutputColumn,
@@ -283,6 +285,28 @@ PATHS = OutputView(
     ),
     "path",
     records.PATHS_TABLE,
+)  # fmt: skip
+TRACES = OutputView(
+    "traces",
+    1,
+    (
+        WINDOW,
+        START,
+        END,
+        one("interface", "interface of the sent packets"),
+        OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
+        address("destination", "address that is traced"),
+        OutputColumn("routers", "known number of routers on the path; 0: unknown"),
+        OutputColumn("packets", "packets of applications to it"),
+        OutputColumn("probes", "own probes to it"),
+        OutputColumn("probe_bytes", "of them, from the IP header on"),
+        OutputColumn("answers", "answers to own probes"),
+        OutputColumn("answer_bytes", "of them, from the IP header on"),
+        OutputColumn("unmatched", "answers that match no probe"),
+        OutputColumn("foreign", "probes of other tracers on this host"),
+    ),
+    "path",
+    records.TRACES_TABLE,
 )  # fmt: skip
 
 

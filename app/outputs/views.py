@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
-from app.outputs.path_views import HOPS, PATHS
+from app.outputs.path_views import HOPS, PATHS, TRACES
 from app.outputs.view import (
     END,
     START,
@@ -123,7 +123,8 @@ EVENTS = OutputView(
     kind=Event,
 )
 VIEWS = {
-    view.name: view for view in (FLOWS, HOPS, PATHS, METRICS, TRIGGERS, POLICIES, WINDOWS, EVENTS)
+    view.name: view
+    for view in (FLOWS, HOPS, PATHS, TRACES, METRICS, TRIGGERS, POLICIES, WINDOWS, EVENTS)
 }
 _BUILT_IN = {(view.probe, view.table): view for view in VIEWS.values() if view.probe}
 

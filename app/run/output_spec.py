@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
 VIEWS = (
-    "flows", "hops", "paths", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE, "windows", "events",
+    "flows", "hops", "paths", "traces", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE, "windows",
+    "events",
 )  # fmt: skip
 _NONE: Mapping[str, str] = MappingProxyType({})
 

@@ -93,7 +93,8 @@ def _prepare_flow(
 def _prepare_path(
     host: ProbeHost, interface: Interface, options: PathOptions
 ) -> Callable[[], PathProbe]:
-    from probes.path.probe import PathProbe, memory_of
+    from probes.path.probe import PathProbe
+    from probes.path.programs import memory_of
 
     memory = path_share(host.memory_limit)
     refuse_over(host.memory_limit, host.memory_used, memory_of(options, memory), PathProbe.name)

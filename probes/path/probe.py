@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,18 +33,30 @@ from probes.path.active.mtu import MtuSearches
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
 from probes.path.interference import Interference
-from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
+from probes.path.options import PathOptions, TracedFlow
+from probes.path.own_traffic import OwnTraffic
 from probes.path.programs import (
     FUNCTION,
     HEADERS,
+    MEMORY,
     PROGRAMS,
     SHARED_MAPS,
     SOURCES,
     PathGeneration,
     SideProgram,
+    macros,
 )
-from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, Array, ProbeOutcome, no_rows
-from probes.path.round_trips import EXCHANGE, EXCHANGES, EXPIRY_NS, SAMPLE, RoundTrips
+from probes.path.records import (
+    HOP,
+    HOPS_TABLE,
+    PATH,
+    PATHS_TABLE,
+    TRACES_TABLE,
+    Array,
+    ProbeOutcome,
+    no_rows,
+)
+from probes.path.round_trips import EXCHANGE, EXCHANGES, SAMPLE, RoundTrips
 from probes.path.slots import SLOT
 from probes.path.targets import SHARED, TARGET, TracedDestinations, destination_of
 from probes.path.traced import Traced
@@ -58,16 +69,6 @@ if TYPE_CHECKING:
 INTERVAL = 0.25
 """Seconds between two polls: the screen's refresh, and half the delay allowed for a route
 change."""
-_MEMORY = 32 << 20
-"""Bytes that all slots take together, unless the options ask for more destinations."""
-_TARGETS = (4, 64)
-"""Fewest and most destinations within these bytes."""
-_SLOTS = (1024, 65536)
-"""Slots of one destination; a packet's sequence number distinguishes 65536."""
-_TYPICAL_HOPS = 16
-_GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.DISCARD: 2}
-
-
 _VIEWS = {
     "shared": SHARED, "targets": TARGET, "slots": SLOT, "exchanges": EXCHANGE, "samples": SAMPLE,
     "sampled": np.dtype("u8"),
@@ -89,7 +90,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         hooks: Hooks,
         options: PathOptions = PathOptions(),  # noqa: B008 - immutable
         *,
-        memory: int = _MEMORY,
+        memory: int = MEMORY,
     ) -> None:
         """Join the chains of both hooks, without a destination to trace yet.
 
@@ -102,7 +103,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         super().__init__(compiler, interface, INTERVAL)
         self.options = options
         self._registry = hooks
-        self._macros = _macros(options, interface, memory)
+        self._macros = macros(options, interface, memory)
         self._points: dict[Side, InterfaceHook] = {
             "ingress": hooks.acquire(interface, ingress),
             "egress": hooks.acquire(interface, Hook.TC_EGRESS),
@@ -114,6 +115,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._interference = Interference(interface.name)
         self.finder = Finder(interface.name)
         self._mtu_searches = MtuSearches(interface.name, options.max_hops)
+        self._own_traffic = OwnTraffic(time.monotonic_ns())
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that were untraced."""
         self._joined: list[Side] = []
@@ -186,6 +188,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 self._round_trips.forget(target.index)
                 rows = np.concatenate([rows, timed], dtype=HOP)
                 self._leaving.append((target.destination.address, rows))
+                self._own_traffic.leave(target.summary())
                 self._mtu_searches.forget(target.destination)
 
     def wind_up(self) -> None:
@@ -235,6 +238,11 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 tables.append(
                     self._snapshot(paths, started, {}, 0.0, quiet_ns=started, table=PATHS_TABLE)
                 )
+            began_ns = self._own_traffic.since_ns
+            traced = (target.summary() for target in self._targets)
+            if (own := self._own_traffic.rows(traced, started)) is not None:
+                made = self._snapshot(own, started, {}, 0.0, quiet_ns=started, table=TRACES_TABLE)
+                tables.append(replace(made, start_ns=began_ns))
             self.latest = tuple(tables)
             self._start_ns = started
             now = tables[0].end_utc_ns
@@ -347,48 +355,3 @@ def _check_kernel() -> None:
             "path tracing needs atomic exchanges in BPF programs, which this kernel lacks",
             hint="use kernel 5.12 or newer; on arm64, 5.18",
         ) from None
-
-
-def memory_of(options: PathOptions, memory: int) -> int:
-    """Return the bytes that the slots take: at most `memory`, or as few as destinations need."""
-    slots, targets = _sizes(options, memory)
-    return slots * targets * SLOT.itemsize
-
-
-def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
-    """Slots of a destination, and how many destinations there can be."""
-    hops = min(options.max_hops, _TYPICAL_HOPS) if options.per is Per.HOP else 1
-    in_flight = int(options.rate * hops * options.timeout)
-    least, most = _SLOTS
-    slots = max(least, min(most, 1 << in_flight.bit_length()))
-    fewest, most = _TARGETS
-    targets = max(fewest, min(most, min(memory, _MEMORY) // (slots * SLOT.itemsize)))
-    if targets < options.destinations:
-        targets = options.destinations
-        # With fewer slots, more probes are overrun, and counted as such.
-        while slots > least and targets * slots * SLOT.itemsize > memory:
-            slots //= 2
-    return slots, targets
-
-
-def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
-    slots, targets = _sizes(options, memory)
-    id_factor = secrets.randbits(16) | 1
-    return {
-        "LINK_ETHERNET": int(interface.ethernet),
-        "SLOTS": slots,
-        "TARGETS": targets,
-        # Secret, so that no application's packet is taken for a clone, and no answer to another
-        # tracer for one to a probe.
-        "MARK": f"{secrets.randbits(32) | 1:#x}",
-        "KEY": f"{secrets.randbits(64) | 1:#x}ULL",
-        "ID_FACTOR": f"{id_factor:#x}U",
-        "ID_INVERSE": f"{pow(id_factor, -1, 1 << 16):#x}U",
-        "BURST": options.burst,
-        "APPLICATION_FIRST": int(options.order is Order.APPLICATION),
-        "GUARD": _GUARDS[options.guard],
-        "ALL_SLOTS": 1,
-        "ALL_EXCHANGES": 1,
-        "EXPIRY_NS": round(options.timeout * 1e9) + EXPIRY_NS,
-        "PASS_ANSWERS": int(options.pass_answers),
-    }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bpf.abi import MapType
 from bpf.compiler import Compiled
@@ -13,8 +14,12 @@ from bpf.errors import UsageError
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_set
 from probes.builtin import ProbeMaps
+from probes.path.options import Guard, Order, PathOptions, Per
+from probes.path.round_trips import EXPIRY_NS
+from probes.path.slots import SLOT
 
 if TYPE_CHECKING:
+    from bpf.attach.interface import Interface
     from probes.config.model import Side
 
 FUNCTION = "path"
@@ -33,6 +38,14 @@ probe, nor an answer that the host gets."""
 PROGRAMS: Mapping[Side, tuple[str, ...]] = {
     side: (FUNCTION, *steps) for side, steps in STEPS.items()
 }
+MEMORY = 32 << 20
+"""Bytes that all slots take together, unless the options ask for more destinations."""
+_TARGETS = (4, 64)
+"""Fewest and most destinations within these bytes."""
+_SLOTS = (1024, 65536)
+"""Slots of one destination; a packet's sequence number distinguishes 65536."""
+_TYPICAL_HOPS = 16
+_GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.DISCARD: 2}
 SHARED_MAPS = (
     "addresses", "shared", "senders", "targets", "slots", "exchanges", "samples", "sampled",
 )  # fmt: skip
@@ -84,3 +97,48 @@ class PathGeneration:
     def close(self) -> None:
         for program in self.programs.values():
             program.close()
+
+
+def memory_of(options: PathOptions, memory: int) -> int:
+    """Return the bytes that the slots take: at most `memory`, or as few as destinations need."""
+    slots, targets = _sizes(options, memory)
+    return slots * targets * SLOT.itemsize
+
+
+def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
+    """Slots of a destination, and how many destinations there can be."""
+    hops = min(options.max_hops, _TYPICAL_HOPS) if options.per is Per.HOP else 1
+    in_flight = int(options.rate * hops * options.timeout)
+    least, most = _SLOTS
+    slots = max(least, min(most, 1 << in_flight.bit_length()))
+    fewest, most = _TARGETS
+    targets = max(fewest, min(most, min(memory, MEMORY) // (slots * SLOT.itemsize)))
+    if targets < options.destinations:
+        targets = options.destinations
+        # With fewer slots, more probes are overrun, and counted as such.
+        while slots > least and targets * slots * SLOT.itemsize > memory:
+            slots //= 2
+    return slots, targets
+
+
+def macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
+    slots, targets = _sizes(options, memory)
+    id_factor = secrets.randbits(16) | 1
+    return {
+        "LINK_ETHERNET": int(interface.ethernet),
+        "SLOTS": slots,
+        "TARGETS": targets,
+        # Secret, so that no application's packet is taken for a clone, and no answer to another
+        # tracer for one to a probe.
+        "MARK": f"{secrets.randbits(32) | 1:#x}",
+        "KEY": f"{secrets.randbits(64) | 1:#x}ULL",
+        "ID_FACTOR": f"{id_factor:#x}U",
+        "ID_INVERSE": f"{pow(id_factor, -1, 1 << 16):#x}U",
+        "BURST": options.burst,
+        "APPLICATION_FIRST": int(options.order is Order.APPLICATION),
+        "GUARD": _GUARDS[options.guard],
+        "ALL_SLOTS": 1,
+        "ALL_EXCHANGES": 1,
+        "EXPIRY_NS": round(options.timeout * 1e9) + EXPIRY_NS,
+        "PASS_ANSWERS": int(options.pass_answers),
+    }

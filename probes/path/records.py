@@ -16,7 +16,8 @@ DESTINATION_HOP = 31
 TTL: probes have at most MAX_HOPS."""
 HOPS_TABLE = "hops"
 PATHS_TABLE = "paths"
-"""Names of the two tables: `Snapshot.metric` of the probe `path`."""
+TRACES_TABLE = "traces"
+"""Names of the tables: `Snapshot.metric` of the probe `path`."""
 
 
 class ProbeOutcome(IntEnum):
@@ -204,6 +205,17 @@ Kolmogorov-Smirnov test. Other kinds have the fields that they name, and zero el
 LOSS lies between `other_hop` with its router `previous` (0: this host) and this hop, a queue on one
 `side`. A row about several flows of the destination has the key of one of them, and their number in
 `flows` (0: one). `folded`: the change belongs to a ROUTE, which is told in its place."""
+
+
+TRACE = np.dtype([
+    ("destination", "u1", (16,)), ("version", "u1"), ("routers", "u1"), ("_", "V6"),
+    ("packets", "u8"), ("probes", "u8"), ("probe_bytes", "u8"), ("answers", "u8"),
+    ("answer_bytes", "u8"), ("unmatched", "u8"), ("foreign", "u8"),
+])  # fmt: skip
+"""Own traffic of one destination in about a second, which is no part of flows: probes and their
+answers, with bytes from the IP header on; answers that match no probe (`unmatched`); probes of
+other tracers on this host (`foreign`). `packets` are the application's, `routers` are known ones on
+the path."""
 
 
 def no_rows(dtype: np.dtype[Any]) -> Array:

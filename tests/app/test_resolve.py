@@ -120,7 +120,7 @@ def test_a_report_may_name_its_format(
     """It has standard output: tables need a directory."""
     trace("-i", "lo", *arguments.split())
     trace("-i", "lo", *arguments.split(), "-o", "dir")
-    for (spec, output, _, report), views in zip(asked, (0, 4), strict=True):
+    for (spec, output, _, report), views in zip(asked, (0, 5), strict=True):
         assert spec.trace == found
         assert len(output.views) == views
         assert report.format is chosen
@@ -130,7 +130,7 @@ def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
     trace("-i", "lo", "192.0.2.1", "-o", "dir", "--ingress", "xdp")
     [(spec, output, _, report)] = asked
     assert report is None
-    assert output.views == ("hops", "paths", "windows", "events")
+    assert output.views == ("hops", "paths", "traces", "windows", "events")
     assert spec.ingress is Hook.XDP
 
 

@@ -12,6 +12,8 @@ from probes.path.records import (
     HOPS_TABLE,
     PATH,
     PATHS_TABLE,
+    TRACE,
+    TRACES_TABLE,
     Altered,
     PathRowKind,
     ProbeOutcome,
@@ -64,6 +66,18 @@ def probes(
     rows["label_count"][:1] = 2
     rows["labels"][:1, :2] = 16001 << 12 | 5 << 9 | 254, 24 << 12 | 1 << 8 | 1
     return table(HOPS_TABLE, rows, losses, window)
+
+
+def traces(*destinations: str) -> Snapshot:
+    """A row of own traffic a destination: ten probes, nine answers, one of them for nobody."""
+    rows = np.zeros(len(destinations), TRACE)
+    for row, destination in zip(rows, destinations, strict=True):
+        row["destination"] = packed(destination)
+        row["version"] = 6 if ":" in destination else 4
+    rows["routers"], rows["packets"], rows["unmatched"], rows["foreign"] = 6, 100, 1, 2
+    rows["probes"], rows["probe_bytes"] = 10, 400
+    rows["answers"], rows["answer_bytes"] = 9, 504
+    return table(TRACES_TABLE, rows)
 
 
 def told(*kinds: PathRowKind, version: int = 4, window: int = 1) -> Snapshot:

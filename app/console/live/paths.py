@@ -16,8 +16,9 @@ from probes.path.analysis.statistics import group_starts
 from probes.path.records import (
     DESTINATION_HOP,
     FLOW_KEY,
-    HOPS_TABLE,
     PATH,
+    PATHS_TABLE,
+    TRACES_TABLE,
     Array,
     PathRowKind,
     ProbeOutcome,
@@ -58,6 +59,8 @@ BLOCK = 16
 """Seconds of a block of bins; views share unchanged blocks."""
 IDLE_NS = 60_000_000_000
 """A series without a probe for this long leaves; samples last as long."""
+OWN_NS = 3_000_000_000
+"""Own traffic is over if no table of it came for so long."""
 MAX_SERIES = 2048
 MAX_RESPONDERS = 4 * MAX_SERIES
 MAX_SAMPLES = 1 << 20
@@ -89,6 +92,8 @@ class PathView:
     """End of the last window, CLOCK_MONOTONIC."""
     utc_offset_ns: int = 0
     """Nanoseconds from that clock to UTC."""
+    own_bits: float = 0.0
+    """Own probes and their answers in the last second, bits per second; no part of flows."""
     generation: int = 0
     """Incremented when series come or leave."""
     _chunks: tuple[_Chunk, ...] = ()
@@ -196,6 +201,8 @@ class LivePaths:
         self._now_ns = 0
         self._utc_offset_ns = 0
         self._generation = 0
+        self._own = 0, 0.0
+        """End of the last period of own traffic, and its bits per second."""
         self._view: PathView | None = None
         """The present view; None since the last table."""
         self._lock = threading.Lock()
@@ -204,9 +211,12 @@ class LivePaths:
         """Return the present view; the same object until the next table."""
         with self._lock:
             if self._view is None:
+                ended_ns, own_bits = self._own
+                own_bits = own_bits if self._now_ns - ended_ns < OWN_NS else 0.0
                 self._view = PathView(
                     self._series.copy(), tuple(self._bins), self._responders.copy(), self._changes,
-                    self._now_ns, self._utc_offset_ns, self._generation, tuple(self._chunks),
+                    self._now_ns, self._utc_offset_ns, own_bits, self._generation,
+                    tuple(self._chunks),
                 )  # fmt: skip
             return self._view
 
@@ -216,7 +226,10 @@ class LivePaths:
             self._view = None
             self._utc_offset_ns = snapshot.end_utc_ns - snapshot.end_ns
             self._advance(max(self._now_ns, snapshot.end_ns))
-            if snapshot.metric != HOPS_TABLE:
+            if snapshot.metric == TRACES_TABLE:
+                own = snapshot.rows["probe_bytes"] + snapshot.rows["answer_bytes"]
+                self._own = snapshot.end_ns, 8 * float(own.sum()) / max(snapshot.seconds, 0.1)
+            elif snapshot.metric == PATHS_TABLE:
                 self._find_out(snapshot.rows)
             elif len(rows := snapshot.rows[np.isin(snapshot.rows["outcome"], _COUNTED)]):
                 self._probe(rows)

@@ -16,6 +16,8 @@ from probes.path.records import (
     HOPS_TABLE,
     PATH,
     PATHS_TABLE,
+    TRACE,
+    TRACES_TABLE,
     Array,
     MeasuredBy,
     PathRowKind,
@@ -107,6 +109,14 @@ class FakePath:
         rows["cleared"] = [hop.cleared for hop in known.values()]
         return rows
 
+    def own(self, probes: int = 10, size: int = 28, answer: int = 56) -> Array:
+        """A row of own traffic, dtype TRACE (1,): as many answers as probes."""
+        rows = np.zeros(1, TRACE)
+        rows["destination"], rows["version"] = packed(self.destination), self.version
+        rows["probes"] = rows["answers"] = probes
+        rows["probe_bytes"], rows["answer_bytes"] = probes * size, probes * answer
+        return rows
+
     def change(self, kind: PathRowKind, hop: int, at_ns: int, **values: object) -> Array:
         """One row of dtype PATH (1,)."""
         rows = np.zeros(1, PATH)
@@ -143,7 +153,7 @@ def table(rows: Array, end_ns: int, window: int = 1, lost: int = 0) -> Snapshot:
         occupancy=0.0,
         swap_ns=0,
         drain_ns=100_000,
-        metric=HOPS_TABLE if rows.dtype == HOP else PATHS_TABLE,
+        metric={HOP: HOPS_TABLE, PATH: PATHS_TABLE, TRACE: TRACES_TABLE}[rows.dtype],
     )
 
 

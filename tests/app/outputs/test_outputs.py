@@ -110,6 +110,7 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
             sink.write(snapshot(50))
             sink.write(paths.probes(*ProbeOutcome, losses=paths.OVERRUN))
             sink.write(paths.told(*PathRowKind))
+            sink.write(paths.traces("192.0.2.2"))
             sink.write(monitors.metrics())
             sink.write(monitors.policies(*PolicyState))
             sink.write(monitors.triggers(*PolicyState))
@@ -255,7 +256,7 @@ def test_directories_are_made(tmp_path: Path) -> None:
 
 
 def test_standard_output_takes_one_view() -> None:
-    with pytest.raises(UsageError, match="one view, not 8; choose with --views"):
+    with pytest.raises(UsageError, match="one view, not 9; choose with --views"):
         Sink("-", "csv", ALL)
 
 

@@ -14,7 +14,7 @@ import pytest
 from bpf.compiler import CompileError
 from bpf.errors import UsageError
 from probes.path.options import Order, PathOptions, TracedFlow
-from probes.path.probe import memory_of
+from probes.path.programs import memory_of
 from probes.path.records import ProbeOutcome
 from probes.path.targets import TracedDestination
 from tests.probes.path.conftest import PORT, MakeHost, outcomes_of, sent_by_hop

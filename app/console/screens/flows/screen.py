@@ -11,6 +11,7 @@ from textual import on
 from textual.widget import Widget
 
 from app.console.live.flows import Focus, LiveView
+from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, counted
 from app.console.screens.flows.columns import CHANGES, FLOWS
@@ -66,7 +67,7 @@ class FlowsScreen(ConsoleScreen):
     def compose_body(self) -> list[Widget]:
         changes = SortedTable(CHANGES, empty=_FILTERED)
         changes.display = False
-        return [SortedTable(FLOWS, empty=_WAITING), changes, FlowDetail()]
+        return [SortedTable(FLOWS, empty=_WAITING), changes, OwnProbesLine(), FlowDetail()]
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
         return ((LIVE_FLOWS, live_table(self.console.frame.flows)),)
@@ -92,6 +93,7 @@ class FlowsScreen(ConsoleScreen):
         super().restore(kept)
 
     def show(self) -> None:
+        self.query_one(OwnProbesLine).follow(self.console.frame.paths)
         self._show_rows()
         self._show_detail()
 

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
+from app.console.own_probes import OwnProbesLine
 from app.console.polling import PollingScreen
 from app.console.screen import counted
 from app.console.screens import SCREENS
@@ -178,7 +179,8 @@ class OverviewScreen(PollingScreen[_Looked]):
             return  # The console ends.
         policies = columns(POLICIES, policy={"title": "Policies"})
         traffic = Block(columns(TRAFFIC), id="traffic")
-        left = self.query_one("#left").mount(traffic, StatusStrip(id="mix"), before=0)
+        strips = StatusStrip(id="mix"), OwnProbesLine()
+        left = self.query_one("#left").mount(traffic, *strips, before=0)
         right = self.query_one("#right").mount(
             Block(columns(WORST_HOPS)[:1], empty=self._no_paths, id="hops"),
             Block(policies[:1], empty=self._no_policies, id="policies"),
@@ -262,6 +264,9 @@ class OverviewScreen(PollingScreen[_Looked]):
         if known:
             traffic.styles.height = 1 + self._lines * (2 if pulses.both_ways else 1)
             above = 2 + self._lines * (2 if pulses.both_ways else 1)
+        own = self.query_one(OwnProbesLine)
+        own.follow(self.console.frame.paths)
+        above += own.display
         shown = self.block("flows").display = pulses.both_ways or not pulses.probes
         self.set_class(not shown, "-flowless")
         wanted = {
