@@ -116,7 +116,7 @@ async def test_overview_has_it_among_the_worst_hops() -> None:
     routers = (ROUTERS[0], replace(ROUTERS[1], cleared=True))
     async with tracer(FakePath(routers, end=replace(END, loss=0.2)), length=2, width=160) as t:
         await t.desk.press("1")
-        await t.still()
+        await becomes(t.desk, lambda: "20.0 %" in t.desk.text)
         lines = [line.split() for line in t.desk.lines]
         at = next(n for n, line in enumerate(lines) if line[:2] == ["Worst", "hops"])
         end, last, first = lines[at + 1 : at + 4]
