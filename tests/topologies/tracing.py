@@ -23,7 +23,7 @@ TIMEOUT = 0.5
 """Seconds after which a probe is lost; all built paths are much shorter."""
 PROTOCOLS = {"tcp": {4: 6, 6: 6}, "udp": {4: 17, 6: 17}, "echo": {4: 1, 6: 58}}
 STDERR = "stderr"
-_START_SECONDS = 30
+_START_SECONDS = 90
 _HARMLESS = ("tc ingress: ", "tc egress: ", "xdp: ")
 """Events that name the hooks."""
 

@@ -1,0 +1,105 @@
+"""Whether applications suffer while their paths are traced, on networks as people have them.
+
+    python -I -m bench.undisturbed [--seconds 20] [--rounds 6]
+
+Every datagram, byte and ping is checked, also while the route becomes longer and shorter by one and
+by two routers every two seconds. A transfer runs with and without tracing in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from app.lab.plan import Detour
+from bench.support.report import Report
+from tests.topologies.application import Application
+from tests.topologies.bulk import Transfer, bulk
+from tests.topologies.catalogue import LAYOUTS, Layout
+from tests.topologies.network import DELAYS, PLAIN, Topology, topology
+from tests.topologies.scenes import play
+from tests.topologies.tracing import Tracing, tracing
+
+_FLIP_SECONDS = 2
+_ROUND_SECONDS = 2.0
+_LINE = "tbf rate 200mbit burst 64kb latency 50ms"
+_LEAST = 0.99
+"""Of the throughput without tracing."""
+
+
+def packets(report: Report, folder: Path, seconds: float) -> None:
+    """Check every packet of an application on each network, and on routes that change."""
+    for name, layout in LAYOUTS.items():
+        # Packets that overtake others make TCP retransmit, with and without tracing.
+        kinds = ("udp",) if name == "scattered" else ("udp", "tcp", "echo")
+        scene = play(
+            folder / name, layout, lambda *_: time.sleep(seconds), kinds=kinds, rate=200
+        )  # fmt: skip
+        harm = scene.report.harm()
+        sent = sum(scene.report.sent.values())
+        report.target(f"{name}: {sent} packets and bytes", str(harm or "all once"), not harm)
+    for more in (1, 2):
+        plan = replace(PLAIN, detour=Detour(3, more), delays=DELAYS | {110: 0.005})
+
+        def flip(network: Topology, app: Application, trace: Tracing) -> None:
+            end = time.monotonic() + seconds
+            detour = False
+            while time.monotonic() < end:
+                time.sleep(_FLIP_SECONDS)
+                detour = not detour
+                network.lab.detour(detour)
+
+        scene = play(folder / f"flip {more}", Layout(plan=plan), flip, rate=200)
+        harm = scene.report.harm()
+        name = f"a route that changes by {more} every {_FLIP_SECONDS} s"
+        report.target(name, str(harm or "all once"), not harm)
+
+
+def rate(transfer: Transfer) -> float:
+    """Return the rate of a transfer in Mbit/s, after a pause for what has just started."""
+    time.sleep(_ROUND_SECONDS / 2)
+    before, begun = transfer.bytes, time.monotonic()
+    time.sleep(_ROUND_SECONDS)
+    return (transfer.bytes - before) * 8 / (time.monotonic() - begun) / 1e6
+
+
+def throughput(report: Report, folder: Path, rounds: int) -> None:
+    """Compare a transfer with and without tracing, in turns."""
+    for name in ("plain", "masquerade"):
+        with topology(LAYOUTS[name].plan) as network:
+            LAYOUTS[name].change(network)
+            network.run("r1", f"tc qdisc replace dev right root {_LINE}")
+            taken: dict[bool, list[float]] = {False: [], True: []}
+            with bulk(network, network.servers[4]) as transfer:
+                for number in range(rounds):
+                    taken[False].append(rate(transfer))
+                    with tracing(network, folder / f"{name} round {number}", timeout=3):
+                        taken[True].append(rate(transfer))
+        without, traced = (statistics.median(taken[on]) for on in (False, True))
+        report.target(
+            f"{name}: transfer with tracing, and without",
+            f"{traced:.1f} / {without:.1f} Mbit/s = {traced / without:.3f}",
+            traced >= _LEAST * without,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=20, help="for each network")
+    parser.add_argument("--rounds", type=int, default=6, help="of the transfer")
+    options = parser.parse_args()
+    report = Report("undisturbed applications")
+    with tempfile.TemporaryDirectory() as folder:
+        packets(report, Path(folder), options.seconds)
+        throughput(report, Path(folder), options.rounds)
+    report.end()
+
+
+if __name__ == "__main__":
+    main()
