@@ -83,7 +83,6 @@ def shared_rate(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     )  # fmt: skip
 
 
-@pytest.mark.xfail(reason="a flow whose turn does not come seems to be silent")
 def test_one_rate_for_all_hops_changes_nothing(shared_rate: Scene) -> None:
     texts = [text for text in shared_rate.trace.events if "hop 3" not in text]
     assert texts == []

@@ -88,14 +88,13 @@ def test_seldom_answers_are_no_event(limited: Scene) -> None:
     assert limited.report.harm() == {}
 
 
-@pytest.mark.xfail(strict=True, reason="no later hop clears the last router")
 def test_the_flow_itself_clears_a_last_router_that_answers_seldom(limited: Scene) -> None:
-    steady = limited.trace.summaries(5)[-12:]
-    assert any(int(row["lost"]) for row in steady)
-    assert {row["cleared"] for row in steady if int(row["lost"])} == {"true"}
+    steady = [row for row in limited.trace.summaries(5)[-12:] if int(row["lost"])]
+    # A UDP flow in one direction has no round trips.
+    told = {row["cleared"] for row in steady if row["protocol"] != "17"}
+    assert told == {"true"}
 
 
-@pytest.mark.xfail(strict=True, reason="no round trip of the flow itself")
 def test_the_destination_has_no_loss(limited: Scene) -> None:
     for kind in ("tcp", "echo"):
         for version in VERSIONS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 
 import pytest
 
@@ -14,7 +15,6 @@ from tests.topologies.network import VERSIONS, Topology
 from tests.topologies.scenes import TOLERANCE_MS, Scene, play
 from tests.topologies.tracing import Tracing, wait
 
-NO_DESTINATION = pytest.mark.xfail(strict=True, reason="no round trip of the flow itself")
 QUEUE_MS = 100
 LOSS_PERCENT = 10
 _LINE = "tbf rate 8mbit burst 4kb latency 200ms"
@@ -65,22 +65,27 @@ def queued_back(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return play(tmp_path_factory.mktemp("trace"), Layout(), fill)
 
 
-@NO_DESTINATION
-@pytest.mark.parametrize("kind", ["tcp", "echo"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            "tcp",
+            marks=pytest.mark.xfail(reason="acknowledgements of several packets have no time"),
+        ),
+        "echo",
+    ],
+)
 def test_the_queue_on_the_last_link_is_in_the_destinations_row(
     queued: tuple[Scene, int], kind: str
 ) -> None:
     scene, filled = queued
     for version in VERSIONS:
-        found = [row.rtt_ms for row in scene.trace.of(kind, version, DESTINATION_HOP, "answered")]
-        assert len(found) > 20
-        times = sorted(
-            row.rtt_ms for row in scene.trace.of(kind, version, DESTINATION_HOP, "answered", filled)
-        )
-        assert times[len(times) // 2] > scene.delays[-1] + QUEUE_MS
+        assert len(scene.trace.times(kind, version, DESTINATION_HOP)) > 20
+        times = scene.trace.times(kind, version, DESTINATION_HOP, since=filled)
+        assert times
+        assert median(times) > scene.delays[-1] + QUEUE_MS
 
 
-@NO_DESTINATION
 def test_the_queue_on_the_last_link_is_told(queued: tuple[Scene, int]) -> None:
     texts = queued[0].trace.events
     assert any("queue" in text and "10.94.5.2" in text for text in texts), texts
@@ -90,7 +95,6 @@ def test_a_queue_behind_the_routers_is_not_at_them(queued: tuple[Scene, int]) ->
     assert queued[0].wrong_times() == {}
 
 
-@NO_DESTINATION
 @pytest.mark.parametrize("kind", ["tcp", "echo"])
 def test_the_destinations_time_is_the_built_one(lossy: Scene, kind: str) -> None:
     for version in VERSIONS:
@@ -99,7 +103,6 @@ def test_the_destinations_time_is_the_built_one(lossy: Scene, kind: str) -> None
         assert abs(took - lossy.delays[-1]) < TOLERANCE_MS
 
 
-@pytest.mark.xfail(strict=True, reason="loss is no event")
 def test_loss_that_starts_and_ends_is_told(lossy: Scene) -> None:
     texts = lossy.trace.events
     assert any("loss" in text and "hop 4" in text for text in texts), texts

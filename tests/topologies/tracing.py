@@ -124,7 +124,12 @@ class Tracing:
 
     def median_ms(self, kind: str, version: int, hop: int) -> float:
         """Median of round-trip times; infinite without an answer."""
-        return median([r.rtt_ms for r in self.of(kind, version, hop, "answered")] or [float("inf")])
+        return median(self.times(kind, version, hop) or [float("inf")])
+
+    def times(self, kind: str, version: int, hop: int, since: int = 0) -> list[float]:
+        """Round-trip times in ms; an answer to a flow's packet may have none."""
+        rows = self.of(kind, version, hop, "answered", since)
+        return [row.rtt_ms for row in rows if row.rtt_ms]
 
     def lost(self) -> Counter[int]:
         """Lost probes by hop."""
