@@ -158,7 +158,9 @@ def _loss(row: Any) -> str:
 def _branch(row: Any, responder: str, previous: str) -> str:
     """The comparison of two branches; `amount` is the hop where they part."""
     where = "the destination" if row["hop"] == DESTINATION_HOP else f"hop {row['hop']}"
-    numbers = f"KS {row['statistic']:.2f}, p {row['p_value']:.2g}, {row['answered']} times"
+    chance = float(row["p_value"])
+    p_value = "p < 1e-9" if chance < 1e-9 else f"p {chance:.2g}"
+    numbers = f"KS {row['statistic']:.2f}, {p_value}, {row['answered']} times"
     if not is_different(row):
         return f"{where} is as far by {responder} as by {previous} ({numbers})"
     more = "slower" if row["amount_ns"] > 0 else "faster"

@@ -51,6 +51,7 @@ def test_a_slower_branch_is_told_once_with_its_size_at_the_farthest_hop() -> Non
     ((severity, text),) = said(rows)
     assert severity == "info"
     assert text.startswith("10.94.6.2 from hop 3 on: hop 5 is 1.0 ms ")
+    assert ", p < 1e-9, " in text
 
 
 def test_branches_of_one_speed_are_a_row_without_an_event() -> None:
