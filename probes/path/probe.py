@@ -148,7 +148,9 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             shared, table, slots, *timed = (owned.view() for owned in self._maps)
             self._round_trips = RoundTrips(self._timeout_ns, *timed)
             addresses_fd = self._tables.fds["addresses"]
-            self._targets = TracedDestinations(addresses_fd, shared, table, slots, self.options)
+            self._targets = TracedDestinations(
+                addresses_fd, shared, table, slots, self.options, self.finder
+            )
             self._current = self._load(self._current.sources, compiled.sides)
         for side, point in self._points.items():
             fd = self._current.programs[side].main.fd
@@ -216,6 +218,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             started = time.monotonic_ns()
             parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
             fullest = 0.0
+            self._targets.take_finder_answers()
             gone = not self.interface.exists()  # this is the last window then
             for target in self._targets:
                 rows = target.collect(started, self._timeout_ns, final=gone)
@@ -246,7 +249,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             self.latest = tuple(tables)
             self._start_ns = started
             now = tables[0].end_utc_ns
-            found = self._events.add(paths, started, final=ends)
+            found = self._events.add(paths, started, final=ends) + self._targets.new_notes()
             found += self._interference.events(self._targets, started)
             found += self._mtu_searches.poll()
             events = [Event(now, severity, self.name, text) for severity, text in found]
@@ -254,7 +257,10 @@ class PathProbe(BuiltinProbe[PathGeneration]):
 
     def _analyse(self, hops: Array, now_ns: int) -> Array:
         """Rows of dtype PATH, with the last summaries of destinations that leave."""
-        paths = self._analysis.add(hops, now_ns)
+        shortened = [target.extent.shortened for target in self._targets]
+        paths = self._analysis.add(
+            hops, now_ns, np.concatenate([no_rows(HOP), *shortened], dtype=HOP)
+        )
         if self._leaving:
             paths = np.concatenate([paths, self._analysis.summarise(now_ns)], dtype=PATH)
         for address, _ in self._leaving:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probes.path.options import PathOptions, Per
-from probes.path.records import HOP_COUNT, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, ProbeOutcome
 
 AHEAD = 5
 """Hops beyond the path that are tried: it may grow by several hops, some of them silent."""
@@ -21,6 +21,8 @@ _LOOK_NS = 450_000_000
 _RETRY_NS = 950_000_000
 """Time between two tries of a silent hop. Both are a little under 0.5 s and 1 s, because polls come
 every 0.25 s."""
+_FAR_NS = 4_950_000_000
+"""The same of a hop more than AHEAD hops beyond the path, where only the way back is so long."""
 _TRIES_SHARE = 1 / 4
 """Tries take at most this part of the probes, also if the application sends little."""
 _PATIENCE_NS = 2_500_000_000
@@ -30,8 +32,6 @@ _FIRST_PATIENCE_NS = 1_000_000_000
 """The same for a hop that never answered."""
 _ENOUGH = 10
 """A silent hop has at least so many unanswered probes."""
-_STEADY_NS = 1_000_000_000
-"""A new TTL of the destination's packets counts after so long."""
 _RECENT_NS = 500_000_000
 """A router that answered within this time is still at its hop, also if another flow differs."""
 _INITIAL_TTLS = (32, 64, 128, 255)
@@ -68,20 +68,19 @@ class ProbingPlan:
         self._tries = 0.0
         """Tries that may be made now."""
         self._silent = 0
-        self._end = 0
+        self.end = 0
         """The first hop that does not forward probes: the destination's own, or a router's that
         reports it unreachable. 0: unknown."""
-        self._ttl = 0
-        self._other_ttl_ns = 0
-        """When packets from the destination began to have another TTL; 0: they have not."""
+        self.back = 0
+        """Routers on the way back, 0 if unknown. The way there may be longer or shorter."""
         self.length = 0
-        """Known routers on the path."""
+        """The farthest router that answers."""
         self.schedule = HopSchedule(self._within(1, AHEAD), 0, self._interval_ns(0, 0))
 
     @property
     def silent(self) -> tuple[int, ...]:
         """Hops within the path that do not answer."""
-        return hops_of(self._silent & _mask(1, self.length))
+        return hops_of(self._silent & mask_within(1, self.length))
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -94,41 +93,40 @@ class ProbingPlan:
         """Take in the destination's new rows of dtype HOP and return the next schedule.
 
         `sent`: probes sent by hop (32,). `ttl`: TTL of the destination's own packets, 0 if none
-        came yet. `destination`: its address, 16 bytes.
+        came yet: a hint for how far to try. `destination`: its address, 16 bytes.
         """
         counts = sent.astype("i8")
         fresh, elapsed = counts - self._sent, now_ns - (self._decided_ns or now_ns)
         self._sent, self._decided_ns = counts, now_ns
         self._hear(rows, now_ns, destination)
         self._find_silent(fresh, elapsed)
-        self._take_ttl(ttl, now_ns)
+        self.back = next(i for i in _INITIAL_TTLS if ttl <= i) - ttl if ttl else 0
 
-        answering = _mask_of(np.flatnonzero(self._heard_ns)) & ~self._silent
-        farthest = answering.bit_length() - 1 if answering else 0
-        if self._end:
-            self.length = self._end - 1
-        elif self._ttl:
-            # This is the way back, mostly as long as the way there.
-            routers = next(i for i in _INITIAL_TTLS if self._ttl <= i) - self._ttl
-            self.length = max(farthest, routers)
-        else:
-            self.length = farthest
+        answering = mask_of(np.flatnonzero(self._heard_ns)) & ~self._silent
+        self.length = self.end - 1 if self.end else max(answering.bit_length() - 1, 0)
         path = self._within(1, self.length)
         live = path & ~self._silent
         # The destination itself, or routers that take its place.
-        ahead = self._within(self.length + 1, self.length + (1 if self._end else AHEAD)) & ~live
-        retried = path & self._silent & ~ahead
+        ahead = self._within(self.length + 1, self.end or self.length + AHEAD)
+        far = 0 if self.end else self._within(self.length + AHEAD + 1, self.back)
+        retried = path & self._silent
         self._tries = min(self._tries + _TRIES_SHARE * int(fresh.sum()), HOP_COUNT)
-        tries_per_second = (ahead.bit_count() / _LOOK_NS + retried.bit_count() / _RETRY_NS) * 1e9
+        waits = ((ahead, _LOOK_NS), (retried, _RETRY_NS), (far, _FAR_NS))
+        tries_per_second = sum(hops.bit_count() / wait_ns * 1e9 for hops, wait_ns in waits)
         self.schedule = HopSchedule(
             live,
-            self._try(live, ahead, retried, now_ns),
+            self._try(live, waits, now_ns),
             self._interval_ns(live.bit_count(), tries_per_second),
         )
         return self.schedule
 
+    def cut(self, last: int) -> None:
+        """Forget the routers after hop `last`: they are no longer on the path."""
+        self._heard_ns[last + 1 :] = 0
+
     def _hear(self, rows: Array, now_ns: int, destination: bytes) -> None:
-        answers = rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
+        answered = rows["outcome"] <= ProbeOutcome.UNREACHABLE
+        answers = rows[answered & (rows["hop"] != DESTINATION_HOP)]
         from_it = (answers["responder"] == np.frombuffer(destination, "u1")).all(axis=1)
         at_end = from_it | (answers["outcome"] == ProbeOutcome.UNREACHABLE)
         of_routers = answers[~at_end]
@@ -144,13 +142,13 @@ class ProbingPlan:
 
         recent = now_ns - self._heard_ns < _RECENT_NS
         recent &= self._heard_ns > 0
-        if self._end and recent[self._end :].any():
-            self._end = 0
+        if self.end and recent[self.end :].any():
+            self.end = 0
         ends = [int(hop) for hop in np.unique(answers["hop"][at_end]) if not recent[hop:].any()]
-        if ends and not 0 < self._end < ends[0]:
-            self._end = ends[0]
-        if self._end in ends:
-            self._answered(self._end)
+        if ends and not 0 < self.end < ends[0]:
+            self.end = ends[0]
+        if self.end in ends:
+            self._answered(self.end)
 
     def _answered(self, hop: int) -> None:
         self._waited_ns[hop] = 0
@@ -160,36 +158,29 @@ class ProbingPlan:
         unanswered = self._sent - self._sent_then
         self._waited_ns[(fresh > 0) & (unanswered > 0)] += elapsed_ns
         patience = np.where(self._heard_ns > 0, _PATIENCE_NS, _FIRST_PATIENCE_NS)
-        silent = _mask_of(np.flatnonzero((unanswered >= _ENOUGH) & (self._waited_ns > patience)))
+        silent = mask_of(np.flatnonzero((unanswered >= _ENOUGH) & (self._waited_ns > patience)))
         self._silent |= silent
-        if silent >> self._end & 1:
-            self._end = 0
+        if silent >> self.end & 1:
+            self.end = 0
 
-    def _take_ttl(self, ttl: int, now_ns: int) -> None:
-        """Take in the destination's TTL. Return paths may differ in length, so a new TTL must
-        last."""
-        if ttl in (0, self._ttl):
-            self._other_ttl_ns = 0
-            return
-        self._other_ttl_ns = self._other_ttl_ns or now_ns
-        if not self._ttl or now_ns - self._other_ttl_ns >= _STEADY_NS:
-            self._ttl, self._other_ttl_ns = ttl, 0
-
-    def _try(self, live: int, ahead: int, retried: int, now_ns: int) -> int:
-        """The hops of `ahead` and `retried` that are due, as many as may be tried."""
+    def _try(self, live: int, waits: Iterable[tuple[int, int]], now_ns: int) -> int:
+        """The hops that are due, as many as may be tried. `waits` has hops and the time between two
+        tries of each."""
         due = [
-            *(hop for hop in hops_of(ahead) if now_ns - self._tried_ns[hop] >= _LOOK_NS),
-            *(hop for hop in hops_of(retried) if now_ns - self._tried_ns[hop] >= _RETRY_NS),
+            hop
+            for hops, wait_ns in waits
+            for hop in hops_of(hops)
+            if now_ns - self._tried_ns[hop] >= wait_ns
         ]
         if live:
             due = sorted(due, key=lambda hop: int(self._tried_ns[hop]))[: int(self._tries)]
             self._tries -= len(due)
         self._tried_ns[due] = now_ns
-        return _mask_of(due)
+        return mask_of(due)
 
     def _within(self, first: int, last: int) -> int:
         """Bits `first` to `last`, up to the highest allowed hop."""
-        return _mask(first, min(last, self._options.max_hops))
+        return mask_within(first, min(last, self._options.max_hops))
 
     def _interval_ns(self, hops: int, tries_per_second: float) -> int:
         rate = self._options.rate
@@ -200,12 +191,12 @@ class ProbingPlan:
         return max(1, round(1e9 / rate))
 
 
-def _mask(first: int, last: int) -> int:
+def mask_within(first: int, last: int) -> int:
     """Bits `first` to `last`; 0 if the range is empty."""
     return (1 << last + 1) - (1 << first) if last >= first else 0
 
 
-def _mask_of(hops: Iterable[int]) -> int:
+def mask_of(hops: Iterable[int]) -> int:
     return sum(1 << int(hop) for hop in hops)
 
 

@@ -7,8 +7,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome
+from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome, no_rows
 
+_OVERDUE_NS = 500_000_000
 STATE_BITS = np.uint64(8)
 STATE_MASK = np.uint64(0xFF)
 
@@ -57,6 +58,11 @@ class Destination:
     version: int
 
 
+def overdue_after(timeout_ns: int) -> int:
+    """Time after which a probe in flight may be lost: half a second, if the timeout is longer."""
+    return min(_OVERDUE_NS, timeout_ns // 2)
+
+
 class InFlight:
     """Follows the probes of one destination through its slots.
 
@@ -79,6 +85,9 @@ class InFlight:
         """The next sequence number to be read."""
         self._waiting = np.empty(0, "u8")
         """Earlier sequence numbers that are not reported yet, ascending."""
+        self.overdue = no_rows(HOP)
+        """Rows of dtype HOP of the probes in flight at the last `collect` that may be lost:
+        `overdue_after`."""
 
     @property
     def pending(self) -> int:
@@ -119,6 +128,9 @@ class InFlight:
         self._reported_by_hop += _count_hops(rows["hop"])
         waits = ~over & ~skipped & (written <= numbers) & (not final)
         self._waiting = numbers[waits]
+        since_ns = now_ns - overdue_after(timeout_ns)
+        late = waits & ours & (kind == SlotState.SENT) & (found["sent_ns"] < since_ns)
+        self.overdue = self._rows(found[late], numbers[late], outcomes[late])
         # Probes that are being written now are counted at their hop, which is unknown yet.
         unknown = int((waits & ~ours).sum())
         missing = sent - self._reported_by_hop - _count_hops(found["hop"][waits & ours]) - unknown

@@ -14,9 +14,11 @@ import numpy as np
 from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_delete, map_update
-from probes.path.options import Guarded, PathOptions, TracedFlow
-from probes.path.probing_plan import HopSchedule, ProbingPlan
-from probes.path.records import Array, ProbeOutcome
+from probes.path.options import PathOptions, TracedFlow
+from probes.path.planning.extent import PathExtent
+from probes.path.planning.hidden_hops import HopFinder
+from probes.path.probing_plan import HopSchedule
+from probes.path.records import Array
 from probes.path.slots import Destination, InFlight
 from probes.path.traced import Traced, Unprobed
 
@@ -104,7 +106,13 @@ class TracedDestination:
     """One destination: its flows, and its state in the kernel."""
 
     def __init__(
-        self, destination: Destination, index: int, table: Array, slots: Array, options: PathOptions
+        self,
+        destination: Destination,
+        index: int,
+        table: Array,
+        slots: Array,
+        options: PathOptions,
+        finder: HopFinder,
     ) -> None:
         """`table`: dtype TARGET (1,), its own; `slots`: dtype SLOT (n,)."""
         self.destination = destination
@@ -114,18 +122,14 @@ class TracedDestination:
         self.flows: dict[TracedFlow, None] = {}
         self._kernel = table
         self._burst = options.burst
-        self._guarded = options.guarded
         self._before = table[0].copy()
         """The counters when tracing began."""
         self.flight = InFlight(destination, slots, table)
-        self._plan = ProbingPlan(options)
-        self._longest = 0
-        """The largest known number of routers on the path."""
-        self._farthest = 0
-        """The farthest hop at which a router answered."""
+        self.extent = PathExtent(destination, finder, options)
+        self._told: set[str] = set()
         for name in _FRESH:
             table[name] = 0
-        self._follow(self._plan.schedule)
+        self._follow(self.extent.plan.schedule)
 
     @property
     def sequence(self) -> int:
@@ -167,30 +171,23 @@ class TracedDestination:
     def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
         """Rows of dtype HOP, as InFlight.collect; losses beyond the path are BEYOND_PATH."""
         rows = self.flight.collect(now_ns, timeout_ns, final=final)
-        self._longest = max(self._longest, self._plan.length)
-        if self._longest:
-            beyond = (rows["outcome"] == ProbeOutcome.UNANSWERED) & (rows["hop"] > self._longest)
-            rows["outcome"][beyond] = ProbeOutcome.BEYOND_PATH
+        self.extent.judge(rows, self.flight.overdue, int(self._kernel["heard_ns"][0]), now_ns)
         return rows
 
     def decide(self, rows: Array, now_ns: int) -> None:
         """Update the probed hops after new rows of dtype HOP."""
         sent = self._kernel["sent"][0] - self._before["sent"]
-        of_routers = rows["outcome"] == ProbeOutcome.ANSWERED
-        address = self.destination.address
-        of_routers &= (rows["responder"] != np.frombuffer(address, "u1")).any(axis=1)
-        self._farthest = max(self._farthest, *rows["hop"][of_routers].tolist(), 0)
-        ttl = int(self._kernel["ttl"][0])
-        self._follow(self._plan.decide(rows, sent, ttl, now_ns, address))
+        ttl, heard_ns = int(self._kernel["ttl"][0]), int(self._kernel["heard_ns"][0])
+        self._follow(self.extent.decide(rows, sent, ttl, heard_ns, now_ns))
 
     def summary(self) -> Traced:
         since = {name: self._kernel[name][0] - self._before[name] for name in _COUNTERS}
         return Traced(
             text_of(self.destination),
             () if self.every else tuple(self.flows),
-            self._plan.length,
-            self._plan.live,
-            self._plan.silent,
+            self.extent.plan.length,
+            self.extent.plan.live,
+            self.extent.plan.silent,
             int(since["packets"]),
             int(since["sent"].sum()),
             int(since["matched"]),
@@ -198,12 +195,25 @@ class TracedDestination:
             int(since["matched_bytes"]),
             int(since["unmatched"]),
             int(since["foreign"]),
+            self.notes(),
+            stateful_hop=self.extent.guard.stateful_hop,
+            finder=self.extent.hidden.asked,
             unprobed={
                 reason.value: int(count)
                 for reason, count in zip(Unprobed, since["unprobed"], strict=False)
                 if count
             },
         )
+
+    def notes(self) -> tuple[str, ...]:
+        """Findings about the whole path, a sentence each."""
+        return (self.extent.hidden.note,) if self.extent.hidden.note else ()
+
+    def new_notes(self) -> list[str]:
+        """The notes that were not returned before."""
+        new = [note for note in self.notes() if note not in self._told]
+        self._told.update(new)
+        return new
 
     def _follow(self, plan: HopSchedule) -> None:
         kernel = self._kernel
@@ -213,23 +223,28 @@ class TracedDestination:
         # A pending try stays pending: to flip its bit again would cancel it.
         waiting = int(kernel["asked"][0]) ^ int(kernel["done"][0])
         kernel["asked"] = int(kernel["asked"][0]) ^ (plan.once & ~waiting)
-        if self._guarded is Guarded.END:
-            # Routers answer there. UDP keeps a distance: the path may become shorter at any time.
-            kernel["whole"] = (2 << self._farthest) - 2
-            kernel["whole_udp"] = (2 << max(self._farthest - 2, 0)) - 2
+        kernel["whole"] = self.extent.guard.whole
+        kernel["whole_udp"] = self.extent.guard.whole_udp
 
 
 class TracedDestinations:
     """All traced destinations, in the kernel's tables."""
 
     def __init__(
-        self, addresses_fd: int, shared: Array, table: Array, slots: Array, options: PathOptions
+        self,
+        addresses_fd: int,
+        shared: Array,
+        table: Array,
+        slots: Array,
+        options: PathOptions,
+        finder: HopFinder,
     ) -> None:
-        """`addresses_fd` stays the caller's; `shared`: dtype SHARED (1,), `table`: dtype TARGET
-        (n,), `slots`: dtype SLOT (n times as many,), the kernel's own memory."""
+        """`addresses_fd` and `finder` stay the caller's; `shared`: dtype SHARED (1,), `table`:
+        dtype TARGET (n,), `slots`: dtype SLOT (n times as many,), the kernel's own memory."""
         self._addresses_fd = addresses_fd
         self._watched = shared["watched"][0]
         self._options = options
+        self._finder = finder
         self._table = table
         # Random: another tracer's probes of the same flow should not have the same numbers.
         table["sequence"] = [secrets.randbits(_FIRST_BITS) for _ in table]
@@ -248,6 +263,19 @@ class TracedDestinations:
 
     def __len__(self) -> int:
         return len(self._targets)
+
+    def take_finder_answers(self) -> None:
+        for answer in self._finder.answers():
+            if target := self._targets.get(answer.destination.address):
+                target.extent.hidden.answered(answer.ttl, answer.is_destination)
+
+    def new_notes(self) -> list[tuple[str, str]]:
+        """Severity and text of each new finding about a whole path."""
+        return [
+            ("warning", f"{text_of(target.destination)}: {note}")
+            for target in self
+            for note in target.new_notes()
+        ]
 
     @property
     def slots_per_target(self) -> int:
@@ -272,7 +300,9 @@ class TracedDestinations:
                 )
             index = self._free[0]
             table, slots = self._table[index : index + 1], self._slots[index]
-            target = TracedDestination(destination, index, table, slots, self._options)
+            target = TracedDestination(
+                destination, index, table, slots, self._options, self._finder
+            )
             # First: the programs look a packet up only if the bit of its address is set.
             self._watched |= _watched([destination])
             map_update(self._addresses_fd, _key(destination), index.to_bytes(4, "little"))

@@ -86,6 +86,11 @@ class Traced:
     """Probes of other tracers on this host."""
     notes: tuple[str, ...] = ()
     """Findings about the whole path, a sentence each: `NAT or firewall behind hop 2: ...`."""
+    stateful_hop: int = 0
+    """The hop behind which guarded probes fail and whole ones do not: address translation or a
+    stateful firewall. 0: none is known."""
+    finder: int = 0
+    """ICMP echo requests that looked for hops beyond the last router that answers probes."""
     unprobed: dict[str, int] = field(default_factory=dict)
     """Packets that could not cause a probe when one was due, by reason: `fragments`."""
     path_mtu: PathMtu | None = None

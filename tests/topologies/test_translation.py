@@ -8,15 +8,12 @@ from tests.topologies.application import KINDS
 from tests.topologies.catalogue import LAYOUTS
 from tests.topologies.scenes import Scene, play
 
-GUARDED = pytest.mark.xfail(strict=True, reason="every probe is invalid for connection tracking")
-
 
 @pytest.fixture(scope="module", params=["masquerade", "carrier", "firewall", "forward"])
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return play(tmp_path_factory.mktemp("trace"), LAYOUTS[request.param])
 
 
-@pytest.mark.xfail(reason="every probe is invalid for connection tracking, except for `forward`")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_hop_is_seen(scene: Scene, kind: str) -> None:
     assert scene.wrong_hops([kind]) == {}
@@ -26,7 +23,6 @@ def test_times_are_the_built_ones(scene: Scene) -> None:
     assert scene.wrong_times() == {}
 
 
-@GUARDED
 def test_nothing_is_lost(scene: Scene) -> None:
     assert scene.trace.lost() == {}
 

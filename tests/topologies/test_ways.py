@@ -15,7 +15,6 @@ from tests.topologies.scenes import Scene, play
 from tests.topologies.tracing import Tracing, wait
 
 FLOWS = 6
-PHANTOM = pytest.mark.xfail(strict=True, reason="the way back decides about the length")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,6 @@ def test_a_shorter_way_back_loses_nothing(scenes: Callable[[str], Scene]) -> Non
     assert scenes("short way back").trace.lost() == {}
 
 
-@PHANTOM
 @pytest.mark.parametrize("name", ["long way back", "tunnel"])
 def test_a_longer_way_back_makes_no_hop(scenes: Callable[[str], Scene], name: str) -> None:
     assert scenes(name).trace.lost() == {}
@@ -89,7 +87,6 @@ def test_flows_are_traced_along_their_branches(branches: tuple[Scene, set[int]])
         assert (port, len(way) + 1) not in seen
 
 
-@pytest.mark.xfail(strict=True, reason="the path has one length for all flows")
 def test_branches_of_unequal_length_lose_nothing(branches: tuple[Scene, set[int]]) -> None:
     assert branches[0].trace.lost() == {}
 

@@ -44,6 +44,11 @@ def address_ids(words: Array) -> Array:
     return result
 
 
+def hashes_of(rows: Array) -> Array:
+    """A number (n,) u8 for the flow of each row (n,) of dtype HOP."""
+    return hash_keys(_keys_of(rows))
+
+
 def _keys_of(rows: Array) -> Array:
     """Keys (n, 5) u8 of the flows of rows (n,) of dtype HOP or PATH."""
     keys: Array = words_of(rows)[:, :_KEY_WORDS].copy()
@@ -178,8 +183,8 @@ class Flows:
         return places, evicted
 
     def places(self, rows: Array) -> Array:
-        """Places (n,) i8 of the flows of rows (n,) of dtype PATH, -1: not followed any more."""
-        return self._look_up(hash_keys(_keys_of(rows)))
+        """Places (n,) i8 of the flows of rows (n,) of dtype HOP or PATH, -1: not followed."""
+        return self._look_up(hashes_of(rows))
 
     def responders(self, places: Array) -> Array:
         """The destinations (n, 16) u1 of places (n,)."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
+
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch, address_ids
 from probes.path.analysis.routes import is_silent
 from probes.path.records import HOP_COUNT, Array, PathRowKind, ProbeOutcome
 
@@ -16,9 +19,23 @@ REROUTED_NS = 10_000_000_000
 
 _SETTLED_NS = 3_000_000_000
 """A path whose end is unchanged for so long is known in full."""
+_OWN_MISSES = 3
+_SHARED_MISSES = 8
+"""A path ends after its last hop if so many probes of the flow, or of all flows by the same last
+router, to the next hop were not answered."""
 _MIN_ANSWERS = 3
 _SOON_NS = 2_000_000_000
 _DESTINATION_WORDS = slice(0, 2)
+
+
+@dataclass(slots=True)
+class PathEnd:
+    """A router that is the last one of some flows' paths."""
+
+    missed: Array
+    """Unanswered probes beyond it, guarded and whole ones: (2,)."""
+    grown_ns: int = 0
+    """When a hop behind it first answered, 0: never."""
 
 
 class Reach:
@@ -36,20 +53,44 @@ class Reach:
         """The last hop that answers."""
         self._top_ns = np.zeros(MAX_FLOWS, "i8")
         self._settled = np.zeros(MAX_FLOWS, bool)
+        self._longer_ns = np.zeros(MAX_FLOWS, "i8")
+        """When the path was last reported as longer: its new hops do not answer all at once."""
+        self._refused = np.zeros(MAX_FLOWS, bool)
+        """Whether the destination itself answered probes of the flow."""
+        self._missed = np.zeros((MAX_FLOWS, 2), "i8")
+        """As `missed` of PathEnd, of one flow."""
+        self._end_of = np.zeros((MAX_FLOWS, 3), "u8")
+        """The key in `_ends` under which the flow's last unanswered probe counts."""
+        self._ends: dict[tuple[int, ...], PathEnd] = defaultdict(lambda: PathEnd(np.zeros(2, "i8")))
+        """By destination, hop and router (address ids)."""
 
     def drop(self, places: Array) -> None:
         for array in (self._unanswered, self._silent_ns, self._reported):
             array.reshape(MAX_FLOWS, HOP_COUNT)[places] = 0
-        for array in (self._top, self._top_ns, self._settled):
+        for array in (
+            self._top, self._top_ns, self._settled, self._longer_ns, self._refused,
+        ):  # fmt: skip
             array[places] = 0
+        self._missed[places] = 0
+        self._end_of[places] = 0
 
-    def add(self, batch: HopBatch, answered: Array, lost: Array) -> list[Array]:
+    def forget(self, destination: int) -> None:
+        """Forget the ends of paths to an address (its address id)."""
+        for key in [key for key in self._ends if key[0] == destination]:
+            del self._ends[key]
+
+    def add(
+        self, batch: HopBatch, answered: Array, lost: Array, beyond: Array, shortened: Array
+    ) -> list[Array]:
         """Rows of dtype PATH. `answered` and `lost` (MAX_SERIES,) are recent outcomes, older ones
-        with less weight."""
+        with less weight. `beyond` and `shortened` are rows of dtype HOP: probes beyond the path,
+        and the new ends of shorter paths as FlowLengths.take returns them."""
         found = self._answering(batch)
         found += self._growing(batch)
         found += self._ended(batch)
+        found += self._shrinking(shortened, batch.now_ns)
         found += self._falling_silent(batch, answered, lost)
+        self._miss(beyond)
         return found
 
     def _answering(self, batch: HopBatch) -> list[Array]:
@@ -70,20 +111,23 @@ class Reach:
 
     def _growing(self, batch: HopBatch) -> list[Array]:
         """Take in answers from beyond the last hop."""
-        which = batch.answers.which
-        beyond = which[which % HOP_COUNT > self._top[which // HOP_COUNT]]
+        answers = batch.answers
+        which, whole = answers.which, answers.rows["whole"][answers.starts]
+        beyond = np.flatnonzero(which % HOP_COUNT > self._top[which // HOP_COUNT])
         # The last one of each flow: series ascend.
-        ends = np.flatnonzero(np.diff(beyond // HOP_COUNT, append=-1))
+        ends = beyond[np.flatnonzero(np.diff(which[beyond] // HOP_COUNT, append=-1))]
         return [
             row
-            for series in beyond[ends].tolist()
-            for row in self._grown(series // HOP_COUNT, series % HOP_COUNT, batch.now_ns)
+            for series, is_whole in zip(which[ends].tolist(), whole[ends].tolist(), strict=True)
+            for row in self._grown(series // HOP_COUNT, series % HOP_COUNT, is_whole, batch.now_ns)
         ]
 
-    def _grown(self, place: int, hop: int, now_ns: int) -> list[Array]:
+    def _grown(self, place: int, hop: int, whole: int, now_ns: int) -> list[Array]:
         facts = self._changes.facts
         series, top = place * HOP_COUNT + hop, int(self._top[place])
-        if top and self._is_destination(place, top) and self._is_destination(place, hop):
+        at_end, refused = self._is_destination(place, hop), bool(self._refused[place])
+        self._refused[place] |= at_end
+        if top and at_end and self._is_destination(place, top):
             return []  # The destination answers every hop limit that reaches it.
         made = []
         if self._is_settled(place, now_ns):
@@ -91,10 +135,65 @@ class Reach:
             often = facts["answers"][series] >= _MIN_ANSWERS
             if soon and not often and not self._rerouted(place, now_ns - REROUTED_NS):
                 return []  # The hop may answer rarely.
-            if soon:
+            grows = refused or now_ns - self._longer_ns[place] <= _SOON_NS
+            if soon and (grows or (not at_end and self._ended_before(place, whole, now_ns))):
+                self._longer_ns[place] = now_ns
                 made = [self._row(PathRowKind.LONGER, series, hop - top, now_ns)]
         self._top[place], self._top_ns[place] = hop, now_ns
+        self._missed[place] = 0
         return made
+
+    def _ended_before(self, place: int, whole: int, now_ns: int) -> bool:
+        """Whether the flow's path surely ended at its last hop until now."""
+        end = self._ends[tuple(self._end_of[place].tolist())]
+        end.grown_ns = end.grown_ns or now_ns
+        if self._rerouted(place, now_ns - REROUTED_NS) and self._missed[place].any():
+            return True
+        missed = self._missed[place, whole] >= _OWN_MISSES or end.missed[whole] >= _SHARED_MISSES
+        # Some flows by this router went on long ago: this one had just not been probed there.
+        return bool(missed and now_ns - end.grown_ns <= REROUTED_NS)
+
+    def _miss(self, beyond: Array) -> None:
+        """Count unanswered probes to the hop after the last one of their flow."""
+        if not len(beyond):
+            return
+        places = self._flows.places(beyond)
+        tops = self._top[places]
+        counted = np.flatnonzero((places >= 0) & (tops > 0) & (beyond["hop"] == tops + 1))
+        places, whole = places[counted], beyond["whole"][counted]
+        np.add.at(self._missed, (places, whole), 1)
+        tops = tops[counted]
+        routers = self._changes.facts["responder"][places * HOP_COUNT + tops].view("u8")
+        keys = np.column_stack(
+            (self._flows.destinations[places], tops, address_ids(routers.reshape(-1, 2)))
+        ).astype("u8")
+        self._end_of[places] = keys
+        for key, kind in zip(keys.tolist(), whole.tolist(), strict=True):
+            self._ends[tuple(key)].missed[kind] += 1
+
+    def _shrinking(self, shortened: Array, now_ns: int) -> list[Array]:
+        """Take in the new ends of paths that lack their last hops."""
+        found = []
+        for place, row in zip(self._flows.places(shortened).tolist(), shortened, strict=True):
+            end, top = int(row["hop"]), int(self._top[place])
+            if place < 0 or end >= top:
+                continue
+            settled = self._is_settled(place, now_ns)
+            tail = place * HOP_COUNT + np.arange(end + 1, top + 1)
+            if self._rerouted(place, int(row["sent_ns"]) - REROUTED_NS):
+                self._changes.drop_hops(tail)
+                self._unanswered[tail] = self._silent_ns[tail] = 0
+                self._reported[tail] = False
+                self._top[place], self._top_ns[place] = end, now_ns
+                self._missed[place] = _OWN_MISSES
+                kind, series, amount = PathRowKind.SHORTER, place * HOP_COUNT + end, top - end
+                found += [self._row(kind, series, amount, now_ns)] if settled else []
+                continue
+            new = tail[(self._silent_ns[tail] == 0) & (self._changes.facts["answers"][tail] > 0)]
+            if settled and len(new):
+                self._fall_silent(new, 0)
+                found.append(self._silence(int(new[0]), len(new), now_ns))
+        return found
 
     def _ended(self, batch: HopBatch) -> list[Array]:
         """Take in answers of the destination itself from a hop where a router answered."""
@@ -152,14 +251,6 @@ class Reach:
             self._fall_silent(np.array([series]), 0)
             return [self._silence(series, 1, now_ns)]
         new = tail[self._silent_ns[tail] == 0]
-        began_ns = int(facts["last_ns"][new].min())
-        if len(alive) and self._rerouted(place, began_ns - REROUTED_NS):
-            end = int(alive[-1]) % HOP_COUNT
-            self._changes.drop_hops(tail)
-            self._unanswered[tail] = self._silent_ns[tail] = 0
-            self._reported[tail] = False
-            self._top[place], self._top_ns[place] = end, now_ns
-            return [self._row(PathRowKind.SHORTER, place * HOP_COUNT + end, top - end, now_ns)]
         self._fall_silent(new, 0)
         return [self._silence(int(new[0]), len(new), now_ns)]
 

@@ -16,6 +16,8 @@ from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.summaries import Summaries
 from probes.path.records import HOP, HOP_COUNT, PATH, Array, PathRowKind, ProbeOutcome, no_rows
 
+_NO_HOPS = no_rows(HOP)
+
 
 class Analysis:
     """Follows all flows of all destinations. One thread calls it, at each poll.
@@ -50,16 +52,23 @@ class Analysis:
         """Rows so far of flows that were left out because too many were active."""
         return self._flows.left_out
 
-    def add(self, rows: Array, now_ns: int) -> Array:
+    def add(self, rows: Array, now_ns: int, shortened: Array = _NO_HOPS) -> Array:
         """Take in rows of dtype HOP (n,), in any order, and return the new rows of dtype PATH. Call
-        it at each poll, also without rows. Times are CLOCK_MONOTONIC."""
+        it at each poll, also without rows. Times are CLOCK_MONOTONIC. `shortened` are the paths
+        that became shorter, as FlowLengths.take returns them."""
         self._since_ns = self._since_ns or now_ns
         sent = self._batch(rows, now_ns)
         batch = sent.only(sent.rows["outcome"] != ProbeOutcome.BEYOND_PATH)
         transit = batch.transit
         found = [
             self._changes.add(batch),
-            *self._reach.add(transit, self._summaries.answered, self._summaries.lost),
+            *self._reach.add(
+                transit,
+                self._summaries.answered,
+                self._summaries.lost,
+                rows[rows["outcome"] == ProbeOutcome.BEYOND_PATH],
+                shortened,
+            ),
             self._gaps.add(sent.transit),
             *self._delays.add(batch),
             self._branches.add(batch),
@@ -86,6 +95,7 @@ class Analysis:
         number = int(address_ids(np.frombuffer(destination, "u8").reshape(1, 2))[0])
         self._drop(self._flows.to(number))
         self._changes.forget(number)
+        self._reach.forget(number)
         self._middleboxes.forget(number)
         self._reroutes.forget(number)
         self._losses.forget(number)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
+from probes.path.planning.flow_lengths import FlowLengths
 from probes.path.records import (
     DESTINATION_HOP,
     HOP,
@@ -215,13 +216,41 @@ def polls(rows: Array, seconds: float | None = None) -> Iterable[tuple[Array, in
         yield mine[rng.permutation(len(mine))], now_ns
 
 
+def judge(lengths: FlowLengths, to: bytes, every: Array, rows: Array, now_ns: int) -> Array:
+    """As PathExtent: mark the rows of a poll to `to` beyond the path, of `every` row in the end."""
+    mine = np.flatnonzero((rows["destination"] == np.frombuffer(to, "u1")).all(axis=1))
+    overdue = every[(every["sent_ns"] < now_ns - SECOND // 2) & (ends(every) > now_ns)]
+    overdue = overdue[(overdue["destination"] == np.frombuffer(to, "u1")).all(axis=1)]
+    shortened = lengths.take(rows[mine], overdue, 0, now_ns)
+    lost = mine[rows["outcome"][mine] == ProbeOutcome.UNANSWERED]
+    rows["outcome"][lost[lengths.beyond(rows[lost])]] = ProbeOutcome.BEYOND_PATH
+    return shortened
+
+
+def findings(every: Array, seconds: float | None = None) -> Iterator[tuple[Array, int]]:
+    """Findings, dtype PATH, of rows of dtype HOP as `polls` brings them, each with its poll."""
+    analysis = Analysis()
+    lengths = {
+        to: FlowLengths(to, TIMEOUT) for to in {row.tobytes() for row in every["destination"]}
+    }
+    for rows, now_ns in polls(every, seconds):
+        shortened = [judge(each, to, every, rows, now_ns) for to, each in lengths.items()]
+        yield analysis.add(rows, now_ns, np.concatenate(shortened, dtype=HOP)), now_ns
+
+
+def analysed(every: Array, seconds: float | None = None) -> Array:
+    """All findings."""
+    found = [rows for rows, _ in findings(every, seconds)]
+    return np.concatenate([np.empty(0, PATH), *found], dtype=PATH)
+
+
 def story(*flows: Flow, seed: int = 1, seconds: float | None = None) -> list[tuple[float, str]]:
     """Events about flows: seconds and text of each."""
-    analysis, folder = Analysis(), EventFolder()
+    folder = EventFolder()
     return [
         ((now_ns - START) / SECOND, text)
-        for rows, now_ns in polls(probes(*flows, seed=seed), seconds)
-        for _, text in folder.add(analysis.add(rows, now_ns), now_ns)
+        for rows, now_ns in findings(probes(*flows, seed=seed), seconds)
+        for _, text in folder.add(rows, now_ns)
     ]
 
 
@@ -232,11 +261,7 @@ def said(rows: Array) -> list[tuple[str, str]]:
 
 def told(*flows: Flow, seed: int = 1, seconds: float | None = None) -> Array:
     """Findings about flows: rows of dtype PATH."""
-    analysis = Analysis()
-    found = [
-        analysis.add(rows, now_ns) for rows, now_ns in polls(probes(*flows, seed=seed), seconds)
-    ]
-    return np.concatenate([np.empty(0, PATH), *found], dtype=PATH)
+    return analysed(probes(*flows, seed=seed), seconds)
 
 
 def of(rows: Array, *kinds: PathRowKind) -> Array:

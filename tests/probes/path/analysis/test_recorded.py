@@ -15,7 +15,16 @@ import pytest
 
 from probes.path.analysis.watch import Analysis
 from probes.path.records import HOP, PATH, Array, PathRowKind
-from tests.probes.path.analysis.simulated import DESTINATION, START, at, events, of, polls, raw
+from tests.probes.path.analysis.simulated import (
+    DESTINATION,
+    START,
+    analysed,
+    at,
+    events,
+    of,
+    polls,
+    raw,
+)
 
 PING, BULK = 8368, 45436
 """Source port, and identifier."""
@@ -40,8 +49,7 @@ def recorded() -> Array:
 
 @pytest.fixture(scope="module")
 def told() -> Array:
-    analysis = Analysis()
-    return np.concatenate([analysis.add(*poll) for poll in polls(recorded())], dtype=PATH)
+    return analysed(recorded())
 
 
 def test_the_detour_is_told_with_its_hops(told: Array) -> None:
