@@ -79,7 +79,8 @@ class Paths:
         if self._known != known:
             self._known = known
             self._arrange()
-        found = (known, view.changes[-1:].tobytes(), view.series["queue_ns"].tobytes())
+        told = tuple((one.packets > 0, one.matched > 0, one.length, one.notes) for one in traced)
+        found = (known, told, view.changes[-1:].tobytes(), view.series["queue_ns"].tobytes())
         if self._found != found:
             self._found = found
             self.edition += 1
@@ -128,6 +129,10 @@ class Paths:
         """Return `wanted` or its destination, whichever is a choice; otherwise None."""
         known = (choice for choice in (wanted, PathKey(wanted.destination)))
         return next((choice for choice in known if choice in self.choices), None)
+
+    def is_measured(self, choice: PathKey) -> bool:
+        """Whether any probe or round trip of a path has come to its end."""
+        return len(self._places.get(choice, _NOWHERE)) > 0
 
     def running(self, destination: str) -> Traced | None:
         """Return the trace of a destination, or None."""

@@ -18,6 +18,7 @@ from app.console.screens.paths.model import CELL, ROUTE, Paths
 from app.console.screens.paths.numbers import NONE, Numbers
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import TableSpec
+from app.run.unprobed import reasons
 from probes.filter import Filter
 from widgets.format import age, duration
 from widgets.sparkline import round_scale, sparklines
@@ -103,6 +104,10 @@ def path_notes(paths: Paths, choice: PathKey) -> list[str]:
     if running is None:
         return []
     notes = [*running.notes]
+    if running.packets:
+        notes += reasons([running], "")[running.destination]
+    if running.path_mtu:
+        notes.append(str(running.path_mtu))
     if running.foreign:
         notes.append(f"another tracer is active: {running.foreign} probes of it were left alone")
     if running.unmatched:
@@ -194,8 +199,13 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
             return f"another way {age(ago / 1e9)} ago, {hop_text(hop)}", Tone.WARN
     if summary.ended:
         return "no packets any more", Tone.MUTED
-    if not paths.flows(choice.destination):
-        return "waits for packets to it", Tone.MUTED
+    running = paths.running(choice.destination)
+    if running and not paths.is_measured(choice):
+        if running.packets:
+            return "waits for the first answer", Tone.MUTED
+        return "idle: no packet yet" if running.flows else "waits for packets to it", Tone.MUTED
+    if running and running.notes:
+        return running.notes[0], Tone.MUTED
     return "", Tone.MUTED
 
 

@@ -51,6 +51,10 @@ Enter on a flow of screen 3 traces its path
 T traces a destination"""
 _FILTERED = "nothing passes the filter; escape clears it"
 _WAITING = "no router has answered yet\n\nprobes go out with packets to the destination"
+_IDLE = (
+    "nothing has been sent to it since tracing began\n\nprobes go out with its packets: if the flow"
+    " has ended, T traces every flow to the destination"
+)
 _ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to a destination"
 
 
@@ -260,7 +264,9 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             # The width of the hosts changed.
             self.call_later(self._show_hops)
         ended = self._paths.summary(choice).ended
-        table.empty = _FILTERED if every else _ENDED if ended else _WAITING
+        running = self._paths.running(choice.destination)
+        waiting = _WAITING if running is None or running.packets else _IDLE
+        table.empty = _FILTERED if every else _ENDED if ended else waiting
         note = end_note(self._paths, choice)
         table.fill(hop_rows(hops, hosts, scale, choice.destination, note))
         self._show_detail()

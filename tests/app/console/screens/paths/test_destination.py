@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from probes.path.options import TracedFlow
-from probes.path.records import DESTINATION_HOP, MeasuredBy, PathRowKind
+from probes.path.records import DESTINATION_HOP, Altered, MeasuredBy, PathRowKind
 from tests.app.console.fake import becomes
-from tests.app.console.fake_paths import LAB, FakeHop, FakePath
+from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 from tests.app.console.screens.paths.tracer import UDP, Tracer, tracer
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
@@ -130,6 +130,36 @@ async def test_overview_has_it_among_the_worst_hops() -> None:
         await t.desk.press("enter")
         await t.still()
         assert t.hops.cursor_key == DESTINATION_HOP
+
+
+async def test_the_detail_has_notes_marks_and_changes_by_middleboxes() -> None:
+    path = FakePath(LAB, end=END)
+    async with tracer(path, width=160) as t:
+        t.plane.paths[path.destination] = replace(
+            t.plane.paths[path.destination], packets=100, sent=50, unmatched=3, foreign=7,
+            notes=("NAT or firewall behind hop 2",), unprobed={"fragments": 4},
+        )  # fmt: skip
+        rows = path.second(t.now_ns)
+        rows["tos"], rows["quoted_tos"] = 46 << 2 | 2, 46 << 2 | 2
+        rows["quoted_tos"][rows["hop"] == 2] = 0
+        rows["altered"][rows["hop"] == 2] = Altered.IDENTIFICATION | Altered.LENGTH
+        t.plane.publish(table(rows, t.now_ns + SECOND_NS - 1))
+        await becomes(t.desk, lambda: "NAT or firewall behind hop 2" in t.desk.lines[2])
+        await t.desk.press("j", "enter")
+        detail = " ".join(t.detail.replace("│", " ").split())
+        for words in (
+            "DSCP 0 here, sent with DSCP 46 ECT(0)", "changed on the way here:",
+            "another tracer is active: 7", "3 answers matched no probe",
+            "4 packets could not be probed: fragments (4)",
+        ):  # fmt: skip
+            assert words.split()[0] in detail, words
+        assert "DSCP 0 here" in t.detail
+        assert "identification" in t.detail
+        await t.desk.press("j")
+        assert "DSCP" not in t.detail
+        assert "changed on" not in t.detail
+        await t.desk.press("G")
+        assert "NAT or firewall" in t.detail
 
 
 async def test_own_probes_are_a_line_of_their_own_on_flows_and_overview() -> None:

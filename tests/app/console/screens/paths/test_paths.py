@@ -201,6 +201,12 @@ async def test_a_silent_hop_in_front_of_nothing_known_and_a_destination_without_
         t.plane.paths["192.0.2.9"] = replace(t.plane.paths["10.94.6.2"], destination="192.0.2.9")
         await becomes(t.desk, lambda: "waits for packets to it" in t.desk.text)
         await t.desk.press("n")
+        assert "nothing has been sent to it since tracing began" in t.desk.text
+        of_flow = replace(t.plane.paths["192.0.2.9"], flows=(UDP,))
+        t.plane.paths["192.0.2.9"] = of_flow
+        await becomes(t.desk, lambda: "idle: no packet yet" in t.desk.text)
+        t.plane.paths["192.0.2.9"] = replace(of_flow, packets=3, unprobed={"fragments": 3})
+        await becomes(t.desk, lambda: "waits for the first answer" in t.desk.text)
         assert "no router has answered yet" in t.desk.text
         # The screen drops the numbers of an ended flow.
         t.plane.paths["192.0.2.9"] = replace(t.plane.paths["192.0.2.9"], flows=(UDP,), matched=5)
