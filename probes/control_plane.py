@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from probes.monitor.info import MonitorInfo, PolicyInfo
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
-    from probes.path.options import PathOptions, TracedFlow
+    from probes.path.options import OwnFlow, PathOptions, TracedFlow
     from probes.path.traced import Traced
 
 Listener = Callable[[Snapshot | Event], None]
@@ -150,8 +150,12 @@ class ControlPlane(Protocol):
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         """Make the flow probe count other flows from now on (S4.3)."""
 
-    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+    def trace(
+        self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
+    ) -> None:
         """Trace the path of every flow to an address, or of `flow` (S3.1), from now on.
+
+        While no application sends to the address, the tracer sends the flow `own`.
 
         The first destination starts the path probe. A repeated call changes nothing. Up to
         four flows of one address can be traced.

@@ -26,7 +26,7 @@ from probes.flow.filter import FlowFilter
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
-from probes.path.options import TracedFlow
+from probes.path.options import OwnFlow, TracedFlow
 from probes.path.traced import Traced
 from probes.snapshot import HookStatus, Snapshot
 
@@ -142,8 +142,11 @@ class Client:
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         return self._http.ask(Replacement, "PUT", "capture", json={"filter": capture.text})
 
-    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        wanted = {"destination": destination, "flow": flow and flow._asdict()}
+    def trace(
+        self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
+    ) -> None:
+        chosen = flow and flow._asdict()
+        wanted = {"destination": destination, "flow": chosen, "own": str(own or "")}
         self._http.answer("POST", "paths", json=wanted)
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:

@@ -165,6 +165,8 @@ class Trace:
     """An address, IPv4 or IPv6."""
     flow: FlowObject | None = None
     """None: all flows to it."""
+    own: str = ""
+    """Flow that the tracer sends while no application does: `icmp`, `udp:33434`, `tcp:443`."""
 
 
 @dataclass(frozen=True, slots=True)

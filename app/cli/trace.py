@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,16 +20,19 @@ from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
-from probes.path.options import MAX_DESTINATIONS
+from probes.path.options import MAX_DESTINATIONS, OwnFlow, OwnProtocol
 
 EXAMPLES = """\b
 Examples:
   probedeck trace -i eth0 example.org
+  probedeck trace -i eth0 example.org --without-traffic --duration 10
   probedeck trace -i eth0 192.0.2.1 2001:db8::1 -o paths --duration 60
   probedeck trace -i eth0 192.0.2.1 --report --duration 30
   probedeck trace -i eth0 192.0.2.1 --views paths --format jsonl | jq .
   probedeck trace -i eth0 192.0.2.1 -o paths -- iperf3 -c 192.0.2.1 -t 10"""
 _STDERR = 2
+_OWN = "--without-traffic"
+_IS_FLOW = re.compile(f"({'|'.join(OwnProtocol)})(:|$)").match
 _REPORTS = ("text", "markdown", "json")
 _OF_RUN = ("format", "out", "duration", "networks")
 """Options that `run` has, too."""
@@ -45,20 +49,24 @@ class TraceCommand(GroupedCommand):
         ctx.obj = args[at + 1 :]
         if args[at:] == ["--"]:
             raise UsageError("no program after --")
-        return super().parse_args(ctx, _with_format(args[:at]))
+        given = _with_value(args[:at], "--report", _REPORTS.__contains__, _REPORTS[0])
+        given = _with_value(given, _OWN, _IS_FLOW, OwnProtocol.ICMP)
+        return super().parse_args(ctx, given)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- PROGRAM [ARGS]...]"]
 
 
-def _with_format(arguments: list[str]) -> list[str]:
-    """Give --report its format: the next argument may be a destination."""
-    if "--report" not in arguments:
+def _with_value(
+    arguments: list[str], name: str, is_value: Callable[[str], object], usual: str
+) -> list[str]:
+    """Give an option its value, or `usual`: the next argument may be a destination."""
+    if name not in arguments:
         return arguments
-    at = arguments.index("--report")
-    named = arguments[at + 1 : at + 2] in [[each] for each in _REPORTS]
-    chosen = arguments[at + 1] if named else _REPORTS[0]
-    return [*arguments[:at], f"--report={chosen}", *arguments[at + 1 + named :]]
+    at = arguments.index(name)
+    named = any(is_value(each) for each in arguments[at + 1 : at + 2])
+    chosen = arguments[at + 1] if named else usual
+    return [*arguments[:at], f"{name}={chosen}", *arguments[at + 1 + named :]]
 
 
 @click.command(cls=TraceCommand, epilog=EXAMPLES)
@@ -69,6 +77,10 @@ def _with_format(arguments: list[str]) -> list[str]:
 @option(
     "-i", "--interface", metavar="NAME", required=True, group=GENERAL,
     help="Interface that the flows leave by.",
+)  # fmt: skip
+@option(
+    _OWN, metavar="[icmp|udp|tcp][:PORT]", group=GENERAL, usual="icmp if no protocol is given",
+    help="Send a flow to each destination while no application sends there.",
 )  # fmt: skip
 @option(
     "--ingress", metavar="|".join(INGRESS), default="auto", usual="auto", group=PATHS,
@@ -95,11 +107,13 @@ def _with_format(arguments: list[str]) -> list[str]:
 )
 def trace(
     options: Options, chosen: PathSettings, destinations: tuple[str, ...], interface: str,
-    ingress: str, views: str, report: str, names: bool,
+    without_traffic: str, ingress: str, views: str, report: str, names: bool,
 ) -> int:  # fmt: skip
     """Trace the paths of flows, hop by hop, into tables.
 
-    Packets of applications cause the probes: without packets to a destination there are no probes.
+    Packets of applications cause the probes: without packets to a destination there are no probes,
+    unless --without-traffic sends some.
+
     If a PROGRAM is given, the trace ends with it and has its exit code (128 + n: signal n, 127: no
     such program, 126: not executable). If tables or a report go to standard output, the program's
     output goes to standard error. With --report, tables are only written into a DIR.
@@ -112,6 +126,7 @@ def trace(
     options.check()
     paths = chosen.options()
     describe, look_up = described_by(options, names=names)
+    own_flow = OwnFlow.parse(without_traffic) if without_traffic else None
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
     if report and report not in _REPORTS:
@@ -137,6 +152,7 @@ def trace(
         duration=options.duration,
         flows=False,
         trace=tuple(dict.fromkeys(found)),
+        own_flow=own_flow,
         paths=paths,
         describe=describe,
     )

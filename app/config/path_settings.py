@@ -36,7 +36,7 @@ class PathSettings:
         PATHS, _DEFAULT.timeout, "Count a probe as lost after this time, 0.05 to 60.", "SECONDS"
     )
     max_hops: int = setting(PATHS, _DEFAULT.max_hops, "Highest TTL or hop limit, 1 to 30.", "N")
-    mtu: bool = setting(PATHS, False, "Send packets to find the path MTU and its smallest link.")
+    mtu: bool = setting(PATHS, False, "Find the path MTU by packets of several sizes.")
 
     @classmethod
     def of(cls, options: PathOptions) -> PathSettings:

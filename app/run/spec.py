@@ -14,7 +14,7 @@ from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from probes.monitor.options import MonitorOptions
-from probes.path.options import PathOptions
+from probes.path.options import OwnFlow, PathOptions
 from probes.snapshot import Event
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class RunSpec:
     api: Api | None = None
     trace: tuple[str, ...] = ()
     """Addresses to trace from the start."""
+    own_flow: OwnFlow | None = None
+    """The flow to these addresses while no application sends there."""
     paths: PathOptions = field(default_factory=PathOptions)
     describe: Describe = nothing_known
     """Facts about routers: their networks, and in files their names."""

@@ -53,7 +53,7 @@ def start(
         except CompileError as error:
             raise error.renamed(probe.files()) from None
     for address in spec.trace:
-        controller.trace(address)
+        controller.trace(address, own=spec.own_flow)
         if words := detour(address, interfaces.find(spec.interface)):
             controller.publish(Event.now("warning", "path", f"{address} {words}"))
     controller.read_only = spec.read_only

@@ -28,7 +28,7 @@ from probes.flow.filter import FlowFilter
 from probes.hooks import on_best_hook
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import MonitorOptions
-from probes.path.options import PathOptions, TracedFlow
+from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility
 from probes.snapshot import Event
@@ -149,14 +149,19 @@ class Controller(ProbeRunner):
         if self._probe_of(PATH_PROBE):
             self._remove(PATH_PROBE.name)
         for each in traced:
+            own = OwnFlow.parse(each.own_flow) if each.own_flow else None
             for flow in each.flows or (None,):
-                self.trace_flow(each.destination, flow)
+                self.trace_flow(each.destination, flow, own)
 
-    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+    def trace(
+        self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
+    ) -> None:
         self._refuse_changes()
-        self.trace_flow(destination, flow)
+        self.trace_flow(destination, flow, own)
 
-    def trace_flow(self, destination: str, flow: TracedFlow | None) -> None:
+    def trace_flow(
+        self, destination: str, flow: TracedFlow | None, own: OwnFlow | None = None
+    ) -> None:
         """Trace for a policy, also if the controller is read-only."""
         with self._changing, ExitStack() as undo:
             probe = self._probe_of(PATH_PROBE)
@@ -165,7 +170,7 @@ class Controller(ProbeRunner):
                     raise UsageError("no interface is watched on which paths could be traced")
                 probe = self.start(PATH_PROBE, *self._tracing)
                 undo.callback(self._remove, PATH_PROBE.name)
-            probe.trace(destination, flow)
+            probe.trace(destination, flow, own)
             undo.pop_all()
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:

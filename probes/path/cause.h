@@ -3,6 +3,7 @@
 #ifndef CAUSE_H
 #define CAUSE_H
 
+#include "own.h"
 #include "path.h"
 #include "scratch.h"
 #include "tcp_flags.h"
@@ -11,7 +12,7 @@
 /* Count a packet that cannot become a probe. */
 static __always_inline int refuse(struct scratch *scratch, enum unprobed reason) {
     struct target *target = target_of(scratch->target);
-    if (target)
+    if (target && scratch->sender == BY_APPLICATION)
         __sync_fetch_and_add(&target->unprobed[reason], 1);
     return VERDICT_PASS;
 }
@@ -26,9 +27,8 @@ static __always_inline enum unprobed usable(CONTEXT *ctx, struct scratch *scratc
     if (protocol == IPPROTO_TCP) {
         if (bpf_skb_load_bytes(ctx, at, transport, sizeof(struct tcphdr)))
             return UNPROBED_SHORT;
-        struct target *target = target_of(scratch->target);
         u8 flags = transport[13];
-        bool opens = target && target->syn && (flags & TCP_CONTROL) == TCP_SYN;
+        bool opens = scratch->sender == BY_OWN_FLOW && (flags & TCP_CONTROL) == TCP_SYN;
         return flags & TCP_CONTROL && !opens ? UNPROBED_OPENING : USABLE;
     }
     if (bpf_skb_load_bytes(ctx, at, transport, sizeof(struct udphdr)))

@@ -9,12 +9,13 @@
  * Other tracers' probes, and their clones on the way to their hook, are counted, and cause no
  * probe.
  *
- * MARK, BURST, APPLICATION_FIRST and GUARD (GUARD_*) come from probes/path/probe.py.
+ * MARK, BURST, APPLICATION_FIRST and GUARD (GUARD_*) come from probes/path/programs.py.
  */
 #include "path.h"
 #include "cause.h"
 #include "guard.h"
 #include "meter.h"
+#include "own.h"
 #include "round_trip_out.h"
 #include "scratch.h"
 
@@ -22,7 +23,10 @@
 #define SEND6 1
 #define EDIT4 2
 #define EDIT6 3
-BPF_PROG_ARRAY(steps, 4);
+#define OWN4 4
+#define OWN6 5
+#define DELIVER 6
+BPF_PROG_ARRAY(steps, 7);
 
 #define NET_XMIT_CN 2 /* linux/netdevice.h: the queue took the packet and dropped another */
 #define REMARKED 1    /* in `senders`: the clone arrived without its mark */
@@ -43,6 +47,8 @@ static __always_inline int take_clone(CONTEXT *ctx) {
 #if APPLICATION_FIRST
     ctx->mark = scratch->mark;
     *(volatile u64 *)ctx->cb = scratch->control;
+    if (scratch->sender == BY_OWN_FLOW)
+        steps.call(ctx, DELIVER);
     return VERDICT_PASS; /* the application's packet */
 #else
     u8 version = scratch->ip[0] >> 4;
@@ -80,7 +86,7 @@ int path(CONTEXT *ctx) {
     struct cursor c = {(void *)(long)ctx->data, (void *)(long)ctx->data_end};
     struct address to;
     __be16 type;
-    u32 step;
+    u32 step, protocol, size;
     if (!skip_link(&c, &type))
         return VERDICT_PASS;
     if (type == bpf_htons(ETH_P_IP)) {
@@ -89,12 +95,16 @@ int path(CONTEXT *ctx) {
             return VERDICT_PASS;
         to = mapped(ip->daddr);
         step = SEND4;
+        protocol = ip->protocol;
+        size = ip->ihl * 4;
     } else if (type == bpf_htons(ETH_P_IPV6)) {
         struct ipv6hdr *ip = c.at;
         if ((void *)(ip + 1) > c.end)
             return VERDICT_PASS;
         to = *(struct address *)&ip->daddr;
         step = SEND6;
+        protocol = ip->nexthdr;
+        size = sizeof(*ip);
     } else {
         return VERDICT_PASS;
     }
@@ -113,13 +123,21 @@ int path(CONTEXT *ctx) {
         count_foreign(ctx, target, scratch, now);
         return VERDICT_PASS;
     }
-    __sync_fetch_and_add(&target->packets, 1);
-    depart(ctx, target, *index, scratch->l3, step == SEND4, now);
-    if (target->next_ns > now)
+    scratch->packet_bytes = ctx->len - scratch->l3;
+    scratch->sender = sender_of(ctx, target, protocol, scratch->l3 + size);
+    if (scratch->sender == BY_APPLICATION) {
+        __sync_fetch_and_add(&target->packets, 1);
+        depart(ctx, target, *index, scratch->l3, step == SEND4, now);
+    } else {
+        __sync_fetch_and_add(&target->sent_bytes, scratch->packet_bytes);
+        step = step == SEND4 ? OWN4 : OWN6;
+        if (scratch->sender == BY_REQUEST || target->next_ns > now)
+            step = DELIVER;
+    }
+    if (target->next_ns > now && step != DELIVER)
         return VERDICT_PASS;
     scratch->now = now;
     scratch->target = *index;
-    scratch->packet_bytes = ctx->len - scratch->l3;
     steps.call(ctx, step);
     return VERDICT_PASS;
 }
@@ -211,7 +229,7 @@ static __always_inline int send_if_usable(CONTEXT *ctx, struct scratch *scratch,
     return send(ctx, scratch, edit);
 }
 
-int send4(CONTEXT *ctx) {
+static __always_inline int cause4(CONTEXT *ctx) {
     struct scratch *scratch = scratch_of_cpu();
     if (!scratch)
         return VERDICT_PASS;
@@ -231,7 +249,7 @@ int send4(CONTEXT *ctx) {
     return send_if_usable(ctx, scratch, l3 + sizeof(*ip), ip->ttl, ICMP_ECHO, EDIT4);
 }
 
-int send6(CONTEXT *ctx) {
+static __always_inline int cause6(CONTEXT *ctx) {
     struct scratch *scratch = scratch_of_cpu();
     if (!scratch)
         return VERDICT_PASS;
@@ -252,6 +270,28 @@ int send6(CONTEXT *ctx) {
         return refuse(scratch, UNPROBED_PROTOCOL);
     return send_if_usable(ctx, scratch, l3 + sizeof(*ip), ip->hop_limit, ICMPV6_ECHO_REQUEST,
                           EDIT6);
+}
+
+int send4(CONTEXT *ctx) {
+    return cause4(ctx);
+}
+
+int send6(CONTEXT *ctx) {
+    return cause6(ctx);
+}
+
+/* The same for the tracer's own flow, which no other probe gets. */
+int own4(CONTEXT *ctx) {
+    return cause4(ctx);
+}
+
+int own6(CONTEXT *ctx) {
+    return cause6(ctx);
+}
+
+/* Send a packet that no other probe gets. */
+int deliver(CONTEXT *ctx) {
+    return VERDICT_PASS;
 }
 
 /* Write the headers in `scratch` to the packet, and the result to the slot. */

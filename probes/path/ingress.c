@@ -240,11 +240,25 @@ int path(CONTEXT *ctx) {
     return VERDICT_PASS;
 }
 
+/* Whether a packet of a traced destination answers the flow that the tracer sends there. */
+static __always_inline bool answers_own(CONTEXT *ctx, struct heard *heard) {
+    struct target *target = target_of(heard->target);
+    struct passage passage = {};
+    u16 ports[2];
+    if (!target || !target->own || !read_ip(ctx, heard->l3, heard->ipv4, false, &passage) ||
+        target->own >> 32 != passage.protocol || !read(ctx, passage.at, ports, sizeof(ports)))
+        return false;
+    return (u32)target->own == (ports[1] | (u32)ports[0] << 16);
+}
+
 /* Take a packet of a traced destination, which may answer a timed packet. */
 int arrive(CONTEXT *ctx) {
     struct heard *heard = heard_of_cpu();
-    if (heard)
-        take_answer(ctx, heard->target, heard->l3, heard->ipv4);
+    if (!heard)
+        return VERDICT_PASS;
+    if (answers_own(ctx, heard))
+        steps.call(ctx, DELIVER);
+    take_answer(ctx, heard->target, heard->l3, heard->ipv4);
     return VERDICT_PASS;
 }
 

@@ -7,16 +7,14 @@
  * pointer, without URG: 0 would be no number, so no probe has one that ends in 16 zero bits. UDP
  * and ICMP echo have a `mark` as payload.
  *
- * KEY (odd), ID_FACTOR (odd) and ID_INVERSE, its inverse modulo 65536, come from
- * probes/path/probe.py. They are secrets of one process: other tracers' probes may have the same
+ * MAGIC, KEY (odd), ID_FACTOR (odd) and ID_INVERSE, its inverse modulo 65536, come from
+ * probes/path/programs.py. They are secrets of one process: other tracers' probes may have the same
  * flow and number, but not the same marks.
  */
 #ifndef MARK_H
 #define MARK_H
 
 #include "packet.h"
-
-#define MAGIC 0x70646b31 /* public: a probe of any process */
 
 struct mark {
     __be32 magic;
@@ -42,6 +40,12 @@ static __always_inline struct mark mark_of(u16 sequence) {
 
 static __always_inline bool is_own(struct mark *mark) {
     return mark->tag == bpf_htons(tag_of(bpf_ntohs(mark->sequence)));
+}
+
+/* Whether the mark is of an echo request by user space: see marks.py. */
+static __always_inline bool is_request(struct mark *mark) {
+    return mark->magic == bpf_htonl(MAGIC) &&
+           mark->tag == (u16)~bpf_htons(tag_of(bpf_ntohs(mark->sequence)));
 }
 
 #endif

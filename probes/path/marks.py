@@ -1,14 +1,18 @@
-"""The mark in the payload of the tracer's own packets, also for other tracers to recognise."""
+"""The mark in the payload of requests and datagrams of path tracing: `struct mark` of mark.h."""
 
 from __future__ import annotations
 
 import struct
 
-PROBE_MAGIC = 0x9B0BDEC5
-"""First word of the payload of UDP and ICMP echo probes; public, and the same in every session."""
+PROBE_MAGIC = 0x70646B31
+"""The first word; public, so that other tracers recognise the packet."""
 MARK_SIZE = 8
 
 
-def mark(sequence: int, tag: int) -> bytes:
-    """Return the first bytes of a probe's payload: magic, sequence number and tag, 16 bits each."""
-    return struct.pack(">IHH", PROBE_MAGIC, sequence & 0xFFFF, tag & 0xFFFF)
+def request_mark(sequence: int, key: int) -> bytes:
+    """Return the mark of a packet that user space sends: its tag is the complement of a probe's.
+
+    `key` is the secret of the process, KEY of mark.h.
+    """
+    tag = ~((sequence + 1) * key >> 48)
+    return struct.pack(">IHH", PROBE_MAGIC, sequence, tag & 0xFFFF)

@@ -44,7 +44,7 @@ enum evidence {
 enum owner {
     OF_HOST,
     OF_PROBE,
-    OF_FOREIGN_PROBE,
+    OF_FOREIGN_PROBE, /* or of user space, which sends packets for path tracing, too */
 };
 
 /* A message's quoted fields, and its sender. */
@@ -223,7 +223,7 @@ static __always_inline bool quoted(struct answer *answer, u32 *header, bool *for
     struct mark *mark = (void *)(header + 2);
     if ((void *)(mark + 1) > answer->end || mark->magic != bpf_htonl(MAGIC))
         return named;
-    *foreign = !is_own(mark);
+    *foreign = !is_own(mark); /* also if it is one of user space's requests */
     answer->sequence = bpf_ntohs(mark->sequence);
     answer->evidence = NAMED_BY_MARK;
     return true;
@@ -244,8 +244,10 @@ static __always_inline enum owner take_error(struct shared *shared, struct answe
  */
 static __always_inline enum owner take_reply(struct shared *shared, struct answer *answer) {
     struct mark *mark = (void *)(answer->icmp + 1);
-    if ((void *)(mark + 1) > answer->end || mark->magic != bpf_htonl(MAGIC) || !is_own(mark))
+    if ((void *)(mark + 1) > answer->end || mark->magic != bpf_htonl(MAGIC))
         return OF_HOST;
+    if (!is_own(mark))
+        return OF_FOREIGN_PROBE;
     u32 *index = addresses.lookup(&answer->to);
     struct target *target = index ? target_of(*index) : 0;
     answer->sequence = bpf_ntohs(mark->sequence);

@@ -66,6 +66,50 @@ class Guarded(StrEnum):
     """Every probe."""
 
 
+class OwnProtocol(StrEnum):
+    """The protocol of a flow that the tracer itself sends."""
+
+    ICMP = "icmp"
+    """Echo requests; the reply measures the destination."""
+    UDP = "udp"
+    """Datagrams of eight bytes to a high port; "port unreachable" measures the destination."""
+    TCP = "tcp"
+    """SYNs; the SYN-ACK or RST measures the destination."""
+
+
+_OWN_PORTS = {OwnProtocol.ICMP: 0, OwnProtocol.UDP: 33434, OwnProtocol.TCP: 443}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFlow:
+    """A flow that the tracer sends to a destination while no application does."""
+
+    protocol: OwnProtocol
+    port: int
+    """Of the destination; 0 for ICMP."""
+
+    @staticmethod
+    def parse(text: str) -> OwnFlow:
+        """Read `icmp`, `udp`, `tcp:80`. Raises UsageError."""
+        name, _, port = text.partition(":")
+        if name not in tuple(OwnProtocol):
+            raise UsageError(
+                f"{text!r} is no flow without an application",
+                hint="icmp, udp, tcp, udp:PORT or tcp:PORT",
+            )
+        protocol = OwnProtocol(name)
+        if not port and ":" not in text:
+            return OwnFlow(protocol, _OWN_PORTS[protocol])
+        if protocol is OwnProtocol.ICMP:
+            raise UsageError("ICMP has no ports", hint="icmp")
+        if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise UsageError(f"{port!r} is no port", hint="1 to 65535")
+        return OwnFlow(protocol, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.protocol}:{self.port}" if self.port else str(self.protocol)
+
+
 class TracedFlow(NamedTuple):
     """One flow to a destination. Both ports of an ICMP echo are 0."""
 

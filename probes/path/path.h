@@ -5,7 +5,7 @@
  * ALL_SLOTS is 1 for the compiler; user space makes TARGETS * SLOTS.
  *
  * TARGETS, SLOTS (a power of two, 65536 at most: a sequence number's width in a packet) and
- * LINK_ETHERNET come from probes/path/probe.py.
+ * LINK_ETHERNET come from probes/path/programs.py.
  */
 #ifndef PATH_H
 #define PATH_H
@@ -47,9 +47,9 @@ struct target {
     u32 ready;       /* 0: not in use */
     u32 whole;       /* hops whose TCP and ICMP probes are valid packets of their flow */
 
-    u32 whole_udp; /* the same for UDP */
-    u32 syn;       /* whether TCP's SYN, too, causes probes */
-    u32 unused[14];
+    u64 own;       /* the flow that the tracer sends, as in `only`; ports of ICMP: the identifier */
+    u32 whole_udp; /* hops whose UDP probes are */
+    u32 unused[13];
 
     u64 next_ns;  /* when the next probe is due: the theoretical arrival time of GCRA (I.371) */
     u64 sequence; /* of the next probe */

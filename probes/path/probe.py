@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,10 +31,11 @@ from probes.builtin import (
 from probes.hooks import Hooks, InterfaceHook
 from probes.path.active.finder import Finder
 from probes.path.active.mtu import MtuSearches
+from probes.path.active.own_flows import OwnFlows
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
 from probes.path.interference import Interference
-from probes.path.options import PathOptions, TracedFlow
+from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.own_traffic import OwnTraffic
 from probes.path.programs import (
     FUNCTION,
@@ -103,7 +105,8 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         super().__init__(compiler, interface, INTERVAL)
         self.options = options
         self._registry = hooks
-        self._macros = macros(options, interface, memory)
+        key = secrets.randbits(64) | 1
+        self._macros = macros(options, interface, memory, key)
         self._points: dict[Side, InterfaceHook] = {
             "ingress": hooks.acquire(interface, ingress),
             "egress": hooks.acquire(interface, Hook.TC_EGRESS),
@@ -113,8 +116,9 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
         self._events = EventFolder()
         self._interference = Interference(interface.name)
-        self.finder = Finder(interface.name)
-        self._mtu_searches = MtuSearches(interface.name, options.max_hops)
+        self.finder = Finder(interface.name, key)
+        self._mtu_searches = MtuSearches(interface.name, options.max_hops, key)
+        self._own_flows = OwnFlows(interface.name, self._timeout_ns, key)
         self._own_traffic = OwnTraffic(time.monotonic_ns())
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that were untraced."""
@@ -170,12 +174,18 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         sources = self._current.sources
         return any(sources[side] != SOURCES[side].read_text(encoding="utf-8") for side in sources)
 
-    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        """Trace every flow to an address, or only `flow`. Raises UsageError if that is
-        impossible."""
+    def trace(
+        self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
+    ) -> None:
+        """Trace every flow to an address, or only `flow`. Raises UsageError if that is impossible.
+
+        Send the flow `own` while no application sends to the address.
+        """
         with self._lock:
             found = destination_of(destination)
-            self._targets.add(found, flow)
+            target = self._targets.add(found, flow)
+            if own and flow is None:
+                self._own_flows.start(found, own, target)
             if self.options.mtu:
                 self._mtu_searches.start(found)
 
@@ -185,10 +195,11 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             target = self._targets.remove(destination_of(destination), flow)
             if target:
                 now, timeout_ns = time.monotonic_ns(), self._timeout_ns
+                own = self._own_flows.stop(target.destination)
                 rows = target.collect(now, timeout_ns, final=True)
                 timed = self._round_trips.collect((*self._targets, target), now)
                 self._round_trips.forget(target.index)
-                rows = np.concatenate([rows, timed], dtype=HOP)
+                rows = np.concatenate([rows, timed, own], dtype=HOP)
                 self._leaving.append((target.destination.address, rows))
                 self._own_traffic.leave(target.summary())
                 self._mtu_searches.forget(target.destination)
@@ -201,9 +212,13 @@ class PathProbe(BuiltinProbe[PathGeneration]):
     def traced(self) -> tuple[Traced, ...]:
         """The traced destinations, in the order of the requests."""
         with self._lock:
-            mtu = self._mtu_searches.result
+            mtu, own = self._mtu_searches.result, self._own_flows.wanted
             return tuple(
-                replace(target.summary(), path_mtu=mtu(target.destination))
+                replace(
+                    target.summary(),
+                    own_flow=str(own(target.destination) or ""),
+                    path_mtu=mtu(target.destination),
+                )
                 for target in self._targets
             )
 
@@ -227,6 +242,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
             before = self._round_trips.overrun
             parts.append(self._round_trips.collect(self._targets, started))
+            parts.append(self._own_flows.rows())
             hops = np.concatenate(parts, dtype=HOP)
             ends = bool(self._leaving)
             paths = self._analyse(hops, started)
@@ -251,7 +267,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             now = tables[0].end_utc_ns
             found = self._events.add(paths, started, final=ends) + self._targets.new_notes()
             found += self._interference.events(self._targets, started)
-            found += self._mtu_searches.poll()
+            found += self._mtu_searches.poll() + self._own_flows.events()
             events = [Event(now, severity, self.name, text) for severity, text in found]
             return (*tables, *events)
 
@@ -296,6 +312,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         with self._lock:
             self.finder.close()
             self._mtu_searches.close()
+            self._own_flows.close()
             if self._joined:
                 # No clone may come back to a hook that was left.
                 for target in self._targets:

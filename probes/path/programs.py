@@ -14,6 +14,7 @@ from bpf.errors import UsageError
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_set
 from probes.builtin import ProbeMaps
+from probes.path.marks import PROBE_MAGIC
 from probes.path.options import Guard, Order, PathOptions, Per
 from probes.path.round_trips import EXPIRY_NS
 from probes.path.slots import SLOT
@@ -29,12 +30,12 @@ SOURCES: Mapping[Side, Path] = {
 HEADERS = tuple(sorted(Path(__file__).parent.glob("*.h")))
 STEPS: Mapping[Side, tuple[str, ...]] = {
     "ingress": ("deliver", "arrive"),
-    "egress": ("send4", "send6", "edit4", "edit6"),
+    "egress": ("send4", "send6", "edit4", "edit6", "own4", "own6", "deliver"),
 }
 """In the order of the indices in the sources."""
 _SENDING = ("send4", "send6", "arrive")
 """These steps pass the packet on to the next probe. Other probes see neither a clone that became a
-probe, nor an answer that the host gets."""
+probe, nor a packet of the tracer's own, nor an answer that the host gets."""
 PROGRAMS: Mapping[Side, tuple[str, ...]] = {
     side: (FUNCTION, *steps) for side, steps in STEPS.items()
 }
@@ -121,7 +122,8 @@ def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
     return slots, targets
 
 
-def macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
+def macros(options: PathOptions, interface: Interface, memory: int, key: int) -> dict[str, Any]:
+    """Return the constants of the programs; `key` is the secret of marks."""
     slots, targets = _sizes(options, memory)
     id_factor = secrets.randbits(16) | 1
     return {
@@ -131,7 +133,8 @@ def macros(options: PathOptions, interface: Interface, memory: int) -> dict[str,
         # Secret, so that no application's packet is taken for a clone, and no answer to another
         # tracer for one to a probe.
         "MARK": f"{secrets.randbits(32) | 1:#x}",
-        "KEY": f"{secrets.randbits(64) | 1:#x}ULL",
+        "KEY": f"{key:#x}ULL",
+        "MAGIC": f"{PROBE_MAGIC:#x}",
         "ID_FACTOR": f"{id_factor:#x}U",
         "ID_INVERSE": f"{pow(id_factor, -1, 1 << 16):#x}U",
         "BURST": options.burst,

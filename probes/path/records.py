@@ -66,6 +66,8 @@ class MeasuredBy(IntEnum):
     """A DNS query to the response with its number."""
     QUIC_SPIN = 6
     """An edge of QUIC's latency spin bit to its reflection (RFC 9000, section 17.4)."""
+    REFUSAL = 7
+    """A datagram to the destination's message that its port is unreachable."""
 
     @property
     def label(self) -> str:

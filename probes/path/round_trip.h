@@ -13,7 +13,7 @@
  * Otherwise the sample says that the packet was answered, and no time.
  *
  * TARGETS, ALL_EXCHANGES (1 for the compiler; user space makes TARGETS * EXCHANGES) and EXPIRY_NS
- * come from probes/path/probe.py.
+ * come from probes/path/programs.py.
  */
 #ifndef ROUND_TRIP_H
 #define ROUND_TRIP_H

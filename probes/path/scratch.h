@@ -25,6 +25,7 @@ struct scratch {
     u32 protocol;
     u16 whole;
     u16 checksum; /* of the finished probe */
+    u32 sender;   /* enum sender */
     /* Marks of the last probe of another tracer: one packet may cause a probe of each. */
     u16 foreign_identification;
     u16 foreign_urgent;

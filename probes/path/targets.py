@@ -27,8 +27,8 @@ FLOWS = 4
 
 TARGET = np.dtype([
     ("interval_ns", "u8"), ("credit_ns", "u8"), ("only", "u8", (FLOWS,)), ("live", "u4"),
-    ("asked", "u4"), ("ready", "u4"), ("whole", "u4"), ("whole_udp", "u4"), ("syn", "u4"),
-    ("unused", "u4", (14,)), ("next_ns", "u8"), ("sequence", "u8"), ("packets", "u8"),
+    ("asked", "u4"), ("ready", "u4"), ("whole", "u4"), ("own", "u8"), ("whole_udp", "u4"),
+    ("unused", "u4", (13,)), ("next_ns", "u8"), ("sequence", "u8"), ("packets", "u8"),
     ("matched", "u8"), ("unmatched", "u8"), ("round", "u4"), ("done", "u4"), ("ttl", "u4"),
     ("remarked", "u4"), ("escaped", "u4"), ("mtu", "u4"), ("sent_bytes", "u8"),
     ("matched_bytes", "u8"), ("heard_ns", "i8"), ("foreign", "u8"), ("foreign_ns", "i8"),
@@ -40,8 +40,8 @@ TARGET = np.dtype([
 _COUNTERS = ("packets", "sent", "matched", "sent_bytes", "matched_bytes", "unmatched", "foreign",
              "unprobed")  # fmt: skip
 """Fields of TARGET that only grow."""
-_FRESH = ("whole", "whole_udp", "syn", "next_ns", "round", "done", "asked", "ttl", "remarked",
-          "escaped", "mtu", "heard_ns", "foreign_ns", "mtu_ns")  # fmt: skip
+_FRESH = ("whole", "whole_udp", "own", "next_ns", "round", "done", "asked", "ttl",
+          "remarked", "escaped", "mtu", "heard_ns", "foreign_ns", "mtu_ns")  # fmt: skip
 """Fields of TARGET that begin at 0 for each destination."""
 
 SHARED = np.dtype([("clones", "u8"), ("unused", "u8", (7,)), ("watched", "u8", (64,))])
@@ -168,6 +168,16 @@ class TracedDestination:
         self._kernel["only"][0, : len(only)] = only
         self._kernel["only"][0, len(only) :] = 0
 
+    def application_packets(self) -> int:
+        """Return the number of packets that applications sent so far."""
+        return int(self._kernel["packets"][0])
+
+    def take_own(self, protocol: int, source_port: int, destination_port: int) -> None:
+        """Tell the kernel which flow is the tracer's own; of ICMP the source port is the
+        identifier."""
+        own = TracedFlow(protocol, source_port, destination_port)
+        self._kernel["own"] = _transport(own)
+
     def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
         """Rows of dtype HOP, as InFlight.collect; losses beyond the path are BEYOND_PATH."""
         rows = self.flight.collect(now_ns, timeout_ns, final=final)
@@ -281,7 +291,7 @@ class TracedDestinations:
     def slots_per_target(self) -> int:
         return int(self._slots.shape[1])
 
-    def add(self, destination: Destination, flow: TracedFlow | None) -> None:
+    def add(self, destination: Destination, flow: TracedFlow | None) -> TracedDestination:
         """Trace a destination, or one more of its flows. Raises UsageError if the tables are
         full."""
         target = self._targets.get(destination.address)
@@ -314,6 +324,7 @@ class TracedDestinations:
             target.flows[flow] = None
         target.choose()
         target.start()
+        return target
 
     def remove(self, destination: Destination, flow: TracedFlow | None) -> TracedDestination | None:
         """Stop tracing one flow, or all of them.

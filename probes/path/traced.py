@@ -77,7 +77,8 @@ class Traced:
     matched: int
     """Answers that were found to be to one of them."""
     sent_bytes: int = 0
-    """Of the probes, from the IP header on; like the next fields, since tracing began."""
+    """Of probes, of requests by user space and of its flow, from the IP header on; like the next
+    fields, since tracing began."""
     matched_bytes: int = 0
     """Of the answers, from the IP header on."""
     unmatched: int = 0
@@ -93,5 +94,7 @@ class Traced:
     """ICMP echo requests that looked for hops beyond the last router that answers probes."""
     unprobed: dict[str, int] = field(default_factory=dict)
     """Packets that could not cause a probe when one was due, by reason: `fragments`."""
+    own_flow: str = ""
+    """The flow that the tracer sends while no application does, such as `udp:33434`."""
     path_mtu: PathMtu | None = None
     """None: unknown."""

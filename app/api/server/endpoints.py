@@ -30,7 +30,7 @@ from probes.config.model import ProbeConfig
 from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
-from probes.path.options import TracedFlow
+from probes.path.options import OwnFlow, TracedFlow
 from probes.path.traced import Traced
 from probes.snapshot import Snapshot
 from probes.tables.entries import value_of
@@ -223,7 +223,8 @@ class ProbeEndpoints(Endpoints):
         self.may_change()
         destination = address(wanted.destination)
         before = self._traced(destination)
-        self.plane.trace(destination, wanted.flow)
+        own = OwnFlow.parse(wanted.own) if wanted.own else None
+        self.plane.trace(destination, wanted.flow, own)
         now = self._traced(destination)
         if now is None:
             raise UnknownError(f"{destination} was given up meanwhile")

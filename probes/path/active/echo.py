@@ -8,16 +8,22 @@ checksum, because some load balancers share flows by it.
 
 from __future__ import annotations
 
-import ctypes as ct
 import secrets
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from probes.path.marks import MARK_SIZE, PROBE_MAGIC, mark
+from probes.path.active.sockets import (
+    FAMILY,
+    ClassicProgram,
+    attach_filter,
+    bind_to,
+    received,
+    stamp_times,
+)
+from probes.path.marks import MARK_SIZE, PROBE_MAGIC, request_mark
 from probes.path.slots import Destination
 
 ICMP_HEADER = 8
@@ -25,18 +31,13 @@ IP_HEADER = {4: 20, 6: 40}
 SMALLEST = {version: size + ICMP_HEADER + MARK_SIZE + 2 for version, size in IP_HEADER.items()}
 """Bytes of the smallest request by IP version, with the IP header."""
 
-_FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 _PROTOCOL = {4: socket.IPPROTO_ICMP, 6: socket.IPPROTO_ICMPV6}
 _REQUEST, _REPLY = {4: 8, 6: 128}, {4: 0, 6: 129}
 _UNREACHABLE, _EXCEEDED = {4: 3, 6: 1}, {4: 11, 6: 3}
 _FRAGMENTATION_NEEDED, _TOO_BIG = 4, 2
 """Code of ICMP's destination unreachable, and a type of ICMPv6 (RFC 1191, RFC 4443)."""
-_SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 26, 35
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 23, 3
-_TIMEOUT_NS = 3_000_000_000
 _MOST_WAITING = 4096
-_MOST_BYTES = 2048
-"""An answer's bytes that are read: routers quote at most 576 or 1280 bytes."""
 
 
 class EchoOutcome(Enum):
@@ -51,6 +52,7 @@ class EchoOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EchoRequest:
+    sequence: int
     destination: Destination
     ttl: int
     size: int
@@ -89,11 +91,12 @@ class _Message:
 class EchoEngine:
     """Sends echo requests out of one interface. It opens sockets with the first request."""
 
-    def __init__(self, interface: str) -> None:
-        self._interface = interface
+    def __init__(self, interface: str, key: int, timeout_ns: int = 3_000_000_000) -> None:
+        """`key` is the secret of marks."""
+        self._interface, self._key = interface, key
+        self._timeout_ns = timeout_ns
         self._sockets: dict[int, socket.socket] = {}
         self._identifier = secrets.randbits(16)
-        self._tag = secrets.randbits(16)
         self._sequence = secrets.randbits(16)
         self._waiting: dict[int, EchoRequest] = {}
         """Requests without an answer by sequence number, oldest first."""
@@ -103,10 +106,10 @@ class EchoEngine:
         """The ICMP identifier of all requests."""
         return self._identifier
 
-    def send(self, destination: Destination, ttl: int, size: int = 0) -> None:
+    def send(self, destination: Destination, ttl: int, size: int = 0) -> EchoRequest:
         """Send a request of `size` bytes with the IP header, at least SMALLEST; never wait.
 
-        The request is not fragmented. Raises OSError if the host refuses to send it, with EMSGSIZE
+        Nobody may fragment the request. Raises OSError if the host does not send it, with EMSGSIZE
         if it is larger than the interface's MTU.
         """
         version = destination.version
@@ -115,7 +118,7 @@ class EchoEngine:
         size = max(size, SMALLEST[version])
         # Both sequence numbers and this word have the sum 0.
         balance = -2 * self._sequence % 0xFFFF
-        payload = mark(self._sequence, self._tag) + balance.to_bytes(2, "big")
+        payload = request_mark(self._sequence, self._key) + balance.to_bytes(2, "big")
         body = payload.ljust(size - IP_HEADER[version] - ICMP_HEADER, b"\0")
         head = struct.pack(">BBHHH", _REQUEST[version], 0, 0, self._identifier, self._sequence)
         packet = head + body
@@ -124,25 +127,27 @@ class EchoEngine:
             where, limit = (socket.IPPROTO_IP, socket.IP_TTL), destination.address[:4]
         else:
             where, limit = (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT), destination.address
-        address = socket.inet_ntop(_FAMILY[version], limit)
+        address = socket.inet_ntop(FAMILY[version], limit)
         now = time.monotonic_ns()
         opened.sendmsg([packet], [(*where, struct.pack("i", ttl))], 0, (address, 0))
         self._waiting.pop(self._sequence, None)
-        self._waiting[self._sequence] = EchoRequest(destination, ttl, size, now)
+        request = EchoRequest(self._sequence, destination, ttl, size, now)
+        self._waiting[self._sequence] = request
         if len(self._waiting) > _MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
+        return request
 
     def answers(self) -> list[EchoAnswer]:
-        """Return the answers since the last call. Requests older than three seconds have none."""
-        oldest = time.monotonic_ns() - _TIMEOUT_NS
+        """Return the answers since the last call, without those to requests that timed out."""
+        oldest = time.monotonic_ns() - self._timeout_ns
         found = []
         for version, opened in self._sockets.items():
-            for data, responder, received_ns in received(opened):
+            for data, responder, received_ns, _ in received(opened):
                 message = parse(version, data, self._identifier)
                 request = self._waiting.get(message.sequence) if message else None
                 if not message or not request or request.destination.version != version:
                     continue
-                packed = socket.inet_pton(_FAMILY[version], responder)
+                packed = socket.inet_pton(FAMILY[version], responder)
                 to = request.destination.address[: len(packed)]
                 if (message.about or packed) != to:
                     continue
@@ -163,13 +168,12 @@ class EchoEngine:
         self._waiting.clear()
 
     def _open(self, version: int) -> socket.socket:
-        opened = socket.socket(_FAMILY[version], socket.SOCK_RAW, _PROTOCOL[version])
+        opened = socket.socket(FAMILY[version], socket.SOCK_RAW, _PROTOCOL[version])
         try:
             opened.setblocking(False)
             stamp_times(opened)
-            _attach_filter(opened, _filter(version, self._identifier))
-            name = self._interface.encode() + b"\0"
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
+            attach_filter(opened, _filter(version, self._identifier))
+            bind_to(opened, self._interface)
             if version == 4:
                 opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
             else:
@@ -227,32 +231,7 @@ def checksum(data: bytes) -> int:
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-def received(opened: socket.socket, flags: int = 0) -> Iterator[tuple[bytes, str, int]]:
-    """Yield the waiting messages, their senders, and their times on CLOCK_MONOTONIC.
-
-    The socket has `stamp_times`.
-    """
-    while True:
-        try:
-            data, ancillary, _, where = opened.recvmsg(_MOST_BYTES, 512, flags)
-        except BlockingIOError:
-            return
-        except OSError:
-            continue  # An error of an earlier request, reported once.
-        at_ns = now = time.monotonic_ns()
-        for level, kind, value in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
-                seconds, ns = struct.unpack("qq", value)
-                at_ns = min(now, seconds * 10**9 + ns + now - time.time_ns())
-        yield data, where[0].partition("%")[0], at_ns
-
-
-def stamp_times(opened: socket.socket) -> None:
-    """Have the kernel tell when each message arrived."""
-    opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-
-
-def _filter(version: int, identifier: int) -> list[tuple[int, int, int, int]]:
+def _filter(version: int, identifier: int) -> ClassicProgram:
     """Classic BPF (bpf(4)) that takes only messages with the identifier: replies and quotes.
 
     Other messages, such as replies to the host's own ping, cost no room in the socket's buffer.
@@ -281,10 +260,3 @@ def _filter(version: int, identifier: int) -> list[tuple[int, int, int, int]]:
         (0x48, 0, 0, ICMP_HEADER + 4),  # a quote's identifier
         *take,
     ]
-
-
-def _attach_filter(opened: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
-    code = b"".join(struct.pack("HBBI", *each) for each in program)
-    buffer = ct.create_string_buffer(code, len(code))
-    fprog = struct.pack("HL", len(program), ct.addressof(buffer))
-    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)

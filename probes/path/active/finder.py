@@ -35,9 +35,9 @@ class FinderAnswer:
 class Finder:
     """Asks hops of destinations, each once for a call of `ask`."""
 
-    def __init__(self, interface: str) -> None:
-        """Open nothing until the first hop is asked."""
-        self._echo = EchoEngine(interface)
+    def __init__(self, interface: str, key: int) -> None:
+        """Open nothing until the first hop is asked. `key` is the secret of marks."""
+        self._echo = EchoEngine(interface, key)
         self._asked: dict[tuple[Destination, int], None] = {}
         self._credit = float(_BURST)
         self._filled_ns = time.monotonic_ns()

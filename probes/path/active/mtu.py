@@ -77,9 +77,9 @@ Search = Generator[Iterable[Trial], Answers, PathMtu | None]
 class MtuSearches:
     """Searches the path MTU of destinations, each once. `poll` sends and receives."""
 
-    def __init__(self, interface: str, max_hops: int) -> None:
-        """Open nothing until the first search."""
-        self._echo = EchoEngine(interface)
+    def __init__(self, interface: str, max_hops: int, key: int) -> None:
+        """Open nothing until the first search. `key` is the secret of marks."""
+        self._echo = EchoEngine(interface, key)
         self._interface = interface
         self._max_hops = max_hops
         self._searches: dict[Destination, tuple[Search, _Batch]] = {}

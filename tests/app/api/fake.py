@@ -31,7 +31,7 @@ from probes.monitor.options import Input
 from probes.monitor.policy import BUILT_IN, Policy, check_names
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
-from probes.path.options import PathOptions, TracedFlow
+from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, History, HookStatus, Snapshot
@@ -91,6 +91,8 @@ class FakePlane:
         self._probes: dict[str, ProbeInfo] = {}
         self.path_options = PathOptions()
         self._traced: dict[str, tuple[TracedFlow, ...]] = {}
+        self.own_flow: OwnFlow | None = None
+        """Of the last request."""
         self._policies: dict[str, PolicyInfo] = {}
 
     def listen(self, listener: Listener) -> None:
@@ -155,7 +157,10 @@ class FakePlane:
         self.captures.append(capture.text)
         return Replacement(len(self.captures) + 1, 0.001, Compatibility((), (), (), ()))
 
-    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+    def trace(
+        self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
+    ) -> None:
+        self.own_flow = own
         flows = self._traced.get(destination)
         if flow is None or flows == ():
             self._traced[destination] = ()

@@ -16,7 +16,7 @@ from probes.config.model import DirectionConfig, ProbeConfig
 from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import PolicyState
-from probes.path.options import PathOptions, TracedFlow
+from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Snapshot
@@ -191,7 +191,9 @@ class FakePlane(FakeController):
         self._check_known(name, self.running)
         return (Cost("ingress", 41.27), Cost("egress", 55.0))
 
-    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+    def trace(
+        self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
+    ) -> None:
         self.asked.append(("trace", f"{destination} {tuple(flow)}" if flow else destination))
         if self.refusal is not None:
             raise self.refusal

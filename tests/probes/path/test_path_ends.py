@@ -221,7 +221,7 @@ def test_killed_it_leaves_no_program() -> None:
         with python(KILLED, str(right.ns), pass_fds=[right.ns]) as process:
             assert process.stdout
             ids = {int(word) for word in process.stdout.readline().split()}
-            assert len(ids) == 2 + 2 * (2 + 5)
+            assert len(ids) == 2 + 2 * (2 + 9)
             process.send_signal(signal.SIGKILL)
             process.wait()
         assert ended(process.pid, 1)

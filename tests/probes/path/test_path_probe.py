@@ -142,9 +142,9 @@ def test_a_source_that_does_not_fit_is_refused_and_all_runs_on(make_host: MakeHo
     broken: list[tuple[object, type[Exception], str]] = [
         (edited("egress", "int send4(", "int send_4("), UsageError, "must have the program send4"),
         (edited("ingress", "int path(", "int way("), UsageError, "must have the program path"),
-        (edited("egress", "BPF_PROG_ARRAY(steps, 4)", "BPF_PROG_ARRAY(steps, 3)"), UsageError,
+        (edited("egress", "BPF_PROG_ARRAY(steps, 7)", "BPF_PROG_ARRAY(steps, 6)"), UsageError,
          "steps"),
-        (edited("ingress", '#include "path.h"', '#include "path.h"\n#error no\n'), CompileError,
+        (edited("ingress", '#include "match.h"', '#include "match.h"\n#error no\n'), CompileError,
          "error: no"),
         (edited("egress", "(ctx->mark == MARK)", "(*(u8 *)(long)ctx->data)"), CompileError,
          "invalid access to packet"),

@@ -18,6 +18,9 @@ from app.lab.topology import build
 from probes.path.slots import Destination
 from probes.path.targets import destination_of
 
+KEY = 0x1234567890ABCDEF
+"""Secret of marks."""
+
 
 class Row:
     """A client, routers and a server. The test's thread is in the client's namespace."""

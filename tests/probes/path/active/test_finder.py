@@ -12,7 +12,7 @@ import pytest
 from app.lab.plan import SERVER
 from probes.path.active.echo import EchoEngine, EchoOutcome
 from probes.path.active.finder import Finder, FinderAnswer
-from tests.probes.path.active.conftest import MakeRow, Row
+from tests.probes.path.active.conftest import KEY, MakeRow, Row
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
@@ -37,7 +37,7 @@ def found(
 @VERSIONS
 def test_routers_and_destination_answer_but_silent_routers(make_row: MakeRow, version: int) -> None:
     row = make_row(silent=("r2",))
-    finder = Finder(row.interface)
+    finder = Finder(row.interface, KEY)
     try:
         answers = found(finder, row, version, range(1, 8), 6)
     finally:
@@ -60,7 +60,7 @@ def test_a_firewall_that_drops_echo_hides_only_the_destination(
     kind = "icmp" if version == 4 else "icmpv6"
     row.nft(SERVER, "add table inet t; add chain inet t c { type filter hook input priority 0; }; "
             f"add rule inet t c {kind} type echo-request drop")  # fmt: skip
-    finder = Finder(row.interface)
+    finder = Finder(row.interface, KEY)
     try:
         answers = found(finder, row, version, range(1, 8), 4)
     finally:
@@ -80,7 +80,7 @@ def test_behind_address_translation(make_row: MakeRow, version: int) -> None:
         f"add chain {family} n p {{ type nat hook postrouting priority 100; }}; "
         f'add rule {family} n p oifname "right" masquerade',
     )
-    finder = Finder(row.interface)
+    finder = Finder(row.interface, KEY)
     try:
         answers = found(finder, row, version, range(1, 6), 5)
     finally:
@@ -90,7 +90,7 @@ def test_behind_address_translation(make_row: MakeRow, version: int) -> None:
 
 def test_many_hops_are_asked_at_a_limited_rate(make_row: MakeRow) -> None:
     row = make_row(routers=1)
-    finder = Finder(row.interface)
+    finder = Finder(row.interface, KEY)
     try:
         started = time.monotonic()
         answers = found(finder, row, 4, range(1, 31), 30)
@@ -103,7 +103,7 @@ def test_many_hops_are_asked_at_a_limited_rate(make_row: MakeRow) -> None:
 def test_nothing_is_open_until_a_hop_is_asked_and_after_the_end(make_row: MakeRow) -> None:
     row = make_row(routers=1)
     before = set(os.listdir("/proc/self/fd"))
-    finder = Finder(row.interface)
+    finder = Finder(row.interface, KEY)
     assert finder.answers() == []
     assert set(os.listdir("/proc/self/fd")) == before
     found(finder, row, 4, [1], 1)
@@ -119,7 +119,7 @@ def test_a_refused_request_is_no_error_of_the_caller(make_row: MakeRow) -> None:
     row = make_row(routers=1)
     row.run("client", "ip", "route", "del", "default")
     row.run("client", "ip", "-6", "route", "del", "default")
-    finder = Finder("none")
+    finder = Finder("none", KEY)
     finder.ask(row.destination(4), [1, 2])
     assert finder.answers() == []
     assert finder.failure == os.strerror(19)
@@ -130,7 +130,7 @@ def test_a_refused_request_is_no_error_of_the_caller(make_row: MakeRow) -> None:
 def test_ping_beside_it_is_undisturbed(make_row: MakeRow, version: int) -> None:
     """The host's own ping gets its replies, once each, and the finder none of them."""
     row = make_row(routers=2)
-    finder = Finder(row.interface)
+    finder = Finder(row.interface, KEY)
     try:
         finder.ask(row.destination(version), [1])
         finder.answers()
@@ -157,7 +157,7 @@ def test_large_requests_are_never_fragmented(make_row: MakeRow, version: int) ->
     """A router reports the smaller link; a request larger than the interface's MTU is refused."""
     row = make_row()
     row.mtu(2, 1300)
-    engine = EchoEngine(row.interface)
+    engine = EchoEngine(row.interface, KEY)
     try:
         with pytest.raises(OSError, match="too long"):
             engine.send(row.destination(version), 30, 1501)

@@ -12,7 +12,7 @@ from probes.path.active.mtu import MtuSearches
 from probes.path.options import PathOptions
 from probes.path.traced import MtuStep, PathMtu
 from probes.snapshot import Event
-from tests.probes.path.active.conftest import MakeRow, Row
+from tests.probes.path.active.conftest import KEY, MakeRow, Row
 from tests.probes.path.wire.frames import Tracing
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
@@ -26,7 +26,7 @@ def text(packed: bytes, version: int) -> str:
 
 def searched(row: Row, version: int, seconds: float = 25) -> tuple[PathMtu | None, float]:
     """Search until the end. Returns the result, and the seconds that it took."""
-    searches = MtuSearches(row.interface, 12)
+    searches = MtuSearches(row.interface, 12, KEY)
     destination = row.destination(version)
     started = time.monotonic()
     try:
