@@ -104,11 +104,14 @@ class Delays:
             levels["median"] - levels["base"],
             np.nan,
         )
-        limit = level.threshold_ns(levels["level"], levels["noise"])
+        # The usual median is above the base, too.
+        usual = np.clip(levels["level"] - levels["base"], 0, levels["noise"])
+        limit = level.threshold_ns(levels["level"], levels["noise"]) + usual
         amount = queue.amounts(excess, np.where(queues["on"], limit / 2, limit))
         wait = level.shifting(levels, rerouted) & (levels["run"] > 0)
         since = np.broadcast_to(begun_ns[:, np.newaxis], amount.shape)
-        after = queue.follow(queues, amount, wait, since, now_ns)
+        blocks = queue.certain(amount, limit, queues["on"])
+        after = queue.follow(queues, amount, wait, blocks, since, now_ns)
         unsure = ~np.isnan(excess) & ~queue.decidable(excess, self._missed[places] == 0)
         after[unsure] = queues[unsure]
         self._levels[places], self._queues[places] = levels, after
@@ -133,9 +136,12 @@ class Delays:
         # One block later than others, as a change is seldom at the edge of a block for all hops.
         young = (maybe & (np.abs(levels["run"]) == 1)).any(axis=1)[:, np.newaxis]
         sure &= ~young | (np.abs(levels["run"]) > level.QUIET_BLOCKS)
+        # Behind a queue nothing is steady, and its end is no new level.
+        behind = np.logical_or.accumulate(queued, axis=1)
+        sure &= ~(behind & (levels["run"] > 0))
         reported, amounts = level.new_shifts(levels, sure, maybe)
-        # A queue that was there before the flow ends: that is all.
-        reported &= ~(np.logical_or.accumulate(queued, axis=1) & (amounts < 0))
+        young = levels["blocks"] - np.abs(levels["run"]) < level.KNOWN_BLOCKS
+        reported &= ~behind & ~(young & (amounts > 0))
         moved = amounts != 0
         since = levels["since_ns"]
         return (
@@ -159,7 +165,22 @@ class Delays:
         new = flat["blocks"][series] == 0
         flat[series] = level.follow(flat[series], blocks, queued)
         if new.any():
+            self._bound(series[new], blocks[new])
             self._inherit(series[new])
+
+    def _bound(self, new: Array, blocks: Array) -> None:
+        """Lower the bases of new series (n,) with their first BLOCK (n,) to those of later hops: of
+        a flow that fills a queue, one hop may be measured before the queue and one in it."""
+        flat = self._levels.reshape(MAX_SERIES)
+        base = flat["base"].reshape(MAX_FLOWS, HOP_COUNT)
+        places = np.unique(new // HOP_COUNT)
+        known = np.where(self._levels["blocks"][places] > 0, base[places], np.inf)
+        least = np.minimum.accumulate(known[:, ::-1], axis=1)[:, ::-1]
+        later = least[np.searchsorted(places, new // HOP_COUNT), new % HOP_COUNT]
+        spread = blocks["third"] - blocks["first"]
+        lower = (later < flat["base"][new]) & (flat["base"][new] - later < 2 * spread)
+        for name in ("base", "level"):
+            flat[name][new[lower]] = later[lower]
 
     def _inherit(self, new: Array) -> None:
         """Start new series (n,) with the levels of the fastest flow on the same route up to that

@@ -20,12 +20,13 @@ MIN_ANSWERS = 3
 LEVEL = np.dtype([
     ("base", "f8"), ("level", "f8"), ("noise", "f8"), ("median", "f8"), ("low", "f8"),
     ("spread", "f8"), ("run_low", "f8"), ("run_high", "f8"), ("since_ns", "i8"), ("blocks", "i4"),
-    ("run", "i4"), ("quiet", "?"),
+    ("run", "i4"), ("restless", "i4"),
 ])  # fmt: skip
 """One series: `base` is the lowest tenth without queueing, `level` the usual median, `noise` the
 usual distance of the quartiles; `median`, `low` and `spread` are the last block's; `run` is the
 number of successive blocks outside of the level (negative: below it), `since_ns` when they began,
-`run_*` the limits of their medians; `blocks` 0: the series is empty. Times are ns."""
+`run_*` the limits of their medians, `restless` how many of them were wide (_MOVING: their medians
+differ); `blocks` 0: the series is empty. Times are ns."""
 
 BLOCK = np.dtype(
     [("low", "f8"), ("first", "f8"), ("median", "f8"), ("third", "f8"), ("since_ns", "i8")]
@@ -34,6 +35,11 @@ BLOCK = np.dtype(
 
 QUIET_BLOCKS = 4
 """Successive blocks that make a new level certain; the first may be of both levels."""
+_RESTLESS = 1 / 4
+"""Share of them that may be wide: busy hosts answer late now and then."""
+_MOVING = 1 << 30
+KNOWN_BLOCKS = 4
+"""A level that is younger is not known well enough for a rise of it to be reported."""
 _REROUTED_BLOCKS = 3
 """So many suffice after a route change, and need not be quiet."""
 _FIRST_NOISE = 0.25
@@ -69,15 +75,15 @@ def follow(levels: Array, blocks: Array, queued: Array) -> Array:
     sign = np.where(np.abs(away) >= limit, np.sign(away), 0).astype("i4")
     goes_on = (sign != 0) & (np.sign(levels["run"]) == sign)
     after["run"] = np.where(goes_on, levels["run"] + sign, sign)
-    _put(after, ~goes_on, since_ns=blocks["since_ns"], quiet=True)
+    _put(after, ~goes_on, since_ns=blocks["since_ns"], restless=0)
     length = np.abs(after["run"])
     # The block in which the level changed has times of both levels.
     _put(after, length <= 2, run_low=median, run_high=median)
     after["run_low"] = np.minimum(after["run_low"], median)
     after["run_high"] = np.maximum(after["run_high"], median)
-    still = spread <= np.maximum(2 * after["noise"], limit / 8)
-    still &= after["run_high"] - after["run_low"] <= limit / 2
-    after["quiet"] &= (length < 2) | still
+    moves = (length >= 2) & (after["run_high"] - after["run_low"] > limit / 2)
+    wide = (length >= 2) & (spread > np.maximum(2 * after["noise"], limit / 4))
+    after["restless"] = np.where(moves, _MOVING, after["restless"] + wide)
 
     usual = (sign == 0) & ~first
     # A block at the edge of a change has a large spread, and its low tenth may be of the new level:
@@ -98,7 +104,7 @@ def follow(levels: Array, blocks: Array, queued: Array) -> Array:
 def shifted(levels: Array, rerouted: Array) -> Array:
     """Which series (n,) certainly have a new level; `rerouted`: the route changed just before."""
     length = np.abs(levels["run"])
-    sure = (length >= QUIET_BLOCKS) & levels["quiet"] | (length >= _REROUTED_BLOCKS) & rerouted
+    sure = (length >= QUIET_BLOCKS) & _quiet(levels) | (length >= _REROUTED_BLOCKS) & rerouted
     result: Array = sure & shifting(levels, rerouted)
     return result
 
@@ -108,7 +114,12 @@ def shifting(levels: Array, rerouted: Array) -> Array:
     # A fall back to the base is the end of a queue.
     limit = threshold_ns(levels["level"], levels["noise"])
     real = (levels["run"] > 0) | (levels["median"] < levels["base"] - limit)
-    result: Array = (levels["run"] != 0) & (levels["quiet"] | rerouted) & real
+    result: Array = (levels["run"] != 0) & (_quiet(levels) | rerouted) & real
+    return result
+
+
+def _quiet(levels: Array) -> Array:
+    result: Array = levels["restless"] <= _RESTLESS * np.abs(levels["run"])
     return result
 
 

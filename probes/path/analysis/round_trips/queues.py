@@ -16,7 +16,10 @@ it; `on`: it was reported."""
 
 OVER_NS = 3_000_000_000
 """A queue that vanished so long ago is over; one that drains now and then is not."""
-_MIN_BLOCKS = 2
+_LONG = 4
+"""A queue of so many times the least amount is certain after two blocks ..."""
+_FEW_BLOCKS, _BLOCKS = 2, 4
+"""... and a shorter one after four: then it is no constant step."""
 _SHARE = 1 / 3
 """A queue must add this part of the delay at its hop: it changes while hops are measured one after
 another, so their times differ by a part of it."""
@@ -62,11 +65,22 @@ def decidable(excess_ns: Array, fresh: Array) -> Array:
     return result
 
 
-def follow(queues: Array, amount: Array, wait: Array, since_ns: Array, now_ns: int) -> Array:
+def certain(amount: Array, limit_ns: Array, queued: Array) -> Array:
+    """How many successive blocks make a queue of `amount` certain, (flows, hops). Close behind a
+    hop where one is found (`queued`, bool) its changes may look like another one."""
+    before = np.zeros_like(queued)
+    before[:, 1:] = np.logical_or.accumulate(queued | (amount > 0), axis=1)[:, :-1]
+    soon = (amount >= _LONG * limit_ns) & ~before
+    return np.where(soon, _FEW_BLOCKS, _BLOCKS)
+
+
+def follow(
+    queues: Array, amount: Array, wait: Array, blocks: Array, since_ns: Array, now_ns: int
+) -> Array:
     """Return the hops (n,) of dtype QUEUE after one more block with `amount` (n,) of queue.
 
-    A queue is `on` from its second block, except where `wait` (n,): the level may have shifted. It
-    is off after OVER_NS without a queue. `since_ns` (n,) is when the block began.
+    A queue is `on` after so many `blocks` (n,), except where `wait` (n,): the level may have
+    shifted. It is off after OVER_NS without a queue. `since_ns` (n,) is when the block began.
     """
     after = queues.copy()
     here = amount > 0
@@ -78,6 +92,6 @@ def follow(queues: Array, amount: Array, wait: Array, since_ns: Array, now_ns: i
     fresh = np.where(queues["below_ns"] == 0, since_ns, queues["below_ns"])
     after["below_ns"] = np.where(here, 0, fresh)
     over = ~here & (now_ns - after["below_ns"] >= OVER_NS)
-    starts = (after["blocks"] >= _MIN_BLOCKS) & ~wait
+    starts = (after["blocks"] >= blocks) & ~wait
     after["on"] = (queues["on"] | starts) & ~over
     return after

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from probes.path.analysis.round_trips.queues import OVER_NS, QUEUE, amounts, follow
+from probes.path.analysis.round_trips.queues import OVER_NS, QUEUE, amounts, certain, follow
 from probes.path.records import Array
 
 NAN = float("nan")
@@ -55,6 +55,10 @@ def test_no_more_queue_is_told_than_there_is_delay(excess: Array, limit: float) 
             assert (later >= queue[: hop + 1].sum() - 1e-3).all()
 
 
+TWO = np.array([2])
+"""Blocks that make a queue certain."""
+
+
 def run(amounts_ms: list[float], wait: list[bool] | None = None) -> list[bool]:
     """Whether each block of half a second reports a queue."""
     queues = np.zeros(1, QUEUE)
@@ -62,7 +66,9 @@ def run(amounts_ms: list[float], wait: list[bool] | None = None) -> list[bool]:
     for number, amount in enumerate(amounts_ms, 1):
         waits = np.array([wait[number - 1] if wait else False])
         begun = np.array([(number - 1) * OVER_NS // 6 + 1])
-        queues = follow(queues, np.array([amount * MS]), waits, begun, number * OVER_NS // 6 + 1)
+        queues = follow(
+            queues, np.array([amount * MS]), waits, TWO, begun, number * OVER_NS // 6 + 1
+        )
         told.append(bool(queues["on"][0]))
     return told
 
@@ -81,8 +87,18 @@ def test_how_much_and_since_when() -> None:
     queues = np.zeros(1, QUEUE)
     for second, amount in enumerate([0, 50, 200, 150]):
         queues = follow(
-            queues, np.array([amount * MS]), np.array([False]), np.array([second]), second + 1
+            queues, np.array([amount * MS]), np.array([False]), TWO, np.array([second]), second + 1
         )
     assert queues["since_ns"][0] == 1
     assert queues["most"][0] == 200 * MS
     assert queues["amount"][0] == 150 * MS
+
+
+def test_short_queues_and_queues_behind_others_take_more_blocks() -> None:
+    amount, limit = np.array([[0.0, 3, 4, 90, 90]]) * MS, np.full((1, 5), MS)
+    queued = np.zeros((1, 5), bool)
+    assert certain(amount, limit, queued).tolist() == [[4, 4, 4, 4, 4]]
+    amount[0, 1:3] = 0
+    assert certain(amount, limit, queued).tolist() == [[4, 4, 4, 2, 4]]
+    queued[0, 1] = True
+    assert certain(amount, limit, queued).tolist() == [[4, 4, 4, 4, 4]]

@@ -11,6 +11,7 @@ from tests.probes.path.analysis.simulated import (
     START,
     Flow,
     Hop,
+    Times,
     at,
     events,
     idle,
@@ -113,3 +114,46 @@ def test_another_level_is_told_at_the_first_hop_that_has_it(amount: float) -> No
     assert found["amount_ns"][0] == pytest.approx(amount * 1e6, abs=2e5)
     assert 14.5 <= at(found[0], "since_ns") <= 15.8
     assert at(found[0]) <= 19
+
+
+def cable(level_ms: float, tail_us: float, outliers: float) -> Times:
+    """Through programs that busy hosts schedule late now and then."""
+
+    def times(seconds: Array, rng: np.random.Generator) -> Array:
+        made: Array = level_ms * 1e6 + rng.gamma(2, tail_us / 6, len(seconds)) * 1e3
+        late = rng.random(len(seconds)) < 0.3
+        made[late] += rng.exponential(tail_us, int(late.sum())) * 1e3
+        late = rng.random(len(seconds)) < outliers
+        made[late] += rng.uniform(5e5, 5e6, int(late.sum()))
+        return made
+
+    return times
+
+
+def cables(tail_us: float = 150, outliers: float = 0.01) -> list[Hop]:
+    return [Hop(cable(level, tail_us, outliers)) for level in (0.02, 1, 3, 7, 13.4)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("amount", [1, 1.2, 5])
+@pytest.mark.parametrize(("tail", "outliers"), [(150, 0.01), (600, 0.05)])
+def test_a_constant_step_is_never_a_queue(
+    amount: float, tail: float, outliers: float, seed: int
+) -> None:
+    def step(seconds: Array) -> Array:
+        return np.where((seconds > 12.13) & (seconds < 25), amount * 1e6, 0.0)
+
+    hops = queue_at(cables(tail, outliers), 4, step, noise_ms=0)
+    found = events(told(Flow(hops, end=35), seed=seed))
+    assert {(kind, hop) for kind, hop in found[["kind", "hop"]].tolist()} <= {
+        (PathRowKind.SHIFT, 4)
+    }
+    assert len(found) == 2 or amount < 2
+
+
+@pytest.mark.parametrize("rate", [12, 25, 100])
+def test_a_flow_that_fills_a_queue_from_its_begin_on_tells_no_later_one(rate: float) -> None:
+    for seed in range(4):
+        hops = queue_at(cables(), 4, lambda s, seed=seed: sawtooth(s, 0.02 * seed, 30))  # type: ignore[misc]
+        found = events(told(Flow(hops, end=12, rate=rate), seed=seed))
+        assert found[["kind", "hop"]].tolist() == [(PathRowKind.QUEUE, 4)]
