@@ -80,8 +80,8 @@ class Totals:
             known += counts.reshape(2, HOP_COUNT)
 
     @property
-    def refused(self) -> int:
-        """Unanswered probes at hops that a later hop clears: their routers answer seldom."""
+    def unanswered(self) -> int:
+        """Unanswered probes at hops that a later hop, or the flow itself, clears of loss."""
         lost, answered = np.array([*self._ended.values()]).reshape(-1, 2, HOP_COUNT).swapaxes(0, 1)
         return int(lost[cleared(lost, lost + answered)].sum())
 
@@ -114,15 +114,15 @@ class Totals:
         return "; ".join(", ".join(group) for group in groups if group)
 
     def _path_words(self) -> list[str]:
-        found, refused = self.outcomes, self.refused
+        found, unanswered = self.outcomes, self.unanswered
         answered = found[ProbeOutcome.ANSWERED] + found[ProbeOutcome.UNREACHABLE]
         words = [
             f"{self.probes} probes, {answered} answered",
-            f"{found[ProbeOutcome.UNANSWERED] - refused} lost",
+            f"{found[ProbeOutcome.UNANSWERED] - unanswered} lost",
             f"{found[ProbeOutcome.OVERRUN]} overrun",
         ]
-        if refused:
-            words.insert(2, f"{refused} refused by routers that answer seldom")
+        if unanswered:
+            words.insert(2, f"{unanswered} unanswered without loss")
         words += [f"{found[each]} {each.label}" for each in _RARE if found[each]]
         unmatched = sum(each.unmatched for each in self.traced.values())
         answers = "unmatched answer" if unmatched == 1 else "unmatched answers"

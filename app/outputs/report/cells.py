@@ -48,7 +48,7 @@ def lines(destination: ReportedDestination) -> Iterator[ReportLine]:
 
 def _hop(hop: ReportedHop) -> Iterator[ReportLine]:
     marks = [*hop.changes]
-    if hop.cleared:
+    if hop.cleared and hop.routers:
         marks.append("answers seldom")
     counts = (*_loss(hop.loss), str(hop.sent))
     if not hop.routers:
@@ -135,7 +135,7 @@ def probes(own: OwnProbes) -> str:
         f"{own.lost} lost",
     ]
     rare = {
-        "refused by routers that answer seldom": own.refused,
+        "unanswered without loss": own.cleared,
         "in flight at the end": own.in_flight,
         "beyond the path": own.beyond_path,
         "dropped by this host": own.dropped,

@@ -126,8 +126,8 @@ class OwnProbes:
     sent: int
     answered: int
     lost: int
-    refused: int
-    """Not answered by routers that answer seldom."""
+    cleared: int
+    """Unanswered at hops that a later hop, or the flow itself, clears of loss."""
     dropped: int
     """Never sent: the queue was full."""
     beyond_path: int
@@ -314,12 +314,12 @@ def _probes(tally: DestinationTally, state: Traced | None, is_clear: Array) -> O
     by_outcome = tally.outcomes.sum(axis=0)
     dropped = int(by_outcome[ProbeOutcome.DROPPED])
     unanswered = tally.outcomes[:DESTINATION_HOP, ProbeOutcome.UNANSWERED]
-    refused = int(unanswered[is_clear[:DESTINATION_HOP]].sum())
+    spared = int(unanswered[is_clear[:DESTINATION_HOP]].sum())
     return OwnProbes(
         sent=int(by_outcome.sum()) - dropped,
         answered=int(by_outcome[: ProbeOutcome.UNREACHABLE + 1].sum()),
-        lost=int(unanswered.sum()) - refused,
-        refused=refused,
+        lost=int(unanswered.sum()) - spared,
+        cleared=spared,
         dropped=dropped,
         beyond_path=int(by_outcome[ProbeOutcome.BEYOND_PATH]),
         in_flight=int(by_outcome[ProbeOutcome.IN_FLIGHT]),

@@ -203,7 +203,7 @@ def test_refusals_of_a_router_that_answers_seldom_are_no_losses() -> None:
     own["hop"], own["measured_by"], own["outcome"] = DESTINATION_HOP, MeasuredBy.TCP_ACK, 0
     words = said(paths.table(HOPS_TABLE, np.concatenate([rows, own])))
     assert words.startswith(
-        "400 probes, 325 answered, 0 lost, 75 refused by routers that answer seldom, 0 overrun"
+        "400 probes, 325 answered, 0 lost, 75 unanswered without loss, 0 overrun"
     )
 
 
