@@ -34,7 +34,8 @@
 #define LEAST_MSS 536      /* RFC 9293; Linux takes no sender's segments to be smaller */
 #define STEADY_RUN 8       /* packets between two edges of a spin bit */
 #define STEADY_EDGES 2     /* regular edges before the first that counts */
-#define GAP_SHIFT 5        /* a thirty-second of the time is no pause */
+#define FOLLOW_SHIFT 3
+#define GAP_SHIFT 5 /* a thirty-second of the time is no pause */
 
 #define ECHO_EXCHANGES 8
 
@@ -77,6 +78,9 @@ struct exchange {
     u32 clock; /* newest TCP timestamp */
     u32 mss;   /* largest segment */
 
+    u64 follow_ns; /* when the next data was sent; 0: not yet */
+    u32 follow_end;
+    u32 unused;
     u64 busy; /* a CPU is changing the flow or its timed packet */
     u64 seen_ns;
     u64 due_ns;          /* earlier packets are not timed */
@@ -88,7 +92,7 @@ struct exchange {
     u8 steady;   /* successive regular edges */
     u8 spin_in;  /* last bit received; 2: none yet */
     u8 spin_out; /* last bit sent; 2: none yet */
-    u8 unused;
+    u8 unused_too;
 };
 
 struct sample {

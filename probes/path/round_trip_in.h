@@ -75,9 +75,13 @@ static __always_inline u32 arrive_tcp(CONTEXT *ctx, struct exchange *exchange,
         return was_lost(ctx, exchange, segment, now) ? SAMPLE_LOST : SAMPLE_UNTIMED;
     if (exchange->held)
         return SAMPLE_UNTIMED;
+    u64 rtt = now - sent_ns, follow_ns = exchange->follow_ns;
     u32 most = exchange->mss > LEAST_MSS ? exchange->mss : LEAST_MSS;
     bool prompt = method == METHOD_HANDSHAKE || exchange->burst_end - exchange->start > most ||
-                  (!segment->size && now - sent_ns < PROMPT_NS);
+                  (!segment->size && rtt < PROMPT_NS);
+    /* If the answer does not cover the next segment, it left before that arrived. */
+    prompt |= follow_ns && after(exchange->follow_end, segment->acknowledged) &&
+              follow_ns - sent_ns <= rtt >> FOLLOW_SHIFT;
     return kind_of(exchange, sent_ns, now, prompt);
 }
 

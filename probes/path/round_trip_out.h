@@ -88,6 +88,7 @@ static __always_inline void time_packet(struct exchange *exchange, u32 place,
         exchange->burst_end = timing->end;
         exchange->held = 0;
         exchange->again_ns = 0;
+        exchange->follow_ns = 0;
         exchange->due_ns = passage->now + timing->pace_ns;
         __sync_lock_test_and_set(&exchange->sent_ns, passage->now);
     }
@@ -142,8 +143,13 @@ static __always_inline void depart_tcp(CONTEXT *ctx, struct exchange *exchange,
         if (due || (exchange->sent_ns && exchange->method == METHOD_TIMESTAMP)) {
             timing->method = METHOD_ACK;
             timing->expected = sequence + first;
-        } else if (exchange->burst_end == sequence && now - exchange->sent_ns < BURST_NS) {
-            exchange->burst_end = end;
+        } else {
+            if (exchange->burst_end == sequence && now - exchange->sent_ns < BURST_NS)
+                exchange->burst_end = end;
+            if (!exchange->follow_ns) {
+                exchange->follow_end = end;
+                exchange->follow_ns = now;
+            }
         }
     } else if (newer && due && !(flags & TCP_FIN)) {
         timing->method = METHOD_TIMESTAMP;

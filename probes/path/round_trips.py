@@ -21,11 +21,12 @@ EXCHANGE = np.dtype([
     ("again_clock", "u4"), ("expected", "u4"), ("source_port", ">u2"), ("destination_port", ">u2"),
     ("packet_bytes", "u4"), ("start", "u4"), ("burst_end", "u4"), ("measured_by", "u1"),
     ("tos", "u1"), ("held", "u1"), ("known", "u1"), ("next", "u4"), ("clock", "u4"),
-    ("mss", "u4"), ("busy", "u8"), ("seen_ns", "u8"), ("due_ns", "u8"), ("heard_ns", "u8"),
+    ("mss", "u4"), ("follow_ns", "u8"), ("follow_end", "u4"), ("unused", "u4"),
+    ("busy", "u8"), ("seen_ns", "u8"), ("due_ns", "u8"), ("heard_ns", "u8"),
     ("least_ns", "u8"), ("least_before_ns", "u8"), ("least_since_ns", "u8"), ("run", "u4"),
-    ("steady", "u1"), ("spin_in", "u1"), ("spin_out", "u1"), ("unused", "u1"),
+    ("steady", "u1"), ("spin_in", "u1"), ("spin_out", "u1"), ("unused_too", "u1"),
 ])  # fmt: skip
-"""`struct exchange` of round_trip.h: 152 bytes."""
+"""`struct exchange` of round_trip.h: 168 bytes."""
 
 SAMPLE = np.dtype([
     ("number", "u8"), ("sent_ns", "i8"), ("received_ns", "i8"), ("source", "u1", (16,)),

@@ -65,16 +65,7 @@ def queued_back(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return play(tmp_path_factory.mktemp("trace"), Layout(), fill)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            "tcp",
-            marks=pytest.mark.xfail(reason="acknowledgements of several packets have no time"),
-        ),
-        "echo",
-    ],
-)
+@pytest.mark.parametrize("kind", ["tcp", "echo"])
 def test_the_queue_on_the_last_link_is_in_the_destinations_row(
     queued: tuple[Scene, int], kind: str
 ) -> None:

@@ -137,7 +137,8 @@ def test_an_answer_that_waited_for_an_earlier_segment_has_no_time(connection: Co
     connection.back()
     assert peers.one()["received_ns"] > 0
     first = connection.next
-    connection.out(bytes(20))  # too soon after the last one to be timed
+    peers.exchanges["due_ns"] = NEVER
+    connection.out(bytes(20))  # not timed
     peers.pace()
     connection.out(bytes(20))
     connection.out(bytes(20), at=first)
@@ -225,6 +226,23 @@ def test_a_late_answer_to_a_lone_segment_has_no_time_unless_many_came_together(
         connection.out(bytes(1000 * segments), segment=1000 if segments > 1 else 0)
         wait_ms(30)
         connection.back()
+        row = peers.one()
+        assert row["outcome"] == ProbeOutcome.ANSWERED
+        assert (row["received_ns"] > 0) == timed
+
+
+def test_a_late_answer_counts_if_it_left_before_the_next_segment_arrived(
+    connection: Connection,
+) -> None:
+    peers = connection.peers
+    for covered, timed in ((True, False), (False, True)):
+        peers.exchanges["least_ns"] = 1  # no time is near it
+        peers.pace()
+        connection.out(bytes(9))
+        first = connection.next
+        connection.out(bytes(9))
+        wait_ms(60)
+        connection.back(None if covered else first)
         row = peers.one()
         assert row["outcome"] == ProbeOutcome.ANSWERED
         assert (row["received_ns"] > 0) == timed
