@@ -26,8 +26,8 @@ _RECVERR = {4: (socket.IPPROTO_IP, 11), 6: (socket.IPPROTO_IPV6, 25)}
 _NUMBERS = struct.Struct("!4sII")
 _MAGIC = b"Appl"
 _SIZE = 160
-_SETTLE = 0.3
-"""Seconds after the last packet until all have arrived."""
+_SETTLE, _MOST_SETTLE = 0.3, 3.0
+"""Seconds after the last packet, and at most until all have arrived."""
 
 
 @dataclass
@@ -125,6 +125,9 @@ class Application:
                 with suppress(OSError):
                     flow.shutdown(socket.SHUT_WR)
         time.sleep(_SETTLE)
+        end = time.monotonic() + _MOST_SETTLE
+        while self.report.sent != self.report.received and time.monotonic() < end:
+            time.sleep(0.02)
         self._arrived.set()
         self._threads[0].join()
         self._stack.close()
