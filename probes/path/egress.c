@@ -82,7 +82,6 @@ int path(CONTEXT *ctx) {
     if (is_remarked_clone(shared))
         return VERDICT_DROP; /* it would be a duplicate of the application's packet */
 
-    bool foreign = is_tracers(ctx);
     struct cursor c = {(void *)(long)ctx->data, (void *)(long)ctx->data_end};
     struct address to;
     __be16 type;
@@ -119,7 +118,7 @@ int path(CONTEXT *ctx) {
     if (!scratch)
         return VERDICT_PASS;
     scratch->l3 = c.at - (void *)(long)ctx->data;
-    if (foreign) {
+    if (is_tracers(ctx)) {
         count_foreign(ctx, target, scratch, now);
         return VERDICT_PASS;
     }

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from bpf.attach.attachment import Hook
+from bpf.compiler import Compiler
+from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.options import FlowOptions
@@ -18,8 +22,10 @@ from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.path.options import Order, PathOptions
 from probes.snapshot import Item, Snapshot
 from tests.probes.path.conftest import Host, MakeHost
-from tests.probes.path.wire.frames import ECHO, PEER
+from tests.probes.path.wire.frames import ECHO, OTHER_SECRETS, PEER, Frugal
+from tests.support.compiling import Shared
 
+FEW = 20
 INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
 
 
@@ -40,10 +46,10 @@ def sent_to_peer(rows: Array) -> int:
     return int(out["packets"].sum())
 
 
-def send(host: Host) -> None:
-    """Send datagrams until there were some probes and answers."""
+def send(host: Host, *more: Controller) -> None:
+    """Send datagrams until each controller has sent some probes and has matched answers."""
     flow, deadline = host.open(), time.monotonic() + 30
-    while host.network.answers < 20:
+    while any(each.traced()[0].matched < FEW for each in (host.controller, *more)):
         assert time.monotonic() < deadline
         host.send(0.2, flow)
     host.settle()
@@ -98,3 +104,31 @@ def test_other_processes_do_not_count_probes(make_host: MakeHost, order: Order) 
             other.remove("flow")
     for _, items in others:
         assert sent_to_peer(published(items, "flow")) == host.network.packets.total()
+
+
+def test_answers_to_another_tracer_are_not_counted(
+    make_host: MakeHost, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first hook sees the answers to both, and each flow table is behind one of them."""
+    paths = PathOptions(rate=100_000, timeout=5)
+    host = make_host(paths, ethernet=True, ingress=Hook.TC_INGRESS)
+    host.network.back = host.network.routers
+    name = host.network.wire.name
+    frugal = cast(Compiler, Frugal(compiler, OTHER_SECRETS))
+    monkeypatch.setattr(controllers, "Compiler", lambda: Shared(frugal))
+    with Controller() as other:
+        items: list[Item] = []
+        other.listen(items.append)
+        other.configure_paths(name, replace(paths, ingress=Hook.TC_INGRESS))
+        for controller in (host.controller, other):
+            options = FlowOptions(interval=300, ingress=Hook.TC_INGRESS)
+            controller.start(FLOW_PROBE, name, options)
+            controller.trace(PEER[4])
+        send(host, other)
+        for controller in (host.controller, other):
+            assert controller.traced()[0].foreign >= FEW
+            controller.remove("flow")
+    for seen in (host.items, items):
+        flows = published(seen, "flow")
+        assert not ((flows["protocol"] == ECHO[4]) & (flows["version"] == 4)).any()
+        assert sent_to_peer(flows) == host.network.packets.total()
