@@ -57,14 +57,14 @@ static __always_inline bool learn(struct shared *shared, struct address *from, u
 }
 
 /* Store the size that a router's link takes: a packet to a traced destination was larger. */
-static __always_inline void learn_mtu(struct shared *shared, struct answer *answer, u32 mtu) {
+static __always_inline void learn_mtu(struct shared *shared, struct answer *answer) {
     u32 *index = may_be_traced(shared, &answer->to) ? addresses.lookup(&answer->to) : 0;
     struct target *target = index ? target_of(*index) : 0;
     if (!target)
         return;
     target->mtu_reporter[0] = answer->responder[0];
     target->mtu_reporter[1] = answer->responder[1];
-    target->mtu = mtu;
+    target->mtu = answer->mtu;
     target->mtu_ns = answer->now;
 }
 
@@ -78,112 +78,123 @@ static __always_inline int verdict_on(CONTEXT *ctx, enum owner owner, bool drop)
     return VERDICT_PASS;
 }
 
-static __always_inline int answer4(CONTEXT *ctx, struct shared *shared, struct cursor *c,
-                                   bool whole) {
-    struct iphdr *ip = c->at;
-    if ((void *)(ip + 1) > c->end)
-        return NOT_ALL_AT_HAND;
-    struct address from = mapped(ip->saddr);
-    if (ip->protocol != IPPROTO_ICMP || ip->frag_off & bpf_htons(IPV4_FRAGMENT))
-        return VERDICT_PASS;
+/* What an ICMP message says. */
+enum meaning {
+    OTHER,
+    NOT_READ, /* its bytes may not be linear */
+    EXCEEDED, /* the hop limit, in transit */
+    UNREACHABLE,
+    TOO_BIG, /* this is about a packet's size, and so never about a probe */
+    REPLY,
+};
+
+/*
+ * Read a message of IPv4 into `answer`. An echo reply's probe went to its sender, and `to` is that
+ * already. If not `whole`, only headers are sure to be linear.
+ */
+static __always_inline enum meaning read4(struct iphdr *ip, bool whole, struct answer *answer) {
     u32 header_length = ip->ihl * 4;
-    struct icmp *icmp = c->at + header_length;
-    if ((void *)(icmp + 1) > c->end)
-        return NOT_ALL_AT_HAND;
-    bool exceeded = icmp->type == ICMP_TIME_EXCEEDED && icmp->code == ICMP_EXC_TTL;
-    bool reply = icmp->type == ICMP_ECHOREPLY;
-    if (!exceeded && !reply && icmp->type != ICMP_DEST_UNREACH)
-        return VERDICT_PASS;
+    struct icmp *icmp = (void *)ip + header_length;
+    if ((void *)(icmp + 1) > answer->end)
+        return NOT_READ;
+    enum meaning meaning = UNREACHABLE;
+    if (icmp->type == ICMP_TIME_EXCEEDED && icmp->code == ICMP_EXC_TTL)
+        meaning = EXCEEDED;
+    else if (icmp->type == ICMP_ECHOREPLY)
+        meaning = REPLY;
+    else if (icmp->type != ICMP_DEST_UNREACH)
+        return OTHER;
+    else if (icmp->code == ICMP_FRAG_NEEDED)
+        meaning = TOO_BIG;
     if (!whole)
-        return NOT_ALL_AT_HAND;
+        return NOT_READ;
+    answer->icmp = icmp;
+    answer->bytes = bpf_ntohs(ip->tot_len);
+    answer->ttl = ip->ttl;
+    answer->responder[0] = ip->saddr;
+    if (meaning == REPLY)
+        return REPLY;
 
-    u32 bytes = bpf_ntohs(ip->tot_len);
-    struct answer answer = {
-        .to = from,
-        .responder = {ip->saddr},
-        .now = bpf_ktime_get_ns(),
-        .icmp = icmp,
-        .end = c->end,
-        .bytes = bytes,
-        .version = 4,
-        .ttl = ip->ttl,
-    };
-    if (reply)
-        return verdict_on(ctx, take_reply(shared, &answer), true);
     struct iphdr *quote = (void *)(icmp + 1);
-    if ((void *)(quote + 1) > c->end || quote->version != 4 || quote->ihl != 5)
-        return VERDICT_PASS;
-    answer.to = mapped(quote->daddr);
-    if (icmp->type == ICMP_DEST_UNREACH && icmp->code == ICMP_FRAG_NEEDED) {
-        /* This is about a packet's size, and so never about a probe. */
-        learn_mtu(shared, &answer, bpf_ntohs(icmp->unused));
-        return VERDICT_PASS;
-    }
-    answer.source[0] = quote->saddr;
-    answer.quote_length = icmp->quoted_words * 4;
-    answer.length = bytes - header_length - sizeof(*icmp);
-    answer.identification = bpf_ntohs(quote->id);
-    answer.packet_length = quote->tot_len;
-    answer.protocol = quote->protocol;
-    answer.quoted_ttl = quote->ttl;
-    answer.quoted_tos = quote->tos;
-    enum owner owner = take_error(shared, &answer, quote + 1);
-    return verdict_on(ctx, owner, exceeded && !PASS_ANSWERS);
+    if ((void *)(quote + 1) > answer->end || quote->version != 4 || quote->ihl != 5)
+        return OTHER;
+    answer->to = mapped(quote->daddr);
+    answer->source[0] = quote->saddr;
+    answer->transport = quote + 1;
+    answer->quote_length = icmp->quoted_words * 4;
+    answer->length = answer->bytes - header_length - sizeof(*icmp);
+    answer->mtu = bpf_ntohs(icmp->unused);
+    answer->identification = bpf_ntohs(quote->id);
+    answer->packet_length = quote->tot_len;
+    answer->protocol = quote->protocol;
+    answer->quoted_ttl = quote->ttl;
+    answer->quoted_tos = quote->tos;
+    return meaning;
 }
 
-static __always_inline int answer6(CONTEXT *ctx, struct shared *shared, struct cursor *c,
-                                   bool whole) {
-    struct ipv6hdr *ip = c->at;
-    if ((void *)(ip + 1) > c->end)
-        return NOT_ALL_AT_HAND;
-    struct address from = *(struct address *)&ip->saddr;
-    if (ip->nexthdr != IPPROTO_ICMPV6)
-        return VERDICT_PASS;
+/* The same for IPv6. */
+static __always_inline enum meaning read6(struct ipv6hdr *ip, bool whole, struct answer *answer) {
     struct icmp *icmp = (void *)(ip + 1);
-    if ((void *)(icmp + 1) > c->end)
-        return NOT_ALL_AT_HAND;
-    bool exceeded = icmp->type == ICMPV6_TIME_EXCEED && icmp->code == ICMPV6_EXC_HOPLIMIT;
-    bool reply = icmp->type == ICMPV6_ECHO_REPLY, too_big = icmp->type == ICMPV6_PKT_TOOBIG;
-    if (!exceeded && !reply && !too_big && icmp->type != ICMPV6_DEST_UNREACH)
-        return VERDICT_PASS;
+    if ((void *)(icmp + 1) > answer->end)
+        return NOT_READ;
+    enum meaning meaning = UNREACHABLE;
+    if (icmp->type == ICMPV6_TIME_EXCEED && icmp->code == ICMPV6_EXC_HOPLIMIT)
+        meaning = EXCEEDED;
+    else if (icmp->type == ICMPV6_ECHO_REPLY)
+        meaning = REPLY;
+    else if (icmp->type == ICMPV6_PKT_TOOBIG)
+        meaning = TOO_BIG;
+    else if (icmp->type != ICMPV6_DEST_UNREACH)
+        return OTHER;
     if (!whole)
-        return NOT_ALL_AT_HAND;
-
+        return NOT_READ;
     u32 payload = bpf_ntohs(ip->payload_len);
-    struct answer answer = {
-        .to = from,
-        .responder = {from.word[0], from.word[1]},
-        .now = bpf_ktime_get_ns(),
-        .icmp = icmp,
-        .end = c->end,
-        .bytes = sizeof(*ip) + payload,
-        .version = 6,
-        .ttl = ip->hop_limit,
-    };
-    if (reply)
-        return verdict_on(ctx, take_reply(shared, &answer), true);
+    answer->icmp = icmp;
+    answer->bytes = sizeof(*ip) + payload;
+    answer->ttl = ip->hop_limit;
+    answer->responder[0] = answer->to.word[0];
+    answer->responder[1] = answer->to.word[1];
+    if (meaning == REPLY)
+        return REPLY;
+
     struct ipv6hdr *quote = (void *)(icmp + 1);
-    if ((void *)(quote + 1) > c->end || quote->version != 6)
-        return VERDICT_PASS;
-    answer.to = *(struct address *)&quote->daddr;
-    if (too_big) {
-        learn_mtu(shared, &answer, bpf_ntohl(*(__be32 *)&icmp->quoted_words_v6));
-        return VERDICT_PASS;
-    }
+    if ((void *)(quote + 1) > answer->end || quote->version != 6)
+        return OTHER;
     struct address source = *(struct address *)&quote->saddr;
-    answer.source[0] = source.word[0];
-    answer.source[1] = source.word[1];
-    answer.quote_length = icmp->quoted_words_v6 * 8;
-    answer.length = payload - sizeof(*icmp);
-    answer.packet_length = quote->payload_len;
-    answer.protocol = quote->nexthdr;
-    answer.quoted_ttl = quote->hop_limit;
-    answer.quoted_tos = quote->priority << 4 | quote->flow_lbl[0] >> 4;
-    enum owner owner = take_error(shared, &answer, quote + 1);
-    return verdict_on(ctx, owner, exceeded && !PASS_ANSWERS);
+    answer->to = *(struct address *)&quote->daddr;
+    answer->source[0] = source.word[0];
+    answer->source[1] = source.word[1];
+    answer->transport = quote + 1;
+    answer->quote_length = icmp->quoted_words_v6 * 8;
+    answer->length = payload - sizeof(*icmp);
+    answer->mtu = bpf_ntohl(*(__be32 *)&icmp->quoted_words_v6);
+    answer->packet_length = quote->payload_len;
+    answer->protocol = quote->nexthdr;
+    answer->quoted_ttl = quote->hop_limit;
+    answer->quoted_tos = quote->priority << 4 | quote->flow_lbl[0] >> 4;
+    return meaning;
 }
 
-static __always_inline int answer_in(CONTEXT *ctx, struct shared *shared, u32 *heard) {
+/* Take an ICMP message from `from`, whose IP header is at `c`. */
+static __always_inline int take_message(CONTEXT *ctx, struct shared *shared, struct cursor *c,
+                                        struct address *from, bool ipv4, bool whole) {
+    struct answer answer = {.to = *from, .end = c->end, .version = ipv4 ? 4 : 6};
+    enum meaning meaning = ipv4 ? read4(c->at, whole, &answer) : read6(c->at, whole, &answer);
+    if (meaning == NOT_READ)
+        return NOT_ALL_AT_HAND;
+    if (meaning == OTHER)
+        return VERDICT_PASS;
+    answer.now = bpf_ktime_get_ns();
+    if (meaning == REPLY)
+        return verdict_on(ctx, take_reply(shared, &answer), true);
+    if (meaning == TOO_BIG) {
+        learn_mtu(shared, &answer);
+        return VERDICT_PASS;
+    }
+    return verdict_on(ctx, take_error(shared, &answer), meaning == EXCEEDED && !PASS_ANSWERS);
+}
+
+static __always_inline int take_packet(CONTEXT *ctx, struct shared *shared, u32 *heard) {
     void *data = (void *)(long)ctx->data;
     struct cursor c = {data, (void *)(long)ctx->data_end};
 #ifdef HOOK_XDP
@@ -197,24 +208,27 @@ static __always_inline int answer_in(CONTEXT *ctx, struct shared *shared, u32 *h
     bool ipv4 = type == bpf_htons(ETH_P_IP);
     struct address from;
     u32 ttl;
+    bool message;
     if (ipv4) {
         struct iphdr *ip = c.at;
         if ((void *)(ip + 1) > c.end)
             return NOT_ALL_AT_HAND;
         from = mapped(ip->saddr);
         ttl = ip->ttl;
+        message = ip->protocol == IPPROTO_ICMP && !(ip->frag_off & bpf_htons(IPV4_FRAGMENT));
     } else if (type == bpf_htons(ETH_P_IPV6)) {
         struct ipv6hdr *ip = c.at;
         if ((void *)(ip + 1) > c.end)
             return NOT_ALL_AT_HAND;
         from = *(struct address *)&ip->saddr;
         ttl = ip->hop_limit;
+        message = ip->nexthdr == IPPROTO_ICMPV6;
     } else {
         return VERDICT_PASS;
     }
     /* Or the verifier would follow both cases through all that comes. */
     *heard = forget(learn(shared, &from, ttl, c.at - data, ipv4));
-    return ipv4 ? answer4(ctx, shared, &c, whole) : answer6(ctx, shared, &c, whole);
+    return message ? take_message(ctx, shared, &c, &from, ipv4, whole) : VERDICT_PASS;
 }
 
 int path(CONTEXT *ctx) {
@@ -223,12 +237,12 @@ int path(CONTEXT *ctx) {
         return VERDICT_PASS;
     u32 heard = 0;
 #ifdef HOOK_XDP
-    int verdict = answer_in(ctx, shared, &heard);
+    int verdict = take_packet(ctx, shared, &heard);
 #else
     int verdict;
 #pragma nounroll
     for (int attempt = 0; attempt < 2; attempt++) {
-        verdict = answer_in(ctx, shared, &heard);
+        verdict = take_packet(ctx, shared, &heard);
         if (verdict != NOT_ALL_AT_HAND || bpf_skb_pull_data(ctx, min(ctx->len, (u32)ANSWER_BYTES)))
             break;
     }

@@ -55,9 +55,11 @@ struct answer {
     u64 now;
     struct icmp *icmp;
     void *end;        /* of the linear bytes */
+    u32 *transport;   /* the quoted header */
     u32 quote_length; /* up to the extension; 0 if its sender does not say */
     s32 length;       /* of the ICMP payload, from the IP header */
     u32 bytes;        /* of the message, from its IP header on */
+    u32 mtu;          /* if a packet was too big */
     u32 ports;
     u32 word;
     u32 acknowledgement;
@@ -190,10 +192,11 @@ static __always_inline enum owner match(struct shared *shared, struct answer *an
 }
 
 /*
- * Read the quoted transport header at `header`, and find out which probe it names. Returns false if
- * it is too short. `*foreign` is set if it has the mark of another tracer.
+ * Read the quoted transport header, and find out which probe it names. Returns false if it is too
+ * short. `*foreign` is set if it has the mark of another tracer.
  */
-static __always_inline bool quoted(struct answer *answer, u32 *header, bool *foreign) {
+static __always_inline bool read_quote(struct answer *answer, bool *foreign) {
+    u32 *header = answer->transport;
     u32 protocol = answer->protocol;
     if ((void *)(header + 2) > answer->end) /* IPv4 routers need not quote more */
         return false;
@@ -229,11 +232,10 @@ static __always_inline bool quoted(struct answer *answer, u32 *header, bool *for
     return true;
 }
 
-/* Handle an ICMP error whose quoted transport header is at `header`. */
-static __always_inline enum owner take_error(struct shared *shared, struct answer *answer,
-                                             void *header) {
+/* Handle an ICMP error. */
+static __always_inline enum owner take_error(struct shared *shared, struct answer *answer) {
     bool foreign = false;
-    if (!quoted(answer, header, &foreign))
+    if (!read_quote(answer, &foreign))
         return OF_HOST;
     return foreign ? OF_FOREIGN_PROBE : match(shared, answer);
 }

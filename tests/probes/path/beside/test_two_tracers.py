@@ -14,7 +14,7 @@ import pytest
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.path.options import Order
-from probes.path.records import Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, Array, ProbeOutcome
 from probes.path.slots import InFlight
 from probes.path.traced import Traced
 from probes.snapshot import Event
@@ -63,7 +63,8 @@ class Tracers:
 
     def rows(self, tracing: Tracing, version: int) -> Array:
         rows = tracing.rows()
-        found: Array = rows[rows["version"] == version]
+        of_probes = rows["hop"] < DESTINATION_HOP
+        found: Array = rows[of_probes & (rows["version"] == version)]
         return found
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from bpf.compiler import Compiler
 from probes.path.options import Guard, Order
-from probes.path.records import Altered, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, Altered, Array, ProbeOutcome
 from probes.path.targets import TracedDestination
 from tests.probes.path.network import answer
 from tests.probes.path.wire.frames import (
@@ -60,7 +60,8 @@ class Host:
     def answered(self) -> Array:
         """Rows of the answered probes since the last call."""
         rows = self.tracing.rows()
-        found: Array = rows[rows["outcome"] == ProbeOutcome.ANSWERED]
+        answered = rows["outcome"] == ProbeOutcome.ANSWERED
+        found: Array = rows[answered & (rows["hop"] < DESTINATION_HOP)]
         return found
 
     def probe_at(self, hop: int, version: int, protocol: int, transport: bytes) -> Packet:
