@@ -118,7 +118,10 @@ class EventFolder:
         finding = self._findings.setdefault(key, _Finding(row, now_ns))
         finding.flows[flows_text(row)] = None
         if abs(amount_ns) > abs(int(finding.row["amount_ns"])) and not finding.told:
+            # One of the flows may know the side of a queue.
+            row["side"] = row["side"] or finding.row["side"]
             finding.row = row
+        finding.row["side"] = finding.row["side"] or row["side"]
 
     def _shared(self, rows: Array, now_ns: int) -> list[tuple[str, str]]:
         """One event for the routers that share the flows at a hop."""

@@ -8,10 +8,11 @@ from probes.path.analysis.changes import Changes
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.round_trips import levels as level
 from probes.path.analysis.round_trips import queues as queue
+from probes.path.analysis.round_trips.clocks import Clocks
 from probes.path.analysis.round_trips.levels import BLOCK, LEVEL, MIN_ANSWERS
 from probes.path.analysis.round_trips.queues import QUEUE
 from probes.path.analysis.statistics import Ordered, group_starts
-from probes.path.records import HOP_COUNT, Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, PathRowKind
 
 BLOCK_NS = 450_000_000
 BLOCK_ANSWERS = 5
@@ -38,6 +39,7 @@ class Delays:
         self._counts = np.zeros((MAX_FLOWS, HOP_COUNT), "i8")
         self._begun_ns = np.zeros(MAX_FLOWS, "i8")
         """When the first probe of the present block was sent, 0: the block is empty."""
+        self._clocks = Clocks()
         self._pending: list[tuple[Array, Array]] = []
         """Series and times of blocks that have not ended."""
 
@@ -46,6 +48,7 @@ class Delays:
         self._queues[places] = np.zeros((), QUEUE)
         self._missed[places] = self._counts[places] = 0
         self._begun_ns[places] = 0
+        self._clocks.drop(places)
         if len(places):
             self._take(places)
 
@@ -62,6 +65,7 @@ class Delays:
     def add(self, batch: HopBatch) -> list[Array]:
         """Rows of dtype PATH."""
         answers = batch.answers
+        self._clocks.add(batch)
         if len(answers.series):
             self._pending.append((answers.series, answers.rtts_ns))
             self._counts.reshape(MAX_SERIES)[answers.which] += answers.counts
@@ -91,6 +95,7 @@ class Delays:
         self._measure(Ordered.of(*self._take(places)), places)
         self._begun_ns[places] = 0
         self._counts[places] = 0
+        self._clocks.end_blocks(places, self._levels[places, DESTINATION_HOP], now_ns)
 
         levels, queues = self._levels[places], self._queues[places]
         changed_ns = self._changes.rerouted_ns[places][:, np.newaxis]
@@ -122,8 +127,11 @@ class Delays:
         began = self._rows(PathRowKind.QUEUE, places, builds, now_ns)
         began["amount_ns"], began["since_ns"] = after["most"][builds], after["since_ns"][builds]
         began["other_hop"] = queue.before_hops(~np.isnan(excess))[builds]
-        ends_at = places[np.nonzero(builds)[0]] * HOP_COUNT + began["other_hop"]
-        began["previous"] = self._changes.facts["responder"][ends_at]
+        at = np.nonzero(builds)[0]
+        began["previous"] = self._changes.facts["responder"][
+            places[at] * HOP_COUNT + began["other_hop"]
+        ]
+        began["side"] = self._clocks.sides(places[at], excess[at, DESTINATION_HOP])
         over = self._rows(PathRowKind.QUEUE_OVER, places, ends, now_ns)
         over["amount_ns"], over["since_ns"] = queues["most"][ends], queues["since_ns"][ends]
         return [made, began, over]
@@ -186,6 +194,8 @@ class Delays:
         """Start new series (n,) with the levels of the fastest flow on the same route up to that
         hop: a flow that begins in a queue has no other reference."""
         flows = self._flows
+        # Round trips of the flows themselves differ by the way in which they are measured.
+        new = new[new % HOP_COUNT != DESTINATION_HOP]
         concerned = np.isin(flows.destinations, flows.destinations[new // HOP_COUNT]) & flows.used
         places = np.flatnonzero(concerned)
         routers = self._changes.routes["current"].reshape(MAX_FLOWS, HOP_COUNT)[places]
