@@ -35,6 +35,7 @@ from probes.path.active.own_flows import OwnFlows
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
 from probes.path.interference import Interference
+from probes.path.mtu_reports import MtuReports
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.own_traffic import OwnTraffic
 from probes.path.programs import (
@@ -118,6 +119,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._interference = Interference(interface.name)
         self.finder = Finder(interface.name, key)
         self._mtu_searches = MtuSearches(interface.name, options.max_hops, key)
+        self._mtu_reports = MtuReports()
         self._own_flows = OwnFlows(interface.name, self._timeout_ns, key)
         self._own_traffic = OwnTraffic(time.monotonic_ns())
         self._leaving: list[tuple[bytes, Array]] = []
@@ -203,6 +205,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 self._leaving.append((target.destination.address, rows))
                 self._own_traffic.leave(target.summary())
                 self._mtu_searches.forget(target.destination)
+                self._mtu_reports.forget(target.destination)
 
     def wind_up(self) -> None:
         """Trace nothing any more, so that the last window has what is in flight."""
@@ -212,12 +215,13 @@ class PathProbe(BuiltinProbe[PathGeneration]):
     def traced(self) -> tuple[Traced, ...]:
         """The traced destinations, in the order of the requests."""
         with self._lock:
-            mtu, own = self._mtu_searches.result, self._own_flows.wanted
+            searched, reported = self._mtu_searches.result, self._mtu_reports.result
+            own = self._own_flows.wanted
             return tuple(
                 replace(
                     target.summary(),
                     own_flow=str(own(target.destination) or ""),
-                    path_mtu=mtu(target.destination),
+                    path_mtu=reported(target.destination) or searched(target.destination),
                 )
                 for target in self._targets
             )
@@ -232,13 +236,16 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         with self._lock:
             started = time.monotonic_ns()
             parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
-            fullest = 0.0
+            fullest, sizes = 0.0, list[tuple[str, str]]()
             self._targets.take_finder_answers()
             gone = not self.interface.exists()  # this is the last window then
             for target in self._targets:
                 rows = target.collect(started, self._timeout_ns, final=gone)
                 target.decide(rows, started)
                 parts.append(rows)
+                report = target.mtu_report
+                if report and self._mtu_searches.is_news(target.destination, report[0]):
+                    sizes += self._mtu_reports.add(target.destination, report, rows)
                 fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
             before = self._round_trips.overrun
             parts.append(self._round_trips.collect(self._targets, started))
@@ -267,7 +274,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             now = tables[0].end_utc_ns
             found = self._events.add(paths, started, final=ends) + self._targets.new_notes()
             found += self._interference.events(self._targets, started)
-            found += self._mtu_searches.poll() + self._own_flows.events()
+            found += sizes + self._mtu_searches.poll() + self._own_flows.events()
             events = [Event(now, severity, self.name, text) for severity, text in found]
             return (*tables, *events)
 

@@ -168,6 +168,12 @@ class TracedDestination:
         self._kernel["only"][0, : len(only)] = only
         self._kernel["only"][0, len(only) :] = 0
 
+    @property
+    def mtu_report(self) -> tuple[int, bytes] | None:
+        """The last report that a packet was too big: MTU and router; None without a report."""
+        mtu = int(self._kernel["mtu"][0])
+        return (mtu, self._kernel["mtu_reporter"][0].tobytes()) if mtu else None
+
     def application_packets(self) -> int:
         """Return the number of packets that applications sent so far."""
         return int(self._kernel["packets"][0])

@@ -29,7 +29,7 @@ class MtuStep:
     """A place of the path behind which packets must be smaller."""
 
     hop: int
-    """The last hop that larger packets reach; 0: this host."""
+    """The last hop that larger packets reach; 0: unknown, or this host."""
     mtu: int
     """Most bytes of a packet behind it."""
     reporter: str
@@ -37,7 +37,8 @@ class MtuStep:
 
     def __str__(self) -> str:
         by = f"reported by {self.reporter}" if self.reporter else "larger packets vanish silently"
-        return f"{self.mtu} bytes behind hop {self.hop} ({by})"
+        where = f" behind hop {self.hop}" if self.hop else ""
+        return f"{self.mtu} bytes{where} ({by})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,11 @@ class MtuSearches:
         """Whether a search has ended, with or without a result."""
         return destination in self._results
 
+    def is_news(self, destination: Destination, mtu: int) -> bool:
+        """Whether a report by a router says more than the search has found or will find."""
+        result = self._results.get(destination)
+        return destination not in self._searches and (result is None or mtu < result.mtu)
+
     def result(self, destination: Destination) -> PathMtu | None:
         """Return the path MTU; None before the end of the search, or if nothing answers."""
         return self._results.get(destination)

@@ -48,7 +48,8 @@ def test_a_destinations_life(tcp: Site, http: httpx.Client) -> None:
         "destination": "192.0.2.1", "flows": [FLOW._asdict(), OTHER._asdict()], "length": 6,
         "live": [1, 2, 3, 4], "silent": [5], "packets": 100, "sent": 60, "matched": 59,
         "sent_bytes": 2400, "matched_bytes": 3304, "unmatched": 1, "foreign": 0,
-        "notes": ["NAT or firewall behind hop 2"], "unprobed": {}, "own_flow": "", "path_mtu": None,
+        "notes": ["NAT or firewall behind hop 2"], "unprobed": {}, "own_flow": "",
+        "path_mtu": None, "finder": 0, "stateful_hop": 0,
     }  # fmt: skip
 
     gone = http.delete("/v1/paths/192.0.2.1", params=FLOW._asdict())
@@ -57,6 +58,14 @@ def test_a_destinations_life(tcp: Site, http: httpx.Client) -> None:
     assert http.delete("/v1/paths/192.0.2.1").status_code == 204
     assert http.delete("/v1/paths/2001:db8::1").status_code == 204
     assert tcp.plane.traced() == ()
+
+
+def test_a_flow_without_an_application(tcp: Site, http: httpx.Client) -> None:
+    wanted = {"destination": "192.0.2.1", "own": "udp"}
+    assert http.post("/v1/paths", json=wanted).status_code == 201
+    assert str(tcp.plane.own_flow) == "udp:33434"
+    wrong = http.post("/v1/paths", json=wanted | {"own": "icmp:7"})
+    assert problem(wrong, 422)["error"] == "ICMP has no ports"
 
 
 def test_options_are_read_and_set(tcp: Site, http: httpx.Client) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 
 import pytest
 
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import find
 from bpf.compiler import Compiler
+from probes.hooks import Hooks
 from probes.path.active.mtu import MtuSearches
 from probes.path.options import PathOptions
+from probes.path.probe import PathProbe
 from probes.path.traced import MtuStep, PathMtu
 from probes.snapshot import Event
 from tests.probes.path.active.conftest import KEY, MakeRow, Row
-from tests.probes.path.wire.frames import Tracing
+from tests.probes.path.wire.frames import FAMILY, attach
 
+IP_MTU_DISCOVER, PMTUDISC_DO = 10, 2
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
@@ -38,6 +44,12 @@ def searched(row: Row, version: int, seconds: float = 25) -> tuple[PathMtu | Non
         return searches.result(destination), time.monotonic() - started
     finally:
         searches.close()
+
+
+def traced_by(compiler: Compiler, row: Row, options: PathOptions) -> PathProbe:
+    """A path probe that only the test polls. Unlike others of the tests, its key is its own."""
+    hooks = Hooks(attach)
+    return PathProbe(compiler, find(row.interface), Hook.TC_INGRESS, hooks, options)
 
 
 def no_reports(row: Row, node: str) -> None:
@@ -115,20 +127,58 @@ def test_a_traced_destination_tells_its_path_mtu(make_row: MakeRow, compiler: Co
     """Also while programs of path tracing see the requests and their answers."""
     row = make_row()
     row.mtu(3, 1300)
-    tracing = Tracing(compiler, row.interface, PathOptions(mtu=True))
+    probe = traced_by(compiler, row, PathOptions(mtu=True))
     events: list[str] = []
     try:
         for destination in row.server.values():
-            tracing.probe.trace(destination)
+            probe.trace(destination)
         deadline = time.monotonic() + 10
         while len(events) < 2 and time.monotonic() < deadline:
-            events += [item.text for item in tracing.probe.export() if isinstance(item, Event)]
+            events += [item.text for item in probe.export() if isinstance(item, Event)]
             time.sleep(0.1)
-        found = tracing.probe.traced()
+        found = probe.traced()
     finally:
-        tracing.close()
+        probe.close()
     for version, traced in zip((4, 6), found, strict=True):
         by = text(row.router(3, version), version)
         assert traced.path_mtu == PathMtu(1300, (MtuStep(3, 1300, by),))
         words = f"path MTU 1300: 1300 bytes behind hop 3 (reported by {by})"
         assert f"{row.server[version]}: {words}" in events
+        assert (traced.packets, traced.sent, traced.foreign) == (0, 0, 0)
+        assert traced.sent_bytes > 1300
+
+
+@VERSIONS
+def test_a_report_about_an_application_is_told(
+    make_row: MakeRow, compiler: Compiler, version: int
+) -> None:
+    """Without a search: the MTU, and the router and its hop."""
+    row = make_row()
+    row.mtu(2, 1300)
+    probe = traced_by(compiler, row, PathOptions())
+    events: list[str] = []
+    application = socket.socket(FAMILY[version], socket.SOCK_DGRAM)
+    if version == 4:
+        application.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
+    application.connect((row.server[version], 9))
+    try:
+        probe.trace(row.server[version])
+        deadline = time.monotonic() + 10
+        sent = 0
+        while not events and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):  # refused, or larger than the known path MTU
+                application.send(bytes(1400 if sent % 20 == 10 else 100))
+            sent += 1
+            if sent % 10 == 0:
+                items = probe.export()
+                events += [
+                    item.text for item in items if isinstance(item, Event) and "MTU" in item.text
+                ]
+            time.sleep(0.02)
+        (found,) = probe.traced()
+    finally:
+        application.close()
+        probe.close()
+    by = text(row.router(2, version), version)
+    assert found.path_mtu == PathMtu(1300, (MtuStep(2, 1300, by),))
+    assert events == [f"{row.server[version]}: {found.path_mtu}"]

@@ -48,16 +48,27 @@ class Traced:
         events = [item for item in self._items if isinstance(item, Event)]
         return [event.text for event in events if event.severity != "info"]
 
-    def flow_packets(self) -> int:
-        """Packets that the flow probe counted, except the messages of the link itself."""
+    def flows(self) -> list[tuple[int, str, str, int]]:
+        """Flows that the flow probe counted, except the messages of the link itself.
+
+        Protocol, source and destination in hexadecimal, and packets.
+        """
         flows = [
             item for item in self._items if isinstance(item, Snapshot) and item.probe == "flow"
         ]
         rows = np.concatenate([item.rows for item in flows])
-        of_link = (rows["protocol"] == socket.IPPROTO_ICMPV6) & (
-            rows["destination_port"] >= OF_LINK
-        )
-        return int(rows["packets"][~of_link].sum())
+        kinds = rows["destination_port"]
+        of_link = (rows["protocol"] == socket.IPPROTO_ICMPV6) & (kinds >= OF_LINK)
+        of_link |= rows["protocol"] == socket.IPPROTO_IGMP
+        return [
+            (
+                row["protocol"],
+                bytes(row["source"]).hex(),
+                bytes(row["destination"]).hex(),
+                row["packets"],
+            )
+            for row in rows[~of_link]
+        ]
 
     def _taken(self, metric: str) -> list[Snapshot]:
         found = [
@@ -100,7 +111,7 @@ def test_every_hop_and_the_destination_are_measured(
         (found,) = traced.controller.traced()
         traced.controller.untrace(row.server[version])
         rows = traced.rows()
-        counted = traced.flow_packets()
+        counted = traced.flows()
         warnings = traced.warnings()
     assert (found.packets, found.foreign, found.unprobed, found.own_flow) == (0, 0, {}, text)
     assert found.length == 4
@@ -114,7 +125,7 @@ def test_every_hop_and_the_destination_are_measured(
     assert len(set(rows["source_port"].tolist())) == 1
     lost = rows[rows["outcome"] == ProbeOutcome.UNANSWERED]
     assert len(lost) == 0
-    assert counted == 0
+    assert counted == []
     assert warnings == []
 
 

@@ -347,7 +347,7 @@ class Frugal:
         return _Kept(one.name, one.programs, one.functions, one.maps, one.diagnostics, one.seconds)
 
 
-def _attach(point: InterfaceHook) -> None:
+def attach(point: InterfaceHook) -> None:
     point.attach()
 
 
@@ -363,7 +363,7 @@ class Tracing:
         secrets: Mapping[str, str] = SECRETS,
     ) -> None:
         self.options = options
-        self.hooks = Hooks(_attach)
+        self.hooks = Hooks(attach)
         frugal = cast(Compiler, Frugal(compiler, secrets))
         self.probe = PathProbe(frugal, find(name), hook, self.hooks, options)
 
