@@ -48,6 +48,8 @@ def lines(destination: ReportedDestination) -> Iterator[ReportLine]:
 
 def _hop(hop: ReportedHop) -> Iterator[ReportLine]:
     marks = [*hop.changes]
+    if hop.is_stateful:
+        marks.append("NAT or firewall behind it")
     if hop.cleared and hop.routers:
         marks.append("answers seldom")
     counts = (*_loss(hop.loss), str(hop.sent))
@@ -124,7 +126,8 @@ def summary(destination: ReportedDestination) -> str:
     """The counts of a destination in a sentence."""
     many = "more than " if destination.more_flows else ""
     flows = f"{many}{_counted(destination.flows, 'flow')}"
-    return f"{_counted(destination.packets, 'packet')} of applications, {flows} probed"
+    own = f", with an own flow ({destination.own_flow})" if destination.own_flow else ""
+    return f"{_counted(destination.packets, 'packet')} of applications, {flows} probed{own}"
 
 
 def probes(own: OwnProbes) -> str:
@@ -139,6 +142,7 @@ def probes(own: OwnProbes) -> str:
         "in flight at the end": own.in_flight,
         "beyond the path": own.beyond_path,
         "dropped by this host": own.dropped,
+        "echo requests for hidden hops": own.finder,
         "altered on the way": own.altered,
         f"unmatched answer{'' if own.unmatched == 1 else 's'}": own.unmatched,
     }

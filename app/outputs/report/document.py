@@ -46,6 +46,7 @@ def _destination(found: ReportedDestination) -> dict[str, Any]:
         "address": found.address,
         **_facts(found.facts),
         "packets": found.packets,
+        "own_flow": found.own_flow or None,
         "flows": found.flows,
         "more_flows": found.more_flows,
         "hops": [_hop(each) for each in found.hops],
@@ -72,6 +73,7 @@ def _hop(found: ReportedHop) -> dict[str, Any]:
         "answered": found.loss.ended - found.loss.lost,
         **_loss(found.loss),
         "cleared": found.cleared,
+        "stateful": found.is_stateful,
         "changes": list(found.changes),
         "routers": [_router(each) for each in found.routers],
     }

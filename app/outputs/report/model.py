@@ -97,6 +97,8 @@ class ReportedHop:
     """A later hop, or the flow itself, loses less: the router only answers seldom."""
     routers: tuple[ReportedRouter, ...]
     """The one with most answers first; empty: none answered."""
+    is_stateful: bool
+    """Behind this hop only whole packets pass: address translation or a firewall."""
     changes: tuple[str, ...]
     """Changes of probes by middleboxes right before this hop, such as `DSCP 46 to 0`."""
 
@@ -136,6 +138,8 @@ class OwnProbes:
     altered: int
     unmatched: int
     """Answers that belong to no probe."""
+    finder: int
+    """Echo requests that looked for hops beyond the last router that answers probes."""
     sent_bytes: int
     answered_bytes: int
 
@@ -151,6 +155,8 @@ class ReportedDestination:
     """Whether there were more than `flows`."""
     packets: int
     """Packets of the application."""
+    own_flow: str
+    """The flow that the tracer sent while no application did; empty for none."""
     hops: tuple[ReportedHop, ...]
     trips: tuple[ReportedTrips, ...]
     probes: OwnProbes
@@ -221,13 +227,14 @@ def _destination(
     reasons: tuple[str, ...], events: tuple[ReportedEvent, ...],
 ) -> ReportedDestination:  # fmt: skip
     is_clear = _cleared(tally)
-    hops = tuple(_hops(tally, state.length if state else 0, is_clear, describe))
+    hops = tuple(_hops(address, tally, state, is_clear, describe))
     return ReportedDestination(
         address,
         describe(address),
         len(tally.flows),
         tally.more_flows,
         state.packets if state else 0,
+        state.own_flow if state else "",
         hops,
         tuple(_trips(tally)),
         _probes(tally, state, is_clear),
@@ -256,11 +263,20 @@ def _cleared(tally: DestinationTally) -> Array:
 
 
 def _hops(
-    tally: DestinationTally, length: int, is_clear: Array, describe: Describe
-) -> Iterator[ReportedHop]:
+    destination: str, tally: DestinationTally, state: Traced | None, is_clear: Array,
+    describe: Describe,
+) -> Iterator[ReportedHop]:  # fmt: skip
     by_hop: dict[int, list[tuple[bytes, RouterTally]]] = {}
+    ends = []
     for (hop, address), router in tally.routers.items():
+        if address_text(address, tally.version) == destination:
+            ends.append((hop, address, router))
+        else:
+            by_hop.setdefault(hop, []).append((address, router))
+    # A destination that answers probes does so at every hop from its own on.
+    for hop, address, router in sorted(ends, key=lambda each: each[0])[:1]:
         by_hop.setdefault(hop, []).append((address, router))
+    length, stateful = (state.length, state.stateful_hop) if state else (0, 0)
     for hop in range(1, max([length, *by_hop]) + 1):
         outcomes = tally.outcomes[hop]
         sent = int(outcomes.sum() - outcomes[[*_NEVER_SENT]].sum())
@@ -275,6 +291,7 @@ def _hops(
             ReportedLoss.of(lost, answered + lost),
             bool(is_clear[hop]),
             tuple(_router(tally, hop, *each, answered, describe) for each in found),
+            hop == stateful,
             tuple(_change(kind, amount) for where, kind, amount in tally.changes if where == hop),
         )
 
@@ -325,6 +342,7 @@ def _probes(tally: DestinationTally, state: Traced | None, is_clear: Array) -> O
         in_flight=int(by_outcome[ProbeOutcome.IN_FLIGHT]),
         altered=tally.altered,
         unmatched=state.unmatched if state else 0,
+        finder=state.finder if state else 0,
         sent_bytes=state.sent_bytes if state else 0,
         answered_bytes=state.matched_bytes if state else 0,
     )

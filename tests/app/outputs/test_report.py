@@ -217,6 +217,28 @@ def test_events_stand_with_their_destination() -> None:
     assert "3 earlier events are left out." in text.render(many)
 
 
+def test_a_destination_that_answers_probes_is_the_last_hop() -> None:
+    """It answers at every hop from its own on; a longer branch has further routers."""
+    parts = [rows(hop, [1.0]) for hop in (1, 2)]
+    ends = [rows(hop, [5.0], router="192.0.2.2") for hop in (3, 4, 5)]
+    (destination,) = report(*parts, *ends).destinations
+    assert [hop.hop for hop in destination.hops] == [1, 2, 3]
+    (destination,) = report(*parts, *ends, rows(4, [2.0], router=OTHER)).destinations
+    assert [[each.address for each in hop.routers] for hop in destination.hops] == [
+        [ROUTER], [ROUTER], ["192.0.2.2"], [OTHER],
+    ]  # fmt: skip
+
+
+def test_a_stateful_device_and_an_own_flow_are_named() -> None:
+    parts = rows(1, [1.0]), rows(2, [2.0])
+    (destination,) = report(*parts, stateful_hop=1, own_flow="udp:33434", finder=3).destinations
+    first, second = cells.lines(destination)
+    assert first.remarks[-1] == "NAT or firewall behind it"
+    assert "NAT" not in str(second.remarks)
+    assert cells.summary(destination).endswith("1 flow probed, with an own flow (udp:33434)")
+    assert "3 echo requests for hidden hops" in cells.probes(destination.probes)
+
+
 def test_flows_are_counted_without_an_answer_too() -> None:
     made = rows(1, [], lost=3)
     made["source_port"], made["outcome"] = [1, 2, 3], ProbeOutcome.IN_FLIGHT
