@@ -7,10 +7,11 @@
  * across hooks: `sent_ns` tells whether a packet is timed, and only the CPU that sets it to 0 may
  * write its sample. So CPUs that meet can lose a sample, but never make one up.
  *
- * A receiver may hold its answer back: TCP delays an acknowledgement, up to 40 ms on Linux, unless
- * it has received more than a full segment, and a server may think before it answers. The time of
- * such an answer counts only if it is near the least time of the flow in the last minute.
- * Otherwise the sample says that the packet was answered, and no time.
+ * A receiver may hold its answer back: TCP delays an acknowledgement by 40 ms or more unless it has
+ * received more than a full segment, and a server may think before it answers. The time of such an
+ * answer counts only if it is near the least time of the flow in the last minute, or if the answer
+ * left before the next segment arrived. Otherwise the sample says that the packet was answered, and
+ * no time.
  *
  * TARGETS, ALL_EXCHANGES (1 for the compiler; user space makes TARGETS * EXCHANGES) and EXPIRY_NS
  * come from probes/path/programs.py.

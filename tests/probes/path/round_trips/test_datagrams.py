@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-import re
 import struct
 
 import numpy as np
 import pytest
 
-from probes.path import programs
+from probes.path.marks import request_mark
 from probes.path.records import MeasuredBy, ProbeOutcome
 from probes.path.round_trips import EXCHANGE, EXCHANGES, SAMPLE, RoundTrips
 from tests.probes.path.round_trips.conftest import TIMEOUT_S
 from tests.probes.path.round_trips.peers import Connection, Peers, wait_ms
 
 DNS, QUIC = (4000, 53), (4001, 443)
-_HEADER = programs.SOURCES["egress"].with_name("mark.h").read_text(encoding="utf-8")
-MARK = bytes.fromhex(re.findall("define MAGIC 0x([0-9a-f]{8})", _HEADER)[0]) + bytes(4)
+MARK = request_mark(1, key=3)
 """In the payload of a tracer's echo request."""
 
 
