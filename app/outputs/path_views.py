@@ -12,7 +12,6 @@ import numpy as np
 from app.outputs.routers import Describe, RouterFacts, nothing_known
 from app.outputs.view import (
     END,
-    START,
     WINDOW,
     CellValue,
     OutputColumn,
@@ -291,7 +290,7 @@ TRACES = OutputView(
     1,
     (
         WINDOW,
-        START,
+        time("since", "UTC, ISO 8601: begin of the period", "since_ns"),
         END,
         one("interface", "interface of the sent packets"),
         OutputColumn("ip_version", "4 or 6", lambda part: part.versions),

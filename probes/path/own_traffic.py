@@ -23,8 +23,7 @@ class OwnTraffic:
     """Turns counters since the begin of tracing into rows of a period."""
 
     def __init__(self, now_ns: int) -> None:
-        self.since_ns = now_ns
-        """Begin of the period."""
+        self._since_ns = now_ns
         self._before: dict[str, Traced] = {}
         self._leaving: list[Array] = []
 
@@ -34,12 +33,13 @@ class OwnTraffic:
 
     def rows(self, traced: Iterable[Traced], now_ns: int) -> Array | None:
         """Return rows of dtype TRACE (n,) of the period, which ends now; None if it goes on."""
-        if now_ns - self.since_ns < _PERIOD_NS and not self._leaving:
+        if now_ns - self._since_ns < _PERIOD_NS and not self._leaving:
             return None
         found = {each.destination: each for each in traced}
         made = [_row(each, self._before.get(name)) for name, each in found.items()]
         rows = np.concatenate([np.empty(0, TRACE), *made, *self._leaving])
-        self._before, self._leaving, self.since_ns = found, [], now_ns
+        rows["since_ns"] = self._since_ns
+        self._before, self._leaving, self._since_ns = found, [], now_ns
         return rows
 
 

@@ -121,7 +121,6 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._mtu_searches = MtuSearches(interface.name, options.max_hops, key)
         self._mtu_reports = MtuReports()
         self._own_flows = OwnFlows(interface.name, self._timeout_ns, key)
-        self._own_traffic = OwnTraffic(time.monotonic_ns())
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that were untraced."""
         self._joined: list[Side] = []
@@ -136,6 +135,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             self.close()
             raise
         self._start_ns = time.monotonic_ns()
+        self._own_traffic = OwnTraffic(self._start_ns)
 
     def points(self) -> Mapping[Side, InterfaceHook]:
         return self._points
@@ -264,11 +264,11 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 tables.append(
                     self._snapshot(paths, started, {}, 0.0, quiet_ns=started, table=PATHS_TABLE)
                 )
-            began_ns = self._own_traffic.since_ns
             traced = (target.summary() for target in self._targets)
             if (own := self._own_traffic.rows(traced, started)) is not None:
-                made = self._snapshot(own, started, {}, 0.0, quiet_ns=started, table=TRACES_TABLE)
-                tables.append(replace(made, start_ns=began_ns))
+                tables.append(
+                    self._snapshot(own, started, {}, 0.0, quiet_ns=started, table=TRACES_TABLE)
+                )
             self.latest = tuple(tables)
             self._start_ns = started
             now = tables[0].end_utc_ns

@@ -211,13 +211,14 @@ LOSS lies between `other_hop` with its router `previous` (0: this host) and this
 
 TRACE = np.dtype([
     ("destination", "u1", (16,)), ("version", "u1"), ("routers", "u1"), ("_", "V6"),
-    ("packets", "u8"), ("probes", "u8"), ("probe_bytes", "u8"), ("answers", "u8"),
+    ("since_ns", "i8"), ("packets", "u8"), ("probes", "u8"), ("probe_bytes", "u8"),
+    ("answers", "u8"),
     ("answer_bytes", "u8"), ("unmatched", "u8"), ("foreign", "u8"),
 ])  # fmt: skip
-"""Own traffic of one destination in about a second, which is no part of flows: probes and their
-answers, with bytes from the IP header on; answers that match no probe (`unmatched`); probes of
-other tracers on this host (`foreign`). `packets` are the application's, `routers` are known ones on
-the path."""
+"""Own traffic of one destination since `since_ns` (CLOCK_MONOTONIC), in about a second; it is no
+part of flows. Probes and their answers, with bytes from the IP header on; answers that match no
+probe (`unmatched`); probes of other tracers on this host (`foreign`). `packets` are the
+application's, `routers` are known ones on the path."""
 
 
 def no_rows(dtype: np.dtype[Any]) -> Array:

@@ -74,6 +74,7 @@ def traces(*destinations: str) -> Snapshot:
     for row, destination in zip(rows, destinations, strict=True):
         row["destination"] = packed(destination)
         row["version"] = 6 if ":" in destination else 4
+    rows["since_ns"] = END - 10**9
     rows["routers"], rows["packets"], rows["unmatched"], rows["foreign"] = 6, 100, 1, 2
     rows["probes"], rows["probe_bytes"] = 10, 400
     rows["answers"], rows["answer_bytes"] = 9, 504

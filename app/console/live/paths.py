@@ -228,7 +228,8 @@ class LivePaths:
             self._advance(max(self._now_ns, snapshot.end_ns))
             if snapshot.metric == TRACES_TABLE:
                 own = snapshot.rows["probe_bytes"] + snapshot.rows["answer_bytes"]
-                self._own = snapshot.end_ns, 8 * float(own.sum()) / max(snapshot.seconds, 0.1)
+                took_ns = int((snapshot.end_ns - snapshot.rows["since_ns"]).max(initial=0))
+                self._own = snapshot.end_ns, 8e9 * float(own.sum()) / max(took_ns, 10**8)
             elif snapshot.metric == PATHS_TABLE:
                 self._find_out(snapshot.rows)
             elif len(rows := snapshot.rows[np.isin(snapshot.rows["outcome"], _COUNTED)]):

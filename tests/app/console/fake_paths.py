@@ -109,9 +109,10 @@ class FakePath:
         rows["cleared"] = [hop.cleared for hop in known.values()]
         return rows
 
-    def own(self, probes: int = 10, size: int = 28, answer: int = 56) -> Array:
+    def own(self, since_ns: int, probes: int = 10, size: int = 28, answer: int = 56) -> Array:
         """A row of own traffic, dtype TRACE (1,): as many answers as probes."""
         rows = np.zeros(1, TRACE)
+        rows["since_ns"] = since_ns
         rows["destination"], rows["version"] = packed(self.destination), self.version
         rows["probes"] = rows["answers"] = probes
         rows["probe_bytes"], rows["answer_bytes"] = probes * size, probes * answer

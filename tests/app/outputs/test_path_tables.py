@@ -106,7 +106,7 @@ def test_the_columns_of_traces(tmp_path: Path) -> None:
     with Sink(str(tmp_path), "csv", [VIEWS["traces"]]) as sink:
         sink.write(paths.traces("192.0.2.2", "2001:db8::2"))
     assert (tmp_path / "traces.csv").read_text().splitlines() == [
-        "schema,window,start,end,interface,ip_version,destination,routers,packets,probes,"
+        "schema,window,since,end,interface,ip_version,destination,routers,packets,probes,"
         "probe_bytes,answers,answer_bytes,unmatched,foreign",
         "traces/1,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,eth0,4,"
         "192.0.2.2,6,100,10,400,9,504,1,2",

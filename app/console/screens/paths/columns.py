@@ -50,7 +50,7 @@ DESTINATIONS: TableSpec[PathLine] = TableSpec(
             help="Number of those round trips in the last minute.",
             cell=lambda path: str(path.summary.samples or MISSING), tone=lambda path: path.tone,
             value=lambda path: path.summary.samples),
-        ColumnSpec("method", "Measured by", 14, priority=4,
+        ColumnSpec("method", "Measured by", 18, priority=4,
             help="Parts of the flow that tell its round trip: TCP handshake, acknowledgements and"
             " timestamps, ICMP echo, DNS, the spin bit of QUIC; probe: the destination answers"
             " probes.",
