@@ -73,8 +73,10 @@ class ProbingPlan:
         reports it unreachable. 0: unknown."""
         self.back = 0
         """Routers on the way back, 0 if unknown. The way there may be longer or shorter."""
-        self.length = 0
+        self.farthest = 0
         """The farthest router that answers."""
+        self.length = 0
+        """Routers on the path: up to the farthest one, or to the destination if that answers."""
         self.schedule = HopSchedule(self._within(1, AHEAD), 0, self._interval_ns(0, 0))
 
     @property
@@ -103,7 +105,8 @@ class ProbingPlan:
         self.back = next(i for i in _INITIAL_TTLS if ttl <= i) - ttl if ttl else 0
 
         answering = mask_of(np.flatnonzero(self._heard_ns)) & ~self._silent
-        self.length = self.end - 1 if self.end else max(answering.bit_length() - 1, 0)
+        self.farthest = max(answering.bit_length() - 1, 0)
+        self.length = self.end - 1 if self.end else self.farthest
         path = self._within(1, self.length)
         live = path & ~self._silent
         # The destination itself, or routers that take its place.

@@ -20,6 +20,7 @@ class PathExtent:
 
     def __init__(self, destination: Destination, finder: HopFinder, options: PathOptions) -> None:
         self._address = destination.address
+        self._destination = np.frombuffer(destination.address, "u1")
         self._lengths = FlowLengths(destination.address, round(options.timeout * 1e9))
         self.plan = ProbingPlan(options)
         self.guard = GuardPlan(options)
@@ -36,7 +37,7 @@ class PathExtent:
         packet from the destination (0: none).
         """
         before = self._lengths.longest
-        self.guard.take(rows, now_ns)
+        self.guard.take(rows[(rows["responder"] != self._destination).any(axis=1)], now_ns)
         self._excuse(rows, self.guard.say_nothing)
         overdue = overdue[~self.guard.say_nothing(overdue)]
         self.shortened = self._lengths.take(rows, overdue, heard_ns, now_ns)
@@ -53,9 +54,9 @@ class PathExtent:
         schedule = self.plan.decide(rows, sent, ttl, now_ns, self._address)
         plan, hidden, lengths = self.plan, self.hidden, self._lengths
         if self._may_ask:
-            active, tried = self._sent > before, self.guard.has_tried(plan.length)
+            active, tried = self._sent > before, self.guard.has_tried(plan.farthest)
             hidden.decide(
-                Frontier(plan.length, plan.end, plan.back, heard_ns, active, tried), now_ns
+                Frontier(plan.farthest, plan.end, plan.back, heard_ns, active, tried), now_ns
             )
         self.guard.decide(
             schedule.once,

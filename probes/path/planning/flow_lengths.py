@@ -258,22 +258,23 @@ class FlowLengths:
         """Find paths that have become shorter, from unanswered probes of flows at `places` (n,)."""
         before = self._tops()
         hops = waiting["hop"].astype("i8")
-        both, hops = np.append(places, np.zeros_like(places)), np.append(hops, hops)
-        sent = np.append(waiting["sent_ns"], waiting["sent_ns"])
+        both, at = np.append(places, np.zeros_like(places)), np.tile(hops, 2)
+        sent = np.tile(waiting["sent_ns"], 2)
         patience = np.maximum(self._patience_ns, 4 * self._flows["rtt_ns"])
         patience = np.maximum(patience, 3 * self._flows["gap_ns"][np.arange(len(before)), before])
         ended = np.tile(waiting["outcome"] == ProbeOutcome.UNANSWERED, 2)
-        dark = (hops <= before[both]) & (ended | (now_ns - sent >= patience[both]))
-        dark &= sent > _from_here_on(self._flows["answered_ns"])[both, hops]
+        dark = (at <= before[both]) & (ended | (now_ns - sent >= patience[both]))
+        dark &= sent > _from_here_on(self._flows["answered_ns"])[both, at]
         for place in np.unique(both[dark]).tolist()[::-1]:
             mine = dark & (both == place)
-            self._shorten(place, hops[mine], sent[mine], heard_ns, now_ns)
+            self._shorten(place, at[mine], sent[mine], heard_ns, now_ns)
         after = self._tops()
-        mine = np.flatnonzero(dark[: len(waiting)] & (after[places] < before[places]))
-        mine = mine[np.argsort(sent[mine], kind="stable")]
+        mine = (places > 0) & (after[places] < before[places]) & (hops > after[places])
+        mine = np.flatnonzero(mine)
+        mine = mine[np.argsort(waiting["sent_ns"][mine], kind="stable")]
         mine = mine[np.unique(places[mine], return_index=True)[1]]
-        found = waiting[mine[places[mine] > 0]]
-        found["hop"] = after[places[mine[places[mine] > 0]]]
+        found = waiting[mine]
+        found["hop"] = after[places[mine]]
         found["outcome"] = ProbeOutcome.BEYOND_PATH
         return found
 

@@ -74,7 +74,7 @@ class GuardPlan:
         return max(1, int(passed.max(initial=0)))
 
     def take(self, rows: Array, now_ns: int) -> None:
-        """Take in new rows of dtype HOP."""
+        """Take in new rows of dtype HOP, except for answers of the destination itself."""
         rows = rows[(rows["outcome"] <= ProbeOutcome.UNANSWERED) & (rows["hop"] != DESTINATION_HOP)]
         kinds, hops = _kinds(rows), rows["hop"]
         whole, answered = rows["whole"] > 0, rows["outcome"] != ProbeOutcome.UNANSWERED

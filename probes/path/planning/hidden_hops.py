@@ -89,16 +89,16 @@ class HiddenHops:
             self._length, self._since_ns, self._rounds = frontier.length, now_ns, 0
         settled_ns = now_ns - self._since_ns
         heard = frontier.heard_ns > now_ns - _HEARD_NS
-        complete = frontier.end or self.end == frontier.length + 1
-        complete = complete or (heard and frontier.back == frontier.length)
+        end = frontier.end or self.end
+        complete = end == frontier.length + 1 or (heard and frontier.back == frontier.length)
         if complete or not frontier.length:
             self.note = ""
             return
-        if frontier.active and settled_ns >= _SETTLED_NS:
+        if frontier.active and settled_ns >= _SETTLED_NS and not frontier.end:
             self._ask(frontier, now_ns)
         hidden, least = frontier.back - frontier.length, _HIDDEN_BACK
-        if self.end:
-            hidden, least = self.end - 1 - frontier.length, _HIDDEN
+        if end:
+            hidden, least = end - 1 - frontier.length, _HIDDEN
         tried = frontier.tried or self._rounds > 1
         if hidden < least:
             self.note = ""

@@ -1,0 +1,122 @@
+"""Which probes are whole, in networks where guarded ones pass or fail."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from probes.path.options import MAX_HOPS, Guard, Guarded, PathOptions
+from probes.path.planning.guard_plan import GuardPlan, WholeHops
+from probes.path.probing_plan import hops_of, mask_within
+from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome
+
+SECOND = 1_000_000_000
+START = 100 * SECOND
+TCP, UDP = 6, 17
+EVERY = mask_within(1, MAX_HOPS)
+
+
+def rows(protocol: int, hops: range, count: int, *, whole: bool, answered: bool) -> Array:
+    made = np.zeros(len(hops) * count, HOP)
+    made["hop"] = np.repeat(np.array(hops), count)
+    made["protocol"], made["whole"] = protocol, whole
+    made["outcome"] = ProbeOutcome.ANSWERED if answered else ProbeOutcome.UNANSWERED
+    return made
+
+
+def hops_for(shared: int, found: int = 0, unsafe: int = HOP_COUNT) -> WholeHops:
+    return WholeHops(shared, found, unsafe)
+
+
+def test_udp_keeps_two_routers_from_the_destination() -> None:
+    plan = GuardPlan(PathOptions())
+    plan.take(rows(UDP, range(1, 6), 30, whole=False, answered=True), START)
+    plan.decide(0, 5, hops_for(5), START)
+    assert hops_of(plan.whole) == (1, 2, 3, 4, 5)
+    assert hops_of(plan.whole_udp) == (1, 2, 3)
+    plan.decide(0, 5, hops_for(4), START)  # one flow's branch is shorter
+    assert hops_of(plan.whole_udp) == (1, 2)
+    assert plan.stateful_hop == 0
+
+
+def test_tries_beyond_the_path_are_whole_and_guarded_in_turn() -> None:
+    plan = GuardPlan(PathOptions())
+    turns = []
+    for _ in range(4):
+        plan.decide(0b11 << 3, 2, hops_for(2), START)
+        turns.append(hops_of(plan.whole))
+    assert turns == [(1, 2, 3, 4), (1, 2), (1, 2, 3, 4), (1, 2)]
+    assert plan.whole_udp == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "mask"),
+    [(PathOptions(guarded=Guarded.ALL), 0), (PathOptions(guard=Guard.NONE), EVERY)],
+)
+def test_options_fix_the_masks(options: PathOptions, mask: int) -> None:
+    plan = GuardPlan(options)
+    plan.take(rows(TCP, range(1, 6), 30, whole=False, answered=True), START)
+    plan.decide(1 << 7, 5, hops_for(5), START)
+    assert (plan.whole, plan.whole_udp) == (mask, mask)
+
+
+def behind(hop: int, protocol: int, answered: int = 30) -> GuardPlan:
+    """Guarded probes of a protocol fail behind a hop; `answered` whole TCP probes do not."""
+    plan = GuardPlan(PathOptions())
+    plan.take(rows(protocol, range(1, hop + 1), 30, whole=False, answered=True), START)
+    plan.take(rows(protocol, range(hop + 1, 6), 30, whole=False, answered=False), START)
+    plan.take(rows(TCP, range(1, 6), answered, whole=True, answered=True), START)
+    plan.decide(0, 5, hops_for(5), START)
+    return plan
+
+
+def test_udp_is_whole_where_guarded_probes_fail() -> None:
+    plan = behind(2, UDP)
+    assert plan.stateful_hop == 2
+    assert hops_of(plan.whole_udp) == (1, 2, 3, 4, 5)
+    # A router before the destination has just changed.
+    plan.decide(0, 5, hops_for(5, unsafe=4), START)
+    assert hops_of(plan.whole_udp) == (1, 2, 3)
+
+
+def test_a_router_that_seldom_answers_is_no_firewall() -> None:
+    """No guarded probe got one of its few answers, by chance."""
+    assert behind(4, UDP, answered=3).stateful_hop == 0
+    plan = behind(4, UDP)
+    assert plan.stateful_hop == 4
+    plan.take(rows(UDP, range(5, 6), 1, whole=False, answered=True), START + 2 * SECOND)
+    plan.take(rows(UDP, range(5, 6), 90, whole=False, answered=False), START + 3 * SECOND)
+    plan.take(rows(TCP, range(5, 6), 90, whole=True, answered=True), START + 3 * SECOND)
+    plan.decide(0, 5, hops_for(5), START + 3 * SECOND)
+    assert plan.stateful_hop == 0
+    assert hops_of(plan.whole_udp) == (1, 2, 3)
+
+
+def test_the_finders_routers_may_get_whole_datagrams_if_guarded_ones_fail() -> None:
+    plan = GuardPlan(PathOptions())
+    plan.take(rows(UDP, range(1, 3), 30, whole=False, answered=True), START)
+    found = mask_within(1, 5)
+    plan.decide(0, 2, hops_for(2, found, 6), START)
+    assert plan.whole_udp == 0
+    plan.take(rows(UDP, range(3, 8), 10, whole=False, answered=False), START + 4 * SECOND)
+    plan.decide(0, 2, hops_for(2, found, 6), START + 4 * SECOND)
+    assert hops_of(plan.whole_udp) == (3, 4, 5)
+
+
+def test_guarded_probes_are_tried_again_where_they_failed() -> None:
+    plan = behind(2, TCP)
+    assert hops_of(plan.whole) == (1, 2, 3, 4, 5)
+    plan.decide(0, 5, hops_for(5), 132 * SECOND)
+    assert hops_of(plan.whole) == (1, 2, 3, 4)
+    plan.take(rows(TCP, range(5, 6), 1, whole=False, answered=True), 132 * SECOND)
+    plan.decide(0, 5, hops_for(5), 133 * SECOND)
+    assert hops_of(plan.whole) == (1, 2, 3, 4, 5)
+    assert plan.stateful_hop == 0
+
+
+def test_an_unanswered_guarded_probe_tells_nothing_where_none_was_answered() -> None:
+    plan = behind(2, UDP)
+    lost = rows(UDP, range(1, 6), 1, whole=False, answered=False)
+    assert plan.say_nothing(lost).tolist() == [False, False, True, True, True]
+    lost["whole"] = 1
+    assert not plan.say_nothing(lost).any()

@@ -1,0 +1,146 @@
+"""When the finder is asked, and when packets pass a hop that probes do not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from probes.path.active.finder import FinderAnswer
+from probes.path.planning.hidden_hops import Frontier, HiddenHops
+from probes.path.slots import Destination
+
+SECOND = 1_000_000_000
+TO = Destination(bytes([10, 0, 0, 9]).ljust(16, b"\0"), 4)
+NOTE = "NAT or firewall behind hop 2: packets pass, probes do not"
+
+
+class Finder:
+    """Notes the hops that it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, ...]] = []
+
+    def ask(self, destination: Destination, hops: Iterable[int]) -> None:
+        assert destination == TO
+        self.asked.append(tuple(hops))
+
+    def answers(self) -> list[FinderAnswer]:
+        return []
+
+
+class Run:
+    """Polls four times a second; the destination is heard, and nothing answers behind hop 2."""
+
+    def __init__(self, back: int = 5) -> None:
+        self.finder = Finder()
+        self.hidden = HiddenHops(TO, self.finder)
+        self.frontier = Frontier(2, 0, back, 0, active=True, tried=True)
+        self.now = 100 * SECOND
+        self.heard = True
+
+    def run(self, seconds: float, **frontier: int | bool) -> None:
+        self.frontier = replace(self.frontier, **frontier)  # type: ignore[arg-type]
+        for _ in range(round(seconds * 4)):
+            self.now += SECOND // 4
+            heard = self.now if self.heard else 0
+            self.hidden.decide(replace(self.frontier, heard_ns=heard), self.now)
+
+
+def test_a_path_that_is_as_long_as_the_way_back_is_not_asked() -> None:
+    run = Run(back=2)
+    run.run(60)
+    assert run.finder.asked == []
+    assert run.hidden.note == ""
+
+
+def test_a_destination_that_answers_probes_is_not_asked() -> None:
+    """Its answers tell how many routers are hidden."""
+    run = Run()
+    run.run(60, end=3)
+    assert run.finder.asked == []
+    assert run.hidden.note == ""
+    run.run(10, end=6)
+    assert run.finder.asked == []
+    assert run.hidden.note == NOTE
+
+
+@pytest.mark.parametrize("back", [0, 5, 9])
+def test_few_hops_are_asked_seldom(back: int) -> None:
+    run = Run(back)
+    run.run(1)
+    assert run.finder.asked == []
+    run.run(60)
+    last = max(7, back + 1)
+    assert run.finder.asked == [tuple(range(3, last + 1))] * 2
+    assert run.hidden.asked == 2 * (last - 2)
+
+
+def test_nothing_is_asked_while_the_application_is_silent() -> None:
+    run = Run()
+    run.run(60, active=False)
+    assert run.finder.asked == []
+
+
+def test_routers_are_nearer_than_the_destination() -> None:
+    run = Run()
+    run.run(2)
+    for hop in (8, 7, 6):
+        run.hidden.answered(hop, True)
+    run.hidden.answered(4, False)
+    run.hidden.answered(9, False)
+    assert run.hidden.end == 6
+    assert run.hidden.routers == 0b111110
+    # They answer probes, too, when these are whole.
+    run.run(1, length=5)
+    assert run.hidden.end == 6
+    assert run.hidden.note == ""
+    run.run(60)
+    assert len(run.finder.asked) == 1
+
+
+def test_a_shorter_path_is_another_one() -> None:
+    run = Run()
+    run.run(2)
+    run.hidden.answered(6, True)
+    run.run(1, length=1)
+    assert (run.hidden.routers, run.hidden.end) == (0, 0)
+
+
+def test_hidden_routers_are_noted_while_packets_pass() -> None:
+    run = Run()
+    run.run(3)
+    run.hidden.answered(6, True)
+    assert run.hidden.note == ""
+    run.run(3)
+    assert run.hidden.note == NOTE
+    run.run(1, length=5)
+    assert run.hidden.note == ""
+
+
+@pytest.mark.parametrize(
+    ("back", "end", "noted"), [(5, 0, True), (4, 0, False), (9, 3, False), (9, 4, False)]
+)
+def test_a_longer_way_back_proves_no_hidden_router(back: int, end: int, noted: bool) -> None:
+    run = Run(back)
+    run.run(2)
+    if end:
+        run.hidden.answered(end, True)
+    run.run(20)
+    assert run.hidden.note == (NOTE if noted else "")
+
+
+def test_a_black_hole_is_none() -> None:
+    run = Run()
+    run.heard = False
+    run.run(60)
+    assert run.hidden.note == ""
+
+
+def test_untried_hops_are_not_noted_until_the_finder_heard_nothing() -> None:
+    run = Run()
+    run.run(9, tried=False)
+    assert run.hidden.note == ""
+    run.run(5)
+    assert run.hidden.note == NOTE
