@@ -21,7 +21,7 @@ def reasons(traced: Iterable[Traced], interface: str) -> dict[str, tuple[str, ..
 def _reasons(traced: Traced, interface: str) -> Iterable[str]:
     unusual = {name: count for name, count in traced.unprobed.items() if name not in _USUAL}
     left_out = unusual if traced.sent else traced.unprobed
-    if not traced.packets:
+    if not (traced.packets or traced.sent):
         yield f"no probe: {_absence(traced.destination, interface)}"
     elif left_out:
         words = ", ".join(f"{name} ({count})" for name, count in left_out.items())

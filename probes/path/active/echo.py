@@ -113,7 +113,7 @@ class EchoEngine:
         if it is larger than the interface's MTU.
         """
         version = destination.version
-        opened = self._sockets.get(version) or self._open(version)
+        opened = self._sockets.get(version) or self.open(version)
         self._sequence = self._sequence + 1 & 0xFFFF
         size = max(size, SMALLEST[version])
         # Both sequence numbers and this word have the sum 0.
@@ -167,7 +167,8 @@ class EchoEngine:
         self._sockets.clear()
         self._waiting.clear()
 
-    def _open(self, version: int) -> socket.socket:
+    def open(self, version: int) -> socket.socket:
+        """Open the socket of an IP version before the first request. Raises OSError."""
         opened = socket.socket(FAMILY[version], socket.SOCK_RAW, _PROTOCOL[version])
         try:
             opened.setblocking(False)

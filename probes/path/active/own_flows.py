@@ -80,7 +80,9 @@ class _Flow:
         if now_ns < self.next_ns:
             return
         # A late thread sends no burst.
-        self.next_ns = max(self.next_ns + self._interval_ns, now_ns)
+        self.next_ns += self._interval_ns
+        if self.next_ns <= now_ns:
+            self.next_ns = now_ns + self._interval_ns
         packets = self._target.application_packets()
         if packets != self._packets:
             self._packets, self._application_ns = packets, now_ns
@@ -134,6 +136,7 @@ class _Flow:
         if opened is None:
             opened = self._socket = self._open()
             self._target.take_own(opened.protocol, opened.source_port, opened.destination_port)
+            return  # The first packet is the next one: see `stamp_times`.
         number, sent_ns = opened.send()
         self._waiting[number] = _Sample(number, sent_ns)
 

@@ -84,6 +84,7 @@ class EchoFlow(OwnSocket):
         super().__init__(destination, interface)
         self.protocol = socket.IPPROTO_ICMP if destination.version == 4 else socket.IPPROTO_ICMPV6
         self._echo = EchoEngine(interface, key, timeout_ns)
+        self._echo.open(destination.version)
         self.source_port = self._echo.identifier
         self.packet_bytes = SMALLEST[destination.version]
 

@@ -14,6 +14,7 @@ FRAGMENTS, SYN = {Unprobed.FRAGMENT: 400}, {Unprobed.OPENING: 3}
     ("packets", "sent", "unprobed", "found"),
     [
         (5, 5, {}, ()),
+        (0, 5, {}, ()),  # of the tracer's own flow
         (9, 5, SYN, ()),  # every connection begins so
         (3, 0, SYN, ("no probe: 3 packets could not be probed: TCP SYN, FIN or RST (3)",)),
         (403, 0, FRAGMENTS | SYN, (

@@ -95,7 +95,8 @@ def test_the_destination_is_measured(
     assert sockets.count(HALF_OPEN) == 0
     assert set(found["outcome"].tolist()) == {ProbeOutcome.ANSWERED}
     rate = 10 if text.startswith("tcp") else 20
-    assert 1.2 * rate <= len(found) <= 1.7 * rate + 1
+    seconds = (found["sent_ns"].max() - found["sent_ns"].min()) / 1e9
+    assert 0.8 * rate <= len(found) <= seconds * rate + 2
     assert len(last) <= 1
     assert set(found["measured_by"].tolist()) == {measured_by}
     assert set(found["hop"].tolist()) == {DESTINATION_HOP}
@@ -105,6 +106,7 @@ def test_the_destination_is_measured(
     assert keys == {target.own[:2]}
     took = found["received_ns"] - found["sent_ns"]
     assert 0 < took.min() <= np.median(took) < 2e6
+    assert took[0] < 20e6  # by the kernel's time
     assert found["sequence"].tolist() == list(range(len(found)))
 
 
