@@ -167,7 +167,7 @@ def refuse_names(network: Topology) -> None:
 def seen_by_us(trace: Tracing, version: int) -> Seen:
     times: dict[tuple[int, str], list[float]] = {}
     for row in trace.of(version=version):
-        if row.outcome in ("answered", "unreachable"):
+        if row.rtt_ms and row.outcome in ("answered", "unreachable"):
             times.setdefault((row.hop, row.responder), []).append(row.rtt_ms)
     seen: Seen = {}
     for (hop, responder), found in times.items():

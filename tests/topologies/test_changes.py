@@ -61,7 +61,6 @@ def test_a_change_is_one_event(changed: Scene) -> None:
     assert all("route" in text for text in texts), texts
 
 
-@pytest.mark.xfail(strict=True, reason="a step of 1 ms is taken for a queue")
 def test_a_constant_step_is_no_queue(stepped: Scene) -> None:
     texts = stepped.trace.events
     assert texts
