@@ -30,7 +30,7 @@ VERSIONS = (4, 6)
 _HOST = {
     "net/ipv4/ping_group_range": "0 2147483647",
     "net/ipv4/tcp_early_retrans": "0",
-    "net/ipv4/tcp_rto_min_us": "1000000",
+    "net/ipv4/tcp_rto_min_us": "2000000",
 }
 """Any group may send pings; TCP retransmits nothing because the machine is busy."""
 _REFUSALS = ("Could not process rule", "Operation not supported", "Unknown device type")

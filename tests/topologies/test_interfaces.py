@@ -88,7 +88,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             application(network) as app,
             tracing(network, folder, interface=interface) as trace,
         ):
-            wait(2)
+            wait(3)
             report = app.finish()
         delays = [built + more for built in network.delays_ms()]
         return Scene(trace, report, network.responders(), delays)

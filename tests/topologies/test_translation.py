@@ -7,11 +7,13 @@ import pytest
 from tests.topologies.application import KINDS
 from tests.topologies.catalogue import LAYOUTS
 from tests.topologies.scenes import Scene, play
+from tests.topologies.tracing import wait
 
 
 @pytest.fixture(scope="module", params=["masquerade", "carrier", "firewall", "forward"])
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return play(tmp_path_factory.mktemp("trace"), LAYOUTS[request.param])
+    # Behind a translation, echo requests find the hops that UDP may probe: up to 3 s.
+    return play(tmp_path_factory.mktemp("trace"), LAYOUTS[request.param], lambda *_: wait(5))
 
 
 @pytest.mark.parametrize("kind", KINDS)
