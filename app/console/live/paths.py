@@ -48,10 +48,12 @@ RESPONDER = np.dtype(
 TOS, and the altered fields are of its last answer."""
 
 SAMPLE = np.dtype([("id", "u8"), ("sent_ns", "i8"), ("rtt_ns", "i8")])
-"""One probe of the series `id`; `rtt_ns` is -1 for a lost probe."""
+"""A probe of the series `id`; `rtt_ns` is -1 if it was lost, UNTIMED for an answer without time."""
+UNTIMED = -2
 
-BIN = np.dtype([("rtt_ns", "f8"), ("answered", "u4"), ("lost", "u4")])
-"""The probes of a series that were sent within one second; `rtt_ns` is the sum of the answered."""
+BIN = np.dtype([("rtt_ns", "f8"), ("answered", "u4"), ("lost", "u4"), ("untimed", "u4")])
+"""The probes of a series that were sent within one second; `rtt_ns` is the sum of the answered;
+`untimed` ones were answered without a time."""
 
 SECONDS = 240
 """Seconds of bins."""
@@ -274,10 +276,11 @@ class LivePaths:
             rows[name][order] for name in ("sent_ns", "received_ns", "outcome")
         )
         answered = received > 0
-        rtt = np.where(answered, received - sent, -1)
+        untimed = (outcome <= ProbeOutcome.UNREACHABLE) & ~answered
+        rtt = np.where(answered, received - sent, np.where(untimed, UNTIMED, -1))
         lost = outcome == ProbeOutcome.UNANSWERED
 
-        masks = (answered, lost, outcome == ProbeOutcome.DROPPED)
+        masks = (answered | untimed, lost, outcome == ProbeOutcome.DROPPED)
         for name, mask in zip(_COUNTS, masks, strict=True):
             count = np.bincount(places[mask], minlength=len(self._series))
             self._series[name] += count.astype("u8")
@@ -289,9 +292,9 @@ class LivePaths:
         ends = ends[answered[ends]]
         self._series["last_ns"][places[ends]] = rtt[ends]
 
-        self._fill(places, sent // SECOND_NS, rtt, answered, lost)
+        self._fill(places, sent // SECOND_NS, rtt, answered, lost, untimed)
         self._hear(ids[answered], rows, order[answered])
-        self._store(ids, sent, rtt, answered | lost)
+        self._store(ids, sent, rtt, answered | lost | untimed)
 
     def _meet(self, ids: Array, rows: Array) -> None:
         """Begin series `ids` (n,), ascending, of `rows` (n,) of dtype HOP."""
@@ -313,8 +316,9 @@ class LivePaths:
             self._keep(kept)
 
     def _fill(
-        self, places: Array, seconds: Array, rtt: Array, answered: Array, lost: Array
-    ) -> None:
+        self, places: Array, seconds: Array, rtt: Array, answered: Array, lost: Array,
+        untimed: Array,
+    ) -> None:  # fmt: skip
         """Add probes to the bins of the seconds in which they were sent."""
         newest = self._now_ns // SECOND_NS
         kept = (seconds > newest - SECONDS) & (seconds <= newest)
@@ -324,6 +328,7 @@ class LivePaths:
             cells = places * BLOCK + seconds % BLOCK
             for name, of, weights in (
                 ("rtt_ns", answered, rtt), ("answered", answered, None), ("lost", lost, None),
+                ("untimed", untimed, None),
             ):  # fmt: skip
                 mask = within & of
                 weights = None if weights is None else weights[mask]

@@ -131,12 +131,12 @@ def ranked(paths: Paths) -> list[tuple[PathKey, int]]:
     key = np.zeros((len(here), 18), "u1")
     key[:, :16], key[:, 16], key[:, 17] = series["destination"], series["version"], series["hop"]
     hops, first, of = np.unique(key.view("V18")[:, 0], return_index=True, return_inverse=True)
-    answered, lost, rtt_ns = (
+    answered, lost, untimed, rtt_ns = (
         np.bincount(of, bins[name].sum(axis=1), len(hops))
-        for name in ("answered", "lost", "rtt_ns")
+        for name in ("answered", "lost", "untimed", "rtt_ns")
     )
     wanted = np.bincount(of, series["cleared"] == 0, len(hops)) > 0
-    loss = np.where(wanted, np.nan_to_num(means(lost, answered + lost)), 0.0)
+    loss = np.where(wanted, np.nan_to_num(means(lost, answered + untimed + lost)), 0.0)
     queue = np.zeros(len(hops))
     np.maximum.at(queue, of, series["queue_ns"])
     # Quarters of an octave, of at least a microsecond.

@@ -154,17 +154,19 @@ class Paths:
             found: list[float] = np.bincount(of, sums, len(ends)).tolist()
             return found
 
-        for choice, answered, lost, *times in zip(
-            ends, total("answered", MINUTE), total("lost", MINUTE), total("rtt_ns", _FEW),
+        for choice, answered, lost, untimed, *times in zip(
+            ends, total("answered", MINUTE), total("lost", MINUTE), total("untimed", MINUTE),
+            total("rtt_ns", _FEW),
             total("answered", _FEW), total("rtt_ns", MINUTE), strict=True,
         ):  # fmt: skip
             places, running = self._places.get(choice, _NOWHERE), self.running(choice.destination)
             rtt_ns, count = times[:2] if times[1] else (times[2], answered)
-            ended = answered + (0 if self._has_arrived(ends[choice]) else lost)
+            lost = 0 if self._has_arrived(ends[choice]) else lost
+            ended = answered + untimed + lost
             self._summaries[choice] = Summary(
                 self._length(choice),
                 rtt_ns / count / 1e9 if count else math.nan,
-                1 - answered / ended if ended else math.nan,
+                lost / ended if ended else math.nan,
                 int(answered),
                 int(np.bitwise_or.reduce(self.view.series["methods"][ends[choice]])),
                 self._queue(places),

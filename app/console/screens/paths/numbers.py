@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.console.live.paths import UNTIMED
 from probes.path.analysis.statistics import Ordered, group_starts, jitter
 from probes.path.options import MAX_HOPS
 from probes.path.records import Array
@@ -36,6 +37,7 @@ def numbers_of(times: Array, series: Array, hops: Array) -> dict[int, Numbers]:
     """Return the numbers by hop. `times` and `series` (n,) come from RecentTimes.of; `hops` (m,) is
     the hop of each series."""
     sent = np.bincount(hops[series], minlength=MAX_HOPS + 1)
+    untimed = np.bincount(hops[series[times == UNTIMED]], minlength=len(sent))
     heard = times >= 0
     rtts, ids = times[heard], series[heard]
     hops = hops[ids]
@@ -46,10 +48,14 @@ def numbers_of(times: Array, series: Array, hops: Array) -> dict[int, Numbers]:
     shares = np.bincount(hops[starts], weights, MAX_HOPS + 1)
     steps = means(np.bincount(hops[starts], weights * steps, MAX_HOPS + 1), shares) / 1e9
     ordered = Ordered.of(hops, rtts)
-    found = {int(n): Numbers(int(sent[n]), 0, *[math.nan] * 3) for n in np.flatnonzero(sent)}
+    found = {
+        int(n): Numbers(int(sent[n]), int(untimed[n]), *[math.nan] * 3)
+        for n in np.flatnonzero(sent)
+    }
     columns = (ordered.counts, ordered.quantile(0.5) / 1e9, ordered.quantile(0.95) / 1e9)
     for number, answered, median, p95 in zip(
         ordered.series.tolist(), *(column.tolist() for column in columns), strict=True
     ):
+        answered += int(untimed[number])
         found[number] = Numbers(int(sent[number]), answered, median, p95, float(steps[number]))
     return found

@@ -6,10 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from probes.path.options import TracedFlow
-from probes.path.records import DESTINATION_HOP, Altered, MeasuredBy, PathRowKind
+from probes.path.records import DESTINATION_HOP, Altered, MeasuredBy, PathRowKind, ProbeOutcome
 from tests.app.console.fake import becomes
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 from tests.app.console.screens.paths.tracer import UDP, Tracer, tracer
@@ -49,6 +50,21 @@ async def test_it_has_a_line_of_its_own_with_the_flows_round_trips() -> None:
         assert "Destination" in t.detail
         assert "median 3.00 ms" in t.detail
         never_31(t)
+
+
+async def test_answers_without_a_time_are_no_loss() -> None:
+    path = FakePath(ROUTERS, end=END)
+    async with tracer(path, length=2, width=160, seconds=0) as t:
+        rows = path.second(t.now_ns)
+        end = np.flatnonzero(rows["hop"] == DESTINATION_HOP)
+        rows["received_ns"][end[:15]] = 0
+        rows["outcome"][end[-1]], rows["received_ns"][end[-1]] = ProbeOutcome.UNANSWERED, 0
+        t.plane.publish(table(rows, t.now_ns + SECOND_NS - 1))
+        await t.still()
+        row = listed(t)
+        assert (row["loss"], row["samples"], row["rtt"]) == ("5.0 %", "4", "3.00")
+        assert t.row(3)[1:5] == ["10.94.6.2", "5.0", "%", "3.00"]
+        assert t.row(3)[8] == "19/20"
 
 
 async def test_the_last_routers_numbers_never_stand_under_its_name() -> None:
