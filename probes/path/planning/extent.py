@@ -36,6 +36,9 @@ class PathExtent:
         `overdue` are those of InFlight, `heard_ns` is the time of the last
         packet from the destination (0: none).
         """
+        self.shortened = no_rows(HOP)
+        if not len(rows) and not len(overdue):
+            return  # Most of many destinations are idle.
         before = self._lengths.longest
         self.guard.take(rows[(rows["responder"] != self._destination).any(axis=1)], now_ns)
         self._excuse(rows, self.guard.say_nothing)
