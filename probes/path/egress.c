@@ -23,7 +23,7 @@
 #define SEND6 1
 #define EDIT4 2
 #define EDIT6 3
-#define OWN4 4
+#define OWN4 4 /* SEND4 and SEND6 of the tracer's own flow, which no other probe gets */
 #define OWN6 5
 #define DELIVER 6
 BPF_PROG_ARRAY(steps, 7);
@@ -228,7 +228,7 @@ static __always_inline int send_if_usable(CONTEXT *ctx, struct scratch *scratch,
     return send(ctx, scratch, edit);
 }
 
-static __always_inline int cause4(CONTEXT *ctx) {
+int send4(CONTEXT *ctx) {
     struct scratch *scratch = scratch_of_cpu();
     if (!scratch)
         return VERDICT_PASS;
@@ -248,7 +248,7 @@ static __always_inline int cause4(CONTEXT *ctx) {
     return send_if_usable(ctx, scratch, l3 + sizeof(*ip), ip->ttl, ICMP_ECHO, EDIT4);
 }
 
-static __always_inline int cause6(CONTEXT *ctx) {
+int send6(CONTEXT *ctx) {
     struct scratch *scratch = scratch_of_cpu();
     if (!scratch)
         return VERDICT_PASS;
@@ -269,23 +269,6 @@ static __always_inline int cause6(CONTEXT *ctx) {
         return refuse(scratch, UNPROBED_PROTOCOL);
     return send_if_usable(ctx, scratch, l3 + sizeof(*ip), ip->hop_limit, ICMPV6_ECHO_REQUEST,
                           EDIT6);
-}
-
-int send4(CONTEXT *ctx) {
-    return cause4(ctx);
-}
-
-int send6(CONTEXT *ctx) {
-    return cause6(ctx);
-}
-
-/* The same for the tracer's own flow, which no other probe gets. */
-int own4(CONTEXT *ctx) {
-    return cause4(ctx);
-}
-
-int own6(CONTEXT *ctx) {
-    return cause6(ctx);
 }
 
 /* Send a packet that no other probe gets. */

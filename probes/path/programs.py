@@ -28,16 +28,18 @@ SOURCES: Mapping[Side, Path] = {
     side: Path(__file__).with_name(f"{side}.c") for side in ("ingress", "egress")
 }
 HEADERS = tuple(sorted(Path(__file__).parent.glob("*.h")))
-STEPS: Mapping[Side, tuple[str, ...]] = {
-    "ingress": ("deliver", "arrive"),
-    "egress": ("send4", "send6", "edit4", "edit6", "own4", "own6", "deliver"),
-}
-"""In the order of the indices in the sources."""
-_SENDING = ("send4", "send6", "arrive")
-"""These steps pass the packet on to the next probe. Other probes see neither a clone that became a
-probe, nor a packet of the tracer's own, nor an answer that the host gets."""
+STEPS: Mapping[Side, tuple[tuple[str, bool], ...]] = {
+    "ingress": (("deliver", False), ("arrive", True)),
+    "egress": (
+        ("send4", True), ("send6", True), ("edit4", False), ("edit6", False),
+        ("send4", False), ("send6", False), ("deliver", False),
+    ),
+}  # fmt: skip
+"""Function, and whether it passes the packet on to the next probe, in the order of the indices in
+the sources. Other probes see neither a clone that became a probe, nor a packet of the tracer's own,
+nor an answer that the host gets."""
 PROGRAMS: Mapping[Side, tuple[str, ...]] = {
-    side: (FUNCTION, *steps) for side, steps in STEPS.items()
+    side: (FUNCTION, *dict(steps)) for side, steps in STEPS.items()
 }
 MEMORY = 32 << 20
 """Bytes that all slots take together, unless the options ask for more destinations."""
@@ -64,8 +66,8 @@ class SideProgram:
         self._steps: list[Program] = []
         own = {name: self.main.map_fd(name) for name in compiled.maps}
         try:
-            for at, name in enumerate(steps):
-                onward = next_fd if name in _SENDING else None
+            for at, (name, passes_on) in enumerate(steps):
+                onward = next_fd if passes_on else None
                 self._steps.append(Program(compiled, name, shared=own, next_fd=onward))
                 prog_array_set(own["steps"], at, self._steps[-1].fd)
         except BaseException:

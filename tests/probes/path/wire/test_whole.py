@@ -229,13 +229,14 @@ def test_an_echo_reply_to_a_probe_is_not_the_hosts(host: Host, version: int) -> 
 
 
 @pytest.mark.parametrize("version", [4, 6])
-def test_a_syn_causes_a_probe_if_the_target_says_so(host: Host, version: int) -> None:
+def test_a_syn_of_the_tracers_own_flow_causes_a_probe(host: Host, version: int) -> None:
     kernel = host.target(version)._kernel
     before = host.target(version).summary().unprobed.get("TCP SYN, FIN or RST", 0)
     host.tracing.force(2)
     kernel["whole"] = 1 << 2
     assert len(host.send(version, TCP, tcp(0x02))) == 1
-    kernel["syn"] = 1
+    ports = int.from_bytes(struct.pack(">HH", 1000, 80), "little")
+    kernel["own"] = TCP << 32 | ports
     for flags, wanted in ((0x02, 2), (0xC2, 2), (0x12, 2), (0x11, 1), (0x04, 1), (0x03, 1)):
         host.tracing.force(2)
         found = host.send(version, TCP, tcp(flags))
@@ -244,9 +245,9 @@ def test_a_syn_causes_a_probe_if_the_target_says_so(host: Host, version: int) ->
             (probe,) = (packet for packet in found if packet.ttl == 2)
             assert (probe.transport[13], len(probe.transport)) == (flags & 0x12, 20)
             assert probe.checksum_is_right
-    kernel["syn"] = 0
+    kernel["own"] = 0
     unprobed = host.target(version).summary().unprobed
-    assert unprobed["TCP SYN, FIN or RST"] == before + 4
+    assert unprobed["TCP SYN, FIN or RST"] == before + 1  # own packets are not counted
 
 
 def test_packets_without_a_probe_are_counted_by_reason(host: Host) -> None:
