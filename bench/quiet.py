@@ -24,14 +24,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     seconds = parser.parse_args().minutes * 60
     report = Report("A lab left alone")
-    with network(LabPlan(delays={1: 0.005, 3: 0.01})) as lab:
-        with (
-            traced(lab, lab.server_ipv4) as (_, collected),
-            application(lab, "udp", lab.server_ipv4, seconds, _PACKETS),
-        ):
-            time.sleep(seconds)
-            events = [event.text for _, event in collected.events if event.source == "path"]
-            probes = len(collected.rows())
+    with (
+        network(LabPlan(delays={1: 0.005, 3: 0.01})) as lab,
+        traced(lab, lab.server_ipv4) as (_, collected),
+        application(lab, "udp", lab.server_ipv4, seconds, _PACKETS),
+    ):
+        time.sleep(seconds)
+        events = [event.text for _, event in collected.events if event.source == "path"]
+        probes = len(collected.rows())
     for text in events:
         report.row("told", text)
     name = f"events about {probes} probes"

@@ -25,6 +25,8 @@ _USUAL, _LOSS = 0.005, 0.025
 _LOST, _ANSWERED = log(_LOSS / _USUAL), log((1 - _LOSS) / (1 - _USUAL))
 _SURE = 18.0
 _HALF = _SURE / 2
+_PATIENT = 1.5 * _SURE
+"""Hops of which it is uncertain whether they lose, too, are waited for until then."""
 _RUN = 5
 """No more of successive lost probes count: a short outage is no rate of loss."""
 _MARGIN_NS = 250_000_000
@@ -264,15 +266,18 @@ def _found(hops: Array) -> _Loss | None:
         return None
     # Hops with less loss, and all before them, are before the loss.
     least = min(low[hop] for hop in losing)
-    often = hops["recent"] >= min(hops["recent"][losing]) / 2
-    less = (high < least) | (often & (hops["score"] < _HALF / 2))
-    clean = max((hop for hop in known.tolist() if less[hop]), default=0)
+    clean = max((hop for hop in known.tolist() if high[hop] < least), default=0)
     losing = [hop for hop in losing if hop > clean]
-    scores = [float(hops["score"][hop]) for hop in losing]
-    certain = len(losing) > 1 or (losing == [DESTINATION_HOP] and scores[0] >= _SURE)
-    first = losing[0] if losing else 0
-    growing = able & (hops["score"] >= _HALF / 2) & ~sure
-    if not certain or any(growing[hop] for hop in known.tolist() if clean < hop < first):
+    scores = hops["score"][losing]
+    if not (len(losing) > 1 or (losing == [DESTINATION_HOP] and scores[0] >= _SURE)):
+        return None
+    first = losing[0]
+    # Later hops that seem to lose nothing are waited for, and others for some time.
+    often = hops["recent"] >= min(hops["recent"][losing]) / 2
+    if any(often[hop] and hops["score"][hop] < _HALF / 2 for hop in known if hop > first):
+        return None
+    unsure = any(clean < hop < first for hop in known.tolist())
+    if unsure and scores.max() < _PATIENT:
         return None
     state = hops[first]
     lost, ended = int(state["lost"]), int(state["ended"])

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from probes.path.records import DESTINATION_HOP, Array, PathRowKind
+from probes.path.analysis.losses import HOP_LOSS, _found
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, PathRowKind
 from tests.probes.path.analysis.simulated import (
     Flow,
     Hop,
@@ -175,3 +176,20 @@ def test_a_little_loss_is_never_told(seed: int) -> None:
     hops = [Hop(answering(idle(), 0.997)) for _ in range(6)]
     rows = told(Flow(hops, end=300, end_to_end=Hop(answering(idle(), 0.997))), seed=seed)
     assert len(events(rows)) == 0
+
+
+def test_a_hop_that_may_lose_is_neither_end_of_the_link() -> None:
+    """Hop 4 lags behind by chance: it is waited for, and then left out."""
+    hops = np.zeros(HOP_COUNT, HOP_LOSS)
+    known = [1, 2, 3, 4, 5, DESTINATION_HOP]
+    hops["last_ns"][known], hops["recent"][known], hops["rate"][known] = 10**10, 400, 100
+    hops["since_ns"], hops["ended"] = 8 * 10**9, 150
+    losing = [5, DESTINATION_HOP]
+    hops["recent_lost"][losing], hops["lost"][losing] = 20, 12
+    hops["score"][4], hops["recent_lost"][4] = 3.0, 8
+    hops["score"][losing] = 14.0
+    assert _found(hops) is None
+    hops["score"][losing] = 28.0
+    loss = _found(hops)
+    assert loss is not None
+    assert (loss.before, loss.hop) == (3, 5)
