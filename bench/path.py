@@ -1,6 +1,6 @@
 """Path tracing: what it costs, how true it is, and that every probe is accounted for.
 
-    python -I -m bench.path [--only cost,truth,queue,rates,throughput,changes]
+    python -I -m bench.path [--only cost,truth,queue,rates,throughput,changes,quiet]
 
 In a lab of namespaces. Against the truth where cables have a known delay, and against pings that
 are sent to the same routers at the same time where a queue decides.
@@ -334,6 +334,22 @@ def lab_flows(lab: Lab, count: int) -> Iterator[dict[int, bool]]:
         yield sent
 
 
+def quiet(report: Report, seconds: float) -> None:
+    """A lab left alone: every event is a false alarm."""
+    with (
+        network(LabPlan(delays={1: 0.005, 3: 0.01})) as lab,
+        traced(lab, lab.server_ipv4) as (_, collected),
+        application(lab, "udp", lab.server_ipv4, seconds, 500),
+    ):
+        time.sleep(seconds)
+        events = [event.text for _, event in collected.events if event.source == "path"]
+        probes = len(collected.rows())
+    for text in events:
+        report.row("told", text)
+    name = f"events about {probes} probes of a quiet lab"
+    report.target(name, str(len(events)), probes > 0 and not events)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     sections: dict[str, Callable[[Report], None]] = {
@@ -343,9 +359,11 @@ def main() -> None:
         "rates": rates,
         "throughput": lambda report: throughput(report, options.rounds),
         "changes": changes,
+        "quiet": lambda report: quiet(report, options.minutes * 60),
     }
     parser.add_argument("--only", default=",".join(sections))
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--minutes", type=float, default=10, help="of the quiet lab")
     options = parser.parse_args()
     report = Report("path tracing")
     for name in options.only.split(","):
