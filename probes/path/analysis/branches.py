@@ -119,8 +119,9 @@ class Branches:
         """Return the first hop at which the flows at `places` part, and the branches, the one of
         most flows first; without branches 0."""
         routes = self._changes.routes.reshape(MAX_FLOWS, HOP_COUNT)[places]
-        # A router that distributes packets makes no branches.
-        routers = np.where(routes["mixed"], 0, routes["current"])
+        # A router that distributes packets makes no branches, nor does the destination.
+        is_end = routes["current"] == self._flows.destinations[places, np.newaxis]
+        routers = np.where(routes["mixed"] | is_end, 0, routes["current"])
         routers[:, DESTINATION_HOP] = 0
         least = np.where(routers > 0, routers, np.iinfo("u8").max).min(axis=0)
         parting = np.flatnonzero(routers.max(axis=0) > least)

@@ -109,7 +109,9 @@ class Changes:
         series = np.flatnonzero(compared)
         destinations = self._flows.destinations[series // HOP_COUNT]
         moving = self.rerouted_ns > now_ns - _SETTLED_NS
-        series = series[~np.isin(destinations, self._flows.destinations[moving & self._flows.used])]
+        settled = ~np.isin(destinations, self._flows.destinations[moving & self._flows.used])
+        # A destination that answers probes is no router.
+        series = series[settled & (routes["current"][series] != destinations)]
         groups = self._groups(series)
         before, self._sizes = self._sizes, {self._place_of(group): len(group) for group in groups}
         found = [

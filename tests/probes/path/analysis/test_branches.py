@@ -86,3 +86,13 @@ def test_the_flows_own_round_trips_are_compared_first() -> None:
 
 def test_one_way_has_no_branches() -> None:
     assert not len(compared(*(Flow(path(5), port=40000 + n, end=25) for n in range(4))))
+
+
+def test_a_destination_that_answers_probes_is_no_router_of_a_branch() -> None:
+    flows = [Flow(path(6), port=40000 + number, end=25) for number in range(4)]
+    rows = probes(*flows)
+    at_end = (rows["hop"] == 6) & (rows["source_port"] == 40003)
+    rows["responder"][at_end] = rows["destination"][at_end]
+    analysis = Analysis()
+    found = np.concatenate([analysis.add(some, now_ns) for some, now_ns in polls(rows)])
+    assert not len(of(found, PathRowKind.BRANCH, PathRowKind.BALANCED))
