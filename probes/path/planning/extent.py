@@ -57,10 +57,8 @@ class PathExtent:
         schedule = self.plan.decide(rows, sent, ttl, now_ns, self._address)
         plan, hidden, lengths = self.plan, self.hidden, self._lengths
         if self._may_ask:
-            active, tried = self._sent > before, self.guard.has_tried(plan.farthest)
-            hidden.decide(
-                Frontier(plan.farthest, plan.end, plan.back, heard_ns, active, tried), now_ns
-            )
+            active = self._sent > before
+            hidden.decide(Frontier(plan.farthest, plan.end, plan.back, heard_ns, active), now_ns)
         self.guard.decide(
             schedule.once,
             plan.length,

@@ -26,7 +26,6 @@ _KNOWN_NS = 30_000_000_000
 """Guarded probes pass if one was answered within this time, at the same hop or a later one."""
 _RECHECK_NS = 30_000_000_000
 """Time between two tries of guarded probes where they fail."""
-_TRIES = 5
 _UDP = 1
 
 
@@ -99,15 +98,6 @@ class GuardPlan:
         fail: Array = (self._heard_ns[kinds, hops] == 0) | (failing > 0)
         fail &= (rows["whole"] == 0) & (hops != DESTINATION_HOP)
         return fail
-
-    def has_tried(self, length: int) -> bool:
-        """Whether guarded and whole probes to the hops after `length` stayed unanswered."""
-        beyond = slice(length + 1, None)
-        return bool(
-            self._unanswered[:, beyond].sum() >= _TRIES
-            and self._sent[0, beyond].sum() >= _TRIES
-            and not self._answered[0, beyond].any()
-        )
 
     def decide(self, once: int, length: int, hops: WholeHops, now_ns: int) -> None:
         """Update the masks. `once`: hops to be probed once, as in HopSchedule. `length`: the

@@ -15,13 +15,13 @@ _SETTLED_NS = 1_000_000_000
 """The finder is asked if the last router is the same for so long."""
 _PAUSES_NS = (10_000_000_000, 60_000_000_000)
 """Time before the second request and before all later ones."""
-_SURE_NS = 5_000_000_000
-"""The reason is noted after so long."""
+_CONFIRM_NS = 2_000_000_000
+"""The same before the second request, if the first one seems to have found hidden routers."""
+_ANSWERED_NS = 1_000_000_000
+"""All answers to a request have come after so long."""
 _HEARD_NS = 3_000_000_000
 _HIDDEN = 2
 """Fewer hidden routers than this may be routers that do not answer."""
-_HIDDEN_BACK = 3
-"""The same by the TTL of the way back, which may be longer."""
 
 
 class HopFinder(Protocol):
@@ -41,15 +41,14 @@ class Frontier:
     length: int
     """The farthest router that answers probes."""
     end: int
-    """The hop at which the destination answered probes, 0 if it did not."""
+    """A hop at which the destination answered probes, 0 if it did not. It may be nearer: probes of
+    most flows get no answer from it."""
     back: int
     """Routers on the way back, 0 if unknown."""
     heard_ns: int
     """When the last packet from the destination came, 0 if none."""
     active: bool
     """Whether the application sends."""
-    tried: bool
-    """Whether guarded and whole probes to the next hops stayed unanswered."""
 
 
 class HiddenHops:
@@ -63,6 +62,8 @@ class HiddenHops:
         """The length is the same since then."""
         self._asked_ns = 0
         self._rounds = 0
+        self._answering = 0
+        """Hops at which a router answered the finder."""
         self.asked = 0
         """Requests to the finder."""
         self.routers = 0
@@ -78,6 +79,7 @@ class HiddenHops:
             self.end = min(self.end or hop, hop)
         elif not self.end or hop < self.end:
             self.routers |= 1 << hop
+            self._answering |= 1 << hop
         if self.end:
             self.routers = mask_within(1, self.end - 1)
 
@@ -85,30 +87,33 @@ class HiddenHops:
         """Ask the finder if needed, and update the note."""
         if frontier.length != self._length:
             if frontier.length < self._length or frontier.length >= self.end:
-                self.routers = self.end = 0  # This was another path.
+                self.routers = self.end = self._answering = 0  # This was another path.
             self._length, self._since_ns, self._rounds = frontier.length, now_ns, 0
-        settled_ns = now_ns - self._since_ns
         heard = frontier.heard_ns > now_ns - _HEARD_NS
-        end = frontier.end or self.end
-        complete = end == frontier.length + 1 or (heard and frontier.back == frontier.length)
-        if complete or not frontier.length:
+        at_end = frontier.length + 1 in (frontier.end, self.end)
+        if at_end or (heard and frontier.back == frontier.length) or not frontier.length:
             self.note = ""
             return
-        if frontier.active and settled_ns >= _SETTLED_NS and not frontier.end:
-            self._ask(frontier, now_ns)
-        hidden, least = frontier.back - frontier.length, _HIDDEN_BACK
-        if end:
-            hidden, least = end - 1 - frontier.length, _HIDDEN
-        tried = frontier.tried or self._rounds > 1
-        if hidden < least:
+        # Only the finder's own requests tell how many routers are there: the way back may be
+        # longer, and the destination may answer few of the probes that reach it.
+        silent = mask_within(frontier.length + 1, self.end - 1) & ~self._answering
+        hides = silent.bit_count() >= _HIDDEN
+        if frontier.active and now_ns - self._since_ns >= _SETTLED_NS:
+            self._ask(frontier, hides, now_ns)
+        # Packets before this may be the destination's answers to the finder.
+        passes = heard and frontier.heard_ns > self._asked_ns + _ANSWERED_NS
+        if not hides:
             self.note = ""
-        elif heard and tried and settled_ns >= _SURE_NS:
+        elif passes and self._rounds > 1:
             self.note = f"NAT or firewall behind hop {frontier.length}: packets pass, probes do not"
 
-    def _ask(self, frontier: Frontier, now_ns: int) -> None:
-        if self._rounds and now_ns - self._asked_ns < _PAUSES_NS[self._rounds > 1]:
+    def _ask(self, frontier: Frontier, hides: bool, now_ns: int) -> None:
+        pause_ns = _PAUSES_NS[self._rounds > 1]
+        if hides and self._rounds == 1:
+            pause_ns = _CONFIRM_NS
+        if self._rounds and now_ns - self._asked_ns < pause_ns:
             return
-        last = self.end or max(frontier.length + AHEAD, frontier.back + 1)
+        last = self.end or frontier.end or max(frontier.length + AHEAD, frontier.back + 1)
         hops = hops_of(mask_within(frontier.length + 1, min(last, MAX_HOPS)))
         self._finder.ask(self._destination, hops)
         self.asked += len(hops)
