@@ -114,6 +114,20 @@ def test_guarded_probes_are_tried_again_where_they_failed() -> None:
     assert plan.stateful_hop == 0
 
 
+def test_guarded_probes_fail_only_after_half_a_minute_without_an_answer() -> None:
+    """A router answers few probes: a run of luck for whole ones is no firewall."""
+    plan = GuardPlan(PathOptions())
+    plan.take(rows(UDP, range(1, 6), 30, whole=False, answered=True), START)
+    lost = rows(UDP, range(4, 6), 90, whole=False, answered=False)
+    whole = rows(TCP, range(4, 6), 90, whole=True, answered=True)
+    for seconds, failing, whole_udp in ((29, 0, (1, 2, 3)), (31, 3, (1, 2, 3, 4, 5))):
+        now = START + seconds * SECOND
+        plan.take(np.concatenate([lost, whole], dtype=HOP), now)
+        plan.decide(0, 5, hops_for(5), now)
+        assert plan.stateful_hop == failing
+        assert hops_of(plan.whole_udp) == whole_udp
+
+
 def test_an_unanswered_guarded_probe_tells_nothing_where_none_was_answered() -> None:
     plan = behind(2, UDP)
     lost = rows(UDP, range(1, 6), 1, whole=False, answered=False)
