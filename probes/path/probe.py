@@ -198,9 +198,9 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             if target:
                 now, timeout_ns = time.monotonic_ns(), self._timeout_ns
                 own = self._own_flows.stop(target.destination)
-                rows = target.collect(now, timeout_ns, final=True)
                 timed = self._round_trips.collect((*self._targets, target), now)
                 self._round_trips.forget(target.index)
+                rows = target.collect(now, timeout_ns, timed, final=True)
                 rows = np.concatenate([rows, timed, own], dtype=HOP)
                 self._leaving.append((target.destination.address, rows))
                 self._own_traffic.leave(target.summary())
@@ -239,17 +239,18 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             fullest, sizes = 0.0, list[tuple[str, str]]()
             self._targets.take_finder_answers()
             gone = not self.interface.exists()  # this is the last window then
+            before = self._round_trips.overrun
+            timed = self._round_trips.collect(self._targets, started)
+            timed = np.concatenate([timed, self._own_flows.rows()], dtype=HOP)
             for target in self._targets:
-                rows = target.collect(started, self._timeout_ns, final=gone)
+                rows = target.collect(started, self._timeout_ns, timed, final=gone)
                 target.decide(rows, started)
                 parts.append(rows)
                 report = target.mtu_report
                 if report and self._mtu_searches.is_news(target.destination, report[0]):
                     sizes += self._mtu_reports.add(target.destination, report, rows)
                 fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
-            before = self._round_trips.overrun
-            parts.append(self._round_trips.collect(self._targets, started))
-            parts.append(self._own_flows.rows())
+            parts.append(timed)
             hops = np.concatenate(parts, dtype=HOP)
             ends = bool(self._leaving)
             paths = self._analyse(hops, started)

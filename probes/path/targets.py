@@ -184,10 +184,16 @@ class TracedDestination:
         own = TracedFlow(protocol, source_port, destination_port)
         self._kernel["own"] = _transport(own)
 
-    def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
-        """Rows of dtype HOP, as InFlight.collect; losses beyond the path are BEYOND_PATH."""
+    def collect(self, now_ns: int, timeout_ns: int, timed: Array, *, final: bool = False) -> Array:
+        """Rows of dtype HOP, as InFlight.collect; losses beyond the path are BEYOND_PATH.
+
+        `timed`: rows of dtype HOP of new round trips to all destinations.
+        """
         rows = self.flight.collect(now_ns, timeout_ns, final=final)
-        self.extent.judge(rows, self.flight.overdue, int(self._kernel["heard_ns"][0]), now_ns)
+        address = np.frombuffer(self.destination.address, "u1")
+        timed = timed[(timed["destination"] == address).all(axis=1)]
+        heard_ns = int(self._kernel["heard_ns"][0])
+        self.extent.judge(rows, self.flight.overdue, timed, heard_ns, now_ns)
         return rows
 
     def decide(self, rows: Array, now_ns: int) -> None:

@@ -30,20 +30,21 @@ class PathExtent:
         self.shortened = no_rows(HOP)
         """A row of dtype HOP for each flow whose path became shorter, as FlowLengths.take."""
 
-    def judge(self, rows: Array, overdue: Array, heard_ns: int, now_ns: int) -> None:
+    def judge(self, rows: Array, overdue: Array, timed: Array, heard_ns: int, now_ns: int) -> None:
         """Mark losses in rows of dtype HOP as BEYOND_PATH if the path of their flow ends before.
 
-        `overdue` are those of InFlight, `heard_ns` is the time of the last
-        packet from the destination (0: none).
+        `overdue` are those of InFlight, `timed` the rows of round trips of the flows, and
+        `heard_ns` is the time of the last packet from the destination (0: none).
         """
         self.shortened = no_rows(HOP)
-        if not len(rows) and not len(overdue):
+        if not len(rows) and not len(overdue) and not len(timed):
             return  # Most of many destinations are idle.
         before = self._lengths.longest
         self.guard.take(rows[(rows["responder"] != self._destination).any(axis=1)], now_ns)
         self._excuse(rows, self.guard.say_nothing)
         overdue = overdue[~self.guard.say_nothing(overdue)]
-        self.shortened = self._lengths.take(rows, overdue, heard_ns, now_ns)
+        known = np.concatenate([rows, timed], dtype=HOP)
+        self.shortened = self._lengths.take(known, overdue, heard_ns, now_ns)
         if self._lengths.longest < before:
             self.plan.cut(self._lengths.longest)
         self._excuse(rows, self._lengths.beyond)

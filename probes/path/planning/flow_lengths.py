@@ -45,9 +45,9 @@ _FLOW = np.dtype([
     ("other_ns", "i8", (HOP_COUNT,)), ("changed_ns", "i8"), ("changed_hop", "i8"),
     ("rtt_ns", "i8"), ("dark_ns", "i8"), ("ended", "i8"), ("begin_ns", "i8"), ("seen_ns", "i8"),
 ])  # fmt: skip
-"""One flow. By hop, or at DESTINATION_HOP for its round trips: when the first answered probe
-was sent (1: when the path was found) and the newest one, the longest time between two of them
-lately, the router (its address id), the router before, and when that one last answered. Then the
+"""One flow. By hop: when the first answered probe was sent (1: when the path was found) and the
+newest one (at DESTINATION_HOP: its newest round trip), the longest time between two of them lately,
+the router (its address id), the router before, and when that one last answered. Then the
 last change of routers and its first hop, the longest recent round trip, when the first unanswered
 probe was sent to a hop that may be gone, the number of unanswered probes to the next hops after the
 last one that answers (_ENDED: the path ends there), and when the first answered probe of the flow
@@ -98,10 +98,17 @@ class FlowLengths:
         answered = rows["outcome"] <= ProbeOutcome.UNREACHABLE
         at_end = (rows["responder"] == self._destination).all(axis=1)
         at_end |= rows["outcome"] == ProbeOutcome.UNREACHABLE
-        at_end &= answered & (rows["hop"] != DESTINATION_HOP)
+        timed = answered & (rows["hop"] == DESTINATION_HOP)
+        at_end &= answered & ~timed
+        np.maximum.at(
+            self._flows["answered_ns"],
+            (places[timed], DESTINATION_HOP),
+            rows["sent_ns"][timed],
+        )
         before = self._tops()
         self._flows["rtt_ns"] = self._flows["rtt_ns"] * _FADING
-        self._answers(rows[answered & ~at_end], places[answered & ~at_end])
+        of_router = answered & ~at_end & ~timed
+        self._answers(rows[of_router], places[of_router])
         self._flows["ended"][self._tops() > before] = 0
         self._ends(rows[at_end], places[at_end])
 
@@ -180,7 +187,7 @@ class FlowLengths:
         return np.where(known.any(axis=1), last, 0)
 
     def _answers(self, rows: Array, places: Array) -> None:
-        """Take in answers of routers, and round trips of the flows themselves."""
+        """Take in answers of routers."""
         if not len(rows):
             return
         flows, both = self._flows, np.append(places[places > 0], np.zeros_like(places))
@@ -296,10 +303,12 @@ class FlowLengths:
         since = int(flow["dark_ns"])
         rerouted = flow["changed_hop"] <= last and flow["changed_ns"] >= until - flow["rtt_ns"]
         rerouted &= flow["changed_ns"] > now_ns - _ROUTE_NS
-        heard = int(flow["answered_ns"][DESTINATION_HOP]) or heard_ns
+        # Round trips may have ended, or be of one flow only: they tell nothing of all flows.
+        own = int(flow["answered_ns"][DESTINATION_HOP]) if place else 0
+        heard = own or heard_ns
         if heard and heard <= since and since - heard < _REGULAR_NS:
             return  # Behind hop `last` packets are lost, too.
-        alone = place == 0 or len(self._places) == 1 or flow["answered_ns"][DESTINATION_HOP]
+        alone = place == 0 or len(self._places) == 1 or own > 0
         passes = alone and heard > since and now_ns - since >= _SILENCE_NS
         if rerouted or passes:
             self._cut(place, last)

@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from probes.path.records import MeasuredBy, ProbeOutcome
+from probes.path.planning.flow_lengths import FlowLengths
+from probes.path.records import DESTINATION_HOP, Array, MeasuredBy, ProbeOutcome
 from tests.probes.path.round_trips.conftest import TIMEOUT_S
 from tests.probes.path.round_trips.peers import (
     ACK,
@@ -40,6 +41,27 @@ SHAPES = {
     "only NOPs": (NOP * 40, 0),
     "none": (b"", 0),
 }
+
+
+def test_the_extent_of_the_path_is_judged_by_them_too(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: dict[bytes, Array] = {}
+
+    def judge(self: FlowLengths, rows: Array, *others: object) -> Array:
+        if len(trips := rows[rows["hop"] == DESTINATION_HOP]):
+            judged[self._destination.tobytes()] = trips
+        return take(self, rows, *others)  # type: ignore[arg-type]
+
+    take = FlowLengths.take
+    monkeypatch.setattr(FlowLengths, "take", judge)
+    connection.out(bytes(100))
+    wait_ms(1)
+    connection.back(options=clock(77, 1))
+    row = connection.peers.one()
+    (trips,) = judged.values()
+    assert row in trips
+    assert list(judged) == [row["destination"].tobytes()]
 
 
 def test_the_columns_of_a_row(connection: Connection) -> None:
