@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from app.config.path_settings import PathSettings
+from app.config.schema import settings_of
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes import control_plane as plane
@@ -88,6 +89,26 @@ for module in (plane, reports, monitor_info, traced):
 
 # A misspelled option must not be taken for a missing one. Its module does not import pydantic.
 PathSettings.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+
+
+def _check_types(values: object) -> object:
+    """Return an object of JSON. Raises ValueError if an option of path tracing has another type:
+    `"1"` is no number, and 1 is not true."""
+    if not isinstance(values, dict):
+        return values
+    for name, setting in settings_of(PathSettings).items():
+        value = values.get(name)
+        # In JSON, 2.0 is a whole number.
+        whole = setting.kind is int and isinstance(value, float) and value.is_integer()
+        if name in values and not whole:
+            try:
+                setting.of_toml(value)
+            except UsageError as error:
+                raise ValueError(f"{name} {error.message}") from None
+    return values
+
+
+PathSettingsRequest = Annotated[PathSettings, BeforeValidator(_check_types)]
 MAX_BODY = 4 << 20
 """Bytes of a request."""
 

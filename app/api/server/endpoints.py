@@ -14,7 +14,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app.api import wire
-from app.api.models import CaptureFilter, ControllerStatus, Events, ExistsError, Trace, UnknownError
+from app.api.models import (
+    CaptureFilter,
+    ControllerStatus,
+    Events,
+    ExistsError,
+    PathSettingsRequest,
+    Trace,
+    UnknownError,
+)
 from app.api.server import windows
 from app.api.server.broadcaster import Broadcaster
 from app.api.server.routing import CHANGE, Endpoints, Executor, WholeNumber, created, find, route
@@ -257,7 +265,7 @@ class ProbeEndpoints(Endpoints):
         return PathSettings.of(self.plane.path_options)
 
     @route("PUT", "/v1/path-options", *CHANGE, works=True)
-    def set_path_options(self, options: PathSettings) -> PathSettings:
+    def set_path_options(self, options: PathSettingsRequest) -> PathSettings:
         """Set the options of path tracing: missing ones get their defaults. Running traces start
         again."""
         self.may_change()

@@ -77,7 +77,8 @@ def test_options_are_read_and_set(tcp: Site, http: httpx.Client) -> None:
     assert tcp.plane.path_options == PathOptions(rate=50, guarded=Guarded.ALL)
     for wrong, words in (
         ({"guarded": "some"}, "guarded"), ({"rate": 0}, "a rate of 0"),
-        ({"guard": "none", "gaurded": "all"}, "gaurded"),
+        ({"guard": "none", "gaurded": "all"}, "gaurded"), ({"mtu": 0}, "mtu is not true or false"),
+        ({"rate": "50"}, "rate is not a number"),
     ):  # fmt: skip
         assert words in problem(http.put("/v1/path-options", json=wrong), 422)["error"]
     assert tcp.plane.path_options.guarded is Guarded.ALL
