@@ -13,7 +13,7 @@ from tests.topologies.network import DELAYS, PLAIN, Topology
 from tests.topologies.scenes import Scene, play
 from tests.topologies.tracing import Tracing, wait
 
-STEP_MS = 1
+STEP_MS = 2
 
 
 def there_and_back(network: Topology, app: Application, trace: Tracing) -> None:
@@ -62,6 +62,7 @@ def test_a_change_is_one_event(changed: Scene) -> None:
     assert all("route" in text for text in texts), texts
 
 
+@pytest.mark.timing
 def test_a_constant_step_is_no_queue(stepped: Scene) -> None:
     texts = stepped.trace.events
     assert texts
