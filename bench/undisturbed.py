@@ -60,7 +60,7 @@ def packets(report: Report, folder: Path, seconds: float) -> None:
 
 
 def rate(transfer: Transfer) -> float:
-    """Return the rate of a transfer in Mbit/s, after a pause for what has just started."""
+    """Wait half a round, then return the rate of a transfer in Mbit/s."""
     time.sleep(_ROUND_SECONDS / 2)
     before, begun = transfer.bytes, time.monotonic()
     time.sleep(_ROUND_SECONDS)

@@ -176,7 +176,7 @@ def described_by(options: Options, *, names: bool) -> tuple[Describe, Callable[.
 
 
 def _resolved(name: str) -> tuple[str, ...]:
-    """Return the addresses of a destination, and print those of a host name."""
+    """Return the addresses of a destination. If it is a host name, print them."""
     # Imported here: other commands start without numpy.
     from app.resolve import addresses
     from app.run.headless import say

@@ -11,7 +11,7 @@ from widgets.tones import Tone
 
 
 class OwnProbesLine(StatusStrip):
-    """Routers that answer, and the rate of probes and answers; hidden if there are none."""
+    """Routers that answer, and the rate of probes and answers; hidden without own traffic."""
 
     DEFAULT_CSS = """
     OwnProbesLine { background: $surface; display: none; }

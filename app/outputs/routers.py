@@ -1,4 +1,4 @@
-"""What is known of a router's address: its name, and the network that it belongs to."""
+"""Known facts about a router's address: its name, and the network that it belongs to."""
 
 from __future__ import annotations
 

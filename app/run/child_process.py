@@ -19,7 +19,7 @@ _PATIENCE_S = 5.0
 
 
 class ProgramError(ProbedeckError):
-    """A program that cannot be started. The exit codes are those of shells, env and nohup."""
+    """A program that cannot be started. The exit codes follow shells, env and nohup."""
 
     def __init__(self, name: str, error: OSError | ValueError) -> None:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -33,7 +33,7 @@ class ChildProcess:
     def __init__(self, arguments: Sequence[str], *, stdout: int | None = None) -> None:
         """`stdout` is a descriptor that replaces standard output.
 
-        Raises ProgramError if there is no such program, or if it is not executable.
+        Raises ProgramError if the program does not exist or is not executable.
         """
         _check(arguments[0])
         self._arguments = arguments

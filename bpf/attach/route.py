@@ -42,7 +42,7 @@ class Route:
 def lookup(address: str) -> Route:
     """Return the route of packets without a source address or a mark.
 
-    Raises OSError if there is none: ENETUNREACH, EHOSTUNREACH, EACCES or EINVAL.
+    Raises OSError if the kernel finds no route: ENETUNREACH, EHOSTUNREACH, EACCES or EINVAL.
     """
     packed = ipaddress.ip_address(address).packed
     family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6

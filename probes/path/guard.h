@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * A probe's transport header: that of its packet, without options and data. A whole probe is a
+ * A probe has the transport header of its packet, without options and data. A whole probe is a
  * valid packet of its flow, so address translation and stateful firewalls pass it. A guarded one is
  * harmless to the destination as GUARD says.
  *
@@ -50,7 +50,7 @@ static __always_inline u32 length_of(u32 protocol) {
     return protocol == IPPROTO_UDP ? sizeof(struct udphdr) + sizeof(struct mark) : TRANSPORT_SIZE;
 }
 
-/* Write the sequence number to the header and what follows it. */
+/* Write the sequence number to TCP's urgent pointer, else to the mark behind the header. */
 static __always_inline void write_mark(u8 *header, u32 protocol, u16 sequence) {
     if (protocol == IPPROTO_TCP) {
         *(__be16 *)(header + 18) = bpf_htons(sequence);

@@ -78,7 +78,7 @@ static __always_inline int verdict_on(CONTEXT *ctx, enum owner owner, bool drop)
     return VERDICT_PASS;
 }
 
-/* What an ICMP message says. */
+/* The meaning of an ICMP message. */
 enum meaning {
     OTHER,
     NOT_READ, /* its bytes may not be linear */
@@ -226,7 +226,7 @@ static __always_inline int take_packet(CONTEXT *ctx, struct shared *shared, u32 
     } else {
         return VERDICT_PASS;
     }
-    /* Or the verifier would follow both cases through all that comes. */
+    /* Without forget, the verifier would follow both cases through the rest of the program. */
     *heard = forget(learn(shared, &from, ttl, c.at - data, ipv4));
     return message ? take_message(ctx, shared, &c, &from, ipv4, whole) : VERDICT_PASS;
 }

@@ -1,4 +1,4 @@
-"""What routers report of the flows' own packets: they are larger than the next link's MTU."""
+"""Routers' reports that the flows' own packets are larger than the next link's MTU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Own traffic of path tracing, by destination: a table of its own, about once a second."""
+"""Own traffic of path tracing, by destination: a separate table, about once a second."""
 
 from __future__ import annotations
 

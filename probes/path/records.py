@@ -206,7 +206,7 @@ flows of the destination (`alternatives`), and whether a later hop without loss 
 Kolmogorov-Smirnov test. Other kinds have the fields that they name, and zero elsewhere. A QUEUE or
 LOSS lies between `other_hop` with its router `previous` (0: this host) and this hop, a queue on one
 `side`. A row about several flows of the destination has the key of one of them, and their number in
-`flows` (0: one). `folded`: the change belongs to a ROUTE, which is told in its place."""
+`flows` (0: one). `folded`: only the event of a ROUTE reports the change."""
 
 
 TRACE = np.dtype([

@@ -55,7 +55,7 @@ enum method {
 
 enum sample_kind {
     SAMPLE_TIMED,
-    SAMPLE_UNTIMED, /* answered, but the time is not that of the path */
+    SAMPLE_UNTIMED, /* answered, but the time may include more than the path */
     SAMPLE_LOST,
 };
 
@@ -270,7 +270,7 @@ static __always_inline bool read_ip(CONTEXT *ctx, u32 l3, bool ipv4, bool out,
     return whole >= header;
 }
 
-/* The offset of a TCP option's values; 0 if the header has none. */
+/* The offset of a TCP option's values; 0 if the header lacks the option. */
 static __always_inline u32 option_at(CONTEXT *ctx, struct segment *segment, u8 kind) {
     u32 at = segment->options, end = segment->payload;
 #pragma nounroll
@@ -328,7 +328,7 @@ static __always_inline u32 place_of(struct passage *passage) {
     return passage->target * EXCHANGES + (passage->flow * 0x9e3779b97f4a7c15 >> 57);
 }
 
-/* The flow's exchange, and its place; NULL if it has none. */
+/* The flow's exchange, and its place; NULL if the flow has no exchange. */
 static __always_inline struct exchange *exchange_of(struct passage *passage, u32 *place) {
     *place = place_of(passage);
     struct exchange *exchange = exchanges.lookup(place);
@@ -367,7 +367,7 @@ static __always_inline void write_sample(struct sample *made) {
     __sync_lock_test_and_set(&sample->number, number + 1);
 }
 
-/* The sample of the exchange's timed packet, of which only the answer is missing. */
+/* The sample of the exchange's timed packet, still without the answer. */
 static __always_inline struct sample sample_of(struct exchange *exchange, u32 place, u64 sent_ns) {
     return (struct sample){
         .sent_ns = sent_ns,

@@ -86,7 +86,7 @@ static __always_inline u32 arrive_tcp(CONTEXT *ctx, struct exchange *exchange,
 }
 
 /*
- * A server's spin bit is that of the client's latest packet. It counts only if the packets before
+ * A server returns the spin bit of the client's latest packet. It counts only if the packets before
  * it were a long run, because random bits have none, and if the server did not pause.
  */
 static __always_inline u32 arrive_quic(struct exchange *exchange, u8 first, u64 sent_ns, u64 now) {

@@ -64,7 +64,7 @@ static __always_inline struct exchange *take_free(struct passage *passage, u32 *
     return exchange;
 }
 
-/* What to time of a packet. */
+/* How to time a packet. */
 struct timing {
     u32 method; /* 0: nothing */
     u32 expected;

@@ -40,7 +40,7 @@ static __always_inline struct scratch *scratch_of_cpu(void) {
 
 /*
  * Take the number of the next probe. Skip numbers whose marks tell nothing: TCP's urgent pointer 0,
- * and those of another tracer's probe by the same packet.
+ * and the marks of another tracer's probe by the same packet.
  */
 static __always_inline u64 take_number(struct target *target, struct scratch *scratch) {
     u64 sequence;

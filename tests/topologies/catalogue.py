@@ -24,7 +24,7 @@ Hops = Sequence[Mapping[int, str]]
 
 @dataclass(frozen=True)
 class Layout:
-    """A network, and what a tracer should see of it."""
+    """A network, and the hops that a tracer should see."""
 
     change: Callable[[Topology], object] = lambda network: None
     plan: LabPlan = PLAIN

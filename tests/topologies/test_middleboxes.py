@@ -29,7 +29,7 @@ def rewrite(network: Topology) -> None:
 
 def label(network: Topology, app: Application, trace: Tracing) -> None:
     with labelling(network, "r3"):
-        # A change is told when it shows for two periods of 5 s.
+        # A change becomes an event after two periods of 5 s.
         wait(11)
         # The last answers.
         app.finish()

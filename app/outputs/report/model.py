@@ -186,7 +186,7 @@ def build(
 ) -> PathReport:  # fmt: skip
     """Return the report of a trace. `traced` are the last states of the destinations.
 
-    `reasons` say of a destination without probes why it has none.
+    `reasons` maps the address of a destination without probes to the causes.
     """
     tally.fold()
     tallies = {

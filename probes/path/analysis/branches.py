@@ -23,7 +23,7 @@ MEMORY_NS = 60_000_000_000
 MIN_TIMES = 20
 """Times that each of two branches needs."""
 MAX_BRANCHES = 8
-"""Branches of one destination, those of most flows."""
+"""Branches of one destination: the ones with most flows."""
 MAX_TIMES = 1 << 18
 """Once so many times are kept, the oldest leave early."""
 

@@ -167,7 +167,7 @@ class Changes:
                 row["responder"] = mine[other.argmax()]
 
     def _groups(self, series: Array) -> list[Array]:
-        """Cut series (n,) into those of each destination and hop that have several routers."""
+        """Group series (n,) by destination and hop. Return the groups with several routers."""
         if not len(series):
             return []
         destinations, hops = self._flows.destinations[series // HOP_COUNT], series % HOP_COUNT

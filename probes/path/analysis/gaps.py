@@ -30,7 +30,7 @@ class Gaps:
 
     A pause is certain if the destination's sequence numbers continue without a break. Otherwise its
     own probes are in flight, which is known after the timeout, or other flows had probes. Then
-    nothing is certain: of flows that send in time with each other, one may get all the probes.
+    no pause is certain: of flows that send in time with each other, one may get all the probes.
     """
 
     def __init__(self, flows: Flows, timeout_ns: int) -> None:

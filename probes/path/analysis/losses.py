@@ -26,7 +26,7 @@ _LOST, _ANSWERED = log(_LOSS / _USUAL), log((1 - _LOSS) / (1 - _USUAL))
 _SURE = 18.0
 _HALF = _SURE / 2
 _PATIENT = 1.5 * _SURE
-"""Hops of which it is uncertain whether they lose, too, are waited for until then."""
+"""Score up to which a loss waits for nearer hops whose own loss is uncertain."""
 _RUN = 5
 """No more of successive lost probes count: a short outage is no rate of loss."""
 _MARGIN_NS = 250_000_000
@@ -78,7 +78,7 @@ class _State:
 
     hops: Array = field(default_factory=lambda: np.zeros(HOP_COUNT, HOP_LOSS))
     waiting: Array = field(default_factory=lambda: np.empty(0, _WAITING))
-    """Outcomes, until those of all probes sent before are known."""
+    """Outcomes, held until all earlier probes have an outcome."""
     now_ns: int = 0
     loss: _Loss | None = None
 

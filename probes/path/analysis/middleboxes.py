@@ -33,7 +33,7 @@ Altered."""
 
 @dataclass(slots=True)
 class _Period:
-    """What the quotes of one destination said since the last judgement, by hop (32,) i8."""
+    """Counts, by hop (32,) i8, of the quotes about one destination since the last judgement."""
 
     series: int
     """Of a flow to it."""
@@ -127,8 +127,8 @@ class Middleboxes:
 
 
 def first_hop(changed: Array, quotes: Array) -> int:
-    """Return the first hop of which most quotes have a change that all later hops quote, too; 0 if
-    there is none. `changed` of `quotes` have it, both by hop (32,)."""
+    """Return the first hop from which on most quotes of every hop have a change; 0 without one.
+    `changed` of `quotes` have it, both by hop (32,)."""
     known = np.flatnonzero(quotes >= MIN_QUOTES)
     has = changed[known] * 2 > quotes[known]
     if not has.any() or not has[-1]:

@@ -15,9 +15,9 @@ from probes.path.records import Array, PathRowKind
 _SAME_NS = 5_000_000_000
 """The same finding about more flows within this time is the same event."""
 _FLOOD = 3
-"""So many events of a kind at a place are told ..."""
+"""Up to so many events of one topic at one hop are published ..."""
 _FLOOD_NS = 60_000_000_000
-"""... in this time; later ones are counted, and their number is told once in this time."""
+"""... in this time. Later ones are counted, and one event in this time has their number."""
 _NAMED = 3
 """Up to so many flows are named."""
 _SILENT = (PathRowKind.SUMMARY, PathRowKind.RESPONDER)
@@ -77,7 +77,7 @@ class _Place:
     """Events of one topic at one hop."""
 
     told_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_FLOOD))
-    """When the last of them were told."""
+    """Times of the last published events."""
     hidden: int = 0
     hidden_ns: int = 0
     """When the first hidden event came."""
@@ -85,8 +85,8 @@ class _Place:
 
 
 class EventFolder:
-    """Turns rows of dtype PATH into events. An event that may concern several flows is told a poll
-    after its first row, so that it can name them."""
+    """Turns rows of dtype PATH into events. If an event may concern several flows, it waits for
+    their names until the poll after its first row."""
 
     def __init__(self) -> None:
         self._findings: dict[_Key, _Finding] = {}
@@ -94,7 +94,7 @@ class EventFolder:
 
     def add(self, rows: Array, now_ns: int, *, final: bool = False) -> list[tuple[str, str]]:
         """Take in the rows (n,) of a poll and return the severity and the text of each event.
-        `final`: there will be no more rows."""
+        With `final`, no rows follow."""
         told = []
         alike = (rows["kind"] == PathRowKind.BRANCH) & ~is_different(rows)
         shown = rows[~np.isin(rows["kind"], _SILENT) & (rows["folded"] == 0) & ~alike]

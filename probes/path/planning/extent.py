@@ -33,7 +33,7 @@ class PathExtent:
     def judge(self, rows: Array, overdue: Array, timed: Array, heard_ns: int, now_ns: int) -> None:
         """Mark losses in rows of dtype HOP as BEYOND_PATH if the path of their flow ends before.
 
-        `overdue` are those of InFlight, `timed` the rows of round trips of the flows, and
+        `overdue` has the rows of InFlight.overdue, `timed` the round trips of the flows, and
         `heard_ns` is the time of the last packet from the destination (0: none).
         """
         self.shortened = no_rows(HOP)

@@ -89,9 +89,10 @@ class FlowLengths:
     def take(self, rows: Array, overdue: Array, heard_ns: int, now_ns: int) -> Array:
         """Take in new rows, and return a row for each flow whose path has become shorter.
 
-        Such a row has the new last hop, and the time of the first unanswered probe beyond it as
-        `sent_ns`; its outcome is BEYOND_PATH. All rows are of dtype HOP. `overdue` are those of
-        InFlight. `heard_ns` is the time of the last packet from the destination, 0 if none came.
+        Each returned row has the new last hop and the time of the first unanswered probe beyond it
+        as `sent_ns`; its outcome is BEYOND_PATH. All rows are of dtype HOP. `overdue` has the rows
+        of InFlight.overdue. `heard_ns` is the time of the last packet from the destination, 0 if
+        none came.
         """
         rows = rows[rows["outcome"] != ProbeOutcome.OVERRUN]
         places = self._find(rows, now_ns)

@@ -25,7 +25,7 @@ _HIDDEN = 2
 
 
 class HopFinder(Protocol):
-    """Sends a few requests of its own with limited TTLs."""
+    """Sends a few extra requests with limited TTLs."""
 
     def ask(self, destination: Destination, hops: Iterable[int]) -> None:
         """Send a request to each hop soon."""
@@ -36,7 +36,7 @@ class HopFinder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """What is known of the path's end."""
+    """Known facts about the path's end."""
 
     length: int
     """The farthest router that answers probes."""

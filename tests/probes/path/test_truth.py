@@ -146,7 +146,7 @@ def test_a_detour_is_told_within_a_second_and_a_silent_hop_is_hardly_asked() -> 
     assert f"{lab.server_ipv4}: route changed at hops 4-6 for udp " in first[1]
     assert f">{PORT}: by {new}, was {old}" in first[1]
     assert any("2 hops longer" in said for _, said in (first, *more))
-    # One cause is told once; the length may follow.
+    # One cause makes one event; the length may follow.
     assert len(events) == 1 + len(more) <= 2
 
     late = rows[rows["sent_ns"] > changed_ns - 1_000_000_000]

@@ -81,7 +81,7 @@ def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
 
 
 def path_medians(paths: PathView) -> Medians:
-    """Return the RTT of each traced flow to its destination, as far as it is known."""
+    """Return the known RTTs of traced flows to their destinations."""
     whole = (paths.series["hop"] == DESTINATION_HOP) | paths.arrived
     series = paths.series[whole & (paths.series["last_ns"] >= 0)]
     if not len(series):

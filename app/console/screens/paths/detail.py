@@ -64,7 +64,8 @@ class PathDetail(Horizontal):
     ) -> None:  # fmt: skip
         """Show `hop` of `choice`; None if the cursor is on none.
 
-        The chart is of the last `span` seconds, whose bins the views of `past` have, newest first.
+        The chart shows the last `span` seconds. Beyond a minute, its bins come from the views of
+        `past`, newest first.
         """
         if hop is None:
             self._show_nothing()

@@ -182,8 +182,7 @@ class Paths:
         return running.length if running and running.length else farthest
 
     def _has_arrived(self, places: Array) -> bool:
-        """Whether series at `places` have the destination's answers to probes, of which it may
-        send only some."""
+        """Whether series at `places` have the destination's answers to all or some probes."""
         return len(places) > 0 and self.numbers[places[0]] == _ARRIVED
 
     def _queue(self, places: Array) -> tuple[int, int]:

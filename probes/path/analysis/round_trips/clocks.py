@@ -18,7 +18,8 @@ _TICK_NS = 1_000_000
 _LEAST_NS = 3_000_000
 """A smaller queue is lost in the ticks."""
 _THERE, _BACK = 0.3, 0.7
-"""Up to the one share of the delay, and from the other on, the way back has none or all of it."""
+"""Share of the delay on the way back: up to the first the queue is on the way there, from the
+second on it is on the way back."""
 _WRONG = 0.2
 """A clock that runs so much faster or slower counts no milliseconds."""
 

@@ -144,7 +144,7 @@ class Delays:
         # One block later than others, as a change is seldom at the edge of a block for all hops.
         young = (maybe & (np.abs(levels["run"]) == 1)).any(axis=1)[:, np.newaxis]
         sure &= ~young | (np.abs(levels["run"]) > level.QUIET_BLOCKS)
-        # Behind a queue nothing is steady, and its end is no new level.
+        # Behind a queue all times vary, and the end of the queue is no new level.
         behind = np.logical_or.accumulate(queued, axis=1)
         sure &= ~(behind & (levels["run"] > 0))
         reported, amounts = level.new_shifts(levels, sure, maybe)
@@ -177,8 +177,8 @@ class Delays:
             self._inherit(series[new])
 
     def _bound(self, new: Array, blocks: Array) -> None:
-        """Lower the bases of new series (n,) with their first BLOCK (n,) to those of later hops: of
-        a flow that fills a queue, one hop may be measured before the queue and one in it."""
+        """Lower the base of each new series (n,), with its first BLOCK (n,), to later hops' bases:
+        of a flow that fills a queue, one hop may be measured before the queue and one in it."""
         flat = self._levels.reshape(MAX_SERIES)
         base = flat["base"].reshape(MAX_FLOWS, HOP_COUNT)
         places = np.unique(new // HOP_COUNT)

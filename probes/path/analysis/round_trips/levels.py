@@ -59,7 +59,7 @@ def threshold_ns(level: Array, noise: Array) -> Array:
 
 def follow(levels: Array, blocks: Array, queued: Array) -> Array:
     """Return the series (n,) of dtype LEVEL after one more BLOCK (n,) each. Where `queued` (n,)
-    bool, a queue keeps the base as it is."""
+    bool, the base does not rise."""
     after = levels.copy()
     median, spread = blocks["median"], blocks["third"] - blocks["first"]
     after["median"], after["low"], after["spread"] = median, blocks["low"], spread

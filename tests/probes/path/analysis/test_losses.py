@@ -1,4 +1,4 @@
-"""Loss is told where it begins, if it is certain, and a router's limit on answers is no loss."""
+"""Certain loss is reported where it begins, and a router's limit on answers is no loss."""
 
 from __future__ import annotations
 

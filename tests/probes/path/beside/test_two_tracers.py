@@ -43,7 +43,7 @@ FULL, LEAST = 500, 28
 
 @dataclass
 class Tracers:
-    """Two tracers of PEER on a TUN, whose packets all cause a probe of each."""
+    """Two tracers of PEER on a TUN: every packet causes a probe of each tracer."""
 
     wire: Wire
     both: list[Tracing]

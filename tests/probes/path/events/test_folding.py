@@ -1,4 +1,4 @@
-"""One event for what several flows tell, and an end to floods."""
+"""One event for one finding of several flows, and an end to floods."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def think(connection: socket.socket) -> None:
 
 
 def pour(connection: socket.socket) -> None:
-    """Send all the time, in a process of its own: it must not wait for this one's threads."""
+    """Send all the time, from another process: the threads of this one must not delay it."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
     connection.setblocking(True)
     fd = connection.fileno()

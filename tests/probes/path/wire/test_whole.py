@@ -1,4 +1,4 @@
-"""Whole probes: valid packets of their flow, at the hops of a mask; and what causes no probe."""
+"""Whole probes: valid packets of their flow, at the hops of a mask; and packets without a probe."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_changes_by_middleboxes_are_told(host: Answering, protocol: str, version
 def test_beside_another_tracer_the_checksum_has_to_prove_a_short_quote(
     host: Answering, protocol: str
 ) -> None:
-    """It covers the mark, which is all that differs."""
+    """The checksum covers the mark, and only the mark differs."""
     (target,) = (t for t in host.tracing.probe._targets if t.destination.version == 4)
     host.rows()
     for foreign in (0, 1):
