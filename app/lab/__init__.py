@@ -148,7 +148,7 @@ class Lab:
             return
         self._orders.close()
         # Every process of the lab holds the other end: at end of file all of them are gone.
-        if not select.select([self._output], [], [], _END_SECONDS)[0]:
+        if not _is_readable(self._output, _END_SECONDS):
             self._holder.kill()
         self._holder.wait()
         self._output.close()
@@ -162,7 +162,7 @@ class Lab:
 
     def _answer(self, otherwise: str) -> bytes:
         """Return the next answer of the holder. Raises ProbedeckError if the holder ended."""
-        if not select.select([self._output], [], [], _ANSWER_SECONDS)[0]:
+        if not _is_readable(self._output, _ANSWER_SECONDS):
             raise ProbedeckError(f"the lab did not answer within {_ANSWER_SECONDS:.0f} s")
         line = self._output.readline()
         if not line:
@@ -170,3 +170,10 @@ class Lab:
             reason = next((word for word in reversed(words) if word.strip()), "no reason given")
             raise ProbedeckError(f"{otherwise}: {reason.strip()}")
         return line
+
+
+def _is_readable(file: IO[bytes], seconds: float) -> bool:
+    """Wait for data or the end of the file. Unlike select, poll knows descriptors above 1023."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

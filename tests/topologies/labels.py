@@ -53,9 +53,12 @@ def labelling(network: Topology, router: str) -> Iterator[None]:
         }
     over = threading.Event()
 
+    poll = select.poll()
+    poll.register(tap, select.POLLIN)
+
     def run() -> None:
         while not over.is_set():
-            if not select.select([tap], [], [], 0.05)[0]:
+            if not poll.poll(50):
                 continue
             packet, (_, _, kind, *_) = tap.recvfrom(1 << 16)
             if kind != socket.PACKET_OUTGOING and (found := _answer(packet, sources)):

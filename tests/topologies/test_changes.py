@@ -13,6 +13,8 @@ from tests.topologies.network import DELAYS, PLAIN, Topology
 from tests.topologies.scenes import Scene, play
 from tests.topologies.tracing import Tracing, wait
 
+pytestmark = pytest.mark.timing
+
 STEP_MS = 2
 
 
@@ -54,7 +56,6 @@ def test_nothing_is_lost(changed: Scene) -> None:
     assert changed.trace.lost() == {}
 
 
-@pytest.mark.timing
 def test_a_change_is_one_event(changed: Scene) -> None:
     texts = changed.trace.events
     # Two changes of two destinations.
@@ -62,7 +63,6 @@ def test_a_change_is_one_event(changed: Scene) -> None:
     assert all("route" in text for text in texts), texts
 
 
-@pytest.mark.timing
 def test_a_constant_step_is_no_queue(stepped: Scene) -> None:
     texts = stepped.trace.events
     assert texts

@@ -245,10 +245,12 @@ def test_a_reader_of_standard_output_gets_rows_as_windows_end(pair: tuple[End, E
         assert run.stderr
         assert run.stderr.readline().startswith("probedeck: flow: the tables take ")
         assert run.stderr.readline().startswith(f"probedeck: left: tc ingress: {TC_MODE} ")
+        poll = select.poll()
+        poll.register(run.stdout, select.POLLIN)
         for _ in range(3):
             send_udp(left, right, 4, (1111, 2222), 1, 10)
             while True:
-                assert select.select([run.stdout], [], [], 2)[0]
+                assert poll.poll(2000)
                 if (line := run.stdout.readline()).startswith("flows/1,"):
                     break
                 assert line == ",".join(VIEWS["flows"].header) + "\n"

@@ -195,5 +195,6 @@ def test_round_trips_of_tcp_are_those_of_the_cables(serve: Serve, use: Use, cloc
         assert (mine["outcome"] == ProbeOutcome.ANSWERED).all()
         # The first answers come at once: Linux delays none at a connection's begin.
         assert len(errors_ms(mine)) > (0 if serve is think else 10)
-        assert abs(error) < ALLOWED_MS
+        # A paced download's data may wait for the server's next burst.
+        assert abs(error) < (2 if bulk_down else 1) * ALLOWED_MS
         assert ((mine["remote_clock"] > 0) == clocks).all()

@@ -188,9 +188,9 @@ async def test_own_probes_are_a_line_of_their_own_on_flows_and_overview() -> Non
         await t.find_out(path.own(t.now_ns - SECOND_NS - 1, probes=5, size=28, answer=57))
         for key in "3", "1":
             await t.desk.press(key)
-            await t.still()
             # Six routers: two take turns at the third hop, none answers at the fourth.
-            assert "own probes 6 routers answer, 3.40 kbit/s" in " ".join(t.desk.text.split())
+            words = "own probes 6 routers answer, 3.40 kbit/s"
+            await becomes(t.desk, lambda: words in " ".join(t.desk.text.split()))  # noqa: B023
         await t.play(path, seconds=4)
         assert "own probes" not in t.desk.text
 
