@@ -90,7 +90,11 @@ def program_ids(*pids: int) -> set[int]:
     ids = set()
     for pid in pids:
         for info in Path(f"/proc/{pid}/fdinfo").iterdir():
-            for line in info.read_text().splitlines():
+            try:
+                lines = info.read_text().splitlines()
+            except FileNotFoundError:
+                continue  # closed in this moment
+            for line in lines:
                 if line.startswith("prog_id:"):
                     ids.add(int(line.split()[1]))
     return ids

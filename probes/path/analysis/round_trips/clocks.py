@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from probes.path.analysis.flows import MAX_FLOWS, HopBatch
-from probes.path.analysis.round_trips.levels import LEVEL
+from probes.path.analysis.round_trips.levels import LEVEL, MIN_ANSWERS
 from probes.path.analysis.statistics import group_starts
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, QueueSide
 
@@ -70,7 +70,8 @@ class Clocks:
             mine = late[places == place]
             clock = self._clocks[place]
             clock["now"] = np.median(mine) if len(mine) else np.nan
-            if len(mine) and level["run"] == 0:
+            # With fewer times the level is that of an earlier block.
+            if len(mine) >= MIN_ANSWERS and level["run"] == 0:
                 clock["usual"] = clock["now"]
             runs = abs(clock["now"]) <= _WRONG * (now_ns - clock["first_ns"]) + 50 * _TICK_NS
             if not runs:

@@ -29,8 +29,9 @@ def delay(seconds: Array) -> Array:
 
 
 def findings(
-    hops: list[Hop], back: float, *, tick_ns: float = 1e6, offset: int = 4_294_960_000
-) -> Array:
+    hops: list[Hop], back: float, *, tick_ns: float = 1e6, offset: int = 4_294_960_000,
+    few: bool = False,
+) -> Array:  # fmt: skip
     """Of a flow whose queue is on the way back for a share, by the remote clock."""
     own = Hop(plus(idle(40), delay))
     rows = probes(Flow(hops, end=22, end_to_end=own))
@@ -41,6 +42,9 @@ def findings(
     left = received - back * queue - 20_000
     ticks = ((left - START) / tick_ns).astype("i8") + offset
     rows["remote_clock"][mine] = (ticks % (1 << 32)).astype("u4")
+    if few:
+        own_in_queue = mine & (delay((rows["sent_ns"] - START) / 1e9) > 0)
+        rows = rows[~own_in_queue | (np.arange(len(rows)) % 24 == 0)]
     analysis = Analysis()
     return np.concatenate([analysis.add(*poll) for poll in polls(rows)], dtype=PATH)
 
@@ -54,6 +58,11 @@ def test_the_way_of_a_queue(back: float, side: QueueSide) -> None:
     queue = of(findings(queue_at(path(5), 4, delay), back), PathRowKind.QUEUE)
     assert queue[["hop", "other_hop", "side"]].tolist() == [(4, 3, side)]
     assert side.words in said(queue)[0][1]
+
+
+def test_few_times_in_the_queue_are_not_taken_for_the_usual_ones() -> None:
+    queue = of(findings(queue_at(path(5), 4, delay), 1, few=True), PathRowKind.QUEUE)
+    assert queue["side"].tolist() == [QueueSide.BACK]
 
 
 def test_a_clock_that_counts_no_milliseconds_tells_no_way() -> None:
