@@ -79,8 +79,11 @@ class Network:
         return counted
 
     def _run(self) -> None:
+        # Unlike select, poll knows descriptors above 1023.
+        poll = select.poll()
+        poll.register(self.wire._fd, select.POLLIN)
         while not self._over:
-            select.select([self.wire._fd], (), (), 0.002)
+            poll.poll(2)
             with suppress(OSError):  # there is nothing, or no interface any more
                 for _ in range(64):
                     self._take(os.read(self.wire._fd, 1 << 17)[10:])
