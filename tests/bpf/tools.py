@@ -127,7 +127,9 @@ def ended(pid: int, timeout: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([fd], [], [], timeout)[0])
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
     finally:
         os.close(fd)
 
