@@ -11,7 +11,8 @@ from bpf.attach.chain import Stage
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from probes.builtin import check_maps, check_programs, shape_of
-from probes.flow.records import Array, FlowDirection, TickClock, rows_of
+from probes.flow.clock import TickClock
+from probes.flow.records import Array, FlowDirection, rows_of
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import InterfaceHook

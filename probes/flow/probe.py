@@ -24,9 +24,10 @@ from bpf.programs import grace
 from bpf.programs.program import Program
 from bpf.syscall import MapSpec, map_create
 from probes.builtin import BuiltinProbe, CompiledSides
+from probes.flow.clock import TickClock
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
-from probes.flow.records import FLOW, Array, FlowDirection, TickClock
+from probes.flow.records import FLOW, Array, FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import Hooks, InterfaceHook

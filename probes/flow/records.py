@@ -1,17 +1,15 @@
-"""From the kernel's flow records to rows: merging, and turning ticks into time."""
+"""From the kernel's flow records to rows of flows."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from bpf.abi import ProgType
-from bpf.syscall import prog_load, prog_test_run
+from probes.flow.clock import TickClock
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -42,10 +40,6 @@ FLOW = np.dtype([
 """A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes;
 bytes are of frames without FCS. Times are CLOCK_MONOTONIC: the kernel's last tick before the
 packet, but never outside the window."""
-
-_READ_JIFFIES = bytes.fromhex("8500000076000000 9500000000000000")
-"""call bpf_jiffies64; exit."""
-_CLOCK_MONOTONIC_COARSE = 6  # not in Python's time module
 
 KEY_WORDS = 5
 _BLOCK = 8192
@@ -127,33 +121,3 @@ def _merged(rows: Array, hashes: Array) -> Array:
     merged["first_ns"] = np.minimum.reduceat(rows["first_ns"], starts)
     merged["last_ns"] = np.maximum.reduceat(rows["last_ns"], starts)
     return merged
-
-
-class TickClock:
-    """Turns the lower half of jiffies into CLOCK_MONOTONIC nanoseconds."""
-
-    def __init__(self) -> None:
-        self._fd = prog_load(_READ_JIFFIES, ProgType.XDP, "jiffies")
-        # The coarse clock advances by one tick at a time: its resolution is a tick's length.
-        self.tick_ns = round(time.clock_getres(_CLOCK_MONOTONIC_COARSE) * 1e9)
-        self.update()
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def update(self) -> None:
-        """Take a new reference; once a window is enough."""
-        coarse = time.clock_gettime_ns(_CLOCK_MONOTONIC_COARSE)
-        while True:
-            self._jiffies = prog_test_run(self._fd, bytes(64)).verdict
-            again = time.clock_gettime_ns(_CLOCK_MONOTONIC_COARSE)
-            if again == coarse:
-                self._monotonic_ns = coarse
-                return
-            coarse = again
-
-    def monotonic_ns(self, jiffies: Array) -> Array:
-        """Nanoseconds (n,) i8 of ticks (n,) u4, all of the past."""
-        ago = (np.uint32(self._jiffies) - jiffies).astype("i8")
-        result: Array = self._monotonic_ns - ago * self.tick_ns
-        return result

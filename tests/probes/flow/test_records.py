@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from probes.flow import records as module
+from probes.flow.clock import TickClock
 from probes.flow.records import (
     RECORD,
     Array,
     FlowDirection,
-    TickClock,
     hash_keys,
     key_words,
     rows_of,
