@@ -38,6 +38,12 @@ def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
     yield column("flows", "distinct 5-tuples, estimated")
     yield column("flows_low", "least number of flows at 95 % confidence")
     yield column("flows_high", "largest number of flows at 95 % confidence")
+    yield column("syn_packets", "TCP with SYN and without ACK")
+    yield column("syn_ack_packets", "TCP with SYN and ACK")
+    yield column("fin_packets", "TCP with FIN")
+    yield column("rst_packets", "TCP with RST")
+    yield column("fragment_packets", "fragments of IP datagrams, also the first ones")
+    yield column("protocols", "number of IP protocols seen")
 
 
 def _column(values: Callable[[Any], Any], name: str, meaning: str) -> OutputColumn:
@@ -54,14 +60,14 @@ _flag = partial(_column, lambda raw: raw.astype(bool).tolist())
 
 METRICS = OutputView(
     state.METRICS_TABLE,
-    1,
+    2,
     (WINDOW, START, END, _INTERFACE, *_measured(lambda part: part.rows)),
     state.PROBE,
     state.METRICS_TABLE,
 )
 TRIGGERS = OutputView(
     state.TRIGGERS_TABLE,
-    1,
+    2,
     (
         WINDOW._replace(meaning="number of the window after which it was published"),
         _INTERFACE,

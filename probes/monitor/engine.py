@@ -19,7 +19,7 @@ thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from bpf.errors import UsageError, did_you_mean
 from probes.monitor.condition import Condition, ConditionOutcome
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.records import POLICY, Array
+from probes.monitor.selected import Estimate, SelectedMetric
 from probes.monitor.state import MAX_POLICIES, PolicyState
 
 if TYPE_CHECKING:
@@ -215,8 +216,11 @@ class Engine:
         self._named(name)
         del self._machines[name]
 
-    def window(self, row: Array, end_ns: int, seconds: float) -> list[PolicyTransition]:
-        """Take in a window and return all transitions; `row` has dtype METRIC, shape ()."""
+    def window(
+        self, row: Array, end_ns: int, seconds: float, selected: Mapping[SelectedMetric, Estimate]
+    ) -> list[PolicyTransition]:
+        """Take in a window and return all transitions; `row` has dtype METRIC, shape (). A metric
+        that is missing in `selected` is unknown."""
         self._series.append(row, end_ns, seconds)
         transitions = []
         for machine in self._machines.values():

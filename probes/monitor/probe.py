@@ -280,7 +280,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         ended.clear()
         row["flows"] = sketch.flows()
         row["flows_low"], row["flows_high"] = sketch.band()
-        transitions = self._engine.window(row, end_ns, (end_ns - self._start_ns) / 1e9)
+        transitions = self._engine.window(row, end_ns, (end_ns - self._start_ns) / 1e9, {})
         self._apply(transitions, row)
         self._sketches.append(sketch)
         self.window += 1

@@ -24,9 +24,10 @@ from tests.support.tables import records_in, rows_in
 
 MEASURED = (
     "packets,bytes,tcp_packets,tcp_bytes,udp_packets,udp_bytes,icmp_packets,icmp_bytes,"
-    "other_packets,other_bytes,flows,flows_low,flows_high"
+    "other_packets,other_bytes,flows,flows_low,flows_high,"
+    "syn_packets,syn_ack_packets,fin_packets,rst_packets,fragment_packets,protocols"
 )
-VALUES = "20,2000,8,800,5,500,3,300,4,400,812.4,770.0,859.0"
+VALUES = "20,2000,8,800,5,500,3,300,4,400,812.4,770.0,859.0,4,3,2,1,6,5"
 START, END = "2025-12-31T23:59:59.123456789Z", "2026-01-01T00:00:00.123456789Z"
 
 
@@ -41,8 +42,8 @@ def test_the_columns_of_metrics(tmp_path: Path) -> None:
     """S2.6, S2.7: a row a window; what is of no protocol, and the estimate with its band."""
     assert written(tmp_path, METRICS_TABLE, monitors.metrics(), monitors.metrics(window=2)) == [
         f"schema,window,start,end,interface,{MEASURED}",
-        f"metrics/1,1,{START},{END},eth0,{VALUES}",
-        f"metrics/1,2,{START},{END},eth0,{VALUES}",
+        f"metrics/2,1,{START},{END},eth0,{VALUES}",
+        f"metrics/2,2,{START},{END},eth0,{VALUES}",
     ]
 
 
@@ -53,8 +54,8 @@ def test_the_columns_of_triggers(tmp_path: Path) -> None:
         tmp_path, TRIGGERS_TABLE, monitors.triggers(PolicyState.ACTIVE, PolicyState.COOLDOWN)
     ) == [
         f"schema,window,interface,time,policy,before,after,cause,{MEASURED}",
-        f'triggers/1,1,eth0,2026-01-01T00:00:00.122456789Z,flood,armed,active,"{cause}",{VALUES}',
-        "triggers/1,1,eth0,2026-01-01T00:00:00.122456789Z,flood,active,cool-down,"
+        f'triggers/2,1,eth0,2026-01-01T00:00:00.122456789Z,flood,armed,active,"{cause}",{VALUES}',
+        "triggers/2,1,eth0,2026-01-01T00:00:00.122456789Z,flood,active,cool-down,"
         f'"{cause}",{VALUES}',
     ]
 

@@ -41,7 +41,7 @@ class Run:
 
     def window(self, flows: float, **more: int) -> list[PolicyTransition]:
         self.now_ns += SECOND
-        return self.engine.window(row(flows, **more), self.now_ns, 1.0)
+        return self.engine.window(row(flows, **more), self.now_ns, 1.0, {})
 
     def states(self, flows: Sequence[float]) -> list[PolicyState]:
         """The first policy's after each window."""

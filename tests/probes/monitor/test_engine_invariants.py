@@ -36,7 +36,7 @@ class Machine(RuleBasedStateMachine):
         self.run.now_ns += round(after * SECOND)
         now_ns = self.run.now_ns
         was = self.state
-        moved = self.run.engine.window(row(flows), now_ns, after)
+        moved = self.run.engine.window(row(flows), now_ns, after, {})
         state = self.follow(moved)
         if self.forced:
             assert moved == []

@@ -196,7 +196,7 @@ def fired(spans: Sequence[Span], until: float, seconds: float = 1.0) -> dict[str
     for number in range(round(until / seconds)):
         row = window(spans, number * seconds, (number + 1) * seconds, generator)
         end_ns = round((number + 1) * seconds * SECOND)
-        for each in engine.window(row, end_ns, seconds):
+        for each in engine.window(row, end_ns, seconds, {}):
             if each.after.runs and not each.before.runs:
                 found.setdefault(each.policy, []).append(number)
     return found
