@@ -12,7 +12,7 @@ from bpf.attach import route
 from bpf.attach.interface import Interface
 from bpf.attach.route import RouteType
 from bpf.errors import UsageError
-from probes.path.targets import destination_of, text_of
+from probes.path.targets import destination_of
 
 _NO_HOST: dict[int, str] = {
     RouteType.LOCAL: "it is an address of this host",
@@ -25,7 +25,7 @@ _OCTAL = re.compile(r"(^|\.)0\d")
 
 def address(text: str) -> str:
     """Return an address in the form of ipaddress. Raises UsageError if no path leads to it."""
-    return text_of(destination_of(text))
+    return destination_of(text).text
 
 
 def check_address(destination: str) -> None:

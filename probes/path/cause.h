@@ -52,17 +52,11 @@ static __always_inline bool is_marked(CONTEXT *ctx, struct scratch *scratch, u32
            magic == bpf_htonl(MAGIC);
 }
 
-/* Whether the flow is traced. */
+/* Whether the packet's flow is traced. */
 static __always_inline bool chosen(struct target *target, struct scratch *scratch) {
-    if (!target->only[0])
-        return true;
     bool ports = scratch->protocol == IPPROTO_TCP || scratch->protocol == IPPROTO_UDP;
-    u64 flow = (u64)scratch->protocol << 32 | (ports ? *(u32 *)scratch->transport : 0);
-#pragma unroll
-    for (int i = 0; i < FLOWS; i++)
-        if (target->only[i] == flow)
-            return true;
-    return false;
+    u32 of = ports ? *(u32 *)scratch->transport : 0;
+    return is_chosen(target, (u64)scratch->protocol << 32 | of);
 }
 
 /* Count another tracer's probe to `target`, and keep its marks. */

@@ -107,10 +107,8 @@ int path(CONTEXT *ctx) {
     } else {
         return VERDICT_PASS;
     }
-    if (!may_be_traced(shared, &to))
-        return VERDICT_PASS;
-    u32 *index = addresses.lookup(&to);
-    struct target *target = index ? target_of(*index) : 0;
+    u32 index = 0;
+    struct target *target = target_at(shared, &to, &index);
     if (!target)
         return VERDICT_PASS;
     u64 now = bpf_ktime_get_ns();
@@ -126,7 +124,7 @@ int path(CONTEXT *ctx) {
     scratch->sender = sender_of(ctx, target, protocol, scratch->l3 + size);
     if (scratch->sender == BY_APPLICATION) {
         __sync_fetch_and_add(&target->packets, 1);
-        depart(ctx, target, *index, scratch->l3, step == SEND4, now);
+        depart(ctx, target, index, scratch->l3, step == SEND4, now);
     } else {
         __sync_fetch_and_add(&target->sent_bytes, scratch->packet_bytes);
         step = step == SEND4 ? OWN4 : OWN6;
@@ -136,7 +134,7 @@ int path(CONTEXT *ctx) {
     if (target->next_ns > now && step != DELIVER)
         return VERDICT_PASS;
     scratch->now = now;
-    scratch->target = *index;
+    scratch->target = index;
     steps.call(ctx, step);
     return VERDICT_PASS;
 }

@@ -38,10 +38,8 @@ static __always_inline struct heard *heard_of_cpu(void) {
 /* Store when a packet came from a traced destination, and its distance. Returns whether it did. */
 static __always_inline bool learn(struct shared *shared, struct address *from, u32 ttl, u32 l3,
                                   bool ipv4) {
-    if (!may_be_traced(shared, from))
-        return false;
-    u32 *index = addresses.lookup(from);
-    struct target *target = index ? target_of(*index) : 0;
+    u32 index = 0;
+    struct target *target = target_at(shared, from, &index);
     if (!target)
         return false;
     if (target->ttl != ttl)
@@ -52,14 +50,14 @@ static __always_inline bool learn(struct shared *shared, struct address *from, u
     struct heard *heard = heard_of_cpu();
     if (!heard)
         return false;
-    *heard = (struct heard){*index, l3, ipv4};
+    *heard = (struct heard){index, l3, ipv4};
     return true;
 }
 
 /* Store the size that a router's link takes: a packet to a traced destination was larger. */
 static __always_inline void learn_mtu(struct shared *shared, struct answer *answer) {
-    u32 *index = may_be_traced(shared, &answer->to) ? addresses.lookup(&answer->to) : 0;
-    struct target *target = index ? target_of(*index) : 0;
+    u32 index;
+    struct target *target = target_at(shared, &answer->to, &index);
     if (!target)
         return;
     target->mtu_reporter[0] = answer->responder[0];

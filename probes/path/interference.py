@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from probes.path.targets import TracedDestination, text_of
+from probes.path.targets import TracedDestination
 
 _REPEAT_NS = 60_000_000_000
 """A warning is repeated if the last drop before it is this long ago."""
@@ -52,13 +52,13 @@ class Interference:
 
     def _told(self, target: TracedDestination) -> str:
         return (
-            f"another tracer sends probes to {text_of(target.destination)} on {self._interface},"
+            f"another tracer sends probes to {target.destination.text} on {self._interface},"
             " too: each has its own answers, but routers with a limit answer each less often"
         )
 
     def _stopped(self, target: TracedDestination) -> str:
         return (
-            f"tracing of {text_of(target.destination)} stopped: another program on"
+            f"tracing of {target.destination.text} stopped: another program on"
             f" {self._interface}'s egress sends probes on whole; attach it after probedeck,"
             " untrace and trace again"
         )

@@ -173,9 +173,9 @@ static __always_inline bool was_sent(u64 state) {
 
 /* Find the probe that a message is about, and store the answer in its slot. */
 static __always_inline enum owner match(struct shared *shared, struct answer *answer) {
-    u32 *index = may_be_traced(shared, &answer->to) ? addresses.lookup(&answer->to) : 0;
-    struct target *target = index ? target_of(*index) : 0;
-    struct slot *slot = target ? slot_of(*index, answer->sequence) : 0;
+    u32 index = 0;
+    struct target *target = target_at(shared, &answer->to, &index);
+    struct slot *slot = target ? slot_of(index, answer->sequence) : 0;
     if (!slot)
         return OF_HOST;
     u64 state = *(volatile u64 *)&slot->state;
@@ -250,10 +250,10 @@ static __always_inline enum owner take_reply(struct shared *shared, struct answe
         return OF_HOST;
     if (!is_own(mark))
         return OF_FOREIGN_PROBE;
-    u32 *index = addresses.lookup(&answer->to);
-    struct target *target = index ? target_of(*index) : 0;
+    u32 index = 0;
+    struct target *target = target_at(shared, &answer->to, &index);
     answer->sequence = bpf_ntohs(mark->sequence);
-    struct slot *slot = target ? slot_of(*index, answer->sequence) : 0;
+    struct slot *slot = target ? slot_of(index, answer->sequence) : 0;
     if (!slot)
         return OF_PROBE;
     u64 state = *(volatile u64 *)&slot->state;

@@ -8,7 +8,6 @@ import numpy as np
 
 from probes.path.records import DESTINATION_HOP, Array
 from probes.path.slots import Destination
-from probes.path.targets import text_of
 from probes.path.traced import MtuStep, PathMtu
 
 _PATIENCE = 12
@@ -47,9 +46,9 @@ class MtuReports:
         hops = rows["hop"][from_it & (rows["hop"] < DESTINATION_HOP)]
         if not len(hops) and known.windows < _PATIENCE:
             return []
-        by = text_of(Destination(reporter, destination.version))
+        by = Destination(reporter, destination.version).text
         known.result = PathMtu(mtu, (MtuStep(min(hops.tolist(), default=0), mtu, by),))
-        return [("info", f"{text_of(destination)}: {known.result}")]
+        return [("info", f"{destination.text}: {known.result}")]
 
     def result(self, destination: Destination) -> PathMtu | None:
         known = self._known.get(destination.address)

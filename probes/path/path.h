@@ -173,6 +173,27 @@ static __always_inline struct target *target_of(u32 index) {
     return target && target->ready ? target : 0;
 }
 
+/* The target with this address, and its index; 0 if the address is not traced. */
+static __always_inline struct target *target_at(struct shared *shared, struct address *address,
+                                                u32 *index) {
+    u32 *found = may_be_traced(shared, address) ? addresses.lookup(address) : 0;
+    if (!found)
+        return 0;
+    *index = *found;
+    return target_of(*index);
+}
+
+/* Whether a flow is traced: `flow` is as in `only` of a target. */
+static __always_inline bool is_chosen(struct target *target, u64 flow) {
+    if (!target->only[0])
+        return true;
+#pragma unroll
+    for (int i = 0; i < FLOWS; i++)
+        if (target->only[i] == flow)
+            return true;
+    return false;
+}
+
 static __always_inline struct slot *slot_of(u32 target, u64 sequence) {
     u32 at = target * SLOTS + (sequence & (SLOTS - 1));
     return slots.lookup(&at);

@@ -188,17 +188,6 @@ static __always_inline bool opens_quic(u8 *payload) {
     return (payload[0] & QUIC_LONG) == QUIC_LONG && (version == QUIC_V1 || version == QUIC_V2);
 }
 
-/* Whether a flow is traced: `flow` is as in `only` of a target. */
-static __always_inline bool is_chosen(struct target *target, u64 flow) {
-    if (!target->only[0])
-        return true;
-#pragma unroll
-    for (int i = 0; i < FLOWS; i++)
-        if (target->only[i] == flow)
-            return true;
-    return false;
-}
-
 /* Time a packet to a target if the target will answer it. */
 static __always_inline void depart(CONTEXT *ctx, struct target *target, u32 index, u32 l3,
                                    bool ipv4, u64 now) {

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from probes.filter.network import address_text
 from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome, no_rows
 
 _OVERDUE_NS = 500_000_000
@@ -56,6 +57,10 @@ class Destination:
     address: bytes
     """16, in network order; IPv4 in the first four."""
     version: int
+
+    @property
+    def text(self) -> str:
+        return address_text(self.address, self.version)
 
 
 def overdue_after(timeout_ns: int) -> int:

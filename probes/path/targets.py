@@ -97,11 +97,6 @@ def check_flow(flow: TracedFlow, version: int) -> None:
         raise UsageError(f"ports {flow.source_port} and {flow.destination_port} are not 16 bits")
 
 
-def text_of(destination: Destination) -> str:
-    size = 4 if destination.version == 4 else 16
-    return str(ipaddress.ip_address(destination.address[:size]))
-
-
 class TracedDestination:
     """One destination: its flows, and its state in the kernel."""
 
@@ -205,7 +200,7 @@ class TracedDestination:
     def summary(self) -> Traced:
         since = {name: self._kernel[name][0] - self._before[name] for name in _COUNTERS}
         return Traced(
-            text_of(self.destination),
+            self.destination.text,
             () if self.every else tuple(self.flows),
             self.extent.plan.length,
             self.extent.plan.live,
@@ -294,7 +289,7 @@ class TracedDestinations:
     def new_notes(self) -> list[tuple[str, str]]:
         """Severity and text of each new finding about a whole path."""
         return [
-            ("warning", f"{text_of(target.destination)}: {note}")
+            ("warning", f"{target.destination.text}: {note}")
             for target in self
             for note in target.new_notes()
         ]
@@ -311,7 +306,7 @@ class TracedDestinations:
             check_flow(flow, destination.version)
             if target and not target.has_room(flow):
                 raise UsageError(
-                    f"at most {FLOWS} flows to {text_of(destination)} are traced at a time",
+                    f"at most {FLOWS} flows to {destination.text} are traced at a time",
                     hint="untrace one, or trace every flow",
                 )
         if target is None:
@@ -346,9 +341,7 @@ class TracedDestinations:
         """
         target = self._targets.get(destination.address)
         if target is None or (flow is not None and flow not in target.flows):
-            what = (
-                text_of(destination) if target is None else f"this flow to {text_of(destination)}"
-            )
+            what = destination.text if target is None else f"this flow to {destination.text}"
             raise UsageError(f"{what} is not traced")
         if flow is not None:
             del target.flows[flow]

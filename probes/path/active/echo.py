@@ -8,6 +8,7 @@ checksum, because some load balancers share flows by it.
 
 from __future__ import annotations
 
+import errno
 import secrets
 import socket
 import struct
@@ -38,6 +39,10 @@ _FRAGMENTATION_NEEDED, _TOO_BIG = 4, 2
 """Code of ICMP's destination unreachable, and a type of ICMPv6 (RFC 1191, RFC 4443)."""
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 23, 3
 _MOST_WAITING = 4096
+_RATE = 40.0
+"""Requests a second of an engine, to all destinations together."""
+_BURST = 12
+"""Requests that may follow a pause at once."""
 
 
 class EchoOutcome(Enum):
@@ -100,6 +105,8 @@ class EchoEngine:
         self._sequence = secrets.randbits(16)
         self._waiting: dict[int, EchoRequest] = {}
         """Requests without an answer by sequence number, oldest first."""
+        self._credit = float(_BURST)
+        self._filled_ns = time.monotonic_ns()
 
     @property
     def identifier(self) -> int:
@@ -109,9 +116,15 @@ class EchoEngine:
     def send(self, destination: Destination, ttl: int, size: int = 0) -> EchoRequest:
         """Send a request of `size` bytes with the IP header, at least SMALLEST; never wait.
 
-        Nobody may fragment the request. Raises OSError if the host does not send it, with EMSGSIZE
-        if it is larger than the interface's MTU.
+        Nobody may fragment the request. Raises BlockingIOError if the rate or a full queue allows
+        it later only, and OSError if the host does not send it, with EMSGSIZE if it is larger than
+        the interface's MTU.
         """
+        now = time.monotonic_ns()
+        self._credit = min(self._credit + (now - self._filled_ns) * _RATE / 1e9, _BURST)
+        self._filled_ns = now
+        if self._credit < 1:
+            raise BlockingIOError
         version = destination.version
         opened = self._sockets.get(version) or self.open(version)
         self._sequence = self._sequence + 1 & 0xFFFF
@@ -124,12 +137,17 @@ class EchoEngine:
         packet = head + body
         if version == 4:
             packet = packet[:2] + checksum(packet).to_bytes(2, "big") + packet[4:]
-            where, limit = (socket.IPPROTO_IP, socket.IP_TTL), destination.address[:4]
+            limit = (socket.IPPROTO_IP, socket.IP_TTL)
         else:
-            where, limit = (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT), destination.address
-        address = socket.inet_ntop(FAMILY[version], limit)
+            limit = (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT)
         now = time.monotonic_ns()
-        opened.sendmsg([packet], [(*where, struct.pack("i", ttl))], 0, (address, 0))
+        self._credit -= 1
+        try:
+            opened.sendmsg([packet], [(*limit, struct.pack("i", ttl))], 0, (destination.text, 0))
+        except OSError as error:
+            if error.errno == errno.ENOBUFS:
+                raise BlockingIOError from None
+            raise
         self._waiting.pop(self._sequence, None)
         request = EchoRequest(self._sequence, destination, ttl, size, now)
         self._waiting[self._sequence] = request

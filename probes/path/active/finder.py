@@ -6,20 +6,13 @@ ends. The finder's requests may reach the destination without harm.
 
 from __future__ import annotations
 
-import errno
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from probes.path.active.echo import EchoEngine
 from probes.path.slots import Destination
 
-_RATE = 40.0
-"""Requests a second, to all destinations together."""
-_BURST = 12
-"""At most so many requests in one call."""
 _MOST_ASKED = 4096
-_TRANSIENT = (errno.EAGAIN, errno.ENOBUFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +32,6 @@ class Finder:
         """Open nothing until the first hop is asked. `key` is the secret of marks."""
         self._echo = EchoEngine(interface, key)
         self._asked: dict[tuple[Destination, int], None] = {}
-        self._credit = float(_BURST)
-        self._filled_ns = time.monotonic_ns()
         self._closed = False
         self.failure = ""
         """Why no request can be sent, such as a missing permission; empty if requests are sent."""
@@ -75,17 +66,13 @@ class Finder:
         self._echo.close()
 
     def _send(self) -> None:
-        now = time.monotonic_ns()
-        self._credit = min(self._credit + (now - self._filled_ns) * _RATE / 1e9, _BURST)
-        self._filled_ns = now
-        while self._asked and self._credit >= 1:
+        while self._asked:
             destination, hop = next(iter(self._asked))
             try:
                 self._echo.send(destination, hop)
                 self.failure = ""
+            except BlockingIOError:
+                return
             except OSError as error:
-                if error.errno in _TRANSIENT:
-                    return
                 self.failure = str(error.strerror)
             del self._asked[destination, hop]
-            self._credit -= 1

@@ -8,7 +8,6 @@ that answers pings.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import socket
 import struct
@@ -18,14 +17,10 @@ from dataclasses import dataclass, field
 
 from probes.path.active.echo import SMALLEST, EchoAnswer, EchoEngine, EchoOutcome
 from probes.path.slots import Destination
-from probes.path.targets import text_of
 from probes.path.traced import MtuStep, PathMtu
 
 TO_DESTINATION = 32
 """TTL of requests to the destination itself."""
-_RATE = 40.0
-"""Requests a second, to all destinations together."""
-_BURST = 12
 _TRIES = 3
 _TRY_NS = 450_000_000
 _LAST_WAIT_NS = 1_000_000_000
@@ -84,8 +79,6 @@ class MtuSearches:
         self._max_hops = max_hops
         self._searches: dict[Destination, tuple[Search, _Batch]] = {}
         self._results: dict[Destination, PathMtu | None] = {}
-        self._credit = 0.0
-        self._polled_ns = 0
 
     def start(self, destination: Destination) -> None:
         """Begin a search, unless there was one."""
@@ -124,8 +117,6 @@ class MtuSearches:
             return []
         events = []
         now = time.monotonic_ns()
-        self._credit = min(self._credit + (now - self._polled_ns) * _RATE / 1e9, _BURST)
-        self._polled_ns = now
         for answer in self._echo.answers():
             request = answer.request
             if found := self._searches.get(request.destination):
@@ -138,7 +129,7 @@ class MtuSearches:
                     del self._searches[destination]
                     self._results[destination] = end.value
                     words = end.value or "path MTU unknown: no hop answers ICMP echo requests"
-                    events.append(("info", f"{text_of(destination)}: {words}"))
+                    events.append(("info", f"{destination.text}: {words}"))
                     continue
                 self._searches[destination] = search, batch
             self._send(destination, batch, now)
@@ -151,17 +142,14 @@ class MtuSearches:
 
     def _send(self, destination: Destination, batch: _Batch, now_ns: int) -> None:
         for trial in batch.due(now_ns):
-            if self._credit < 1:
-                return
             try:
                 self._echo.send(destination, *trial)
-            except OSError as error:
-                if error.errno in (errno.EAGAIN, errno.ENOBUFS):
-                    return
-                # Others, such as no route, count as a request without an answer.
+            except BlockingIOError:
+                return
+            except OSError:
+                pass  # Such as no route: counts as a request without an answer.
             batch.tries[trial] = batch.tries.get(trial, 0) + 1
             batch.tried_ns = now_ns
-            self._credit -= 1
 
 
 def search_mtu(destination: Destination, largest: int, max_hops: int) -> Search:
@@ -225,7 +213,7 @@ def _passed(answer: EchoAnswer | None) -> bool:
 def _reported(answer: EchoAnswer, routers: dict[int, bytes]) -> MtuStep:
     known = [hop for hop, responder in routers.items() if responder == answer.responder]
     reporter = Destination(answer.responder, answer.request.destination.version)
-    return MtuStep(min(known, default=0), answer.mtu, text_of(reporter))
+    return MtuStep(min(known, default=0), answer.mtu, reporter.text)
 
 
 def _between(fits: int, fails: int) -> list[int]:

@@ -16,10 +16,10 @@ from typing import Protocol
 import numpy as np
 
 from probes.path.active.own_sockets import OwnSocket, open_own
-from probes.path.active.sockets import FAMILY, address_of
+from probes.path.active.sockets import FAMILY
 from probes.path.options import OwnFlow, OwnProtocol
 from probes.path.records import DESTINATION_HOP, HOP, Array, ProbeOutcome, no_rows
-from probes.path.slots import Destination
+from probes.path.slots import ECHO_PORTS, Destination
 
 _RATES = {OwnProtocol.ICMP: 20.0, OwnProtocol.UDP: 20.0, OwnProtocol.TCP: 10.0}
 """Packets a second. Servers take many SYNs for an attack."""
@@ -27,8 +27,6 @@ _QUIET_NS = 1_000_000_000
 """Time without a packet of an application until the flow goes on."""
 _RETRY_NS = 1_000_000_000
 """Time between two tries to open a flow's sockets."""
-_ECHO_REQUEST = {4: 8 << 8, 6: 128 << 8}
-"""Type and code, in place of the destination port as in FLOW_KEY."""
 _MOST_SAMPLES = 65536
 
 
@@ -113,7 +111,7 @@ class _Flow:
         rows["destination"] = np.frombuffer(self.destination.address, "u1")
         rows["source"] = np.frombuffer(source, "u1")
         rows["source_port"] = opened.source_port
-        rows["destination_port"] = _ECHO_REQUEST[version] if echo else opened.destination_port
+        rows["destination_port"] = ECHO_PORTS[version] if echo else opened.destination_port
         rows["protocol"], rows["version"] = opened.protocol, version
         rows["hop"] = DESTINATION_HOP
         rows["packet_bytes"] = opened.packet_bytes
@@ -224,7 +222,7 @@ class OwnFlows:
                 (
                     "warning",
                     f"cannot send {self._flows[address].wanted.protocol} packets to"
-                    f" {address_of(self._flows[address].destination)}: {failures[address]}",
+                    f" {self._flows[address].destination.text}: {failures[address]}",
                 )
                 for address in new
             ]

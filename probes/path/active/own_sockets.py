@@ -17,7 +17,6 @@ from probes.path.active.echo import SMALLEST, EchoEngine, EchoOutcome, checksum
 from probes.path.active.sockets import (
     FAMILY,
     ClassicProgram,
-    address_of,
     attach_filter,
     bind_to,
     received,
@@ -122,7 +121,7 @@ class UdpFlow(OwnSocket):
             bind_to(self._socket, interface)
             stamp_times(self._socket)
             self._socket.setsockopt(*_RECVERR[destination.version], 1)
-            self._socket.connect((address_of(destination), port))
+            self._socket.connect((destination.text, port))
         except BaseException:
             self._socket.close()
             raise
@@ -196,7 +195,7 @@ class SynFlow(OwnSocket):
                 level, option = socket.IPPROTO_IPV6, _IPV6_CHECKSUM
                 self._socket.setsockopt(level, option, _TCP_CHECKSUM_AT)
             # The socket gets only packets from there.
-            self._socket.connect((address_of(destination), 0))
+            self._socket.connect((destination.text, 0))
         except BaseException:
             self.close()
             raise

@@ -68,17 +68,11 @@ def bind_to(opened: socket.socket, interface: str) -> None:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
 
 
-def address_of(destination: Destination) -> str:
-    """Return the address as the socket module takes it."""
-    size = 4 if destination.version == 4 else 16
-    return socket.inet_ntop(FAMILY[destination.version], destination.address[:size])
-
-
 def source_to(destination: Destination, interface: str) -> str:
     """Return the address from which this host sends to a destination. Raises OSError."""
     with socket.socket(FAMILY[destination.version], socket.SOCK_DGRAM) as opened:
         bind_to(opened, interface)
-        opened.connect((address_of(destination), 9))
+        opened.connect((destination.text, 9))
         return str(opened.getsockname()[0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch, series_of
 from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
 
@@ -45,7 +45,7 @@ class Changes:
 
     def drop(self, places: Array) -> None:
         self.rerouted_ns[places] = 0
-        self.drop_hops((places[:, np.newaxis] * HOP_COUNT + np.arange(HOP_COUNT)).ravel())
+        self.drop_hops(series_of(places))
 
     def forget(self, destination: int) -> None:
         """Forget the routers seen on the way to an address (its address id)."""

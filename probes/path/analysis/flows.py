@@ -33,6 +33,12 @@ _FACTOR = np.uint64(int.from_bytes(os.urandom(8), "little") | 1)
 """Secret, so that nobody outside can make two routers look like one."""
 
 
+def series_of(places: Array) -> Array:
+    """The series (n * HOP_COUNT,) of flows by their places (n,)."""
+    series: Array = (places[:, np.newaxis] * HOP_COUNT + np.arange(HOP_COUNT)).ravel()
+    return series
+
+
 def words_of(rows: Array) -> Array:
     """Rows (n,) of dtype HOP or PATH as 64-bit words (n, words of a row): the same memory."""
     return rows.view("u8").reshape(len(rows), rows.dtype.itemsize // 8)

@@ -17,7 +17,7 @@ from math import log
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.flows import MAX_SERIES, Flows, HopBatch, series_of
 from probes.path.analysis.statistics import loss_interval
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind, ProbeOutcome
 
@@ -95,7 +95,7 @@ class Losses:
         self._states: dict[int, _State] = {}
 
     def drop(self, places: Array) -> None:
-        series = (places[:, np.newaxis] * HOP_COUNT + np.arange(HOP_COUNT)).ravel()
+        series = series_of(places)
         self._answered_ns[series] = 0
         for state in self._states.values():
             state.waiting = state.waiting[~np.isin(state.waiting["series"], series)]
