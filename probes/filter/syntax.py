@@ -33,7 +33,7 @@ class Term:
     field: str
     """Empty for a bare word."""
     operator: str
-    """`:`, or one of `<`, `<=`, `>`, `>=`."""
+    """`:`, or one of `=`, `<`, `<=`, `>`, `>=`."""
     values: tuple[Value, ...]
     text: str
     column: int
@@ -253,8 +253,8 @@ class _Parser:
         if after and not (after.isspace() or after in "()"):
             self._fail(f"a space is missing after {text!r}")
         self._skip()
-        plain = ":" if operator in ("=", "==", "!=") else operator
-        term = Term(field, plain, tuple(values), text, begin + 1)
+        same = "=" if operator in ("==", "!=") else operator
+        term = Term(field, same, tuple(values), text, begin + 1)
         return Not(term, begin + 1) if operator == "!=" else term
 
     def _field(self) -> tuple[str, str]:

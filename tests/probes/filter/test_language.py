@@ -37,7 +37,7 @@ def made_rows() -> Any:
         rows[f"{end}_port"] = choose([0, 53, 80, 443, 8000, 65535], SIZE)
     rows["protocol"] = choose([1, 6, 17], SIZE)
     rows["direction"] = choose([0, 1], SIZE)
-    rows["tcp_flags"] = choose([0, 2, 18, 16], SIZE)
+    rows["tcp_flags"] = choose([0, 2, 18, 16, 82], SIZE)
     for name in ("packets", "bytes"):
         rows[name] = choose([0, 100, 1000, 1024, 10**6], SIZE)
     for name in ("bit_rate", "packet_rate"):
@@ -119,7 +119,8 @@ def terms(draw: st.DrawFn) -> Said:
             for text in (address(n, end), Known().name(address(n, end)))
         )
     if kind == "flags":
-        return "flags:SA", lambda n: int(ROWS["tcp_flags"][n]) & 18 == 18
+        sign, looked_at = draw(st.sampled_from([(":", 18), ("=", 63)]))
+        return f"flags{sign}SA", lambda n: int(ROWS["tcp_flags"][n]) & looked_at == 18
     word = draw(st.sampled_from(["tcp", "443", "2001:db8:1::1"]))
     meaning: dict[str, Callable[[Any], bool]] = {
         "tcp": lambda n: int(ROWS["protocol"][n]) == 6,
@@ -272,6 +273,9 @@ def test_what_is_wrong_is_said_with_its_column(
         ("rate>1KBIT", "rate>1kbit"),
         ("pps>5", "packet_rate>5/s"),
         ("flags:sa", "flags:SA"),
+        ("flags=S", "flags:S !flags:F,R,P,A,U"),
+        ("flags!=S", "!flags=S"),
+        ("flags=0", "!flags:F,S,R,P,A,U"),
         ("bytes>1K", "bytes>1kB"),
         ("rtt>50", "rtt>50ms"),
         ("rtt:1-50", "rtt>=1ms rtt<=0.05s"),

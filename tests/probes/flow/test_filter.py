@@ -62,6 +62,10 @@ FILTERS = [
     ("port>5352", 8),
     ("sport<=53 dport!=0", 4),
     ("ip:4 sport<54 or ip:6 dport:443", 4),
+    ("flags:S", 8),
+    ("flags=S sport:443", 4),
+    ("flags=SA", 0),
+    ("flags=0", 8),
     ("!(udp or dport=443) (ip:4 or src:fd00::1)", 6),
 ]
 
@@ -80,7 +84,7 @@ def test_kernel_and_rows_agree(make_probe: MakeProbe, text: str, packets: int) -
     assert sorted(row.tobytes()[:40] for row in shown) == sorted(
         row.tobytes()[:40] for row in snapshot.rows
     )
-    if not re.search("!| or ", text):
+    if not re.search("!| or |flags", text):
         matches = FlowFilter.parse(text).matches()
         assert [row.tobytes() for row in all_rows if selected(matches, row)] == [
             row.tobytes() for row in shown

@@ -1,77 +1,27 @@
-"""Kinds of fields: their values, and tests of rows, packets and match tables."""
+"""Fields of packets, which the kernel knows too."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
 import numpy as np
 
 from bpf.errors import did_you_mean
-from probes.filter.error import TermError
+from probes.filter.fields.field import EQUAL, Test, Value, plain
+from probes.filter.fields.texts import passing
 from probes.filter.hosts import Hosts
 from probes.filter.match import ADDRESSES, PORTS, PROTOCOL, VERSION, Match, between
 from probes.filter.network import PROTOCOLS
-from probes.filter.pattern import PatternError, searcher
 from probes.filter.table import Array, RowTable
 
 ENDS = ("source", "destination")
 _FLAGS = "FSRPAUEW"
-_NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.]?.*)", re.ASCII | re.DOTALL)
+_PLAIN_FLAGS = 0x3F
+"""FSRPAU."""
 _NAME = re.compile(r"(?=.*[A-Za-z])[\w.*-]+", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One value of a term."""
-
-    text: str
-    column: int
-    kind: Literal["word", "pattern", "quoted"]
-    whole: bool = False
-    """Whether mistakes have the column of the whole value: it is in a saved filter."""
-
-    def wrong(self, problem: str, hint: str = "", at: int = 0) -> TermError:
-        """A mistake in the value, from character `at` on."""
-        return TermError(problem, self.column + (0 if self.whole else at), hint)
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """One value of a term, as a test of rows, of packets in C, and as matches."""
-
-    mask: Callable[[RowTable], Array]
-    """From a table of n rows to bool (n,)."""
-    c: str = ""
-    """An expression over `struct packet *p`; empty if the kernel lacks the field."""
-    matches: tuple[Match, ...] | None = None
-    """Alternatives; None if match tables lack the field."""
-
-
-class Field(Protocol):
-    """A field of rows."""
-
-    @property
-    def help(self) -> str: ...
-
-    @property
-    def words(self) -> Mapping[str, str]:
-        """Possible values or examples, with their meaning."""
-
-    def test(self, operator: str, value: Value) -> Test:
-        """Return the test for a value. Raises TermError."""
-
-
-def plain(operator: str, value: Value) -> str:
-    """The text of a value that is neither compared nor a pattern. Raises TermError."""
-    if operator != ":":
-        raise value.wrong(f"{operator} is for numbers", "write : instead")
-    if value.kind == "pattern":
-        raise value.wrong("a pattern is for texts, hosts and addresses")
-    return value.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +82,7 @@ class Ports:
     def test(self, operator: str, value: Value) -> Test:
         if value.kind != "word":
             raise value.wrong(f"{value.text!r} is not a port")
-        if operator == ":":
+        if operator in EQUAL:
             low, dash, high = value.text.partition("-")
             first = self._port(value, low)
             last = self._port(value, high, len(low) + 1) if dash else first
@@ -188,7 +138,7 @@ class Addresses:
         return known if self.prefixes_only else {**known, "/^10\\.1\\./": "a pattern"}
 
     def test(self, operator: str, value: Value) -> Test:
-        if operator != ":":
+        if operator not in EQUAL:
             raise value.wrong(f"{operator} is for numbers", "write : instead")
         if value.kind == "word":
             try:
@@ -244,100 +194,12 @@ class Addresses:
         return Test(mask, c, tuple(matches) if sides else None)
 
 
-def passing(value: Value) -> Callable[[str], bool]:
-    """Return a test whether a text contains a value, ignoring case. Raises TermError."""
-    if value.kind == "pattern":
-        try:
-            return searcher(value.text)
-        except PatternError as error:
-            raise value.wrong(str(error), error.hint, error.at + 1) from None
-    wanted = value.text.casefold()
-    return lambda text: wanted in text.casefold()
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A column of numbers."""
-
-    column: str
-    help: str
-    units: Mapping[str, float]
-    """Units that may follow a number, in the column's own unit."""
-    usual: float = 1.0
-    """Unit of a number without one."""
-    most: float = np.inf
-    """Largest value, in the column's own unit."""
-
-    @property
-    def words(self) -> Mapping[str, str]:
-        return dict.fromkeys((f"1{unit}" for unit in self.units), "")
-
-    def test(self, operator: str, value: Value) -> Test:
-        if value.kind != "word":
-            raise value.wrong(f"{value.text!r} is not a number")
-        if operator == ":":
-            said, dash, end = value.text.partition("-")
-            low = self._number(value, said)
-            high = self._number(value, end, len(said) + 1) if dash else low
-            if not low <= high:
-                raise value.wrong("the range is empty: it ends before it begins")
-            return Test(lambda t: (t[self.column] >= low) & (t[self.column] <= high))
-        compare, number = _COMPARE[operator], self._number(value, value.text)
-        return Test(lambda table: compare(table[self.column], number))
-
-    def _number(self, value: Value, said: str, at: int = 0) -> float:
-        found = _NUMBER.fullmatch(said)
-        if found is None:
-            raise value.wrong(f"{said!r} is not a number", self._hint(), at)
-        unit, at_unit = found[2], at + len(found[1])
-        alike = [name for name in self.units if name.lower() == unit.lower()]
-        if not unit:
-            scale = self.usual
-        elif unit in self.units or len(alike) == 1:
-            scale = self.units[unit if unit in self.units else alike[0]]
-        else:
-            raise value.wrong(f"{unit!r} is no unit here", self._hint(), at_unit)
-        number = float(found[1]) * scale
-        if not number <= self.most:
-            raise value.wrong(f"{said!r} is larger than the field can be", self._hint(), at)
-        return number
-
-    def _hint(self) -> str:
-        return f"units are {', '.join(self.units)}" if self.units else ""
-
-
-_COMPARE: dict[str, Callable[[Array, float], Array]] = {
-    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
-}  # fmt: skip
-_DECIMAL = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-PLAIN = {**_DECIMAL, **_BINARY}
-_ONE = {"": 1.0, **PLAIN}
-SIZES = {f"{p}B": n for p, n in _ONE.items()} | PLAIN
-BIT_RATES = (
-    {f"{p}bit": n for p, n in _ONE.items()}
-    | {f"{p}bit/s": n for p, n in _ONE.items()}
-    | {f"{p}bps": n for p, n in _ONE.items()}
-    | {f"{p}B/s": 8 * n for p, n in _ONE.items()}
-    | PLAIN
-)
-RATES = {**PLAIN, "/s": 1.0, **{f"{p}/s": n for p, n in PLAIN.items()}}
-_TIMES = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9, "d": 86400e9}
-SHARES = {"%": 0.01}
-
-
-def times(column: str, help_text: str, usual: str, *, column_ns: float = 1.0) -> Quantity:
-    """A column of times in units of `column_ns`; a number without a unit is in `usual`."""
-    units = {name: ns / column_ns for name, ns in _TIMES.items()}
-    return Quantity(column, help_text, units, units[usual])
-
-
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """TCP flags that were all seen."""
+    """TCP flags: `flags:S` if all of these were seen, `flags=S` if no others were, too."""
 
     column: str = "tcp_flags"
-    help: str = "TCP flags that were all seen, of FSRPAUEW"
+    help: str = "TCP flags that were all seen, of FSRPAUEW; = for exactly these, 0 for none"
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -346,36 +208,13 @@ class Flags:
     def test(self, operator: str, value: Value) -> Test:
         said = plain(operator, value)
         bits = 0
-        for at, letter in enumerate(said.upper()):
+        for at, letter in enumerate("" if said == "0" and operator == "=" else said.upper()):
             if letter not in _FLAGS:
                 raise value.wrong(f"{letter!r} is no TCP flag", f"they are {_FLAGS}", at)
             bits |= 1 << _FLAGS.index(letter)
-        return Test(lambda table: (table[self.column] & bits) == bits)
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """A column of text that contains a value."""
-
-    column: str
-    help: str
-    examples: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> Mapping[str, str]:
-        return dict.fromkeys(self.examples, "")
-
-    def test(self, operator: str, value: Value) -> Test:
-        if operator != ":":
-            raise value.wrong(f"{operator} is for numbers", "write : instead")
-        passes = passing(value)
-
-        def mask(table: RowTable) -> Array:
-            texts = table[self.column]
-            return np.fromiter((passes(_text(text)) for text in texts.tolist()), bool, len(texts))
-
-        return Test(mask)
-
-
-def _text(text: object) -> str:
-    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+        # ECN sets E and W on handshakes of any kind: they count only if they are named.
+        looked_at = bits | _PLAIN_FLAGS if operator == "=" else bits
+        return Test(
+            lambda table: (table[self.column] & looked_at) == bits,
+            f"(p->tcp_flags & {looked_at}) == {bits}",
+        )

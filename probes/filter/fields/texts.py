@@ -1,0 +1,51 @@
+"""Fields of text, and tests of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.filter.fields.field import EQUAL, Test, Value
+from probes.filter.pattern import PatternError, searcher
+from probes.filter.table import Array, RowTable
+
+
+def passing(value: Value) -> Callable[[str], bool]:
+    """Return a test whether a text contains a value, ignoring case. Raises TermError."""
+    if value.kind == "pattern":
+        try:
+            return searcher(value.text)
+        except PatternError as error:
+            raise value.wrong(str(error), error.hint, error.at + 1) from None
+    wanted = value.text.casefold()
+    return lambda text: wanted in text.casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of text that contains a value."""
+
+    column: str
+    help: str
+    examples: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.examples, "")
+
+    def test(self, operator: str, value: Value) -> Test:
+        if operator not in EQUAL:
+            raise value.wrong(f"{operator} is for numbers", "write : instead")
+        passes = passing(value)
+
+        def mask(table: RowTable) -> Array:
+            texts = table[self.column]
+            return np.fromiter((passes(_text(text)) for text in texts.tolist()), bool, len(texts))
+
+        return Test(mask)
+
+
+def _text(text: object) -> str:
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
