@@ -27,10 +27,13 @@
 
 #define NO_PROTOCOL 256 /* not IP, or not parsed */
 
+#define TCP_FLAGS 63 /* FIN, SYN, RST, PSH, ACK and URG */
+
 /* Counters of one CPU in this window. */
 struct sketch {
     struct wire_size
         tallies[NO_PROTOCOL + 1]; /* by protocol: user space adds up the eight counters */
+    u64 flags[TCP_FLAGS + 1];     /* packets by TCP flags; 0: also all packets that are not TCP */
     u32 unused;
     u32 routed;               /* whether a policy may be active: else packets skip the router */
     u32 registers[REGISTERS]; /* 0: empty */
@@ -91,6 +94,8 @@ static __always_inline u64 observe(struct sketch *sketch, struct packet *packet,
                                    struct wire_size size) {
     u64 hash = hash_of(&packet->key);
     count(&sketch->tallies[PROTOCOL(&packet->key)], size);
+    /* A merged segment adds one: FIN is its last packet's, and SYN and RST are not merged. */
+    sketch->flags[packet->tcp_flags & TCP_FLAGS]++;
     u32 *largest = &sketch->registers[hash & (REGISTERS - 1)];
     u32 value = hash >> 32 | 1;
     if (value > *largest)
@@ -107,7 +112,8 @@ static __always_inline void decapsulate(struct record *record, struct selected *
     selected->packet.key.source[0] = record->source;
     selected->packet.key.destination[0] = record->destination;
     selected->packet.key.transport = TRANSPORT(ports, (u64)record->protocol, 4);
-    selected->packet.tcp_flags = record->tcp_flags;
+    if (record->protocol == IPPROTO_TCP)
+        selected->packet.tcp_flags = record->tcp_flags;
     selected->packets = 1;
     selected->bytes = bpf_ntohs(record->bytes);
     selected->timestamp_us = __be64_to_cpup(&record->timestamp_us);

@@ -11,8 +11,8 @@ from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
 
 _HALVES = 2
-_TALLIES = 257 * 16
-"""Bytes of a CPU's counters by protocol."""
+_TALLIES = 257 * 16 + 64 * 8
+"""Bytes of a CPU's counters by protocol and by TCP flags."""
 _REGISTER = 4
 BITS = (4, 14)
 """Fewest and most bits that choose a register."""

@@ -45,6 +45,15 @@ _FACTORS = 6
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
 """IANA's protocol numbers by the metrics' names."""
+_NO_PROTOCOL = 256
+_FIN, _SYN, _RST, _ACK = 0x01, 0x02, 0x04, 0x10
+_FLAGS = {
+    "syn_packets": (_SYN | _ACK, _SYN),
+    "syn_ack_packets": (_SYN | _ACK, _SYN | _ACK),
+    "fin_packets": (_FIN, _FIN),
+    "rst_packets": (_RST, _RST),
+}
+"""By metric the TCP flags that it compares, and those that must be set."""
 
 
 def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict[str, int | str]:
@@ -118,6 +127,10 @@ class SketchHalf:
             row[name] = counts.sum()
             for each, protocols in _PROTOCOLS.items():
                 row[f"{each}_{name}"] = counts[protocols].sum()
+        row["protocols"] = np.count_nonzero(tallies["packets"][:, :_NO_PROTOCOL].sum(axis=0))
+        flags = self._sketches["flags"].sum(axis=0)
+        for name, (mask, wanted) in _FLAGS.items():
+            row[name] = flags[np.arange(len(flags)) & mask == wanted].sum()
         return row, self._sketches["registers"]
 
     def route(self, routed: bool) -> None:
@@ -129,7 +142,7 @@ class SketchHalf:
         return read_losses(self._maps["losses"])
 
     def clear(self) -> None:
-        for name in ("tallies", "registers"):
+        for name in ("tallies", "flags", "registers"):
             self._sketches[name] = 0
 
     def close(self) -> None:
