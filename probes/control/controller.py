@@ -36,8 +36,8 @@ from probes.snapshot import Event
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
     from probes.monitor.applications.application import ApplicationProbe
+    from probes.monitor.control.service import MonitorService
     from probes.monitor.policy import Policy
-    from probes.monitor.service import MonitorService
     from probes.monitor.sketch import Sketch
 
 
@@ -207,7 +207,7 @@ class Controller(ProbeRunner):
         Raises UsageError for an unknown interface and for policies that don't fit, KernelError or
         ProbedeckError if it can't attach. On an error, nothing of it runs on.
         """
-        from probes.monitor.service import MonitorService
+        from probes.monitor.control.service import MonitorService
 
         with self._changing, ExitStack() as undo:
             probe = self.start(MONITOR_PROBE, interface_name, options)

@@ -12,8 +12,8 @@ import pytest
 
 from bpf.errors import UsageError
 from probes.flow.records import FLOW, FlowDirection
-from probes.monitor import tracing
-from probes.monitor.tracing import TraceRequest, Tracing, top_flows
+from probes.monitor.control import tracing
+from probes.monitor.control.tracing import TraceRequest, Tracing, top_flows
 from probes.path.options import TracedFlow
 from probes.snapshot import Event, History, Snapshot
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from probes.monitor.applications import catalog
+from probes.monitor.control.tracing import TraceRequest, Tracing
 from probes.monitor.engine import PolicyTransition
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.policy import BUILT_IN, Policy, check_names, resolve
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.selection import matches_of
-from probes.monitor.tracing import TraceRequest, Tracing
 from probes.snapshot import History, Item
 
 if TYPE_CHECKING:

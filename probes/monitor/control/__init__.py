@@ -1,0 +1,1 @@
+"""The monitor under a controller: its policies, and what they cause beside applications."""
