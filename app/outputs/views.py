@@ -1,4 +1,4 @@
-"""The tables that can be written. The number in a schema, `flows/1`, counts changes of columns."""
+"""The tables that can be written. The number in a schema, `flows/2`, counts changes of columns."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from app.outputs.view import (
     one,
     time,
 )
+from probes.filter.network import tunnel_name
 from probes.flow.records import FlowDirection
 from probes.snapshot import Event, LossReason, Snapshot
 
@@ -56,7 +57,7 @@ def _listed(texts: Iterable[str]) -> str:
 
 FLOWS = OutputView(
     "flows",
-    1,
+    2,
     (
         WINDOW,
         START,
@@ -66,7 +67,7 @@ FLOWS = OutputView(
         OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
         OutputColumn("protocol", "IANA protocol number"),
         address("source", "address"),
-        OutputColumn("source_port", "0 for protocols without ports, and for later fragments"),
+        OutputColumn("source_port", "of ICMP: the identifier of echo and the like; 0: no ports"),
         address("destination", "address"),
         OutputColumn("destination_port", "of ICMP: type * 256 + code"),
         OutputColumn("packets", "in this window"),
@@ -74,9 +75,14 @@ FLOWS = OutputView(
         OutputColumn("tcp_flags", "all flags seen in this window, by OR; 0 unless TCP"),
         time("first", "UTC: first packet in this window, exact to a kernel tick", "first_ns"),
         time("last", "UTC: last packet in this window, exact to a kernel tick", "last_ns"),
+        OutputColumn("vlan", "id of the outermost VLAN tag; 0: no tag"),
+        OutputColumn("tunnel", "kind of the tunnel around the flow: gre, vxlan, ...; or empty",
+            lambda part: map(tunnel_name, part.rows["tunnel"].tolist())),
+        OutputColumn("tunnel_id", "key of GRE, VNI of VXLAN and Geneve, TEID of GTP; or 0"),
+        OutputColumn("tos", "type of service or traffic class of the flow's first packet"),
     ),
     "flow",
-)
+)  # fmt: skip
 WINDOWS = OutputView(
     "windows",
     4,

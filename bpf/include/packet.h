@@ -22,7 +22,15 @@
 #define HEADERS_PULLED 512
 
 #define IPV4_OFFSET 0x1fff
+#define IPV4_FRAGMENT 0x3fff /* more fragments, or an offset */
 #define IPV6_OFFSET 0xfff8
+#define IPV6_FRAGMENT 0xfff9
+#define VLAN_ID 0xfff
+
+/* Bit n: ICMP messages of type n, for IPv6 of type 128 + n, have an identifier at byte 4: echo,
+ * timestamp, address mask, mobility, extended echo. */
+#define ICMP_IDENTIFIED (0x7e101ULL | 3ULL << 42)
+#define ICMP6_IDENTIFIED (0xf0003ULL | 3ULL << 32)
 
 enum parse_result {
     PARSED,
@@ -45,9 +53,10 @@ struct flow_key {
 };
 
 /*
- * In memory: source port, destination port (network order), protocol, version, two bytes of zero.
- * Ports are 0 in later fragments and for protocols without ports. ICMP has type and code in place
- * of the destination port, as in NetFlow.
+ * In memory: source port, destination port (network order), protocol, version, VLAN id. Ports are 0
+ * in later fragments and for protocols without ports. ICMP has type and code in place of the
+ * destination port, as in NetFlow. `widen_key` adds the VLAN id, and ICMP's identifier in place of
+ * the source port.
  */
 #define TRANSPORT(ports, protocol, version)                                                        \
     ((u64)(ports) | (u64)(protocol) << 32 | (u64)(version) << 40)
@@ -55,16 +64,28 @@ struct flow_key {
 #define DESTINATION_PORT(key) ((key)->transport >> 16 & 0xffff)
 #define PROTOCOL(key) ((key)->transport >> 32 & 0xff)
 #define VERSION(key) ((key)->transport >> 40 & 0xff)
+#define VLAN(key) ((key)->transport >> 48)
+
+enum fragment {
+    NO_FRAGMENT,
+    FIRST_FRAGMENT,
+    LATER_FRAGMENT,
+};
 
 struct packet {
     struct flow_key key;
     u64 tcp_flags;
-    u64 tos; /* IPv4's type of service, IPv6's traffic class */
+    u64 tos;      /* IPv4's type of service, IPv6's traffic class */
+    u64 vlan;     /* id of the outermost tag; 0: none */
+    u64 icmp_id;  /* of echo and the like, network order */
+    u64 fragment; /* enum fragment */
+    u64 datagram; /* a fragment's identification, network order */
 };
 
 struct cursor {
     void *at;
     void *end;
+    u64 vlan; /* id of the first tag that was skipped */
 };
 
 static __always_inline int parse_transport(struct cursor *c, struct packet *packet, u64 protocol,
@@ -86,10 +107,22 @@ static __always_inline int parse_transport(struct cursor *c, struct packet *pack
         else
             ports = *(u32 *)c->at;
     } else if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
-        if (c->at + sizeof(u16) > c->end)
+        u8 *icmp = c->at;
+        if ((void *)(icmp + 2) > c->end) {
             result = PARSED_CUT;
-        else
-            ports = (u64) * (u16 *)c->at << 16;
+        } else {
+            ports = (u64) * (u16 *)icmp << 16;
+            bool identified =
+                protocol == IPPROTO_ICMP
+                    ? icmp[0] < 64 && ICMP_IDENTIFIED >> icmp[0] & 1
+                    : icmp[0] >= 128 && icmp[0] < 192 && ICMP6_IDENTIFIED >> (icmp[0] & 63) & 1;
+            if (identified) {
+                if ((void *)(icmp + 6) > c->end)
+                    result = PARSED_CUT;
+                else
+                    packet->icmp_id = *(u16 *)(icmp + 4);
+            }
+        }
     }
     packet->key.transport = TRANSPORT(ports, protocol, version);
     return result;
@@ -105,9 +138,14 @@ static __always_inline int parse_ipv4(struct cursor *c, struct packet *packet) {
     packet->key.destination[0] = ip->daddr;
     packet->tos = ip->tos;
     u64 protocol = ip->protocol;
-    if (ip->frag_off & bpf_htons(IPV4_OFFSET)) {
-        packet->key.transport = TRANSPORT(0, protocol, 4);
-        return PARSED;
+    if (ip->frag_off & bpf_htons(IPV4_FRAGMENT)) {
+        packet->datagram = ip->id;
+        packet->fragment = FIRST_FRAGMENT;
+        if (ip->frag_off & bpf_htons(IPV4_OFFSET)) {
+            packet->fragment = LATER_FRAGMENT;
+            packet->key.transport = TRANSPORT(0, protocol, 4);
+            return PARSED;
+        }
     }
     c->at += ip->ihl * 4;
     return parse_transport(c, packet, protocol, 4);
@@ -146,9 +184,14 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
         case IPPROTO_FRAGMENT:
             if ((void *)(header + 8) > c->end)
                 return PARSED_CUT;
-            if (*(__be16 *)(header + 2) & bpf_htons(IPV6_OFFSET)) {
-                packet->key.transport = TRANSPORT(0, header[0], 6);
-                return PARSED;
+            if (*(__be16 *)(header + 2) & bpf_htons(IPV6_FRAGMENT)) {
+                packet->datagram = *(__be32 *)(header + 4);
+                packet->fragment = FIRST_FRAGMENT;
+                if (*(__be16 *)(header + 2) & bpf_htons(IPV6_OFFSET)) {
+                    packet->fragment = LATER_FRAGMENT;
+                    packet->key.transport = TRANSPORT(0, header[0], 6);
+                    return PARSED;
+                }
             }
             size = 8;
             break;
@@ -181,6 +224,8 @@ static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
             break;
         if (c->at + VLAN_TAG_SIZE > c->end)
             return false;
+        if (!i)
+            c->vlan = bpf_ntohs(*(__be16 *)c->at) & VLAN_ID;
         *type = ((__be16 *)c->at)[1];
         c->at += VLAN_TAG_SIZE;
     }
@@ -201,6 +246,7 @@ static __always_inline int parse_frame(struct cursor *c, struct packet *packet) 
     __be16 type;
     if (!skip_link(c, &type))
         return PARSED_SHORT;
+    packet->vlan = c->vlan;
     if (type == bpf_htons(ETH_P_IP))
         return parse_ipv4(c, packet);
     if (type == bpf_htons(ETH_P_IPV6))
@@ -233,6 +279,9 @@ static __always_inline int parse_packet(CONTEXT *ctx, struct packet *packet) {
         if (bpf_skb_pull_data(ctx, min(ctx->len, (u32)HEADERS_PULLED)))
             break;
     }
+    /* vlan_proto may be of a tag that has been removed, but vlan_present costs more. */
+    if (unlikely(ctx->vlan_proto) && ctx->vlan_present)
+        packet->vlan = ctx->vlan_tci & VLAN_ID;
     return result;
 #endif
 }
@@ -250,4 +299,9 @@ static __always_inline bool parse_or_lose(CONTEXT *ctx, struct packet *packet, u
     else
         return true;
     return false;
+}
+
+/* Add to the key what tells more flows apart than a 5-tuple does. */
+static __always_inline void widen_key(struct packet *packet) {
+    packet->key.transport |= packet->vlan << 48 | packet->icmp_id;
 }

@@ -34,11 +34,12 @@
 /* One cache line, for IPv4 and IPv6 alike. */
 struct flow_record {
     struct flow_key key;
-    u64 bytes;
+    u64 bytes;   /* and the first packet's type of service, in its highest byte */
     u64 packets; /* and the TCP flags of all of them, in its highest byte */
     u32 first;   /* jiffies, lower half: a tick's resolution, at a twentieth of a clock's price */
     u32 last;
 };
+#define TOS_SHIFT 56
 #define FLAGS_SHIFT 56
 
 /* A way has a part of the hash, never 0, above the number of a record; 0: it is free. */
@@ -66,7 +67,7 @@ static __always_inline bool same_flow(struct flow_key *a, struct flow_key *b) {
 static __always_inline void fill(struct flow_record *record, struct packet *packet,
                                  struct wire_size *size, u64 now) {
     record->key = packet->key;
-    record->bytes = size->bytes;
+    record->bytes = size->bytes | packet->tos << TOS_SHIFT;
     record->packets = size->packets | packet->tcp_flags << FLAGS_SHIFT;
     record->first = now;
     record->last = now;
@@ -150,6 +151,7 @@ int flow(CONTEXT *ctx) {
     struct wire_size size = size_on_wire(ctx);
     if (!parse_or_lose(ctx, &packet, size.packets, size.bytes))
         return VERDICT_PASS;
+    widen_key(&packet);
     if (captured(&packet))
         count(&packet, &size);
     else

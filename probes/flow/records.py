@@ -23,39 +23,42 @@ class FlowDirection(IntEnum):
 
 RECORD = np.dtype(
     {
-        "names": ["key", "bytes", "packets", "tcp_flags", "first", "last"],
-        "formats": [("u8", (5,)), "u8", "u8", "u1", "u4", "u4"],
-        "offsets": [0, 40, 48, 55, 56, 60],
+        "names": ["key", "bytes", "tos", "packets", "tcp_flags", "first", "last"],
+        "formats": [("u8", (5,)), "u8", "u1", "u8", "u1", "u4", "u4"],
+        "offsets": [0, 40, 47, 48, 55, 56, 60],
         "itemsize": 64,
     }
 )
-"""`struct flow_record` of flow.c: 64 bytes. `tcp_flags` is the highest byte of `packets`."""
-_PACKETS = np.uint64((1 << 56) - 1)
+"""`struct flow_record` of flow.c: 64 bytes. `tos` is the highest byte of `bytes`, and `tcp_flags`
+that of `packets`."""
+_COUNT = np.uint64((1 << 56) - 1)
 
 FLOW = np.dtype([
     ("source", "u1", (16,)), ("destination", "u1", (16,)), ("source_port", ">u2"),
-    ("destination_port", ">u2"), ("protocol", "u1"), ("version", "u1"), ("direction", "u1"),
-    ("tcp_flags", "u1"), ("packets", "u8"), ("bytes", "u8"), ("first_ns", "i8"), ("last_ns", "i8"),
+    ("destination_port", ">u2"), ("protocol", "u1"), ("version", "u1"), ("vlan", "u2"),
+    ("tunnel_id", "u4"), ("tunnel", "u1"), ("direction", "u1"), ("tcp_flags", "u1"), ("tos", "u1"),
+    ("packets", "u8"), ("bytes", "u8"), ("first_ns", "i8"), ("last_ns", "i8"),
 ])  # fmt: skip
-"""A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes;
-bytes are of frames without FCS. Times are CLOCK_MONOTONIC: the kernel's last tick before the
-packet, but never outside the window."""
+"""A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes.
+The ports of ICMP are its identifier (of echo and the like), and type * 256 + code. `tunnel` is a
+TunnelKind; `tos` is of the first packet; bytes are of frames without FCS. Times are
+CLOCK_MONOTONIC: the kernel's last tick before the packet, but never outside the window."""
 
-KEY_WORDS = 5
+KEY_WORDS = 6
 _BLOCK = 8192
-_DIRECTION_SHIFT = 48
-"""Place of `direction` in the fifth word of a row."""
-KEY_MASK = np.array([~0, ~0, ~0, ~0, (1 << 56) - 1], "i8").view("u8")
-"""The key's part of a row's first five words: all but `tcp_flags`."""
+_DIRECTION_SHIFT = 40
+"""Place of `direction` in the sixth word of a row."""
+KEY_MASK = np.array([~0, ~0, ~0, ~0, ~0, (1 << 48) - 1], "i8").view("u8")
+"""The key's part of a row's first six words: all but `tcp_flags` and `tos`."""
 _FACTORS = np.frombuffer(os.urandom(8 * KEY_WORDS), "u8") | np.uint64(1)
 """Secret, so that nobody outside can make two flows collide."""
 
 
 def hash_keys(keys: Array) -> Array:
-    """64-bit hashes (n,) of key words (n, 5)."""
+    """64-bit hashes (n,) of key words (n, m), KEY_WORDS at most."""
     # Word by word: three times faster than a sum over such a short axis.
     hashed: Array = keys[:, 0] * _FACTORS[0]
-    for word in range(1, KEY_WORDS):
+    for word in range(1, keys.shape[1]):
         hashed += keys[:, word] * _FACTORS[word]
     hashed ^= hashed >> np.uint64(32)
     hashed *= _FACTORS[0]
@@ -63,12 +66,12 @@ def hash_keys(keys: Array) -> Array:
 
 
 def words_of(rows: Array) -> Array:
-    """Rows of dtype FLOW (n,) as 64-bit words (n, 9): the same memory."""
+    """Rows of dtype FLOW (n,) as 64-bit words (n, 10): the same memory."""
     return rows.view("u8").reshape(len(rows), FLOW.itemsize // 8)
 
 
 def key_words(rows: Array) -> Array:
-    """The key of each row of dtype FLOW, as words (n, 5)."""
+    """The key of each row of dtype FLOW, as words (n, 6)."""
     words: Array = words_of(rows)[:, :KEY_WORDS] & KEY_MASK
     return words
 
@@ -95,11 +98,12 @@ def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: TickClock) 
 
 def _fill(rows: Array, records: Array, direction: FlowDirection, clock: TickClock) -> None:
     words = words_of(rows)
-    words[:, :KEY_WORDS] = records["key"]
-    words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)
-    rows["tcp_flags"] = records["tcp_flags"]
-    rows["packets"] = records["packets"] & _PACKETS
-    rows["bytes"] = records["bytes"]
+    words[:, : KEY_WORDS - 1] = records["key"]
+    words[:, KEY_WORDS - 1] = np.uint64(direction << _DIRECTION_SHIFT)
+    for name in ("tcp_flags", "tos"):
+        rows[name] = records[name]
+    for name in ("packets", "bytes"):
+        rows[name] = records[name] & _COUNT
     rows["first_ns"] = clock.monotonic_ns(records["first"])
     rows["last_ns"] = clock.monotonic_ns(records["last"])
 
@@ -119,5 +123,15 @@ def _merged(rows: Array, hashes: Array) -> Array:
     merged["bytes"] = np.add.reduceat(rows["bytes"], starts)
     merged["tcp_flags"] = np.bitwise_or.reduceat(rows["tcp_flags"], starts)
     merged["first_ns"] = np.minimum.reduceat(rows["first_ns"], starts)
+    merged["tos"] = _first_tos(rows, starts, merged["first_ns"])
     merged["last_ns"] = np.maximum.reduceat(rows["last_ns"], starts)
     return merged
+
+
+def _first_tos(rows: Array, starts: Array, first_ns: Array) -> Array:
+    """Return the type of service (m,) of each group's row with the group's first packet."""
+    of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows)))
+    begins = np.flatnonzero(rows["first_ns"] == first_ns[of])
+    found: Array = rows["tos"][starts]
+    found[of[begins]] = rows["tos"][begins]
+    return found

@@ -193,6 +193,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         count(&sketch->tallies[NO_PROTOCOL], size);
         return true;
     }
+    widen_key(&packet);
     u64 hash = observe(sketch, &packet, size);
     struct selection *selection = sketch->routed ? selection_of_cpu() : 0;
     if (!selection)

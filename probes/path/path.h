@@ -15,8 +15,7 @@
 #include <uapi/linux/udp.h>
 #include "packet.h"
 
-#define IPV4_FRAGMENT 0x3fff /* more fragments, or an offset */
-#define MARK_V6 0xa4b7       /* before a sequence number in the payload */
+#define MARK_V6 0xa4b7 /* before a sequence number in the payload */
 #define HOPS 32
 #define FLOWS 4 /* of one destination, unless all are traced */
 

@@ -182,5 +182,5 @@ def _live(rows: Array, ids: Array) -> Array:
 
 
 def _words(rows: Array) -> Array:
-    """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 15), FLOW's first."""
+    """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 16), FLOW's first."""
     return rows.view("u8").reshape(len(rows), LIVE.itemsize // 8)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.console.live.flows import places_of
-from probes.flow.records import KEY_MASK, KEY_WORDS, hash_keys
-from probes.path.analysis.flows import address_ids, words_of
+from probes.flow.records import hash_keys
+from probes.path.analysis.flows import SERIES_MASK, address_ids, words_of
 from probes.path.analysis.statistics import group_starts
 from probes.path.records import (
     DESTINATION_HOP,
@@ -397,4 +397,4 @@ class LivePaths:
 
 def _series_ids(rows: Array) -> Array:
     """Return hashes (n,) of flow and hop of rows of dtype HOP or PATH."""
-    return hash_keys(words_of(rows)[:, :KEY_WORDS] & KEY_MASK)
+    return hash_keys(words_of(rows)[:, : len(SERIES_MASK)] & SERIES_MASK)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from probes.filter.network import address_text
-from probes.flow.records import KEY_WORDS, hash_keys
+from probes.flow.records import hash_keys
 from probes.monitor.applications.top_table import Window
 from probes.monitor.records import Array
 from probes.snapshot import Snapshot
@@ -53,10 +53,9 @@ def groups(keys: Array) -> tuple[Array, Array]:
     """
     width = keys.itemsize * int(np.prod(keys.shape[1:])) // 8
     words = np.ascontiguousarray(keys).view("u8").reshape(len(keys), width)
-    filled = np.zeros((len(words), KEY_WORDS), "u8")
     # As fold64 in bpf/include/hash.h: else the upper bits of words would hardly matter.
-    filled[:, : words.shape[1]] = words ^ words >> np.uint64(32)
-    _, first, of = np.unique(hash_keys(filled), return_index=True, return_inverse=True)
+    hashes = hash_keys(words ^ words >> np.uint64(32))
+    _, first, of = np.unique(hashes, return_index=True, return_inverse=True)
     if not (words[first[of]] == words).all():
         # Two keys share a hash: group by the keys themselves, ten times slower.
         _, first, of = np.unique(words, axis=0, return_index=True, return_inverse=True)

@@ -28,6 +28,8 @@ IDLE_NS = 60_000_000_000
 _KEY_WORDS = 5
 _FLOW_MASK = np.uint64((1 << 48) - 1)
 """The flow's part of a row's fifth word; hop and outcome (or kind) follow."""
+SERIES_MASK = np.array([~0, ~0, ~0, ~0, (1 << 56) - 1], "i8").view("u8")
+"""Flow and hop in a row's first five words."""
 _RESPONDER = HOP.fields["responder"][1] // 8  # type: ignore[index]
 _FACTOR = np.uint64(int.from_bytes(os.urandom(8), "little") | 1)
 """Secret, so that nobody outside can make two routers look like one."""

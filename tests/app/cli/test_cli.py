@@ -159,7 +159,7 @@ def test_tables_of_another_schema_are_left_alone(tmp_path: Path) -> None:
     table.write_text("what,is,this\n1,2,3\n")
     code, line = complaint(*HEADLESS, "-o", str(tmp_path))
     assert code == 2
-    assert line.startswith(f"{table} is not a flows/1 table and is left alone; ")
+    assert line.startswith(f"{table} is not a flows/2 table and is left alone; ")
     assert table.read_text() == "what,is,this\n1,2,3\n"
 
 

@@ -59,6 +59,7 @@ def one_row() -> Snapshot:
     table["source_port"], table["destination_port"] = 1024, 53
     table["direction"], table["packets"], table["bytes"] = 1, 5, 300
     table["first_ns"] = taken.end_ns - 500_000_000
+    table["vlan"], table["tunnel"], table["tunnel_id"], table["tos"] = 7, 3, 99, 184
     return Snapshot(
         "flow", "eth0", 1, 2, taken.start_ns, taken.end_ns, taken.end_utc_ns, table, taken.losses,
         0.25, 50_000, 1_000_000,
@@ -70,9 +71,9 @@ def one_row() -> Snapshot:
 
 
 FLOW_ROW = (
-    "flows/1,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,eth0,out,4,17,"
+    "flows/2,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,eth0,out,4,17,"
     "192.0.2.1,1024,198.51.100.2,53,5,300,0,"
-    "2025-12-31T23:59:59.623456789Z,2026-01-01T00:00:00.123456789Z"
+    "2025-12-31T23:59:59.623456789Z,2026-01-01T00:00:00.123456789Z,7,vxlan,99,184"
 )
 WINDOW_ROW = (
     "windows/4,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
@@ -87,7 +88,7 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
         sink.write(Event(1_767_225_600_000_000_000, "warning", "eth0", 'says "no", twice'))
     assert (tmp_path / "flows.csv").read_text().splitlines() == [
         "schema,window,start,end,interface,direction,ip_version,protocol,source,source_port,"
-        "destination,destination_port,packets,bytes,tcp_flags,first,last",
+        "destination,destination_port,packets,bytes,tcp_flags,first,last,vlan,tunnel,tunnel_id,tos",
         FLOW_ROW,
     ]
     assert (tmp_path / "windows.csv").read_text().splitlines() == [

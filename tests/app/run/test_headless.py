@@ -251,13 +251,13 @@ def test_a_reader_of_standard_output_gets_rows_as_windows_end(pair: tuple[End, E
             send_udp(left, right, 4, (1111, 2222), 1, 10)
             while True:
                 assert poll.poll(2000)
-                if (line := run.stdout.readline()).startswith("flows/1,"):
+                if (line := run.stdout.readline()).startswith("flows/2,"):
                     break
                 assert line == ",".join(VIEWS["flows"].header) + "\n"
         assert run.poll() is None
         code, out, err = stop(run)
     assert code == 0
-    assert all(line.startswith("flows/1,") for line in out.splitlines())
+    assert all(line.startswith("flows/2,") for line in out.splitlines())
     assert err.splitlines()[-1].startswith("probedeck: ")
 
 
@@ -295,7 +295,7 @@ def test_the_lab_into_standard_output() -> None:
     assert run.returncode == 0
     remains.assert_gone()
     table = [json.loads(line) for line in out.splitlines()]
-    assert {row["schema"] for row in table} == {"flows/1"}
+    assert {row["schema"] for row in table} == {"flows/2"}
     assert {(row["ip_version"], row["protocol"]) for row in table} >= {
         (4, 1), (4, 6), (4, 17), (6, 6), (6, 17), (6, 58),
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scapy.layers.inet import IP
 from scapy.layers.inet6 import IPv6
@@ -11,6 +11,8 @@ from scapy.layers.inet6 import IPv6
 TAGS = (0x8100, 0x88A8)
 WITH_PORTS = (6, 17, 33, 132, 136)
 ICMPS = (1, 58)
+IDENTIFIED = {1: (0, 8, *range(13, 19), 42, 43), 58: (128, 129, *range(144, 148), 160, 161)}
+"""Messages with an identifier, by protocol."""
 
 
 @dataclass(frozen=True)
@@ -24,27 +26,29 @@ class Flow:
     source_port: int = 0
     destination_port: int = 0
     tcp_flags: int = 0
+    vlan: int = 0
 
 
 def flow_of(raw: bytes, *, ethernet: bool = True) -> Flow | str:
     """The flow, or why there is none: `not_ip` or `malformed`."""
-    at = 0
+    at = vlan = 0
     if ethernet:
         if len(raw) < 14:
             return "malformed"
         kind, at = struct.unpack_from("!H", raw, 12)[0], 14
-        for _ in range(2):
+        for nth in range(2):
             if kind in TAGS:
                 if len(raw) < at + 4:
                     return "malformed"
+                if not nth:
+                    vlan = struct.unpack_from("!H", raw, at)[0] & 0xFFF
                 kind, at = struct.unpack_from("!H", raw, at + 2)[0], at + 4
     else:
         kind = 0x86DD if raw[0] >> 4 == 6 else 0x0800
-    if kind == 0x0800:
-        return _ipv4(raw[at:])
-    if kind == 0x86DD:
-        return _ipv6(raw[at:])
-    return "not_ip"
+    if kind not in (0x0800, 0x86DD):
+        return "not_ip"
+    found = (_ipv4 if kind == 0x0800 else _ipv6)(raw[at:])
+    return found if isinstance(found, str) else replace(found, vlan=vlan)
 
 
 def _ipv4(raw: bytes) -> Flow | str:
@@ -85,5 +89,7 @@ def _transport(protocol: int, raw: bytes) -> tuple[int, int, int]:
     if protocol in WITH_PORTS and len(raw) >= 4:
         return (*struct.unpack_from("!HH", raw), 0)
     if protocol in ICMPS and len(raw) >= 2:
-        return 0, struct.unpack_from("!H", raw)[0], 0
+        identified = raw[0] in IDENTIFIED[protocol] and len(raw) >= 6
+        identifier = struct.unpack_from("!H", raw, 4)[0] if identified else 0
+        return identifier, struct.unpack_from("!H", raw)[0], 0
     return 0, 0, 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -71,7 +72,8 @@ def transports() -> Iterable[Packet]:
     yield TCP(sport=443, dport=1234, flags="FR", options=[("MSS", 1460), ("NOP", None)])
     yield UDP(sport=53, dport=65535) / Raw(b"x" * 30)
     yield ICMP(type=3, code=4)
-    yield ICMPv6EchoRequest()
+    yield ICMP(type=13, id=77)
+    yield ICMPv6EchoRequest(id=4711)
     yield SCTP(sport=7, dport=8)
     yield GRE() / Raw(b"gre")
     yield Raw(b"nothing in particular")
@@ -123,6 +125,7 @@ def seen(snapshot: Snapshot) -> Counter[Flow | str]:
             int(row["source_port"]),
             int(row["destination_port"]),
             int(row["tcp_flags"]),
+            int(row["vlan"]),
         )
         counted[flow] += int(row["packets"])
     for reason, loss in snapshot.losses.items():
@@ -138,14 +141,12 @@ def without_flags(counted: Counter[Flow | str]) -> Counter[Flow | str]:
         if isinstance(flow, str):
             packets[flow] += count
             continue
-        bare = Flow(flow.version, flow.protocol, flow.source, flow.destination, flow.source_port,
-                    flow.destination_port)  # fmt: skip
+        bare = replace(flow, tcp_flags=0)
         flags[bare] = flags.get(bare, 0) | flow.tcp_flags
         packets[bare] += count
     for bare, together in flags.items():
         count = packets.pop(bare)
-        packets[Flow(bare.version, bare.protocol, bare.source, bare.destination, bare.source_port,
-                     bare.destination_port, together)] = count  # fmt: skip
+        packets[replace(bare, tcp_flags=together)] = count
     return packets
 
 

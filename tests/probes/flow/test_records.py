@@ -42,6 +42,7 @@ def some_records(numbers: Array) -> Array:
     made["key"][:, 4] = 6 << 32
     made["packets"] = packets_of(len(numbers))
     made["bytes"] = 100
+    made["tos"] = np.arange(len(numbers)) % 251
     made["tcp_flags"] = 1 << (np.arange(len(numbers)) % 8)
     return made
 
@@ -49,7 +50,7 @@ def some_records(numbers: Array) -> Array:
 def check_merge(numbers: Array, clock: TickClock) -> None:
     given_ = some_records(numbers)
     now = clock._jiffies
-    given_["first"] = now - 10 - numbers
+    given_["first"] = now - 10 - (numbers + np.arange(len(numbers), dtype="u8") * 7) % 5
     given_["last"] = now - np.arange(len(numbers))
     rows = rows_of([given_[:7], given_[7:]], FlowDirection.EGRESS, clock)
     assert len(rows) == len(np.unique(numbers))
@@ -57,9 +58,10 @@ def check_merge(numbers: Array, clock: TickClock) -> None:
         of_flow = numbers == int.from_bytes(row["source"].tobytes()[:8], "little")
         mine = given_[of_flow]
         assert row["packets"] == packets_of(len(numbers))[of_flow].sum()
-        assert row["bytes"] == mine["bytes"].sum()
+        assert row["bytes"] == 100 * of_flow.sum()
         assert row["tcp_flags"] == np.bitwise_or.reduce(mine["tcp_flags"])
         assert row["first_ns"] == clock.monotonic_ns(mine["first"]).min()
+        assert row["tos"] in mine["tos"][mine["first"] == mine["first"].min()]
         assert row["last_ns"] == clock.monotonic_ns(mine["last"]).max()
         assert row["direction"] == FlowDirection.EGRESS
         assert row["protocol"] == 6
@@ -83,7 +85,7 @@ def test_flows_whose_hashes_collide_stay_apart(
 
 def test_a_flow_has_one_key_whatever_its_flags(clock: TickClock) -> None:
     both = some_records(np.zeros(1, "u8")), some_records(np.zeros(1, "u8"))
-    both[1]["tcp_flags"] = 0xFF
+    both[1]["tcp_flags"] = both[1]["tos"] = 0xFF
     first, second = (key_words(rows_of([r], FlowDirection.INGRESS, clock)) for r in both)
     assert np.array_equal(first, second)
     out = key_words(rows_of([both[0]], FlowDirection.EGRESS, clock))

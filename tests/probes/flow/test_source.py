@@ -21,7 +21,7 @@ from tests.probes.program.tools import Traffic, held_ids
 FLOW_C = SOURCE.read_text(encoding="utf-8")
 TWICE = FLOW_C.replace(
     "record->bytes += size->bytes;", "record->bytes += 2 * size->bytes;"
-).replace("record->bytes = size->bytes;", "record->bytes = 2 * size->bytes;")
+).replace("record->bytes = size->bytes |", "record->bytes = 2 * size->bytes |")
 """Counts the bytes of a packet twice."""
 SIZE = len(frame(1))
 
@@ -123,7 +123,7 @@ REFUSED = {
         "    u32 last;\n", "    u32 last;\n    u64 more;\n"
     ),
     "map records has another": FLOW_C.replace(
-        "    u64 bytes;\n    u64 packets;", "    u64 packets;\n    u64 bytes;"
+        "struct flow_key key;\n    u64 bytes;", "u64 bytes;\n    struct flow_key key;"
     ),
     "map sets has another": FLOW_C.replace("sets, SETS,", "sets, 2 * SETS,"),
     "map cpus is gone": FLOW_C.replace("cpu_state, cpus,", "cpu_state, each,").replace(

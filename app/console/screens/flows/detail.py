@@ -21,6 +21,7 @@ from probes.snapshot import History
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import age, bit_rate, byte_size
 
+_PORTS_WORD = 4
 _WINDOWS = 3600
 """As many as a history keeps of a table."""
 
@@ -82,8 +83,8 @@ class FlowDetail(Horizontal):
                 continue
             words = words_of(window.rows)
             # The ports tell nearly all flows apart: few rows are compared whole.
-            near = np.flatnonzero(words[:, KEY_WORDS - 1] & KEY_MASK[-1] == key[-1])
-            hits = near[(words[near, : KEY_WORDS - 1] == key[:-1]).all(axis=1)]
+            near = np.flatnonzero(words[:, _PORTS_WORD] == key[_PORTS_WORD])
+            hits = near[(words[near, :KEY_WORDS] & KEY_MASK == key).all(axis=1)]
             bits = int(window.rows["bytes"][hits].sum()) * 8
             self._points.append((window.end_ns / 1e9, bits / max(window.seconds, 1e-3)))
             self._seen_ns = window.end_ns

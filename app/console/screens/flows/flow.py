@@ -84,7 +84,11 @@ class Change(Flow):
 
 
 def endpoint(row: Any, end: str) -> str:
-    """Return `192.0.2.1:443`, `[2001:db8::1]:443`, `192.0.2.1 echo`, or only the address.
+    """Return `192.0.2.1:443`, `[2001:db8::1]:443`, or only the address.
+
+    The source of ICMP is `192.0.2.1 id 77`, its destination `192.0.2.1 echo` or with a code
+    `192.0.2.1 unreach/3`.
+
 
     `row` is of dtype FLOW or LIVE, `end` is `source` or `destination`.
     """
@@ -94,9 +98,11 @@ def endpoint(row: Any, end: str) -> str:
 
 def endpoint_text(text: str, version: int, protocol: int, port: int, end: str) -> str:
     """Return an endpoint, given its address as text."""
-    if protocol in _ICMP_TYPES and end == "destination":
-        kind = port >> 8
-        return f"{text} {_ICMP_TYPES[protocol].get(kind, kind)}"
+    if protocol in _ICMP_TYPES:
+        if end == "source":
+            return f"{text} id {port}" if port else text
+        kind, code = port >> 8, port & 0xFF
+        return f"{text} {_ICMP_TYPES[protocol].get(kind, kind)}" + (f"/{code}" if code else "")
     if protocol not in _WITH_PORTS:
         return text
     return f"{text}:{port}" if version == 4 else f"[{text}]:{port}"
