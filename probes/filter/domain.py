@@ -41,6 +41,10 @@ class Domain:
         return tuple(found.test(term.operator, value) for value in term.values)
 
     def _bare(self, value: Value) -> Test:
+        if value.kind == "word" and (known := self.fields.get(value.text.lower())):
+            usual = next(iter(known.words), "")
+            hint = f"write {value.text.lower()}:{usual}" if usual else ""
+            raise value.wrong(f"{value.text!r} has no value", hint)
         fields = self.bare if value.kind == "word" else (self.text,)
         for name in filter(None, fields):
             try:

@@ -89,6 +89,7 @@ class _Machine:
         first = _FIRST[policy.mode]
         self.standing = PolicyStatus(policy, first, now_ns, now_ns if first.runs else 0)
         self.span = max((c.span for c in (self._condition, self._deactivate) if c), default=0.0)
+        self._metrics = policy.metrics
         """Seconds of history that the conditions need."""
         self._quiet = WindowSeries(self.span)
         """Windows for baselines: the policy did not run, and its condition did not hold."""
@@ -132,7 +133,12 @@ class _Machine:
         return self.move(PolicyState.ACTIVE, at_ns, cause, forced=True)
 
     def window(
-        self, series: WindowSeries, row: Array, end_ns: int, seconds: float
+        self,
+        series: WindowSeries,
+        row: Array,
+        end_ns: int,
+        seconds: float,
+        selected: Mapping[SelectedMetric, Estimate],
     ) -> list[PolicyTransition]:
         """Take in the last window of `series`, which is `row`. Returns the transitions."""
         before = self.standing.state
@@ -140,7 +146,8 @@ class _Machine:
         transitions = list(self._decide(end_ns))
         outcome = self.standing.outcome
         if not (before.runs or self.standing.state.runs or (outcome and outcome.holds)):
-            self._quiet.append(row, end_ns, seconds)
+            own = {metric: selected[metric] for metric in self._metrics & selected.keys()}
+            self._quiet.append(row, end_ns, seconds, own)
         return transitions
 
     def _look(self, series: WindowSeries) -> None:
@@ -221,10 +228,10 @@ class Engine:
     ) -> list[PolicyTransition]:
         """Take in a window and return all transitions; `row` has dtype METRIC, shape (). A metric
         that is missing in `selected` is unknown."""
-        self._series.append(row, end_ns, seconds)
+        self._series.append(row, end_ns, seconds, selected)
         transitions = []
         for machine in self._machines.values():
-            transitions += machine.window(self._series, row, end_ns, seconds)
+            transitions += machine.window(self._series, row, end_ns, seconds, selected)
         return transitions
 
     def activate(self, name: str, now_ns: int) -> PolicyTransition | None:

@@ -39,6 +39,7 @@ from probes.flow.filter import FlowFilter
 from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.units import TIMES
 from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.selected import SelectedMetric
 from probes.monitor.state import MAX_POLICIES
 from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 
@@ -198,6 +199,12 @@ class Policy(_Model):
                 raise UsageError(f"{where}: nothing follows {word}", hint=FORM)
             data[key] = value
         return cls.parse(data, where)
+
+    @property
+    def metrics(self) -> frozenset[SelectedMetric]:
+        """Metrics of selections that its conditions need."""
+        texts = filter(None, (self.condition, self.deactivate))
+        return frozenset(metric for text in texts for metric in Condition.parse(text).metrics)
 
     @property
     def when(self) -> str:

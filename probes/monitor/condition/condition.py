@@ -10,6 +10,7 @@ from probes.monitor.condition.logic import ConditionOutcome, Logic
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.syntax import parse
 from probes.monitor.condition.terms import WindowSelection
+from probes.monitor.selected import SelectedMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,15 @@ class Condition:
     """The condition in normalised spelling."""
     span: float
     """The longest time in it in seconds; 0 if it needs the last window only."""
+    metrics: frozenset[SelectedMetric]
+    """Metrics of selections that it needs."""
     _root: Logic = field(repr=False, compare=False)
 
     @classmethod
     def parse(cls, text: str, where: str = "condition") -> Condition:
         """Parse a condition. Raises ConditionError, with the column, after `where`."""
-        root, span = parse(text, where)
-        return cls(str(root), span, root)
+        root, span, metrics = parse(text, where)
+        return cls(str(root), span, metrics, root)
 
     def evaluate(self, series: WindowSeries, quiet: WindowSeries | None = None) -> ConditionOutcome:
         """Evaluate the condition in the last window of `series`.

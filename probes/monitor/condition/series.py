@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 from probes.monitor.records import METRIC, Array
+from probes.monitor.selected import Estimate, SelectedMetric
 
-METRIC_NAMES = (
-    "packets",
-    "bytes",
-    "tcp_packets",
-    "tcp_bytes",
-    "udp_packets",
-    "udp_bytes",
-    "icmp_packets",
-    "icmp_bytes",
-    "other_packets",
-    "other_bytes",
-    "flows",
-)
-"""Metrics in conditions. `other` is everything except TCP, UDP and ICMP."""
+_COUNTED = METRIC.names or ()
+_OTHERS = ("other_packets", "other_bytes")
+METRIC_NAMES = (*(name for name in _COUNTED if not name.startswith("flows_")), *_OTHERS)
+"""Metrics of all packets. `other` is everything except TCP, UDP and ICMP."""
 MIN_WINDOWS = 4
 """Windows that are always kept: a baseline needs three before the last one."""
 
 _COLUMNS = {
-    name: number
-    for number, name in enumerate(
-        (*(METRIC.names or ()), "other_packets", "other_bytes", "seconds", "middle", "seen")
-    )
+    name: number for number, name in enumerate((*_COUNTED, *_OTHERS, "seconds", "middle", "seen"))
 }
+_NONE: Mapping[SelectedMetric, Estimate] = {}
 
 
 class WindowSeries:
@@ -37,6 +28,8 @@ class WindowSeries:
     def __init__(self, keep_seconds: float = 0.0) -> None:
         self._keep = keep_seconds
         self._table = np.empty((len(_COLUMNS), 64))
+        self._selected: dict[SelectedMetric, Array] = {}
+        """Value, low and high of each window (3, capacity); NaN where the metric is unknown."""
         self._first = self._end = 0
         self._seen = 0.0
 
@@ -47,12 +40,23 @@ class WindowSeries:
         """Keep windows for at least so long from now on."""
         self._keep = max(self._keep, seconds)
 
-    def append(self, row: Array, end_ns: int, seconds: float) -> None:
-        """Add a window: dtype METRIC, shape (), and its end (CLOCK_MONOTONIC)."""
+    def append(
+        self,
+        row: Array,
+        end_ns: int,
+        seconds: float,
+        selected: Mapping[SelectedMetric, Estimate] = _NONE,
+    ) -> None:
+        """Add a window: dtype METRIC, shape (), its end (CLOCK_MONOTONIC), and its known metrics of
+        selections."""
         if self._end == self._table.shape[1]:
             self._make_room()
         values = row.item()
         packets, octets, tcp, tcp_octets, udp, udp_octets, icmp, icmp_octets = values[:8]
+        for metric in selected.keys() - self._selected.keys():
+            self._selected[metric] = np.full((3, self._table.shape[1]), np.nan)
+        for metric, column in self._selected.items():
+            column[:, self._end] = selected.get(metric, np.nan)
         self._seen += seconds
         self._table[:, self._end] = (
             *values,
@@ -72,6 +76,19 @@ class WindowSeries:
     def column(self, name: str) -> Array:
         """One of METRIC_NAMES, `flows_low`, `flows_high` or `seconds` of all windows: f8 (n,)."""
         return self._table[_COLUMNS[name], self._first : self._end]
+
+    def selected(self, metric: SelectedMetric) -> Array:
+        """Value, low and high of all windows: f8 (3, n); NaN where the metric is unknown."""
+        if metric not in self._selected:
+            return np.full((3, len(self)), np.nan)
+        return self._selected[metric][:, self._first : self._end]
+
+    def known(self, metrics: Iterable[SelectedMetric]) -> Array:
+        """Windows in which all these metrics are known: bool (n,)."""
+        known = np.ones(len(self), bool)
+        for metric in metrics:
+            known &= ~np.isnan(self.selected(metric)[0])
+        return known
 
     def recent(self, seconds: float) -> tuple[slice, bool]:
         """Windows that lie mostly within the last `seconds` (at least the newest), and whether they
@@ -94,7 +111,15 @@ class WindowSeries:
 
     def _make_room(self) -> None:
         kept = self._table[:, self._first : self._end]
-        wanted = max(2 * kept.shape[1], 64)
+        count = kept.shape[1]
+        wanted = max(2 * count, 64)
         table = np.empty((len(_COLUMNS), wanted))
-        table[:, : kept.shape[1]] = kept
-        self._table, self._first, self._end = table, 0, kept.shape[1]
+        table[:, :count] = kept
+        # Metrics that no window knows any more were of policies that are gone.
+        for metric in [m for m in self._selected if not self.known([m]).any()]:
+            del self._selected[metric]
+        for metric in self._selected:
+            column = np.full((3, wanted), np.nan)
+            column[:, :count] = self.selected(metric)
+            self._selected[metric] = column
+        self._table, self._first, self._end = table, 0, count

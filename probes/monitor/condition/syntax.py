@@ -16,8 +16,9 @@ from probes.monitor.condition.logic import (
     NotCondition,
 )
 from probes.monitor.condition.series import METRIC_NAMES
-from probes.monitor.condition.tokens import WORDS, Token, tokens
+from probes.monitor.condition.tokens import WORDS, Token, TokenReader
 from probes.monitor.condition.units import COUNTS, RATIO
+from probes.monitor.selected import UNITS, SelectedMetric
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 20
@@ -26,16 +27,20 @@ MAX_TIME = 3600.0
 """Seconds."""
 EXAMPLE = "such as flows > 10000"
 Node: TypeAlias = terms.Expression | Logic
+_METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS)))
 
 
-def parse(text: str, where: str) -> tuple[Logic, float]:
-    """Return the condition and its longest time in seconds. Raises ConditionError."""
+def parse(text: str, where: str) -> tuple[Logic, float, frozenset[SelectedMetric]]:
+    """Return the condition, its longest time in seconds, and its metrics of selections.
+
+    Raises ConditionError.
+    """
     try:
         if len(text) > MAX_LENGTH:
             problem = f"it is longer than {MAX_LENGTH} characters"
             raise ConditionError(problem, column=MAX_LENGTH + 1)
         parser = _Parser(text)
-        return parser.condition(), parser.span
+        return parser.condition(), parser.span, frozenset(parser.selected)
     except ConditionError as error:
         raise ConditionError(
             error.problem, column=error.column, hint=error.hint, where=where
@@ -47,8 +52,9 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.span = 0.0
-        self._tokens = tokens(text)
-        self._token = next(self._tokens)
+        self.selected: set[SelectedMetric] = set()
+        self._tokens = TokenReader(text)
+        self._token = self._tokens.read()
         self._before = ""
         self._depth = 0
 
@@ -105,6 +111,7 @@ class _Parser:
         if not any(weights):
             raise ConditionError("no metric is compared here", column=start, hint=EXAMPLE)
         _check_units(*sides, column)
+        _check_exact(symbol, *sides, column)
         if weights[0] < weights[1]:
             return Comparison(sides[1], MIRRORED[symbol], sides[0])
         return Comparison(sides[0], symbol, sides[1])
@@ -120,7 +127,10 @@ class _Parser:
             symbol, column = self._token.text, self._token.column
             self._next()
             begin = self._token.column
-            steps.append(terms.Operand(symbol, self._term(operand(), begin), column))
+            term = self._term(operand(), begin)
+            if symbol == "/" and terms.constant(term) and not term.band(terms.UNSEEN).value:
+                raise ConditionError("division by 0", column=begin)
+            steps.append(terms.Operand(symbol, term, column))
         return terms.Arithmetic(self._term(first, start), tuple(steps)) if steps else first
 
     def _factor(self) -> Node:
@@ -159,21 +169,38 @@ class _Parser:
         if token.text in functions:
             self._next()
             return self._called(token)
-        if token.text in METRIC_NAMES:
+        if token.text in _METRICS:
             self._next()
-            if self._token.text == "(":
-                hint = f"write {token.text}, or {terms.FUNCTIONS[0]}({token.text}, 60s)"
-                problem = f"{token.text!r} is no function"
-                raise ConditionError(problem, column=token.column, hint=hint)
-            return terms.MetricTerm(token.text)
+            return self._of_selection(token)
         if token.text == "s":
             self._fail("'s' is no metric", "rate(packets) is packets per second")
         self._next()
-        what, names = (
-            ("function", functions) if self._token.text == "(" else ("metric", METRIC_NAMES)
-        )
+        what, names = ("function", functions) if self._token.text == "(" else ("metric", _METRICS)
         problem = f"{shown(token.text)} is no {what}"
         raise ConditionError(problem, column=token.column, hint=nearest(token.text, names))
+
+    def _of_selection(self, name: Token) -> terms.MetricTerm:
+        """A metric with its selection, if one follows: `flows on udp`, or `flows(on udp)`."""
+        opening = self._token
+        if opening.text == "(":
+            self._enter()
+            if self._token.text != "on":
+                hint = f"write {name.text}, or {terms.FUNCTIONS[0]}({name.text}, 60s)"
+                problem = f"{name.text!r} is no function"
+                raise ConditionError(problem, column=name.column, hint=hint)
+        of = ""
+        if self._token.text == "on":
+            if name.text not in UNITS:
+                problem = f"{name.text} is of all packets"
+                self._fail(problem, f"{', '.join(UNITS)} may be of a selection")
+            of = self._tokens.read_filter()
+            self._next()
+        if opening.text == "(":
+            self._close(opening)
+        term = terms.MetricTerm(name.text, of)
+        if term.selected:
+            self.selected.add(term.selected)
+        return term
 
     def _called(self, name: Token) -> terms.Expression:
         function = name.text
@@ -202,8 +229,17 @@ class _Parser:
             if not self._take(","):
                 self._not_continued(opening)
         time, seconds = self._time(function)
+        floor = self._floor() if function == terms.BASELINE and self._take(",") else None
         self._close(opening)
-        return terms.Over(function, of, seconds, time, name.column, alone=of is None)
+        return terms.Over(function, of, seconds, time, name.column, of is None, floor)
+
+    def _floor(self) -> terms.Expression:
+        start = self._token.column
+        floor = self._term(self._sum(), start)
+        if not terms.constant(floor):
+            problem = f"the least value of a baseline is a number, not {shown(floor)}"
+            raise ConditionError(problem, column=start, hint="such as baseline(flows, 10m, 500)")
+        return floor
 
     def _check_of(self, of: terms.Expression, function: str, column: int, example: str) -> None:
         for part in terms.parts(of):
@@ -215,8 +251,8 @@ class _Parser:
         if not terms.measured(of):
             problem = f"{shown(of)} in {function}() is no metric"
             raise ConditionError(problem, column=column, hint=f"such as {example}")
-        if (unit := of.unit) not in COUNTS and function == "rate":
-            problem = f"rate() is of packets, bytes or flows, not of {unit.label}"
+        if (unit := of.unit) not in COUNTS.values() and function == "rate":
+            problem = f"rate() is of packets, bytes, flows and other counts, not of {unit.label}"
             raise ConditionError(problem, column=column)
 
     def _time(self, function: str) -> tuple[str, float]:
@@ -235,7 +271,7 @@ class _Parser:
 
     def _next(self) -> None:
         self._before = self._token.text
-        self._token = next(self._tokens)
+        self._token = self._tokens.read()
 
     def _take(self, text: str) -> bool:
         if self._token.text != text:
@@ -265,8 +301,12 @@ class _Parser:
         if not isinstance(node, Logic):
             self._check_continued()
             example = f"flows > {node}" if isinstance(node, terms.Number) else f"{node} > 10000"
-            problem = f"{shown(node)} alone is no condition"
-            raise ConditionError(problem, column=column, hint=f"compare it, such as {example}")
+            problem, hint = f"{shown(node)} alone is no condition", f"compare it, such as {example}"
+            if self._token.text == "or" and isinstance(node, terms.MetricTerm) and node.selection:
+                hint = (
+                    f"a filter with or needs parentheses: {node.name} on ({node.selection} or ...)"
+                )
+            raise ConditionError(problem, column=column, hint=hint)
         return node
 
     def _check_continued(self) -> None:
@@ -286,6 +326,8 @@ class _Parser:
             self._fail("',' only separates arguments of a function", "10,000 is 10000 or 10k")
         if self._before.endswith("%"):
             self._fail(f"{shown(token.text)} follows a percentage", "there is no remainder")
+        if token.text == "on":
+            self._fail("'on' follows a metric", "such as rate(packets on proto:udp) > 1k/s")
         if token.text in OPERATORS:
             self._fail(f"{token.text!r} where ',' or ')' should be")
         hint = "" if token.kind == "time" else "such as *, > or and"
@@ -316,6 +358,20 @@ def _given(term: terms.Expression, other: terms.Expression) -> terms.Expression:
             hint = f"name the metric: baseline(flows, {part.time})"
             raise ConditionError(problem, column=part.column, hint=hint)
     return terms.resolved(term, other)
+
+
+def _check_exact(symbol: str, left: terms.Expression, right: terms.Expression, column: int) -> None:
+    """Refuse == and != of an estimate, except with 0."""
+    estimated = (
+        part
+        for term in (left, right)
+        for part in terms.parts(term)
+        if isinstance(part, terms.MetricTerm) and part.estimated
+    )
+    zero = any(isinstance(term, terms.Number) and not term.value for term in (left, right))
+    if symbol in ("==", "!=") and not zero and (part := next(estimated, None)):
+        problem = f"{symbol} compares exact values, and {shown(part.name)} is an estimate"
+        raise ConditionError(problem, column=column, hint="write >= or <=")
 
 
 def _check_units(left: terms.Expression, right: terms.Expression, column: int) -> None:

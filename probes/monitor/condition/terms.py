@@ -10,8 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from probes.monitor.condition.error import ConditionError
-from probes.monitor.condition.series import WindowSeries
-from probes.monitor.condition.units import BYTES, COUNTS, FLOWS, PACKETS, Unit
+from probes.monitor.condition.selection import written
+from probes.monitor.condition.series import METRIC_NAMES, WindowSeries
+from probes.monitor.condition.units import COUNTS, RATIO, Unit
+from probes.monitor.records import Array
+from probes.monitor.selected import SelectedMetric
 
 Samples: TypeAlias = Any
 """np.float64, or an array of it (n,) for several windows."""
@@ -42,7 +45,7 @@ class WindowSelection(NamedTuple):
     series: WindowSeries
     quiet: WindowSeries | None
     """Windows for baselines; None: `series`."""
-    key: int | slice | None
+    key: int | slice | Array | None
     """One or several windows of `series`; None: an unseen window."""
 
     def metric(self, name: str) -> Band:
@@ -55,13 +58,22 @@ class WindowSelection(NamedTuple):
         low, high = (self.series.column(limit)[self.key] for limit in ("flows_low", "flows_high"))
         return Band(value, low, high, exact=bool((low == high).all()))
 
+    def selected(self, metric: SelectedMetric) -> Band:
+        """A metric of a selection, unseen if the last window does not know it."""
+        if self.key is None:
+            return self.metric(metric.name)
+        value, low, high = self.series.selected(metric)[:, self.key]
+        if isinstance(self.key, int) and np.isnan(value):
+            return Band(NAN, np.float64(0), INFINITE, seen=False)
+        return Band(value, low, high, exact=bool((low == high).all()))
+
     @property
     def seconds(self) -> Samples:
         """Length of each window."""
         return 1.0 if self.key is None else self.series.column("seconds")[self.key]
 
 
-_UNSEEN = WindowSelection(WindowSeries(), None, None)
+UNSEEN = WindowSelection(WindowSeries(), None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +93,33 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class MetricTerm:
-    """One of METRIC_NAMES."""
+    """One of METRIC_NAMES, or a metric of a selection."""
 
     name: str
+    selection: str = ""
+    """Filter of its packets; empty: all packets."""
+
+    @property
+    def selected(self) -> SelectedMetric | None:
+        """The metric that is counted while a policy needs it; None: it is always counted."""
+        if self.name in METRIC_NAMES and not self.selection:
+            return None
+        return SelectedMetric(self.name, self.selection)
 
     @property
     def unit(self) -> Unit:
-        kind = self.name.rpartition("_")[2]
-        return {"packets": PACKETS, "bytes": BYTES, "flows": FLOWS}[kind]
+        return COUNTS.get(self.name.rpartition("_")[2], RATIO)
+
+    @property
+    def estimated(self) -> bool:
+        return self.name == "flows" or self.name not in METRIC_NAMES
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name} on {written(self.selection)}" if self.selection else self.name
 
     def band(self, windows: WindowSelection) -> Band:
-        return windows.metric(self.name)
+        selected = self.selected
+        return windows.selected(selected) if selected else windows.metric(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,18 +223,38 @@ class Over:
     column: int
     alone: bool
     """Whether the argument is missing in the text."""
+    floor: Expression | None = None
+    """Least value of a baseline, and its value while the usual one is unknown."""
 
     @property
     def unit(self) -> Unit:
+        """Unit of the argument. Raises ConditionError if the floor has another one."""
         assert self.of
-        return self.of.unit
+        unit = self.of.unit
+        if self.floor and not unit.fits(self.floor.unit):
+            problem = f"the least value of {unit.label} can't be {self.floor.unit.label}"
+            hint = rate_hint((self.of, unit), (self.floor, self.floor.unit))
+            raise ConditionError(problem, column=self.column, hint=hint)
+        return unit
 
     def __str__(self) -> str:
-        return f"{self.function}({self.time if self.alone else f'{self.of}, {self.time}'})"
+        of, floor = "" if self.alone else f"{self.of}, ", f", {self.floor}" if self.floor else ""
+        return f"{self.function}({of}{self.time}{floor})"
 
     def band(self, windows: WindowSelection) -> Band:
+        band = self._band(windows)
+        if self.floor is None:
+            return band
+        floor = self.floor.band(windows)
+        if not band.seen or np.isnan(band.value):
+            return floor
+        value, low, high = (np.maximum(limit, floor.value) for limit in band[:3])
+        return Band(value, low, high, band.exact)
+
+    def _band(self, windows: WindowSelection) -> Band:
         assert self.of
         series, whole = windows.series, True
+        key: slice | Array
         if self.function == BASELINE:
             before = len(series) - 1
             if windows.quiet is not None:
@@ -217,6 +262,9 @@ class Over:
             key = series.usual(self.seconds, before, LEAST_WINDOWS)
         else:
             key, whole = series.recent(self.seconds)
+        selected = [p.selected for p in parts(self.of) if isinstance(p, MetricTerm) and p.selected]
+        if selected and not (known := series.known(selected)[key]).all():
+            key, whole = np.arange(len(series))[key][known], self.function == BASELINE
         x = self.of.band(WindowSelection(series, None, key))
         lengths = series.column("seconds")[key]
         vague = not x.exact and bool(np.isnan(x.low + x.high).any())
@@ -226,16 +274,16 @@ class Over:
             lengths = lengths[kept]
             x = x._replace(value=x.value[kept], low=x.low[kept], high=x.high[kept])
         if self.function == BASELINE and not self._learnt(lengths):
-            return self.of.band(_UNSEEN)
+            return self.of.band(UNSEEN)
         if not len(lengths):
-            return Band(NAN, NAN, NAN, not vague) if whole else self.of.band(_UNSEEN)
+            return Band(NAN, NAN, NAN, not vague) if whole else self.of.band(UNSEEN)
         reduce = _REDUCE[self.function]
         value = low = high = reduce(x.value, lengths)
         if not x.exact:
             low, high = (NAN if vague else reduce(limit, lengths) for limit in (x.low, x.high))
         if whole or self.function == "avg":
             return Band(value, low, high, x.exact)
-        unseen = self.of.band(_UNSEEN)
+        unseen = self.of.band(UNSEEN)
         match self.function:
             case "sum":
                 low, high = low if unseen.low >= 0 else -INFINITE, INFINITE
@@ -281,7 +329,9 @@ def _per_second(term: Expression) -> str:
             return f"{term}/s"
         case Over(function, of, time=time) if of:
             return f"{function}({_per_second(of)}, {time})"
-    possible = term.unit in COUNTS and not any(isinstance(part, Over) for part in parts(term))
+    possible = term.unit in COUNTS.values() and not any(
+        isinstance(part, Over) for part in parts(term)
+    )
     return f"rate({term})" if possible else ""
 
 
@@ -297,6 +347,11 @@ def measured(term: Expression) -> bool:
         case Arithmetic(first, steps):
             return measured(first) or any(measured(step.term) for step in steps)
     return False
+
+
+def constant(term: Expression) -> bool:
+    """Whether the term consists of numbers only."""
+    return all(isinstance(part, Number | Negative | Arithmetic) for part in parts(term))
 
 
 def resolved(term: Expression, other: Expression) -> Expression:

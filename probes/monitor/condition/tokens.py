@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from probes.monitor.condition.error import nearest, shown
+from bpf.errors import TextError
+from probes.monitor.condition import selection
+from probes.monitor.condition.error import ConditionError, nearest, shown
 from probes.monitor.condition.logic import OPERATORS
 from probes.monitor.condition.terms import Number
 from probes.monitor.condition.units import RATIO, SUFFIXES, TIMES
 
-WORDS = ("and", "or", "not")
+WORDS = ("and", "or", "not", "on")
 """Reserved names."""
 _INSTEAD = {
     "=": "==", "===": "==", "&&": "and", "&": "and", "||": "or", "|": "or", "!": "not",
@@ -42,25 +43,43 @@ class Token(NamedTuple):
     """Message and hint of a wrong token."""
 
 
-def tokens(text: str) -> Iterator[Token]:
-    """Yield the text's tokens, then `end` for ever."""
-    at = 0
-    while True:
-        found = _TOKEN.match(text, at)
+class TokenReader:
+    """Reads the tokens of a text in turn."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def read(self) -> Token:
+        """Return the next token; at the end of the text always `end`."""
+        text = self._text
+        found = _TOKEN.match(text, self._at)
         assert found
         assert found.lastgroup
         kind, said = found.lastgroup, found[found.lastgroup]
-        column, at = found.start(kind) + 1, found.end()
+        column, self._at = found.start(kind) + 1, found.end()
         if kind == "number":
-            token, at = _number(text, said, column, at)
-            yield token
-        elif kind == "symbol" and said not in _SYMBOLS:
+            token, self._at = _number(text, said, column, self._at)
+            return token
+        if kind == "symbol" and said not in _SYMBOLS:
             hint = f"write {_INSTEAD[said]}" if said in _INSTEAD else ""
             if said == "%":
                 hint = "it only follows a number: 80%"
-            yield Token("wrong", said, column, None, (f"{said!r} is not understood", hint))
-        else:
-            yield Token(kind, said, len(text.rstrip()) + 1 if kind == "end" else column)
+            return Token("wrong", said, column, None, (f"{said!r} is not understood", hint))
+        return Token(kind, said, len(text.rstrip()) + 1 if kind == "end" else column)
+
+    def read_filter(self) -> str:
+        """Return the filter that comes next, in its canonical text. Raises ConditionError."""
+        text, begin, self._at = selection.read(self._text, self._at)
+        if not text:
+            hint = "such as packets on proto:udp"
+            raise ConditionError("nothing follows 'on'", column=begin + 1, hint=hint)
+        try:
+            return selection.canonical(text)
+        except TextError as error:
+            compared = re.compile(r"\w[<>=!]").match(self._text, self._at - 1)
+            hint = "a filter with a comparison needs parentheses" if compared else error.hint
+            raise ConditionError(error.problem, column=begin + error.column, hint=hint) from None
 
 
 def _number(text: str, digits: str, column: int, at: int) -> tuple[Token, int]:

@@ -11,6 +11,10 @@ class Unit(NamedTuple):
     packets: int | None = 0
     bytes: int | None = 0
     flows: int | None = 0
+    sources: int | None = 0
+    destinations: int | None = 0
+    ports: int | None = 0
+    protocols: int | None = 0
     seconds: int | None = 0
 
     def fits(self, other: Unit) -> bool:
@@ -35,10 +39,11 @@ class Unit(NamedTuple):
 
     @property
     def _reduced(self) -> Unit:
-        """Flows per packet are a ratio."""
-        if self.packets is not None and self.flows == -self.packets:
-            return self._replace(packets=0, flows=0)
-        return self
+        """Flows per packet, and other counts per count, are a ratio."""
+        counts = {name: getattr(self, name) for name in _COUNTED}
+        if None in counts.values() or sum(counts.values()):
+            return self
+        return self._replace(**dict.fromkeys(counts, 0))
 
     @property
     def label(self) -> str:
@@ -50,11 +55,12 @@ class Unit(NamedTuple):
         return " per ".join([" times ".join(of) or "a number", *over])
 
 
-PLAIN = Unit(None, None, None, None)
+_COUNTED = ("packets", "flows", "sources", "destinations", "ports", "protocols")
+PLAIN = Unit(*(None for _ in Unit._fields))
 RATIO = Unit()
-PACKETS, BYTES, FLOWS = Unit(packets=1), Unit(bytes=1), Unit(flows=1)
-COUNTS = (PACKETS, BYTES, FLOWS)
-_SIZE = Unit(packets=None, bytes=1, flows=None)
+COUNTS = {name: Unit(**{name: 1}) for name in (*_COUNTED, "bytes")}
+"""Units of metrics, by the last word of their names."""
+_SIZE = Unit(**dict.fromkeys(_COUNTED), bytes=1)
 """A number of bytes may be a packet's."""
 
 

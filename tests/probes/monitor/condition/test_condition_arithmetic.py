@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from probes.monitor.condition import Condition
+from probes.monitor.condition import Condition, ConditionError
+from probes.monitor.condition.logic import ConditionOutcome
+from probes.monitor.condition.series import WindowSeries
+from probes.monitor.selected import Estimate, SelectedMetric
 from tests.probes.monitor.condition.verdicts import Window, verdict
-from tests.probes.monitor.windows import series_of
+from tests.probes.monitor.windows import row, series_of
 
 Function = Callable[[list[Window], int], float]
 Pair = tuple[str, Function]
@@ -24,6 +27,15 @@ def divided(a: float, b: float) -> float:
     if b:
         return a / b
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a)
+
+
+def parsed(text: str) -> Condition:
+    """Parse a text without a division by a constant 0."""
+    try:
+        return Condition.parse(text)
+    except ConditionError as error:
+        assume(error.problem != "division by 0")
+        raise
 
 
 def binary(symbol: str, one: Pair, two: Pair) -> Pair:
@@ -104,6 +116,7 @@ def test_evaluation_is_that_of_arithmetic(
     assume("avg" not in left[0] + right[0] or a != b)
     expected = {">": a > b, ">=": a >= b, "<": a < b, "<=": a <= b}[symbol]
     text = f"{left[0]} {symbol} {right[0]}"
+    parsed(text)
     assert verdict(text, windows) is expected
     assert verdict(f"not ({text}) and packets >= 0 or packets < 0", windows) is not expected
 
@@ -123,22 +136,37 @@ OVER_FLOWS = st.builds(
 CONDITIONS = st.builds(
     "{} {} {}".format,
     st.one_of(FLOWS, OVER_FLOWS),
-    st.sampled_from([">", ">=", "<", "<=", "==", "!="]),
+    st.sampled_from([">", ">=", "<", "<="]),
     st.one_of(FLOWS, OVER_FLOWS, st.integers(0, 200).map(str)),
 )
+SELECTED = SelectedMetric("flows", "dst:10.0.0.0/8")
+
+
+def evaluated_of(text: str, estimates: Sequence[Estimate | None]) -> ConditionOutcome:
+    """The outcome of a condition whose flows are of a selection; None: unknown."""
+    series = WindowSeries(3600)
+    for number, estimate in enumerate(estimates, 1):
+        known = {} if estimate is None else {SELECTED: estimate}
+        series.append(row(packets=1), number * 1_000_000_000, 1.0, known)
+    return Condition.parse(text.replace("flows", str(SELECTED))).evaluate(series)
+
+
 LIMITS = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)).map(sorted)
 
 
 @settings(max_examples=150, deadline=None)
 @given(CONDITIONS, st.lists(LIMITS, min_size=1, max_size=8), st.data())
 def test_certain_is_certain(text: str, limits: list[list[int]], data: st.DataObject) -> None:
-    """Whatever the flows are within their limits, it is the same verdict."""
-    condition = Condition.parse(text)
+    """Whatever the flows are within their limits, it is the same verdict: of all packets, and of a
+    selection."""
+    condition = parsed(text)
     windows = [
         {"packets": 1, "flows_low": low, "flows": mid, "flows_high": high}
         for low, mid, high in limits
     ]
     outcome = condition.evaluate(series_of(windows))
+    selected = evaluated_of(text, [Estimate(mid, low, high) for low, mid, high in limits])
+    assert (selected.holds, selected.certain) == (outcome.holds, outcome.certain)
     if outcome.certain:
         real = [
             {"packets": 1, "flows": data.draw(st.integers(low, high))} for low, _, high in limits
@@ -151,8 +179,13 @@ def test_certain_is_certain(text: str, limits: list[list[int]], data: st.DataObj
 def test_known_is_known(text: str, flows: list[int], seen: int) -> None:
     """Whatever was before the windows that were seen, it is the same verdict."""
     assume("avg" not in text and "baseline" not in text)
-    condition = Condition.parse(text)
+    condition = parsed(text)
     windows: list[Window] = [{"packets": 1, "flows": count} for count in flows]
     known = condition.evaluate(series_of(windows[-seen:])).holds
     if known is not None:
         assert condition.evaluate(series_of(windows)).holds is known
+    # A selection that did not exist in the first windows.
+    estimates = [Estimate(n, n, n) for n in flows]
+    late = evaluated_of(text, [*[None] * (15 - seen), *estimates[-seen:]]).holds
+    if late is not None:
+        assert evaluated_of(text, estimates).holds is late

@@ -102,9 +102,9 @@ def test_malformed(text: str, column: int, problem: str, hint: str) -> None:
         ("flows > baseline(60s) * packets", 7,
          "flows can't be compared with packets times flows", ""),
         ("rate(bytes / packets) > 5", 6,
-         "rate() is of packets, bytes or flows, not of bytes per packet", ""),
+         "rate() is of packets, bytes, flows and other counts, not of bytes per packet", ""),
         ("rate(rate(flows)) > 5", 6,
-         "rate() is of packets, bytes or flows, not of flows per second", ""),
+         "rate() is of packets, bytes, flows and other counts, not of flows per second", ""),
     ],
 )  # fmt: skip
 def test_units_that_do_not_fit(text: str, column: int, problem: str, hint: str) -> None:
@@ -147,6 +147,7 @@ PIECES = st.sampled_from(
     [
         *METRIC_NAMES, "rate", "avg", "baseline", "and", "or", "not", "(", ")", ",", "+", "-", "*",
         "/", ">", ">=", "==", "=", "%", "0", "5", "1e6", "80%", "10k/s", "5MB", "60s", "1h", "flow",
+        "on", "on udp", "on (udp or", "sources", "top_port", '"', "dport:53,", "!udp",
         "'", "\u2265", "\ud800", "avg(packets, 5s)", "flows > 5", "baseline(60s)", "\n", "x" * 50,
     ]
 )  # fmt: skip
