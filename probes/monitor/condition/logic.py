@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import isnan
 from typing import NamedTuple, TypeAlias
 
-from probes.monitor.condition.terms import Band, Expression, Number, Samples, WindowSelection
+from probes.monitor.condition.band import Band, Samples
+from probes.monitor.condition.terms import Expression, Number, WindowSelection
 
 MAX_SUMMARY = 256
 """Bytes of `ConditionOutcome.summary`."""

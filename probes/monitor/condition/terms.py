@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from probes.monitor.condition.band import INFINITE, LIMITS, NAN, OPERATIONS, Band, Samples
 from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.selection import written
 from probes.monitor.condition.series import METRIC_NAMES, WindowSeries
@@ -16,27 +16,11 @@ from probes.monitor.condition.units import COUNTS, RATIO, Unit
 from probes.monitor.records import Array
 from probes.monitor.selected import SelectedMetric
 
-Samples: TypeAlias = Any
-"""np.float64, or an array of it (n,) for several windows."""
 LEAST_WINDOWS = 3
 """Fewest windows of a baseline."""
 LEAST_SHARE = 0.25
 """Least part of a baseline's time that must be covered."""
 BASELINE = "baseline"
-NAN, INFINITE = np.float64(np.nan), np.float64(np.inf)
-
-
-class Band(NamedTuple):
-    """A value and its limits."""
-
-    value: Samples
-    low: Samples
-    """NaN, like `high`, if it may be 0 / 0."""
-    high: Samples
-    exact: bool = False
-    """Whether both limits equal the value."""
-    seen: bool = True
-    """False: some windows are missing; use `low` and `high` only."""
 
 
 class WindowSelection(NamedTuple):
@@ -186,8 +170,8 @@ class Arithmetic:
         a = self.first.band(windows)
         for symbol, term, _ in self.steps:
             b = term.band(windows)
-            value, exact = _OPERATORS[symbol](a.value, b.value), a.exact and b.exact
-            low, high = (value, value) if exact else _LIMITS[symbol](a, b)
+            value, exact = OPERATIONS[symbol](a.value, b.value), a.exact and b.exact
+            low, high = (value, value) if exact else LIMITS[symbol](a, b)
             a = Band(value, low, high, exact, a.seen and b.seen)
         return a
 
@@ -381,29 +365,3 @@ _REDUCE: dict[str, Callable[[Samples, Samples], Samples]] = {
 }
 FUNCTIONS = tuple(_REDUCE)
 """Functions over the windows of a time."""
-
-
-def _product(a: Band, low: Samples, high: Samples) -> tuple[Samples, Samples]:
-    """Limits of `a` times a value between `low` and `high`."""
-    corners = np.array([a.low * low, a.low * high, a.high * low, a.high * high])
-    return corners.min(axis=0), corners.max(axis=0)
-
-
-def _quotient(a: Band, b: Band) -> tuple[Samples, Samples]:
-    around_zero = (b.low < 0) & (b.high >= 0)
-    low = np.where(around_zero, -INFINITE, 1 / (b.high + 0.0))
-    return _product(a, low, np.where(around_zero, INFINITE, 1 / (b.low + 0.0)))
-
-
-_OPERATORS: dict[str, Callable[[Samples, Samples], Samples]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": lambda a, b: a / (b + 0.0),  # 0 has no sign here.
-}
-_LIMITS: dict[str, Callable[[Band, Band], tuple[Samples, Samples]]] = {
-    "+": lambda a, b: (a.low + b.low, a.high + b.high),
-    "-": lambda a, b: (a.low - b.high, a.high - b.low),
-    "*": lambda a, b: _product(a, b.low, b.high),
-    "/": _quotient,
-}

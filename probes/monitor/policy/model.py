@@ -11,8 +11,7 @@ activates (S2.12). RUN is an application, a profile, or `trace:N`: the paths of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -22,33 +21,24 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
     ValidationError,
     WrapValidator,
     field_validator,
     model_validator,
 )
 
-from bpf.errors import TextError, UsageError, did_you_mean
-from probes.config import model as config
+from bpf.errors import TextError, UsageError
 from probes.config.config_errors import config_error, invalid
-from probes.config.files import read_data
 from probes.config.map_config import Name, Text
-from probes.config.model import MAX_FILE, ProbeConfig
 from probes.flow.filter import FlowFilter
 from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.units import TIMES
-from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.selected import SelectedMetric
-from probes.monitor.state import MAX_POLICIES
-from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 
 Mode = Literal["triggered", "permanent", "operator"]
 BUILT_IN = ("accounting", "dns", "half_open", "heavy_hitters", "port_scan")
 """Applications that come with the monitor."""
 TRACE = "trace"
-TOP_FLOWS = 3
-"""Flows that `trace` traces without a number."""
 MAX_TRACED = 16
 MAX_SECONDS = 86400
 """Longest hold or cool-down: a day."""
@@ -83,7 +73,8 @@ def _traced(value: object, name: Callable[[object], str]) -> str:
     return f"{TRACE}:{int(count)}"
 
 
-def _some(names: tuple[str, ...]) -> tuple[str, ...]:
+def some(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names; refuse none."""
     if not names:
         raise invalid("must not be empty")
     return names
@@ -111,11 +102,13 @@ Run = Annotated[Name, WrapValidator(_traced, json_schema_input_type=str)]
 """Name of an application or of a profile, `trace`, or `trace:N`."""
 
 
-class _Model(BaseModel):
+class PolicyModel(BaseModel):
+    """A table of a file of policies."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Policy(_Model):
+class Policy(PolicyModel):
     """When which applications get which packets."""
 
     name: Name
@@ -132,7 +125,7 @@ class Policy(_Model):
     """Time after the end before the condition is evaluated again."""
     select: tuple[Select, ...] = ()
     """Filters (`probes.flow.filter`); a packet must pass one of them. Empty: every packet."""
-    run: Annotated[tuple[Run, ...], AfterValidator(_some)]
+    run: Annotated[tuple[Run, ...], AfterValidator(some)]
 
     @model_validator(mode="before")
     @classmethod
@@ -230,172 +223,3 @@ class Policy(_Model):
     def dump(self) -> dict[str, Any]:
         """The policy in JSON's types, without defaults: `parse` reads it back."""
         return self.model_dump(mode="json", exclude_defaults=True)
-
-
-class _Receiver(_Model):
-    """See `probes.monitor.options.Receiver`."""
-
-    source: Text
-    source_port: int
-    destination: Text
-    destination_port: int
-
-
-_DEFAULT = MonitorOptions()
-
-
-class Monitor(_Model):
-    """See `probes.monitor.options.MonitorOptions`."""
-
-    bits: int = _DEFAULT.bits
-    interval: float = _DEFAULT.interval
-    input: Input = _DEFAULT.input
-    receivers: tuple[_Receiver, ...] = ()
-    drop_others: bool = _DEFAULT.drop_others
-    seed: Text = _DEFAULT.seed
-    offload: bool = _DEFAULT.offload
-
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        options = self.options()
-        for number, receiver in enumerate(options.receivers):
-            _possible(receiver, at=f"receivers[{number}]")
-        _possible(options)
-        return self
-
-    def options(self) -> MonitorOptions:
-        receivers = tuple(Receiver(**receiver.model_dump()) for receiver in self.receivers)
-        return MonitorOptions(**{**dict(self), "receivers": receivers})
-
-
-_TRACING = PathOptions()
-
-
-class PolicyTracing(_Model):
-    """See `probes.path.options.PathOptions`; for policies that trace, and all other traces."""
-
-    rate: float = _TRACING.rate
-    per: Per = _TRACING.per
-    burst: int = _TRACING.burst
-    order: Order = _TRACING.order
-    guard: Guard = _TRACING.guard
-    guarded: Guarded = _TRACING.guarded
-    pass_answers: bool = _TRACING.pass_answers
-    timeout: float = _TRACING.timeout
-    max_hops: int = _TRACING.max_hops
-    mtu: bool = _TRACING.mtu
-
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        _possible(PathOptions(**dict(self)))
-        return self
-
-
-def _possible(options: MonitorOptions | PathOptions | Receiver, at: str = "") -> None:
-    try:
-        options.check()
-    except UsageError as error:
-        raise invalid(error.message.removeprefix("receiver: "), at=at, hint=error.hint) from None
-
-
-class PolicyFile(_Model):
-    """A file of policies, with profiles, applications and options."""
-
-    policy: tuple[Policy, ...] = ()
-    profiles: dict[Name, Annotated[tuple[Name, ...], AfterValidator(_some)]] = Field(
-        default_factory=dict
-    )
-    """Named sets of applications (S2.12)."""
-    application: tuple[Text, ...] = ()
-    """Files with configurations of applications, relative to this one (S2.16)."""
-    monitor: Monitor = Monitor()
-    paths: PolicyTracing = PolicyTracing()
-    _applications: tuple[ProbeConfig, ...] = PrivateAttr(())
-
-    @property
-    def applications(self) -> tuple[ProbeConfig, ...]:
-        """The configurations in those files."""
-        return self._applications
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if len(self.policy) > MAX_POLICIES:
-            raise invalid(f"there are {len(self.policy)}, and can be {MAX_POLICIES}", at="policy")
-        names = [policy.name for policy in self.policy]
-        for number, name in enumerate(names):
-            if name in names[:number]:
-                raise invalid(f"there are two policies {name!r}", at=f"policy[{number}].name")
-        return self
-
-
-def load(path: str | Path) -> PolicyFile:
-    """Read a file of policies, JSON or TOML by its name, and the applications that it names.
-
-    Raises UsageError with the file and the key of any mistake.
-    """
-    path = Path(path)
-    where = str(path)
-    try:
-        file = PolicyFile.model_validate(read_data(path, MAX_FILE, "a file of policies"))
-    except ValidationError as error:
-        raise config_error(error, PolicyFile, where) from None
-    taken = [*BUILT_IN, TRACE]
-    applications = []
-    for number, name in enumerate(file.application):
-        at = f"{where}: application[{number}]"
-        application = _application(path.parent / name, at)
-        if application.name in taken:
-            raise UsageError(f"{at}: the name {application.name!r} is taken")
-        taken.append(application.name)
-        applications.append(application)
-    taken.remove(TRACE)
-    check_names(file.policy, taken, file.profiles, f"{where}: ")
-    file._applications = tuple(applications)
-    return file
-
-
-def _application(path: Path, where: str) -> ProbeConfig:
-    try:
-        application = config.load(path)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
-    if application.ingress is None or application.ingress.hook != "monitor":
-        hint = 'an application has hook = "monitor"'
-        raise UsageError(f"{where}: {path}: ingress.hook: it is another probe's", hint=hint)
-    return application
-
-
-def check_names(
-    policies: Iterable[Policy],
-    applications: Collection[str],
-    profiles: Mapping[str, Collection[str]],
-    where: str = "",
-) -> None:
-    """Check that all names exist. Raises UsageError, after `where`, with a hint."""
-    for profile, names in profiles.items():
-        if profile in (*applications, TRACE):
-            what = "path tracing" if profile == TRACE else "an application"
-            raise UsageError(f"{where}profiles.{profile}: {what} has this name")
-        for name in names:
-            if name not in applications:
-                text = f"{where}profiles.{profile}: there is no application {name!r}"
-                raise UsageError(text, hint=did_you_mean(name, sorted(applications)))
-    known = sorted({*applications, *profiles, TRACE})
-    for policy in policies:
-        for name in policy.run:
-            if name.partition(":")[0] not in known:
-                text = f"{where}policy {policy.name!r}: run: there is no application {name!r}"
-                raise UsageError(text, hint=did_you_mean(name, known))
-
-
-def resolve(policy: Policy, profiles: Mapping[str, Collection[str]]) -> tuple[tuple[str, ...], int]:
-    """A policy's applications, each once and in order, and the number of top flows to trace."""
-    names: dict[str, None] = {}
-    traced = 0
-    for name in policy.run:
-        what, _, count = name.partition(":")
-        if what == TRACE:
-            traced = max(traced, int(count or TOP_FLOWS))
-        else:
-            names.update(dict.fromkeys(profiles.get(name, (name,))))
-    return tuple(names), traced

@@ -1,0 +1,16 @@
+"""Policies of the monitor, as files, REST and the console have them."""
+
+from probes.monitor.policy.file import PolicyFile, load
+from probes.monitor.policy.model import BUILT_IN, FORM, MAX_SECONDS, Policy
+from probes.monitor.policy.names import check_names, resolve
+
+__all__ = [
+    "BUILT_IN",
+    "FORM",
+    "MAX_SECONDS",
+    "Policy",
+    "PolicyFile",
+    "check_names",
+    "load",
+    "resolve",
+]
