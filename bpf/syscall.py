@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes as ct
 import errno
+import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -270,6 +271,31 @@ class TestRunner:
         """Run the program once; returns its return value (unsigned, 32 bits)."""
         call(BpfCommand.PROG_TEST_RUN, self._attr)
         return int(self._attr.retval)
+
+
+class FrameRunner:
+    """Runs a packet program on one frame after another, each in less than a microsecond more than
+    the program takes."""
+
+    longest = mmap.PAGESIZE - 256 - 320
+    """Most bytes of a frame: a page without the headroom of XDP and struct skb_shared_info."""
+    shortest = 14
+
+    def __init__(self, prog_fd: int) -> None:
+        self._data = ct.create_string_buffer(self.longest)
+        self._view = memoryview(self._data).cast("B")
+        self._attr = ProgTestRun(prog_fd=prog_fd, data_in=ct.addressof(self._data))
+        self._arguments = (system_calls().bpf, int(BpfCommand.PROG_TEST_RUN),
+                           ct.byref(self._attr), ct.sizeof(self._attr))  # fmt: skip
+
+    def __call__(self, frame: bytes) -> None:
+        """Run the program once on `shortest` to `longest` bytes."""
+        size = len(frame)
+        self._view[:size] = frame
+        self._attr.data_size_in = size
+        self._attr.data_size_out = 0  # the kernel has written the last size here
+        if _SYSCALL(*self._arguments) < 0:
+            raise refusal(BpfCommand.PROG_TEST_RUN, ct.get_errno())
 
 
 def prog_test_run(

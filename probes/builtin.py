@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -61,7 +61,14 @@ class BuiltinProbe(Generic[L]):
         self._lock = threading.RLock()
         self._utc = UtcClock()
         self._previous: L | None = None
-        self._start_ns = time.monotonic_ns()
+        self._now: Callable[[], int] = time.monotonic_ns
+        self._start_ns = self._now()
+
+    def keep_time(self, now: Callable[[], int]) -> None:
+        """Date windows by `now`, in ns, instead of CLOCK_MONOTONIC; a window begins at once."""
+        with self._lock:
+            self._now = now
+            self._start_ns = now()
 
     def points(self) -> Mapping[Side, ProbeHook]:
         """Return the hooks where it sees packets."""

@@ -18,7 +18,7 @@ _EXIT_CODES = (
     ("0", "It went well."),
     ("1", "Something failed while it ran; what was collected before is written."),
     ("2", "An option, a configuration, a filter, a tape or a source is wrong."),
-    ("3", "An expectation of a tape did not hold, or it may not do what it asks for."),
+    ("3", "An expectation of a tape or of policy test failed, or a tape may not do what it asks."),
     ("4", "A privilege or a kernel feature is missing; see probedeck doctor."),
     ("128+n", "It was ended by signal n."),
 )

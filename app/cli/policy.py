@@ -1,12 +1,15 @@
-"""`probedeck policy`: check policies of the monitor without running them."""
+"""`probedeck policy`: check policies of the monitor, and test them on captures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.command import CommandGroup, argument, option
+from app.files import write_atomic
 from app.run.monitor import policies_of
+from bpf.errors import UsageError
 from probes.monitor.options import MonitorOptions
 
 if TYPE_CHECKING:
@@ -18,9 +21,16 @@ Examples:
   probedeck policy check 'dns: udp_packets / packets > 80% -> dns on port:53'
   probedeck policy check 'all: flows > 5 * baseline(60s) hold 5s -> trace:3'
   probedeck policy check policies.toml"""
+TEST_EXAMPLES = """\b
+Examples:
+  probedeck policy test attack.pcap --policies policies.toml
+  probedeck policy test attack.pcap --policies policies.toml --expect 'syn_flood by 3s'
+  probedeck policy test office*.pcapng --policies policies.toml --expect none --junit out.xml"""
+_UNMET = 3
+"""Exit code of an expectation that is not met."""
 
 policy = CommandGroup(
-    "policy", help="Check policies of the monitor before they run.", epilog=EXAMPLES
+    "policy", help="Check policies of the monitor before they run, and test them.", epilog=EXAMPLES
 )
 
 
@@ -38,6 +48,59 @@ def check(given: str, probe: tuple[str, ...]) -> None:
     interval = said.get("interval", MonitorOptions().interval)
     for each in policies.policies:
         print(f"{each.name}: {'; '.join(_meaning(each, policies.profiles, interval))}")
+
+
+@policy.command(epilog=TEST_EXAMPLES)
+@argument("captures", "FILE...", "Captures: pcap or pcapng files.", nargs=-1, required=True)
+@option("--policies", metavar="FILE", help="A .toml or .json file of policies.")
+@option("--policy", "texts", multiple=True, metavar="TEXT", help="A policy in its short form.")
+@option(
+    "--expect", multiple=True, metavar="TEXT",
+    help="A policy that must become active: 'NAME by 3s', or without another one 'only NAME by "
+    "3s'; or 'none'. The time counts from the first frame.",
+)  # fmt: skip
+@option("--junit", metavar="FILE", help="Write the outcome of each expectation as JUnit XML.")
+@option(
+    "--interval", type=float, default=None, metavar="SECONDS", usual="the file's, or 1",
+    help="Length of a window.",
+)  # fmt: skip
+def test(
+    captures: tuple[str, ...], policies: str, texts: tuple[str, ...], expect: tuple[str, ...],
+    junit: str, interval: float | None,
+) -> int:  # fmt: skip
+    """Run policies over captures, without an interface.
+
+    The programs of the monitor and of the flow probe see each frame, and windows end by the
+    capture's clock. Applications do not run.
+
+    Exit codes: 0 every expectation is met, 3 one is not.
+    """
+    from app.lab.expectation import Expectation, lines
+    from app.lab.expectation import junit as junit_of
+    from app.lab.policy_runner import PolicyRunner
+
+    if not (policies or texts):
+        raise UsageError("there is no policy to test", hint="give --policies or --policy")
+    found, said = policies_of(policies, texts, ())
+    if interval is not None:
+        said = {**said, "interval": interval}
+    names = [each.name for each in found.policies]
+    expected = [Expectation.parse(text, names) for text in expect]
+    judged = []
+    with PolicyRunner(found.policies, MonitorOptions(**said)) as runner:
+        for name in captures:
+            result = runner.run_file(name)
+            print(f"{name}: {result.frames} frames in {result.seconds:.1f} s")
+            for line in lines(result):
+                print(line)
+            outcomes = [each.judge(result) for each in expected]
+            for outcome in outcomes:
+                word = "met" if outcome.met else "NOT MET"
+                print(f"  {word}: {outcome.expectation}: {outcome.reason}")
+            judged.append((name, result, outcomes))
+    if junit:
+        write_atomic(Path(junit), [junit_of(judged)])
+    return 0 if all(outcome.met for _, _, outcomes in judged for outcome in outcomes) else _UNMET
 
 
 def _meaning(

@@ -130,11 +130,12 @@ class Lab:
         Several replays may run at once. Raises UsageError if the file is not readable, and
         ProbedeckError if the lab has ended.
         """
+        from app.lab.capture import open_capture
         from app.lab.replay import Replaying
 
         mine, reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with replay.open() as file, reports:
+            with open_capture(replay.path) as file, reports:
                 begin_ns = time.monotonic_ns() + round(replay.delay * 1e9)
                 self._order((replay.speed, begin_ns), file.fileno(), reports.fileno())
         except BaseException:

@@ -7,15 +7,24 @@ length of cut frames, and the place where a file breaks off.
 
 from __future__ import annotations
 
+import gzip
+import io
+import os
+import stat
 import struct
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import BinaryIO, NamedTuple
 
+from app.files import as_invoker
 from bpf.errors import UsageError
 
+READ_BYTES = 1 << 20
+"""Bytes of a capture that one read takes."""
+_GZIP = b"\x1f\x8b"
 MAX_BLOCK = 16 << 20
 """Most bytes of a frame or of a pcapng block; a file that claims more is broken."""
 _PCAP = {
@@ -113,10 +122,38 @@ class _BrokenError(Exception):
     """The file breaks off, or contradicts itself."""
 
 
+def open_capture(path: str) -> BinaryIO:
+    """Open a file with the user's rights. Raises UsageError."""
+    try:
+        with as_invoker():
+            file = open(path, "rb", buffering=READ_BYTES)  # noqa: SIM115
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        hint = "write the capture to a file"
+        raise UsageError(f"{path} is not a regular file", hint=hint)
+    return file
+
+
+class _Unpacked(io.RawIOBase):
+    """A file packed by gzip. Unlike GzipFile.read, it yields all data before a defect."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._gzip = gzip.GzipFile(fileobj=file)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: memoryview) -> int:  # type: ignore[override]
+        return self._gzip.readinto1(into)
+
+
 class CaptureFile:
     """Iterates once over the frames of a file; only the current frame is in memory.
 
-    Raises UsageError if the file is no capture, or no link type in it can become Ethernet.
+    The file may be compressed by gzip. Raises UsageError if it is no capture, or if no link type
+    in it can become Ethernet.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -128,6 +165,10 @@ class CaptureFile:
         self._order = "<"
         self._kinds: set[int] = set()
         magic = file.read(4)
+        if magic[:2] == _GZIP:
+            file.seek(0)
+            self._file = io.BufferedReader(_Unpacked(file), READ_BYTES)
+            magic = self._magic(name)
         if magic in _PCAP:
             records = self._pcap(*_PCAP[magic])
         elif magic == _SECTION_MAGIC:
@@ -143,6 +184,21 @@ class CaptureFile:
             words = ", ".join(map(link_words, sorted(self._kinds)))
             raise UsageError(f"{name} has link type {words}", hint=_KNOWN)
         self._records = chain(first, records)
+
+    @property
+    def defects(self) -> Sequence[str]:
+        """Defects of the file, known after the last frame."""
+        left_out = [
+            f"{count} frames of link type {link_words(kind)} left out"
+            for kind, count in self.left_out.items()
+        ]
+        return [*left_out, *([f"the file is not whole: {self.broken}"] if self.broken else [])]
+
+    def _magic(self, name: str) -> bytes:
+        try:
+            return self._read(4)
+        except _BrokenError as error:
+            raise UsageError(f"{name} has no frame: {error}") from None
 
     def __iter__(self) -> Iterator[CapturedFrame]:
         for kind, time_ns, data, length in self._records:
@@ -244,7 +300,7 @@ class CaptureFile:
 
     def _next(self, size: int) -> bytes:
         """Return the next bytes; empty at the end of the file."""
-        data = self._file.read(size)
+        data = self._read(size)
         if data and len(data) < size:
             raise _BrokenError("it breaks off")
         return data
@@ -252,7 +308,15 @@ class CaptureFile:
     def _need(self, size: int) -> bytes:
         if size > MAX_BLOCK:
             raise _BrokenError(f"a frame claims to have {size} bytes")
-        data = self._file.read(size)
+        data = self._read(size)
         if len(data) < size:
             raise _BrokenError("it breaks off")
         return data
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._file.read(size)
+        except EOFError:
+            raise _BrokenError("it breaks off") from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise _BrokenError(f"its compression is broken: {error}") from None

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import socket
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
-from typing import BinaryIO
 
-from app.lab.capture import CaptureFile
-from app.lab.sender import READ_BYTES, SendReport
+from app.lab.capture import CaptureFile, open_capture
+from app.lab.sender import SendReport
 from bpf.errors import ProbedeckError, UsageError
 from probes.snapshot import Event
 
@@ -49,20 +46,8 @@ class Replay:
         self.path = path
         self.speed = speed
         self.delay = delay
-        with self.open() as file:
+        with open_capture(path) as file:
             CaptureFile(file, path)
-
-    def open(self) -> BinaryIO:
-        """Open the file. Raises UsageError."""
-        try:
-            file = open(self.path, "rb", buffering=READ_BYTES)  # noqa: SIM115
-        except OSError as error:
-            raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.close()
-            hint = "write the capture to a file"
-            raise UsageError(f"{self.path} is not a regular file", hint=hint)
-        return file
 
     @contextmanager
     def running(

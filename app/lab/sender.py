@@ -11,10 +11,8 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from app.lab import netns
-from app.lab.capture import CaptureFile, link_words
+from app.lab.capture import READ_BYTES, CaptureFile, link_words
 
-READ_BYTES = 1 << 20
-"""Bytes of a capture that one read takes."""
 _SEND_BUFFER_BYTES = 1 << 16
 """Most bytes of unreceived frames: they fit the shortest queue of the cable, 256 frames."""
 _LOOK_FRAMES = 256

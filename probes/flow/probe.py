@@ -110,7 +110,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         except BaseException:
             self.close()
             raise
-        self._start_ns = time.monotonic_ns()
+        self._start_ns = self._now()
 
     def _start(self) -> None:
         made: list[tuple[FlowHook, list[Program]]] = []
@@ -250,7 +250,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
     def _end_window(
         self, swapped: Sequence[tuple[FlowHook, FlowTables]], occupancy: float, started_ns: int
     ) -> Snapshot:
-        end_ns = time.monotonic_ns()
+        end_ns = self._now()
         grace.wait()
         quiet = time.monotonic_ns()
         self._collect(swapped)

@@ -97,6 +97,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         self._active = 0
         self._engine = Engine()
         self._log = PolicyLog(self._engine, self._utc)
+        self.transitions: Sequence[PolicyTransition] = ()
+        """Transitions of the last window."""
         self._seed = seed_id(options.seed)
         size = min(_MAX_SKETCHES, _SKETCHES // (4 << options.bits))
         self._sketches: deque[Sketch] = deque(maxlen=size)
@@ -111,7 +113,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             raise
         self.offload = _ask_for_offload(interface) if options.offload else ""
         """Result of the request to offload, in one line; empty without a request (S2.20)."""
-        self._start_ns = time.monotonic_ns()
+        self._start_ns = self._now()
 
     def points(self) -> Mapping[Side, ProbeHook]:
         return {"ingress": self._point}
@@ -164,7 +166,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         with self._lock:
             self.router.set_policy(policy.name, applications, matches)
             # Cannot fail: the router has accepted the policy, and Policy has validated it.
-            transition = self._engine.set(policy, time.monotonic_ns())
+            transition = self._engine.set(policy, self._now())
             self.router.activate(self._engine.active())
             self._made_now(transition)
 
@@ -175,14 +177,24 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self.router.remove_policy(name)
             self._log.forget(name)
 
+    def restart(self, now: Callable[[], int]) -> None:
+        """Forget all policies and windows, and keep time by `now` (see `keep_time`)."""
+        with self._lock:
+            for status in self._engine.policies():
+                self.remove_policy(status.policy.name)
+            self._engine = Engine()
+            self._log = PolicyLog(self._engine, self._utc)
+            self._sketches.clear()
+            self.keep_time(now)
+
     def activate(self, name: str) -> None:
         """Run a policy until `deactivate`."""
         with self._lock:
-            self._made_now(self._engine.activate(name, time.monotonic_ns()))
+            self._made_now(self._engine.activate(name, self._now()))
 
     def deactivate(self, name: str) -> None:
         with self._lock:
-            self._made_now(self._engine.deactivate(name, time.monotonic_ns()))
+            self._made_now(self._engine.deactivate(name, self._now()))
 
     def policies(self) -> tuple[PolicyInfo, ...]:
         with self._lock:
@@ -271,7 +283,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
 
     def _end_window(self, ended: SketchHalf, started_ns: int) -> tuple[Item, ...]:
         """End the window of a program that was just swapped out, and apply its transitions."""
-        end_ns = time.monotonic_ns()
+        end_ns = self._now()
         grace.wait()
         quiet_ns = time.monotonic_ns()
         row, registers = ended.read()
@@ -282,6 +294,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         row["flows_low"], row["flows_high"] = sketch.band()
         transitions = self._engine.window(row, end_ns, (end_ns - self._start_ns) / 1e9, {})
         self._apply(transitions, row)
+        self.transitions = transitions
         self._sketches.append(sketch)
         self.window += 1
         rows = {METRICS_TABLE: row.reshape(1), **self._log.tables(self.router.selected())}

@@ -1,0 +1,108 @@
+"""Expectations of policies over a capture, their outcomes, and the outcomes as JUnit XML."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.lab.policy_runner import CaptureResult, Told
+from bpf.errors import UsageError, did_you_mean, printable
+from probes.monitor.condition.units import TIMES
+
+_FORM = re.compile(
+    rf"(?P<only>only\s+)?(?P<policy>\S+)"
+    rf"(?:\s+by\s+(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>{'|'.join(TIMES)}))?"
+)
+_HINT = "such as none, 'flood by 3s' or 'only flood by 3s'"
+_NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of one expectation for one capture."""
+
+    expectation: str
+    met: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A policy that has to become active, or none."""
+
+    text: str
+    policy: str = ""
+    """Empty: no policy may become active."""
+    only: bool = True
+    """Whether no other policy may become active."""
+    by: float = math.inf
+    """Seconds after the first frame."""
+
+    @classmethod
+    def parse(cls, text: str, policies: Sequence[str]) -> Expectation:
+        """Parse the value of `--expect`. Raises UsageError, also for an unknown policy."""
+        words = " ".join(text.split())
+        if words == _NONE:
+            return cls(words)
+        if not (found := _FORM.fullmatch(words)):
+            raise UsageError(f"--expect {text!r} is not understood", hint=_HINT)
+        policy, number, unit = found["policy"], found["number"], found["unit"]
+        if policy not in policies:
+            hint = did_you_mean(policy, policies)
+            raise UsageError(f"--expect {text!r}: there is no policy {policy!r}", hint=hint)
+        by = float(number) * TIMES[unit] if number else math.inf
+        return cls(words, policy, bool(found["only"]), by)
+
+    def judge(self, result: CaptureResult) -> Outcome:
+        """Compare with the policies that became active."""
+        fired = [told for told in result.told if told.fires]
+        mine = [told for told in fired if told.transition.policy == self.policy]
+        others = [told for told in fired if told.transition.policy != self.policy]
+        in_time = [told for told in mine if told.seconds <= self.by]
+        met = (bool(in_time) or not self.policy) and not (self.only and others)
+        reasons = [_words(told) for told in (in_time or mine)[:1]]
+        if self.policy and not mine:
+            reasons.append("not told")
+        if self.only:
+            first: dict[str, Told] = {}
+            for told in others:
+                first.setdefault(told.transition.policy, told)
+            reasons += [f"{name} {_words(told)}" for name, told in first.items()]
+        return Outcome(self.text, met, "; ".join(reasons) or "nothing was told")
+
+
+def _words(told: Told) -> str:
+    return f"told after {told.seconds:.1f} s"
+
+
+def junit(captures: Iterable[tuple[str, CaptureResult, Sequence[Outcome]]]) -> bytes:
+    """Return JUnit XML: a suite for each capture, a case for each expectation."""
+    root = ET.Element("testsuites")
+    for name, result, outcomes in captures:
+        failures = sum(not outcome.met for outcome in outcomes)
+        suite = ET.SubElement(
+            root, "testsuite", name=printable(name), tests=str(len(outcomes)),
+            failures=str(failures), errors="0", time=f"{result.seconds:.3f}",
+        )  # fmt: skip
+        for outcome in outcomes:
+            case = ET.SubElement(
+                suite, "testcase", classname=printable(name), name=printable(outcome.expectation)
+            )
+            if not outcome.met:
+                ET.SubElement(case, "failure", message=printable(outcome.reason))
+        log = "\n".join(lines(result))
+        ET.SubElement(suite, "system-out").text = "\n".join(map(printable, log.split("\n")))
+    ET.indent(root)
+    return b"".join(ET.tostringlist(root, encoding="utf-8", xml_declaration=True))
+
+
+def lines(result: CaptureResult) -> Iterable[str]:
+    """Yield a line for each transition, and for each note."""
+    for told in result.told:
+        change = told.transition
+        yield f"{told.seconds:10.3f} s  {change.policy} is {change.after.label}: {change.cause}"
+    for note in result.notes:
+        yield f"  note: {note}"

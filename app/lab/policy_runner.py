@@ -1,0 +1,198 @@
+"""Policies over a capture, without an interface: the programs of the monitor and of the flow probe
+run by PROG_TEST_RUN, and windows end by the capture's clock."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Self
+
+from app.lab.capture import CapturedFrame, CaptureFile, open_capture
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiler
+from bpf.syscall import FrameRunner
+from probes.flow.probe import FlowProbe
+from probes.flow.records import FlowDirection
+from probes.hooks import Hooks
+from probes.monitor.condition import Condition
+from probes.monitor.engine import PolicyTransition
+from probes.monitor.options import MonitorOptions
+from probes.monitor.policy import Policy
+from probes.monitor.probe import MonitorProbe
+from probes.monitor.selection import matches_of
+
+_SECOND = 1_000_000_000
+_INTERFACE = Interface("capture", 0, ethernet=True)
+_LOOK_FRAMES = 1 << 13
+"""Frames between two looks at the alarm of the flow tables: far fewer than remain after it."""
+_MIN_WINDOWS = 4
+"""Empty windows that are never skipped: a baseline needs three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A transition of a policy in a capture."""
+
+    seconds: float
+    """From the first frame to the end of the window that caused it."""
+    transition: PolicyTransition
+
+    @property
+    def fires(self) -> bool:
+        """Whether the policy became active."""
+        return self.transition.after.runs and not self.transition.before.runs
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureResult:
+    """Result of policies over a capture."""
+
+    told: tuple[Told, ...]
+    frames: int
+    """Frames that the programs saw."""
+    seconds: float
+    """From the first frame to the last."""
+    notes: tuple[str, ...]
+    """Differences between the frames of the capture and those that the programs saw."""
+
+
+class PolicyRunner:
+    """Compiled and loaded programs for any number of captures, as a context manager.
+
+    Applications do not run. Raises KernelError without the right to load programs.
+    """
+
+    def __init__(
+        self,
+        policies: Sequence[Policy],
+        options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
+    ) -> None:
+        self._policies = policies
+        self._interval_ns = round(options.interval * 1e9)
+        self._rest_ns = max(map(_rest_ns, policies), default=0) + _MIN_WINDOWS * self._interval_ns
+        """Time without frames after which another empty window changes nothing."""
+        options = replace(options, ingress=Hook.XDP, offload=False)
+        hooks = Hooks(attach=lambda point: None)
+        with ExitStack() as stack:
+            compiler = Compiler()
+            stack.callback(compiler.close)
+            where = ((Hook.XDP, FlowDirection.INGRESS),)
+            # Before the monitor, which ends mirrored packets.
+            self._flow = FlowProbe(compiler, _INTERFACE, where, hooks)
+            stack.callback(self._flow.close)
+            self._monitor = MonitorProbe(compiler, _INTERFACE, hooks, options)
+            stack.callback(self._monitor.close)
+            (point,) = hooks.in_use()
+            self._run = FrameRunner(point.chain.fd)
+            self._alarm = select.poll()
+            self._alarm.register(self._flow.alarm_fd, select.POLLIN)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run_file(self, path: str) -> CaptureResult:
+        """As `run`, for a file. Raises UsageError if it is no capture."""
+        with open_capture(path) as file:
+            capture = CaptureFile(file, path)
+            result = self.run(capture)
+        return replace(result, notes=(*result.notes, *capture.defects))
+
+    def run(self, frames: Iterable[CapturedFrame]) -> CaptureResult:
+        """Run all frames of a capture through the programs, and evaluate each window.
+
+        The first window begins with the first frame. A long time without frames is left out once
+        every condition has forgotten the frames before it.
+        """
+        frames = iter(frames)
+        first = next(frames, None)
+        if first is None:
+            return CaptureResult((), 0, 0.0, ())
+        windows = _Windows(self, first.time_ns)
+        run, shortest, longest = self._run, FrameRunner.shortest, FrameRunner.longest
+        count = filled = too_short = too_long = missing = 0
+        last_ns = first.time_ns
+        for time_ns, data, length in chain((first,), frames):
+            if time_ns >= windows.end_ns:
+                windows.advance(time_ns)
+            if length != len(data):
+                filled += 1
+                data = data.ljust(min(length, longest), b"\0")
+            if length > longest:
+                too_long += 1
+                missing += length - longest
+                data = data[:longest]
+            elif length < shortest:
+                too_short += 1
+                continue
+            run(data)
+            count += 1
+            last_ns = time_ns
+            if not count % _LOOK_FRAMES and self._alarm.poll(0):
+                self._flow.export()
+        windows.end()
+        counts = {
+            "too short for Ethernet": too_short,
+            f"longer than {longest} bytes; {missing} bytes are not counted": too_long,
+            "cut when they were captured and filled up with zeros": filled,
+        }
+        notes = [f"{number} frames {what}" for what, number in counts.items() if number]
+        if windows.skipped_ns:
+            notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
+        seconds = (last_ns - first.time_ns) / 1e9
+        return CaptureResult(tuple(windows.told), count, seconds, tuple(notes))
+
+
+class _Windows:
+    """The windows of one capture."""
+
+    def __init__(self, runner: PolicyRunner, begin_ns: int) -> None:
+        self._begin_ns = begin_ns
+        self._runner = runner
+        self.end_ns = begin_ns + runner._interval_ns
+        self.skipped_ns = 0
+        self.told: list[Told] = []
+        self._now_ns = _SECOND  # 0 has a meaning of its own in policies
+        self._rested_ns = 0
+        runner._flow.keep_time(lambda: self._now_ns)
+        runner._monitor.restart(lambda: self._now_ns)
+        for policy in runner._policies:
+            runner._monitor.set_policy(policy, (), matches_of(policy.select))
+
+    def advance(self, time_ns: int) -> None:
+        """End windows until `time_ns` lies in the present one."""
+        interval_ns = self._runner._interval_ns
+        self.end()
+        rest_ns = self.end_ns + self._runner._rest_ns
+        while self.end_ns <= time_ns:
+            if self.end_ns > rest_ns:
+                # Policies' clock stands still.
+                skipped_ns = (time_ns - self.end_ns) // interval_ns * interval_ns + interval_ns
+                self.skipped_ns += skipped_ns
+                self.end_ns += skipped_ns
+                return
+            self.end()
+
+    def end(self) -> None:
+        """End the present window."""
+        self._now_ns += self._runner._interval_ns
+        self._runner._flow.export()
+        self._runner._monitor.export()
+        seconds = (self.end_ns - self._begin_ns) / 1e9
+        self.told += [Told(seconds, each) for each in self._runner._monitor.transitions]
+        self.end_ns += self._runner._interval_ns
+
+
+def _rest_ns(policy: Policy) -> int:
+    """Return how long a policy's state depends on frames."""
+    conditions = [text for text in (policy.condition, policy.deactivate) if text]
+    span = max((Condition.parse(text).span for text in conditions), default=0.0)
+    # A baseline's windows are those after the policy's end.
+    return round((2 * span + policy.hold + policy.cooldown) * 1e9)

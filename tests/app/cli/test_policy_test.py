@@ -1,0 +1,67 @@
+"""`probedeck policy test`: its report, its exit codes, and JUnit XML."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import IP, UDP
+
+from app.cli.main import cli
+from bpf.errors import UsageError
+from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, pcap
+
+FLOOD = "flood: rate(udp_packets) > 50 -> dns"
+QUIET = "quiet: packets > 1000 -> dns"
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> str:
+    """100 datagrams in a second."""
+    frame = bytes(ETHER / IP(src=PEER, dst=HOST) / UDP(dport=53))
+    path = tmp_path / "flood.pcap"
+    path.write_bytes(pcap(*((START_NS + n * 10**7, frame) for n in range(100))))
+    return str(path)
+
+
+def test(*arguments: str) -> int:
+    with cli.make_context("probedeck", ["policy", "test", *arguments]) as context:
+        code: int = cli.invoke(context)
+        return code
+
+
+test.__test__ = False  # type: ignore[attr-defined]
+
+
+def test_the_report_and_its_exit_codes(
+    capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["--policy", FLOOD, "--policy", QUIET, "--interval", "0.5"]
+    report = tmp_path / "junit.xml"
+    met = ["--expect", "only flood by 500ms"]
+    assert test(capture, *both, *met) == 0
+    assert test(capture, capture, *both, *met, "--expect", "none", "--junit", str(report)) == 3
+    part = [
+        f"{capture}: 100 frames in 1.0 s",
+        "     0.500 s  flood is active: rate(udp_packets) 100 > 50",
+        "  met: only flood by 500ms: told after 0.5 s",
+    ]
+    unmet = "  NOT MET: none: flood told after 0.5 s"
+    assert capsys.readouterr().out.splitlines() == [*part, *[*part, unmet] * 2]
+    root = ET.fromstring(report.read_text())
+    assert [suite.attrib["failures"] for suite in root] == ["1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "there is no policy to test"),
+        (["--policy", FLOOD, "--expect", "food"], "did you mean flood?"),
+        (["--policy", FLOOD, "--interval", "0"], "interval of 0 s"),
+        (["--policy", FLOOD.replace("dns", "mine")], "no application 'mine'"),
+    ],
+)
+def test_mistakes_are_found_before_a_capture_is_read(arguments: list[str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        test("missing.pcap", *arguments)

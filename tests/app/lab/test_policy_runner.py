@@ -1,0 +1,116 @@
+"""Policies over captures: real programs, windows in the capture's time, and nothing attached."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import IP, TCP
+
+from app.lab.capture import CapturedFrame
+from app.lab.policy_runner import CaptureResult, PolicyRunner
+from bpf.errors import UsageError
+from bpf.syscall import FrameRunner
+from probes.monitor.policy import Policy
+from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, frames_of, pcap
+
+POLICIES = (
+    "flood: rate(tcp_packets) > 100 hold 2s cooldown 3s -> half_open",
+    "steady: min(packets, 3s) > 10 until packets < 5 -> half_open, trace:2 on proto:tcp",
+    "large: bytes > 6000 -> dns",
+    "always: always -> accounting",
+)
+SYN = bytes(ETHER / IP(src=PEER, dst=HOST) / TCP(flags="S"))
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[PolicyRunner]:
+    with PolicyRunner([Policy.parse_short(text) for text in POLICIES]) as made:
+        yield made
+
+
+def frames(rate: int, seconds: float, start: float = 0.0) -> list[CapturedFrame]:
+    """SYNs, evenly over a time."""
+    times = (START_NS + round((start + n / rate) * 1e9) for n in range(round(rate * seconds)))
+    return [CapturedFrame(time_ns, SYN, len(SYN)) for time_ns in times]
+
+
+def told(result: CaptureResult, policy: str) -> list[tuple[float, str]]:
+    return [
+        (each.seconds, each.transition.after.label)
+        for each in result.told
+        if each.transition.policy == policy
+    ]
+
+
+def test_transitions_come_at_the_ends_of_windows_and_each_capture_begins_anew(
+    runner: PolicyRunner,
+) -> None:
+    capture = [*frames(20, 1), *frames(200, 2, start=1), *frames(1, 8, start=3)]
+    for _ in range(2):
+        result = runner.run(capture)
+        assert (result.frames, result.seconds, result.notes) == (428, 10.0, ())
+        assert told(result, "flood") == [
+            (2, "active"), (4, "cool-down"), (7, "armed")
+        ]  # fmt: skip
+        # The first two windows could be the end of a longer time.
+        assert told(result, "steady") == [(3, "active"), (4, "armed")]
+        assert told(result, "always") == []
+    (first,) = (each for each in result.told if each.fires and each.transition.policy == "flood")
+    assert first.transition.cause == "rate(tcp_packets) 200 > 100"
+
+
+def test_a_long_gap_is_stepped_over_until_no_policy_remembers(runner: PolicyRunner) -> None:
+    years = 6 * 365 * 86400
+    capture = [*frames(200, 1), *frames(200, 1, start=years + 0.25)]
+    result = runner.run(capture)
+    assert told(result, "flood") == [
+        (1, "active"), (2, "hold"), (3, "cool-down"), (6, "armed"),
+        (years + 1, "active"), (years + 2, "hold"),
+    ]  # fmt: skip
+    (note,) = result.notes
+    skipped = int(note.split()[0])
+    assert note == f"{skipped} s without frames left out"
+    assert years - 30 < skipped < years - 6
+
+
+def test_frames_are_filled_up_and_cut_as_the_kernel_takes_them(runner: PolicyRunner) -> None:
+    longest = FrameRunner.longest
+    sizes: Iterable[tuple[int, int]] = ((60, 1000), (9000, 9014), (13, 13), (64, 70_000))
+    capture = [CapturedFrame(START_NS, SYN.ljust(k, b"\0")[:k], length) for k, length in sizes]
+    result = runner.run(capture)
+    (large,) = (each for each in result.told if each.transition.policy == "large")
+    assert large.transition.cause == f"bytes {1000 + 2 * longest} > 6000"
+    assert result.frames == 3
+    assert result.notes == (
+        "1 frames too short for Ethernet",
+        f"2 frames longer than {longest} bytes; {79014 - 2 * longest} bytes are not counted",
+        "3 frames cut when they were captured and filled up with zeros",
+    )
+
+
+def test_an_empty_capture_has_no_window(runner: PolicyRunner) -> None:
+    assert runner.run(()) == CaptureResult((), 0, 0.0, ())
+
+
+def test_files_may_be_compressed_and_may_break_off(runner: PolicyRunner, tmp_path: Path) -> None:
+    text = pcap(*((each.time_ns, each.data) for each in frames(200, 2)))
+    path = tmp_path / "x.pcap.gz"
+    path.write_bytes(gzip.compress(text))
+    whole = runner.run_file(str(path))
+    assert (told(whole, "flood"), whole.notes) == ([(1, "active")], ())
+    path.write_bytes(gzip.compress(text)[:-50])
+    assert runner.run_file(str(path)).notes == ("the file is not whole: it breaks off",)
+    path.write_bytes(gzip.compress(text)[:-8] + bytes(8))
+    broken = runner.run_file(str(path))
+    assert broken.frames == 400
+    (note,) = broken.notes
+    assert note.startswith("the file is not whole: its compression is broken: CRC check failed")
+    path.write_bytes(gzip.compress(struct.pack("I", 7)))
+    with pytest.raises(UsageError, match="neither a pcap nor a pcapng file"):
+        runner.run_file(str(path))
+    with pytest.raises(UsageError, match="has no frame: it breaks off"):
+        frames_of(gzip.compress(text)[:10])
