@@ -120,6 +120,8 @@ def _meaning(
             yield f"then not looked at for {policy.cooldown:g} s"
     else:
         yield "always active" if policy.mode == "permanent" else "active when an operator says so"
+    if policy.suspects:
+        yield f"an alarm names the flows of {policy.suspects}"
     names, traced = resolve(policy, profiles)
     of = f"packets of {' or '.join(policy.select)}" if policy.select else "all packets"
     if names:

@@ -2,7 +2,8 @@
 
 Files, REST and the console use the same model. The short form is one line:
 
-    NAME: CONDITION [until CONDITION] [hold 5s] [cooldown 10s] -> RUN[, RUN...] [on FILTER [or ...]]
+    NAME: CONDITION [until CONDITION] [hold 5s] [cooldown 10s] [suspects ROWS]
+        -> RUN[, RUN...] [on FILTER [or ...]]
 
 `always` instead of the condition is the permanent mode; `operator` the mode that only an operator
 activates (S2.12). RUN is an application, a profile, or `trace:N`: the paths of the N top flows.
@@ -30,7 +31,8 @@ from pydantic import (
 from bpf.errors import TextError, UsageError
 from probes.config.config_errors import config_error, invalid
 from probes.config.map_config import Name, Text
-from probes.flow.filter import FlowFilter
+from probes.filter import parse
+from probes.flow.filter import WINDOW_FLOWS, FlowFilter
 from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.units import TIMES
 from probes.monitor.selected import SelectedMetric
@@ -49,8 +51,10 @@ _WORDS: dict[str, Mode] = {"always": "permanent", "operator": "operator"}
 """Words instead of a condition."""
 _UNITS = {"": 1.0} | TIMES
 _DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*({'|'.join(_UNITS)})")
-_CLAUSE = re.compile(r"(?<!\S)(until|hold|cooldown)(?!\S)")
-_CLAUSES = {"until": "deactivate", "hold": "hold", "cooldown": "cooldown"}
+_CLAUSE = re.compile(r"(?<!\S)(until|hold|cooldown|suspects)(?!\S)")
+_CLAUSES = {
+    "until": "deactivate", "hold": "hold", "cooldown": "cooldown", "suspects": "suspects",
+}  # fmt: skip
 _THEN = re.compile(r"\s*([^\s,]+(?:\s*,\s*[^\s,]+)*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
 
 
@@ -92,6 +96,14 @@ def _filter(text: str) -> str:
     return " ".join(text.split())
 
 
+def _suspects(text: str) -> str:
+    try:
+        parse(text, WINDOW_FLOWS)
+    except TextError as error:
+        raise invalid(f"column {error.column}: {error.problem}", hint=error.hint) from None
+    return " ".join(text.split())
+
+
 Seconds = Annotated[
     float,
     BeforeValidator(_seconds, json_schema_input_type=float | str),
@@ -125,6 +137,9 @@ class Policy(PolicyModel):
     """Time after the end before the condition is evaluated again."""
     select: tuple[Select, ...] = ()
     """Filters (`probes.flow.filter`); a packet must pass one of them. Empty: every packet."""
+    suspects: Annotated[Text, AfterValidator(_suspects)] = ""
+    """Filter of the flows that a finding summarises, such as `flags=S packets<=3`. Empty: `select`,
+    else the selection of the deciding comparison, else all flows."""
     run: Annotated[tuple[Run, ...], AfterValidator(some)]
 
     @model_validator(mode="before")
@@ -215,6 +230,8 @@ class Policy(PolicyModel):
             for key, seconds in (("hold", self.hold), ("cooldown", self.cooldown))
             if seconds
         ]
+        if self.suspects:
+            when.append(f"suspects {self.suspects}")
         then = [", ".join(self.run)]
         if self.select:
             then.append(f"on {' or '.join(self.select)}")

@@ -18,7 +18,8 @@ def test_the_short_form_says_all_of_a_policy() -> None:
     """S2.12, S2.23."""
     text = (
         "flood: flows > 10000 and udp_packets / packets > 80% until flows < 5000 hold 1.5s"
-        " cooldown 120s -> web, dns, trace:5 on proto:udp dst:192.0.2.0/24 or dport:53"
+        " cooldown 120s suspects flags:S packets<=3"
+        " -> web, dns, trace:5 on proto:udp dst:192.0.2.0/24 or dport:53"
     )
     policy = Policy.parse_short(text)
     assert policy == Policy(
@@ -27,12 +28,14 @@ def test_the_short_form_says_all_of_a_policy() -> None:
         deactivate="flows < 5000",
         hold=1.5,
         cooldown=120,
+        suspects="flags:S packets<=3",
         select=("proto:udp dst:192.0.2.0/24", "dport:53"),
         run=("web", "dns", "trace:5"),
     )
     assert policy.to_short() == text
     spread = (
-        "flood :flows>10000 and udp_packets/packets>80%  cooldown 2m hold 1500ms  until flows<5000"
+        "flood :flows>10000 and udp_packets/packets>80%  cooldown 2m suspects udp"
+        "  hold 1500ms  until flows<5000"
     )
     assert Policy.parse_short(
         f"{spread}->web,dns ,trace:5 on proto:udp  dst:192.0.2.0/24 or dport:53"
@@ -60,6 +63,7 @@ FILTER = st.sampled_from(["udp", "net:10.0.0.0/8 dport:53,5353", "src:2001:db8::
 THE_REST = st.fixed_dictionaries(
     {
         "name": WORD | st.sampled_from(["until", "on", "or", "always", "hold"]),
+        "suspects": st.sampled_from(["", "flags:S packets<=3", "dst:10.0.0.0/8 or rate>1M"]),
         "run": st.lists(WORD | st.sampled_from(["trace:16", "on", "or"]), min_size=1, max_size=4),
         "select": st.lists(FILTER, max_size=3),
     }
@@ -106,6 +110,9 @@ SHORT = {
     ),
     "a: flows > 5 hold 5 parsecs -> dns": (
         "policy 'a': hold: '5 parsecs' is no duration; such as 5s, 500ms or 2m"
+    ),
+    "a: flows > 5 suspects packts<3 -> dns": (
+        "policy 'a': suspects: column 1: flows have no 'packts'; did you mean packets?"
     ),
     "a: flows > 5 hold -> dns": "policy 'a': nothing follows hold; " + FORM,
     "a: flows > 5 hold 1s hold 2s -> dns": "policy 'a': hold is given twice",
