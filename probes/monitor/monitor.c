@@ -112,8 +112,8 @@ static __always_inline void decapsulate(struct record *record, struct selected *
     selected->packet.key.source[0] = record->source;
     selected->packet.key.destination[0] = record->destination;
     selected->packet.key.transport = TRANSPORT(ports, (u64)record->protocol, 4);
-    if (record->protocol == IPPROTO_TCP)
-        selected->packet.tcp_flags = record->tcp_flags;
+    /* Of TCP only, without a branch, which the verifier would follow for each record. */
+    selected->packet.tcp_flags = record->tcp_flags & (any_of(record->protocol ^ IPPROTO_TCP) - 1);
     selected->packets = 1;
     selected->bytes = bpf_ntohs(record->bytes);
     selected->timestamp_us = __be64_to_cpup(&record->timestamp_us);
@@ -149,11 +149,19 @@ static __always_inline bool find_telemetry(CONTEXT *ctx, struct cursor *c) {
     return false;
 }
 
+#define MOST_HEADERS 4096 /* bytes in front of a datagram's UDP header */
+
 /* Count the records in a datagram, and have them selected. Returns whether it is telemetry. */
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct cursor c;
     if (!find_telemetry(ctx, &c))
         return false;
+    /* One state for all kinds of headers, or the verifier would follow the records for each. */
+    void *data = (void *)(long)ctx->data;
+    u64 offset = opaque(c.at - data);
+    if (offset > MOST_HEADERS)
+        return false;
+    c = (struct cursor){(void *)opaque((u64)(data + offset)), (void *)(long)ctx->data_end};
     struct selection *selection = selection_of_cpu();
     if (!selection)
         return true;
