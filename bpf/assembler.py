@@ -27,13 +27,18 @@ class HelperFunction(IntEnum):
 
     MAP_LOOKUP_ELEM = 1
     MAP_DELETE_ELEM = 3
+    KTIME_GET_NS = 5
     MAP_POP_ELEM = 88
+    JIFFIES64 = 118
     RINGBUF_OUTPUT = 130
     RINGBUF_RESERVE = 131
     RINGBUF_SUBMIT = 132
     RINGBUF_DISCARD = 133
     KTIME_GET_COARSE_NS = 160
     FOR_EACH_MAP_ELEM = 164
+    TIMER_INIT = 169
+    TIMER_SET_CALLBACK = 170
+    TIMER_START = 171
     LOOP = 181
     MAP_LOOKUP_PERCPU_ELEM = 195
 
@@ -65,6 +70,14 @@ class Assembler:
     def add(self, to: Register, number: int) -> None:
         """`to += number`."""
         self._emit(0x07, to, imm=number)
+
+    def unite(self, to: Register, source: Register) -> None:
+        """`to |= source`."""
+        self._emit(0x4F, to, source)
+
+    def shift(self, to: Register, bits: int) -> None:
+        """`to <<= bits`, or `to >>= -bits` (zeros come in) if `bits` is negative."""
+        self._emit(0x67 if bits > 0 else 0x77, to, imm=abs(bits))
 
     def load(self, to: Register, base: Register, offset: int, size: int = 8) -> None:
         """`to = *(base + offset)`, of `size` bytes (1, 2, 4 or 8)."""
@@ -117,6 +130,11 @@ class Assembler:
         self._references.append((len(self._code) + 2, "<h", label))
         self._emit(0x55, register)
 
+    def jump_if_above(self, register: Register, other: Register, label: str) -> None:
+        """Go to a label further on if `register` > `other`, unsigned."""
+        self._references.append((len(self._code) + 2, "<h", label))
+        self._emit(0x2D, register, other)
+
     def exit(self, result: int | None = None) -> None:
         """Return R0, or `result` if it is given."""
         if result is not None:
@@ -164,6 +182,11 @@ def callback_btf() -> int:
             struct.pack("<3I", strings.index(b"callback"), 12 << 24, 2),
         )
     )
+    return load_types(types, strings)
+
+
+def load_types(types: bytes, strings: bytes) -> int:
+    """Load BTF, given its two sections; returns its descriptor."""
     header = struct.pack("<HBB5I", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings))
     return btf_load(header + types + strings)
 

@@ -138,12 +138,18 @@ def _name(text: str) -> bytes:
 
 
 def map_create(
-    spec: MapSpec, *, inner_map_fd: int = 0, like: int | None = None, btf_fd: int = 0
+    spec: MapSpec,
+    *,
+    inner_map_fd: int = 0,
+    like: int | None = None,
+    btf_fd: int = 0,
+    types: tuple[int, int] = (0, 0),
 ) -> int:
     """Create a map; returns its file descriptor. `inner_map_fd` is for maps of maps.
 
-    The new map gets the key and value types that the map `like` has in the BTF behind `btf_fd`. It
-    may then hold a spin lock or a timer, and bpftool can print it.
+    The new map gets the key and value types that the map `like` has in the BTF behind `btf_fd`, or
+    those with the numbers `types`. It may then hold a spin lock or a timer, and bpftool can print
+    it.
     """
     attr = MapCreate(
         map_type=spec.type,
@@ -157,10 +163,10 @@ def map_create(
     if like is not None and btf_fd:
         info = MapInfoStruct()
         _read_info(like, info)
-        if info.btf_value_type_id:
-            attr.btf_fd = btf_fd
-            attr.btf_key_type_id = info.btf_key_type_id
-            attr.btf_value_type_id = info.btf_value_type_id
+        types = info.btf_key_type_id, info.btf_value_type_id
+    if types[1]:
+        attr.btf_fd = btf_fd
+        attr.btf_key_type_id, attr.btf_value_type_id = types
     return call(BpfCommand.MAP_CREATE, attr)
 
 

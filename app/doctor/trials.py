@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from app.doctor.check import HostCheck, fatal, missing, note, ok
 from app.lab import netns
@@ -16,8 +17,10 @@ from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
 from bpf.programs import grace
 from probes import memory_limit as memory
+from probes.flow.clock import flow_clock
 from probes.flow.sizes import TableSizes
 
+_MILLISECOND_NS = 1_000_000
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
 
@@ -32,6 +35,7 @@ def try_features() -> Iterator[HostCheck]:
     yield _trial("atomic exchange", features.try_atomic_exchange, untraced, "5.12 (arm64: 5.18)")
     yield _trial("batch operations", features.try_batch, entries, "5.6")
     yield _trial("in-kernel drain", features.try_kernel_drain, batches, "5.14")
+    yield _flow_clock()
     yield _memory()
     yield _statistics()
     yield _grace()
@@ -94,6 +98,18 @@ def _trial(
             return note(name, "not tried: not allowed")
         return result(name, f"{_reason(error)}: {without}", f"kernel {release} has it")
     return ok(name, "works")
+
+
+def _flow_clock() -> HostCheck:
+    name = "clock of flows"
+    try:
+        with closing(flow_clock()) as clock:
+            detail = f"exact to {clock.error_ns / 1e6:.1f} ms"
+    except OSError:
+        return note(name, "not tried: no program can be loaded")
+    if clock.error_ns < _MILLISECOND_NS:
+        return ok(name, detail)
+    return note(name, detail, "kernel 5.15 has timers of programs")
 
 
 def _statistics() -> HostCheck:

@@ -151,7 +151,7 @@ def iso(utc_ns: int) -> str:
 
 def iso_all(utc_ns: Array) -> list[str]:
     """Return `iso` of each."""
-    # Times repeat, as the kernel's ticks are few: format each time once, and each second once.
+    # Times repeat, as their clock has few steps: format each time once, and each second once.
     moments, at = np.unique(utc_ns, return_inverse=True)
     seconds, second_at = np.unique(moments // _SECOND, return_inverse=True)
     heads = np.datetime_as_string(seconds.astype("M8[s]")).tolist()

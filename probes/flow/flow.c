@@ -25,18 +25,19 @@
 #include "hash.h"
 #include "tracer.h"
 #include "capture.h"
+#include "clock.h"
 
 #define WAYS 8
 #define NUMBER_BITS 17 /* RECORDS_PER_CPU is 1 << NUMBER_BITS at most */
 #define NUMBER_MASK ((1 << NUMBER_BITS) - 1)
-#define LATE_ALARM_MASK 15 /* in one jiffy of 16 */
+#define LATE_ALARM_MASK 15 /* at one time of 16 */
 
 /* One cache line, for IPv4 and IPv6 alike. */
 struct flow_record {
     struct flow_key key;
     u64 bytes;   /* and the first packet's type of service, in its highest byte */
     u64 packets; /* and the TCP flags of all of them, in its highest byte */
-    u32 first;   /* jiffies, lower half: a tick's resolution, at a twentieth of a clock's price */
+    u32 first;   /* packet_time(), its lower half */
     u32 last;
 };
 #define TOS_SHIFT 56
@@ -107,7 +108,7 @@ static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 c
 }
 
 static __always_inline void count(struct packet *packet, struct wire_size *size) {
-    u64 now = bpf_jiffies64();
+    u64 now = packet_time();
     u64 cpu = bpf_get_smp_processor_id();
     u64 hash = hash_of(&packet->key);
     u64 tag = (hash >> 49 | 1) << NUMBER_BITS;

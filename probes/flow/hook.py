@@ -11,7 +11,7 @@ from bpf.attach.chain import Stage
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from probes.builtin import check_maps, check_programs, shape_of
-from probes.flow.clock import TickClock
+from probes.flow.clock import FlowClock
 from probes.flow.records import Array, FlowDirection, rows_of
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
@@ -48,23 +48,28 @@ class FlowHook:
         self._shapes: dict[str, tuple[object, ...]] = {}
         self._active = 0
 
-    def load(self, compiled: Compiled, alarm_fd: int) -> list[Program]:
-        """A program for each half; no packet reaches them yet. Raises as `Program` does."""
+    def load(self, compiled: Compiled, shared: Mapping[str, int]) -> list[Program]:
+        """A program for each half; no packet reaches them yet. Raises as `Program` does.
+
+        `shared`: descriptors, by name, of the maps that all hooks share.
+        """
         programs: list[Program] = []
         try:
             for tables in self._tables:
-                programs.append(self._load(compiled, tables, alarm_fd))  # noqa: PERF401
+                programs.append(self._load(compiled, tables, shared))  # noqa: PERF401
         except BaseException:
             close_all(programs)
             raise
         return programs
 
-    def start(self, compiled: Compiled, sizes: TableSizes, alarm_fd: int) -> list[Program]:
+    def start(
+        self, compiled: Compiled, sizes: TableSizes, shared: Mapping[str, int]
+    ) -> list[Program]:
         """Create the tables, load the programs, and join the hook's chain."""
         for _ in range(HALVES):
             self._tables.append(FlowTables(compiled, sizes))
         self._shapes = {name: shape_of(declared) for name, declared in compiled.maps.items()}
-        programs = self.load(compiled, alarm_fd)
+        programs = self.load(compiled, shared)
         try:
             self._point.chain.append(self._stage, programs[self._active].fd)
         except BaseException:
@@ -112,12 +117,12 @@ class FlowHook:
         self._point.chain.replace(self._stage, self.active.fd)
         return old
 
-    def resize(self, compiled: Compiled, sizes: TableSizes, alarm_fd: int) -> None:
+    def resize(self, compiled: Compiled, sizes: TableSizes, shared: Mapping[str, int]) -> None:
         """Give the half that is not active tables of other sizes, with a program for them."""
         idle = self._active ^ 1
         tables = FlowTables(compiled, sizes)
         try:
-            program = self._load(compiled, tables, alarm_fd)
+            program = self._load(compiled, tables, shared)
         except BaseException:
             tables.close()
             raise
@@ -125,7 +130,7 @@ class FlowHook:
         self._tables[idle].close()
         self._programs[idle], self._tables[idle] = program, tables
 
-    def drain(self, tables: FlowTables, clock: TickClock) -> tuple[Array, Losses]:
+    def drain(self, tables: FlowTables, clock: FlowClock) -> tuple[Array, Losses]:
         """Take out rows of dtype FLOW, one a flow, and losses.
 
         Exact only when no CPU runs the tables' program any more.
@@ -144,9 +149,9 @@ class FlowHook:
         self._tables.clear()
         self._programs = []
 
-    def _load(self, compiled: Compiled, tables: FlowTables, alarm_fd: int) -> Program:
-        shared = {**tables.fds, "alarm": alarm_fd}
-        return Program(compiled, FUNCTION, shared=shared, next_fd=self._stage.next_fd)
+    def _load(self, compiled: Compiled, tables: FlowTables, shared: Mapping[str, int]) -> Program:
+        maps = {**shared, **tables.fds}
+        return Program(compiled, FUNCTION, shared=maps, next_fd=self._stage.next_fd)
 
 
 def close_all(programs: list[Program]) -> None:

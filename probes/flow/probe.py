@@ -24,7 +24,7 @@ from bpf.programs import grace
 from bpf.programs.program import Program
 from bpf.syscall import MapSpec, map_create
 from probes.builtin import BuiltinProbe, CompiledSides
-from probes.flow.clock import TickClock
+from probes.flow.clock import flow_clock
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
 from probes.flow.records import FLOW, Array, FlowDirection
@@ -94,11 +94,12 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         """CPUs that the tables were to be made for; fewer have records if memory was short."""
         self._registry = hooks
         self._points = [(hooks.acquire(interface, hook), direction) for hook, direction in where]
-        self._clock = TickClock()
+        self._clock = flow_clock()
         self._rows: list[Array] = []
         self._losses: dict[LossReason, Loss] = {}
         self.alarm_fd = map_create(_ALARM)
         self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
+        self._shared = {**self._clock.fds, "alarm": self.alarm_fd}
         self._hooks = [FlowHook(point, direction) for point, direction in self._points]
         source = SOURCE.read_text(encoding="utf-8")
         self._current = FlowGeneration({SIDES[d]: source for _, d in where}, capture, ())
@@ -117,7 +118,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         self._current = replace(self._current, hooks=made)
         with self._compiled(self._current.sources, self.capture) as compiled:
             for hook in self._hooks:
-                programs = hook.start(compiled[hook.side], self._sizes, self.alarm_fd)
+                programs = hook.start(compiled[hook.side], self._sizes, self._shared)
                 made.append((hook, programs))
 
     def points(self) -> Mapping[Side, InterfaceHook]:
@@ -235,7 +236,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             with self._compiled(self._current.sources, self.capture) as compiled:
                 for _ in range(HALVES):
                     for hook in self._hooks:
-                        hook.resize(compiled[hook.side], sizes, self.alarm_fd)
+                        hook.resize(compiled[hook.side], sizes, self._shared)
                     self._turn_over()
         except BaseException:
             self._sizes = before
@@ -256,7 +257,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         self._collect(swapped)
         rows, losses = _joined(self._rows), self._losses
         self._rows, self._losses = [], {}
-        # Packets are dated by the last tick, which may lie before the window began.
+        # A time may be before or after its packet by a part of the clock's step.
         for name in ("first_ns", "last_ns"):
             np.clip(rows[name], self._start_ns, end_ns, out=rows[name])
         self.window += 1
@@ -296,7 +297,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         loaded: list[tuple[FlowHook, list[Program]]] = []
         try:
             for hook in self._hooks:
-                loaded.append((hook, hook.load(compiled[hook.side], self.alarm_fd)))  # noqa: PERF401
+                loaded.append((hook, hook.load(compiled[hook.side], self._shared)))  # noqa: PERF401
         except BaseException:
             FlowGeneration(sources, capture, loaded).close()
             raise
@@ -322,6 +323,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             "ALARM_AT": sizes.alarm_at,
             # The compiler's own tables need no room: only the verifier looks at them.
             **dict.fromkeys(("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES"), 1),
+            **self._clock.macros,
             **{f"HASH_{i}": f"{secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)},
         }
         headers = {"capture.h": (self.capture if capture is None else capture).to_c()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.flow.clock import TickClock
+from probes.flow.clock import FlowClock
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -42,7 +42,7 @@ FLOW = np.dtype([
 """A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes.
 The ports of ICMP are its identifier (of echo and the like), and type * 256 + code. `tunnel` is a
 TunnelKind; `tos` is of the first packet; bytes are of frames without FCS. Times are
-CLOCK_MONOTONIC: the kernel's last tick before the packet, but never outside the window."""
+CLOCK_MONOTONIC to `FlowClock.error_ns`, never outside the window."""
 
 KEY_WORDS = 6
 _BLOCK = 8192
@@ -76,7 +76,7 @@ def key_words(rows: Array) -> Array:
     return words
 
 
-def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: TickClock) -> Array:
+def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: FlowClock) -> Array:
     """Rows of dtype FLOW, one a flow, from records (n,); a flow may have several records."""
     size = sum(map(len, parts))
     rows = np.empty(size, FLOW)
@@ -96,7 +96,7 @@ def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: TickClock) 
     return _merged(rows, hashes)
 
 
-def _fill(rows: Array, records: Array, direction: FlowDirection, clock: TickClock) -> None:
+def _fill(rows: Array, records: Array, direction: FlowDirection, clock: FlowClock) -> None:
     words = words_of(rows)
     words[:, : KEY_WORDS - 1] = records["key"]
     words[:, KEY_WORDS - 1] = np.uint64(direction << _DIRECTION_SHIFT)

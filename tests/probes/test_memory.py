@@ -7,7 +7,7 @@ import os
 import re
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 
 import pytest
@@ -100,9 +100,9 @@ def test_a_filter_change_takes_no_more_memory(
     peak = 0
     load = FlowHook.load
 
-    def watched(self: FlowHook, compiled: Compiled, alarm_fd: int) -> list[Program]:
+    def watched(self: FlowHook, compiled: Compiled, shared: Mapping[str, int]) -> list[Program]:
         nonlocal peak
-        programs = load(self, compiled, alarm_fd)
+        programs = load(self, compiled, shared)
         peak = max(peak, controller.memory().used)
         return programs
 

@@ -30,7 +30,7 @@ NAMES = {
     "UAPI headers", "bcc and LLVM", "confinement",
     "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "atomic exchange",
     "batch operations",
-    "in-kernel drain", "kernel memory", "BPF statistics", "grace period",
+    "in-kernel drain", "clock of flows", "kernel memory", "BPF statistics", "grace period",
 }  # fmt: skip
 
 
