@@ -54,9 +54,9 @@ struct flow_key {
 
 /*
  * In memory: source port, destination port (network order), protocol, version, VLAN id. Ports are 0
- * in later fragments and for protocols without ports. ICMP has type and code in place of the
- * destination port, as in NetFlow. `widen_key` adds the VLAN id, and ICMP's identifier in place of
- * the source port.
+ * for protocols without ports, and in later fragments until `join_fragments` finds them. ICMP has
+ * type and code in place of the destination port, as in NetFlow. `widen_key` adds the VLAN id, and
+ * ICMP's identifier in place of the source port.
  */
 #define TRANSPORT(ports, protocol, version)                                                        \
     ((u64)(ports) | (u64)(protocol) << 32 | (u64)(version) << 40)
@@ -224,7 +224,7 @@ static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
             break;
         if (c->at + VLAN_TAG_SIZE > c->end)
             return false;
-        if (!i)
+        if (!c->vlan)
             c->vlan = bpf_ntohs(*(__be16 *)c->at) & VLAN_ID;
         *type = ((__be16 *)c->at)[1];
         c->at += VLAN_TAG_SIZE;

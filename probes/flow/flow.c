@@ -16,12 +16,12 @@
  * overflow ring, until user space has made larger tables.
  *
  * RECORDS_PER_CPU, SETS_PER_CPU (powers of two), ALARM_AT, HASH_0 ..
- * HASH_5 (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py. RECORDS, SETS, CPUS and
- * OVERFLOW_PAGES are 1 for the compiler; user space makes the tables as large as
+ * HASH_5 (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py. RECORDS, SETS, CPUS,
+ * OVERFLOW_PAGES and DATAGRAMS are 1 for the compiler; user space makes the tables as large as
  * probes/flow/sizes.py says.
  */
 #include "probe.h"
-#include "packet.h"
+#include "fragment.h"
 #include "hash.h"
 #include "tracer.h"
 #include "capture.h"
@@ -153,6 +153,7 @@ int flow(CONTEXT *ctx) {
     if (!parse_or_lose(ctx, &packet, size.packets, size.bytes))
         return VERDICT_PASS;
     widen_key(&packet);
+    join_fragments(&packet);
     if (captured(&packet))
         count(&packet, &size);
     else

@@ -19,6 +19,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.cpus import numbered_cpus
 from bpf.errors import ProbedeckError
+from bpf.maps.memory import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs import grace
 from bpf.programs.program import Program
@@ -28,7 +29,7 @@ from probes.flow.clock import flow_clock
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
 from probes.flow.records import FLOW, Array, FlowDirection
-from probes.flow.sizes import TableSizes
+from probes.flow.sizes import DATAGRAMS, TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import Hooks, InterfaceHook
 from probes.memory_limit import default_limit, flow_share
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
 
 _FACTORS = 6
+_MAP_SIZES = ("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES", "DATAGRAMS")
 _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 """As flow.c declares it; both hooks and all generations share one."""
+_DATAGRAMS = MapSpec("datagrams", MapType.LRU_HASH, 40, 16, DATAGRAMS)
+"""As fragment.h declares it; shared as the alarm is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,10 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         self._losses: dict[LossReason, Loss] = {}
         self.alarm_fd = map_create(_ALARM)
         self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
-        self._shared = {**self._clock.fds, "alarm": self.alarm_fd}
+        self._datagrams_fd = map_create(_DATAGRAMS)
+        self._shared = {
+            **self._clock.fds, "alarm": self.alarm_fd, "datagrams": self._datagrams_fd,
+        }  # fmt: skip
         self._hooks = [FlowHook(point, direction) for point, direction in self._points]
         source = SOURCE.read_text(encoding="utf-8")
         self._current = FlowGeneration({SIDES[d]: source for _, d in where}, capture, ())
@@ -194,7 +201,8 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             )
 
     def memory(self) -> int:
-        return sum(program.memory for program in self.programs())
+        own = map_memory(self._datagrams_fd)
+        return own + sum(program.memory for program in self.programs())
 
     def _become(self, new: FlowGeneration) -> tuple[Item, ...]:
         self._alarm.read()
@@ -280,6 +288,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             self._hooks, self._points = [], []
             self._alarm.close()
             os.close(self.alarm_fd)
+            os.close(self._datagrams_fd)
             self._clock.close()
 
     def _collect(self, quiet: Sequence[tuple[FlowHook, FlowTables]]) -> None:
@@ -322,7 +331,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             "SETS_PER_CPU": sizes.sets,
             "ALARM_AT": sizes.alarm_at,
             # The compiler's own tables need no room: only the verifier looks at them.
-            **dict.fromkeys(("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES"), 1),
+            **dict.fromkeys(_MAP_SIZES, 1),
             **self._clock.macros,
             **{f"HASH_{i}": f"{secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)},
         }

@@ -20,6 +20,9 @@ _LOSSES = 5 * 16
 """Bytes of one CPU's loss counters."""
 _RECORDS = (512, 131072)
 """Fewest and most records of a CPU: a way of the index has 17 bits for a record's number."""
+DATAGRAMS = 4096
+"""Fragmented datagrams whose ports a probe knows at the same time."""
+_DATAGRAMS_BYTES = DATAGRAMS * 128
 _RING_SHARE = 5
 """The overflow rings take at most this part of the memory."""
 _RINGS = (64 << 10, 8 << 20)
@@ -69,7 +72,8 @@ class TableSizes:
     def memory(self) -> int:
         """Bytes of kernel memory of a probe on two hooks."""
         own = self.records * (RECORD.itemsize + _SET_BYTES) + _CACHE_LINE
-        return _TABLES * (self.cpus * own + self.ring + possible_cpus() * _LOSSES)
+        hooks = _TABLES * (self.cpus * own + self.ring + possible_cpus() * _LOSSES)
+        return hooks + _DATAGRAMS_BYTES
 
     @property
     def summary(self) -> str:

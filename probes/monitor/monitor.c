@@ -11,11 +11,12 @@
  * `route` looks a packet up in match+action tables and calls its applications, each of which calls
  * the next one; `finish` comes last.
  *
- * CPUS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY, VERDICT_END,
- * VERDICT_OTHERS, HASH_0 .. HASH_5 (odd secrets) and LINK_ETHERNET come from
+ * CPUS, DATAGRAMS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY,
+ * VERDICT_END, VERDICT_OTHERS, HASH_0 .. HASH_5 (odd secrets) and LINK_ETHERNET come from
  * probes/monitor/programs.py.
  */
 #include "application.h"
+#include "fragment.h"
 #include "hash.h"
 #include "kernel.h"
 #include "tracer.h"
@@ -202,6 +203,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         return true;
     }
     widen_key(&packet);
+    join_fragments(&packet);
     u64 hash = observe(sketch, &packet, size);
     struct selection *selection = sketch->routed ? selection_of_cpu() : 0;
     if (!selection)

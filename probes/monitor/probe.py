@@ -26,6 +26,7 @@ from probes.builtin import (
     shape_of,
 )
 from probes.filter.match import Match
+from probes.flow.sizes import DATAGRAMS
 from probes.hooks import Hooks, MonitoredHook, ProbeHook
 from probes.monitor.applications.catalog import seed_trial_packet
 from probes.monitor.engine import Engine, PolicyTransition
@@ -127,7 +128,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
 
     def _start(self) -> None:
         with self._compile("ingress", self._current.source) as compiled:
-            self._shared = ProbeMaps(compiled, SHARED)
+            self._shared = ProbeMaps(compiled, SHARED, {"datagrams": DATAGRAMS})
             self._router = PolicyRouter(compiled, self._shared, self._point.chain.reserve)
             self._shapes = {name: shape_of(compiled.maps[name]) for name in (*SHARED, "sketches")}
             self._current = self._load(self._current.source, compiled)

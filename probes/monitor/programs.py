@@ -28,7 +28,7 @@ FUNCTION, ROUTE, FINISH = PROGRAMS = ("monitor", "route", "finish")
 SOURCE = Path(__file__).with_name("monitor.c")
 GIVEN = ("selections", "applications", "given")
 """Maps that applications share with the monitor (bpf/include/application.h)."""
-SHARED = (*GIVEN, "controls", "rules", "chosen", "receivers", "router")
+SHARED = (*GIVEN, "controls", "rules", "chosen", "receivers", "router", "datagrams")
 """Maps that all programs and generations share."""
 RECORDS = 45
 """Most telemetry records of one datagram: they fit into 1500 bytes."""
@@ -73,7 +73,9 @@ def own_macros(options: MonitorOptions) -> dict[str, int | str]:
         "TELEMETRY": int(options.input is Input.TELEMETRY),
         "VERDICT_END": "VERDICT_DROP" if ends else "VERDICT_PASS",
         "VERDICT_OTHERS": "VERDICT_DROP" if options.drop_others else "VERDICT_PASS",
-        "CPUS": 1,  # the compiler's own map; `SketchHalf` makes larger ones
+        # The compiler's own maps: `SketchHalf` and the probe make larger ones.
+        "CPUS": 1,
+        "DATAGRAMS": 1,
         "REGISTERS": 1 << options.bits,
     }
 

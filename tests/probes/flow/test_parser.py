@@ -28,7 +28,7 @@ from bpf.syscall import prog_test_run as run
 from probes.filter.network import address_text
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe
-from tests.probes.flow.oracle import Flow, flow_of
+from tests.probes.flow.oracle import Flow, Oracle
 
 HOOKS = [Hook.XDP, Hook.TC_INGRESS, Hook.TC_EGRESS]
 PASSED = {Hook.XDP: 2, Hook.TC_INGRESS: 0xFFFFFFFF, Hook.TC_EGRESS: 0xFFFFFFFF}
@@ -155,7 +155,7 @@ def check(loose: LooseProbe, frames: list[bytes], *, ethernet: bool = True) -> N
         assert run(loose.fd, frame).verdict == PASSED[loose.hook]
     assert frames
     snapshot = loose.probe.poll()
-    expected = Counter(flow_of(frame, ethernet=ethernet) for frame in frames)
+    expected = Counter(map(Oracle(ethernet).flow_of, frames))
     assert seen(snapshot) == without_flags(expected)
     assert int(snapshot.rows["bytes"].sum()) + sum(
         loss.bytes for loss in snapshot.losses.values()

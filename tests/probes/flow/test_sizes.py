@@ -48,7 +48,7 @@ def test_too_little_memory_is_refused_in_one_line() -> None:
         TableSizes.within(16 * MIB, 256)
     assert str(refusal.value) == (
         "the flow tables of 256 CPUs do not fit into 16 MiB of kernel memory; "
-        "--memory must be at least 46 MiB"
+        "--memory must be at least 47 MiB"
     )
     TableSizes.within(47 * MIB * 3 // 4, 256)
 
