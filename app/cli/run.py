@@ -64,17 +64,21 @@ def run(
 )  # fmt: skip
 @option(
     "--replay", metavar="FILE", group="Lab",
-    help="Receive the frames of a pcap or pcapng file, once. A headless run without --duration "
-    "ends after them.",
+    help="Receive the frames of a pcap or pcapng file, once; .gz, too. A headless run without "
+    "--duration ends after them.",
 )  # fmt: skip
 @option(
     "--speed", metavar="FACTOR|max", usual="1", group="Lab",
     help="Speed of the replay; 2 is twice as fast as recorded.",
 )  # fmt: skip
+@option(
+    "--max-gap", type=float, default=None, metavar="SECONDS", usual="10", group="Lab",
+    help="Leave out what is longer of a time without frames in the capture; inf: nothing.",
+)  # fmt: skip
 @takes(Options, Ui, TapeOptions, PathSettings)
 def lab(
     options: Options, paths: PathSettings, settings: Settings, playing: TapeOptions,
-    factor: float | None, replay: str, speed: str,
+    factor: float | None, replay: str, speed: str, max_gap: float | None,
 ) -> int:  # fmt: skip
     """Monitor a lab: a small network with generated traffic.
 
@@ -82,23 +86,27 @@ def lab(
     DNS and ICMP. The end of the run removes it.
     """
     from app.lab import Lab
-    from app.lab.replay import Replay, speed_of
+    from app.lab.plan import LabPlan
+    from app.lab.replay import MAX_GAP, Replay, speed_of
 
     # Checked before the lab is built; its interface does not exist yet.
     options.check(settings.filters)
     startup = playing.startup(settings, shown=not options.headless)
-    if speed and not replay:
-        raise UsageError("--speed without a capture", hint="give --replay FILE")
-    capture = None
+    for name, given in (("--speed", speed), ("--max-gap", max_gap is not None)):
+        if given and not replay:
+            raise UsageError(f"{name} without a capture", hint="give --replay FILE")
+    capture, plan = None, LabPlan()
     if replay:
         # Conditions of policies compare the capture with the time before it.
         delay = min(2 * options.interval, 2.0)
-        capture = Replay(replay, speed_of(speed or "1"), delay=delay)
+        gap = MAX_GAP if max_gap is None else max_gap
+        capture = Replay(replay, speed_of(speed or "1"), delay=delay, max_gap=gap)
+        plan = LabPlan(mtu=capture.mtu())
     instead = "probedeck lab --headless --duration 10"
     if not options.headless:
         _need_terminal(instead)
     traffic = factor is not None or not replay
-    with Lab(rate=1.0 if factor is None else factor, traffic=traffic) as network:
+    with Lab(plan, rate=1.0 if factor is None else factor, traffic=traffic) as network:
         network.enter()
         if capture:
             # Packets of the start must not be measured.

@@ -137,7 +137,9 @@ class Lab:
         try:
             with open_capture(replay.path) as file, reports:
                 begin_ns = time.monotonic_ns() + round(replay.delay * 1e9)
-                self._order((replay.speed, begin_ns), file.fileno(), reports.fileno())
+                self._order(
+                    (replay.speed, begin_ns, replay.max_gap), file.fileno(), reports.fileno()
+                )
         except BaseException:
             mine.close()
             raise

@@ -14,8 +14,7 @@ import stat
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import BinaryIO, NamedTuple
 
@@ -24,6 +23,8 @@ from bpf.errors import UsageError
 
 READ_BYTES = 1 << 20
 """Bytes of a capture that one read takes."""
+FRAME_HEADER = 14
+"""Bytes of Ethernet's header."""
 _GZIP = b"\x1f\x8b"
 MAX_BLOCK = 16 << 20
 """Most bytes of a frame or of a pcapng block; a file that claims more is broken."""
@@ -44,6 +45,11 @@ _RESOLUTION, _OFFSET = 9, 14
 # No host has this address, so no host accepts these frames.
 _ADDRESS = b"\x02\0\0\0\0\x01"
 _ETHERTYPES = {4: b"\x08\x00", 6: b"\x86\xdd"}
+_PPP_ETHERTYPES = {
+    b"\x00\x21": _ETHERTYPES[4],
+    b"\x00\x57": _ETHERTYPES[6],
+    b"\x02\x81": b"\x88\x47",  # MPLS
+}
 _NO_ETHERTYPE = b"\xff\xff"
 """Reserved: the monitor counts frames without an IP version as not IP, too."""
 
@@ -59,13 +65,6 @@ class CapturedFrame(NamedTuple):
     """Bytes of the original frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
-    ethernet: Callable[[bytes], bytes]
-    header: int = 0
-    """Bytes of the header that Ethernet's header replaces."""
-
-
 def _raw(data: bytes) -> bytes:
     return _ADDRESS * 2 + _ETHERTYPES.get(data[0] >> 4 if data else 0, _NO_ETHERTYPE) + data
 
@@ -78,18 +77,39 @@ def _cooked2(data: bytes) -> bytes:
     return _ADDRESS + data[12:18] + data[:2] + data[20:]
 
 
-_ETHERNET_BYTES = 14
-_LINKS = {
-    1: _Link(bytes, _ETHERNET_BYTES),
+def _hdlc(data: bytes) -> bytes:
+    return _ADDRESS * 2 + data[2:]
+
+
+def _ppp(data: bytes) -> bytes:
+    # Address and control, and the upper byte of the protocol, may be left out.
+    if data[:1] in (b"\x0f", b"\x8f"):
+        return _hdlc(data)
+    data = data[2:] if data[:2] == b"\xff\x03" else data
+    size = 1 if data and data[0] & 1 else 2
+    kind = _PPP_ETHERTYPES.get(data[:size].rjust(2, b"\0"), _NO_ETHERTYPE)
+    return _ADDRESS * 2 + kind + data[size:]
+
+
+_LINKS: Mapping[int, Callable[[bytes], bytes]] = {
+    1: bytes,
     # Raw IP: numbers of some systems, of all systems, and by version.
-    **dict.fromkeys((12, 14, 101, 228, 229), _Link(_raw)),
+    **dict.fromkeys((12, 14, 101, 228, 229), _raw),
     # BSD loopback: four bytes with the IP version.
-    **dict.fromkeys((0, 108), _Link(lambda data: _raw(data[4:]), 4)),
-    113: _Link(_cooked, 16),
-    276: _Link(_cooked2, 20),
+    **dict.fromkeys((0, 108), lambda data: _raw(data[4:])),
+    113: _cooked,
+    276: _cooked2,
+    **dict.fromkeys((9, 50), _ppp),
+    # PPP after a direction. pppd writes it in place of the address.
+    166: lambda data: _ppp(data[2:]),
+    204: lambda data: _ppp(data[1:]),
+    # PPPoE without Ethernet's header.
+    51: lambda data: _ADDRESS * 2 + b"\x88\x64" + data,
+    104: _hdlc,
 }
-_KNOWN = "Ethernet, raw IP, Linux cooked and BSD loopback are known"
-_NAMES = {9: "PPP", 105: "802.11", 127: "802.11 radiotap", 189: "USB", 220: "USB"}
+"""By link type, the Ethernet frame of a frame."""
+_KNOWN = "Ethernet, raw IP, PPP, Linux cooked and BSD loopback are known"
+_NAMES = {105: "802.11", 127: "802.11 radiotap", 189: "USB", 220: "USB"}
 
 
 def link_words(kind: int) -> str:
@@ -202,9 +222,9 @@ class CaptureFile:
 
     def __iter__(self) -> Iterator[CapturedFrame]:
         for kind, time_ns, data, length in self._records:
-            if link := _LINKS.get(kind):
-                frame = link.ethernet(data)
-                yield CapturedFrame(time_ns, frame, length + _ETHERNET_BYTES - link.header)
+            if ethernet := _LINKS.get(kind):
+                frame = ethernet(data)
+                yield CapturedFrame(time_ns, frame, length + len(frame) - len(data))
             else:
                 self.left_out[kind] += 1
 

@@ -22,6 +22,8 @@ _IFA_F_NODAD = 2
 _LOOPBACK = 1
 MTU = 1500
 """Most bytes of a packet on a cable, by default."""
+MAX_MTU = 65535
+"""Of a veth."""
 
 _HOST = {
     "net/ipv6/conf/all/accept_dad": "0",

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from ipaddress import IPv6Address
 
+from app.lab.netns import MAX_MTU, MTU
 from bpf.errors import UsageError
 
 CLIENT = "client"
@@ -84,6 +85,8 @@ class LabPlan:
     """The network of a lab; `check` validates it."""
 
     routers: int = 6
+    mtu: int = MTU
+    """Most bytes of a packet on the client's link."""
     bottleneck_bits: int = BOTTLENECK_BITS
     """Rate, bit/s, from client to server, at r3 or the last router before; 0: no bottleneck."""
     delays: Mapping[int, float] = field(default_factory=dict)
@@ -122,6 +125,7 @@ class LabPlan:
                 raise UsageError(f"{what} is not possible", hint=hint)
 
         need(1 <= last <= MAX_ROUTERS, f"a lab of {last} routers", f"1 to {MAX_ROUTERS}")
+        need(MTU <= self.mtu <= MAX_MTU, f"an MTU of {self.mtu}", f"{MTU} to {MAX_MTU}")
         need(self.bottleneck_bits >= 0, "a bottleneck below zero", "0: none")
         need(not self.twin or 1 < self.twin < last, f"a twin of r{self.twin}", f"2 to {last - 1}")
         if self.detour:

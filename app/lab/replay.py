@@ -11,13 +11,18 @@ import math
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from threading import Thread
 
-from app.lab.capture import CaptureFile, open_capture
+from app.lab import netns
+from app.lab.capture import FRAME_HEADER, CaptureFile, open_capture
 from app.lab.sender import SendReport
 from bpf.errors import ProbedeckError, UsageError
 from probes.snapshot import Event
 
+MAX_GAP = 10.0
+"""Longest time between two frames in seconds, by default."""
+_MTU_FRAMES = 1_000_000
 _REPORT_BYTES = 1 << 16
 _LEAVE_S = 1.0
 """Longest wait for the report of a stopped replay."""
@@ -35,19 +40,32 @@ def speed_of(text: str) -> float:
 class Replay:
     """A capture for a replay in a lab.
 
-    `speed` divides the time between frames; 0 sends without pauses. The first frame comes after
-    `delay` seconds, because conditions compare with the time before. Raises UsageError for a file
-    that cannot be replayed, and for an impossible speed.
+    `speed` divides the time between frames; 0 sends without pauses. A time without frames has at
+    most `max_gap` seconds, before the division. The first frame comes after `delay` seconds,
+    because conditions compare with the time before. Raises UsageError for a file that cannot be
+    replayed, and for an impossible speed or gap.
     """
 
-    def __init__(self, path: str, speed: float = 1.0, *, delay: float = 0.0) -> None:
+    def __init__(
+        self, path: str, speed: float = 1.0, *, delay: float = 0.0, max_gap: float = MAX_GAP
+    ) -> None:
         if not (math.isfinite(speed) and speed >= 0):
             raise UsageError(f"a speed of {speed:g} is not possible", hint="0: without a pause")
+        if not max_gap >= 0:
+            raise UsageError(f"a gap of {max_gap:g} s is not possible", hint="inf: of any length")
         self.path = path
         self.speed = speed
+        self.max_gap = max_gap
         self.delay = delay
         with open_capture(path) as file:
             CaptureFile(file, path)
+
+    def mtu(self) -> int:
+        """Return the MTU of a cable for the capture, by its first million frames."""
+        with open_capture(self.path) as file:
+            frames = islice(CaptureFile(file, self.path), _MTU_FRAMES)
+            longest = max((frame.length for frame in frames), default=0)
+        return min(max(longest - FRAME_HEADER, netns.MTU), netns.MAX_MTU)
 
     @contextmanager
     def running(

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import ctypes as ct
 import errno
+import fcntl
 import json
 import select
 import socket
+import struct
 import time
 from dataclasses import asdict, dataclass, field
 
 from app.lab import netns
-from app.lab.capture import READ_BYTES, CaptureFile, link_words
+from app.lab.capture import FRAME_HEADER, READ_BYTES, CaptureFile, link_words
 
 _SEND_BUFFER_BYTES = 1 << 16
 """Most bytes of unreceived frames: they fit the shortest queue of the cable, 256 frames."""
 _LOOK_FRAMES = 256
 """Frames without a pause before the next check for a stop."""
-_LONGEST = 1 << 16
-"""Most bytes of a frame; longer frames are not filled up, for no cable takes them."""
+_LONGEST = netns.MAX_MTU + FRAME_HEADER + 4
+"""Most bytes of a frame, with a VLAN tag; no cable takes longer frames."""
 _LATE_S = 0.1
 """Shortest delay that the report mentions."""
 _PR_SET_TIMERSLACK = 29
+_SIOCGIFMTU = 0x8921
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,10 @@ class SendReport:
     """The defect of the file; empty for a whole file."""
     stopped: bool = False
     """Whether the replay stopped before the end."""
+    skipped: float = 0.0
+    """Seconds without frames that the replay left out."""
+    mtu: int = netns.MTU
+    """Most bytes of a packet on the cable."""
 
     @staticmethod
     def parse(text: bytes) -> SendReport:
@@ -67,12 +74,14 @@ class SendReport:
         of = "" if self.stopped else f" of {self.frames}"
         parts = [f"replayed {self.sent}{of} frames of {name} in {self.seconds:.1f} s"]
         counts = {
-            f"longer than the cable's {netns.MTU} bytes": self.too_long,
+            f"longer than the cable's {self.mtu} bytes": self.too_long,
             "too short for Ethernet": self.too_short,
             **{f"of link type {link_words(kind)}": n for kind, n in self.left_out.items()},
             "cut when they were captured and filled up with zeros": self.filled,
         }
         parts += [f"{count} {what}" for what, count in counts.items() if count]
+        if self.skipped:
+            parts.append(f"{self.skipped:.0f} s without frames left out")
         if self.late > _LATE_S:
             parts.append(f"the last one {self.late:.1f} s late")
         ends = f"; the file is not whole: {self.broken}" if self.broken else ""
@@ -80,11 +89,14 @@ class SendReport:
         return ", ".join(parts) + ends
 
 
-def serve(ns: int, interface: str, file: int, reports: int, speed: float, begin_ns: int) -> None:
+def serve(
+    ns: int, interface: str, file: int, reports: int, speed: float, begin_ns: int, max_gap: float
+) -> None:
     """Replay `file` at an interface of namespace `ns`, and send the report.
 
     The replay starts at `begin_ns` of CLOCK_MONOTONIC or later. `speed` divides the time between
-    frames; 0 sends without pauses. Closing the other end of `reports` stops the replay.
+    frames; 0 sends without pauses. At most `max_gap` seconds of the capture lie between two frames.
+    Closing the other end of `reports` stops the replay.
     """
     netns.setns(ns)
     ct.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
@@ -95,24 +107,47 @@ def serve(ns: int, interface: str, file: int, reports: int, speed: float, begin_
     ):
         cable.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         cable.bind((interface, 0))
-        outcome = _replay(CaptureFile(capture, ""), cable, control, speed, begin_ns)
+        schedule = _Schedule(speed, begin_ns, max_gap)
+        outcome = _replay(CaptureFile(capture, ""), cable, control, schedule)
         control.send(outcome.dump())
 
 
+class _Schedule:
+    """When each frame of a capture is due."""
+
+    def __init__(self, speed: float, begin_ns: int, max_gap: float) -> None:
+        self.speed = speed
+        self._max_gap_ns = max_gap * 1e9
+        self.start_ns = begin_ns
+        """When the first frame is due."""
+        self._latest_ns: int | None = None
+        self._passed_ns = 0
+        """From the first frame to the latest one, without gaps that are left out."""
+        self.skipped_ns = 0
+
+    def due_ns(self, time_ns: int) -> int:
+        """Return when the next frame, captured at `time_ns`, is due."""
+        if self._latest_ns is None:
+            self.start_ns = max(self.start_ns, time.monotonic_ns())
+            self._latest_ns = time_ns
+        gap_ns = time_ns - self._latest_ns
+        if gap_ns > self._max_gap_ns:
+            self.skipped_ns += gap_ns - round(self._max_gap_ns)
+            gap_ns = round(self._max_gap_ns)
+        self._passed_ns += gap_ns
+        self._latest_ns = time_ns
+        return self.start_ns + (round(self._passed_ns / self.speed) if self.speed else 0)
+
+
 def _replay(
-    capture: CaptureFile, cable: socket.socket, control: socket.socket, speed: float, begin_ns: int
+    capture: CaptureFile, cable: socket.socket, control: socket.socket, schedule: _Schedule
 ) -> SendReport:
     counts = dict.fromkeys(("sent", "too_long", "too_short"), 0)
     frames = filled = 0
-    first_ns: int | None = None
-    start_ns = due_ns = begin_ns
+    due_ns = 0
     stopped = False
     for time_ns, data, length in capture:
-        if first_ns is None:
-            start_ns = due_ns = max(begin_ns, time.monotonic_ns())
-            first_ns = time_ns
-        elif speed:
-            due_ns = start_ns + round((time_ns - first_ns) / speed)
+        due_ns = schedule.due_ns(time_ns)
         wait_ns = due_ns - time.monotonic_ns()
         # Unlike poll, Python's select knows microseconds.
         if (wait_ns > 0 or frames % _LOOK_FRAMES == 0) and select.select(
@@ -130,11 +165,20 @@ def _replay(
         filled=filled,
         **counts,
         left_out=dict(capture.left_out),
-        seconds=max(0, end_ns - start_ns) / 1e9,
-        late=max(0, end_ns - due_ns) / 1e9 if speed else 0.0,
+        seconds=max(0, end_ns - schedule.start_ns) / 1e9,
+        late=max(0, end_ns - due_ns) / 1e9 if schedule.speed and frames else 0.0,
         broken=capture.broken,
         stopped=stopped,
+        skipped=schedule.skipped_ns / 1e9 if schedule.speed else 0.0,
+        mtu=_mtu_of(cable),
     )
+
+
+def _mtu_of(cable: socket.socket) -> int:
+    interface = cable.getsockname()[0].encode()
+    answer = fcntl.ioctl(cable, _SIOCGIFMTU, struct.pack("16s24x", interface))
+    mtu: int = struct.unpack_from("i", answer, 16)[0]
+    return mtu
 
 
 def _send(cable: socket.socket, frame: bytes) -> str:

@@ -69,7 +69,8 @@ async def build(plan: LabPlan) -> Network:
                 near = open_end(spaces[link.left], link.left_interface)
                 cables.append(Cable(near, open_end(*far), link.delay))
             else:
-                await netns.add_veth(hosts[link.left], link.left_interface, *far)
+                mtu = plan.mtu if link.left == CLIENT else netns.MTU
+                await netns.add_veth(hosts[link.left], link.left_interface, *far, mtu)
     with _asking_for("IPv4 and IPv6 addresses and routes"):
         await asyncio.gather(
             *(_configure(hosts[name], ns, name, plan) for name, ns in spaces.items())

@@ -10,6 +10,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Ether
+from scapy.layers.ppp import PPP, PPPoE
 from scapy.utils import PcapNgWriter, PcapWriter
 
 from app.lab.capture import CapturedFrame
@@ -69,12 +70,17 @@ def test_what_others_write_is_read(tmp_path: Path) -> None:
         assert [b.time_ns - a.time_ns for a, b in pairwise(found)] == [125_000_000] * 4
 
 
+SESSION = PPPoE(sessionid=1) / PPP(proto=0x57)
+
+
 @pytest.mark.parametrize(
     ("link", "head"),
     [
         (101, b""), (12, b""), (228, b""), (0, struct.pack("<I", 2)),
         (113, bytes(CookedLinux(src=b"\2\0\0\0\0\7", proto=0x800))),
         (276, bytes(CookedLinuxV2(src=b"\2\0\0\0\0\7", proto=0x800))),
+        (9, b"\xff\3\0\x21"), (9, b"\0\x21"), (50, b"\xff\3\x21"), (9, b"\x0f\0\x08\0"),
+        (104, b"\x8f\0\x08\0"), (166, b"\1\3\0\x21"), (204, b"\0\xff\3\0\x21"),
     ],
 )  # fmt: skip
 def test_other_link_types_become_ethernet(link: int, head: bytes) -> None:
@@ -84,10 +90,18 @@ def test_other_link_types_become_ethernet(link: int, head: bytes) -> None:
     assert frame.length == len(frame.data) == 14 + len(packet)
 
 
-def test_ipv6_becomes_ethernet() -> None:
+@pytest.mark.parametrize(("link", "head"), [(101, b""), (9, b"\0\x57"), (51, bytes(SESSION))])
+def test_ipv6_becomes_ethernet(link: int, head: bytes) -> None:
     packet = IPv6(src="2001:db8::1", dst="2001:db8::2") / UDP(sport=1, dport=2)
-    (frame,), _ = frames_of(pcap((START_NS, bytes(packet)), link=101))
+    (frame,), _ = frames_of(pcap((START_NS, head + bytes(packet)), link=link))
     assert bytes(Ether(frame.data)[IPv6]) == bytes(packet)
+    assert frame.length == len(frame.data)
+
+
+def test_other_protocols_of_ppp_are_not_ip() -> None:
+    (frame, empty), _ = frames_of(pcap((1, b"\xff\3\xc0\x21" + bytes(8)), (2, b""), link=9))
+    assert frame.data[12:] == b"\xff\xff" + bytes(8)
+    assert (empty.data[12:], empty.length) == (b"\xff\xff", 14)
 
 
 @pytest.mark.parametrize(

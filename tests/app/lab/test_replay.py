@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ from scapy.layers.l2 import Dot1Q
 from scapy.packet import Packet, Raw
 
 from app.lab import Lab
+from app.lab.plan import LabPlan
 from app.lab.replay import Replay, speed_of
 from app.lab.sender import SendReport
 from bpf.errors import ProbedeckError, UsageError
@@ -92,6 +94,22 @@ def test_nothing_is_left_out_silently(lab: Lab, tmp_path: Path) -> None:
         "up with zeros; the file is not whole: it breaks off"
     )
     assert not outcome.whole
+
+
+def test_a_cable_fits_jumbo_frames_and_long_gaps_are_left_out(tmp_path: Path) -> None:
+    frames = [bytes(ETHER / IP() / bytes(size)) for size in (1000, 9000, 100)]
+    path = tmp_path / "x.pcap.gz"
+    times = (START_NS, START_NS + 10**8, START_NS + 10**17)
+    path.write_bytes(gzip.compress(pcap(*zip(times, frames, strict=True))))
+    replay = Replay(str(path), 10.0, max_gap=0.5)
+    assert replay.mtu() == 9020
+    with Lab(LabPlan(mtu=replay.mtu()), traffic=False) as jumbo, tap(jumbo) as cable:
+        replaying = jumbo.replay(replay)
+        assert [cable.recv(10_000) for _ in frames] == frames
+        outcome = replaying.wait()
+    assert outcome.seconds == pytest.approx(0.06, abs=0.05)
+    assert outcome.words("x").endswith(" s, 99999999 s without frames left out")
+    assert outcome.whole
 
 
 def test_a_replay_can_be_stopped_and_ends_with_its_process(lab: Lab, tmp_path: Path) -> None:
@@ -289,6 +307,7 @@ def senders(pid: int) -> tuple[int, ...]:
         (("--replay", "/nowhere"), "cannot read /nowhere: No such file or directory"),
         (("--replay", "/dev/null"), "/dev/null is not a regular file; write the capture to a file"),
         (("--speed", "2"), "--speed without a capture; give --replay FILE"),
+        (("--max-gap", "2"), "--max-gap without a capture; give --replay FILE"),
         (("--replay", __file__), f"{__file__} is neither a pcap nor a pcapng file"),
     ],
 )
@@ -302,5 +321,7 @@ def test_impossible_speeds_are_refused(tmp_path: Path, speed: float, words: str)
     with pytest.raises(UsageError, match=f"{words} is not possible; 0: without a pause"):
         Replay(str(tmp_path / "x.pcap"), speed)
     assert speed_of("max") == 0
+    with pytest.raises(UsageError, match="a gap of -1 s is not possible; inf: of any length"):
+        Replay(str(tmp_path / "x.pcap"), max_gap=-1)
     with pytest.raises(UsageError, match="--speed 'fast' is no number; "):
         speed_of("fast")
