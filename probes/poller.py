@@ -17,6 +17,10 @@ from probes.snapshot import Event, Item
 
 _LOOK_S = 1.0
 """Seconds between two checks of the interfaces."""
+_SHORTEST_FIRST_S = 0.25
+"""Least seconds of a first window, or half the interval: rates of a shorter one say little."""
+_TOGETHER_NS = 10_000_000
+"""Windows that end within this time end together."""
 Publish = Callable[[Item], None]
 
 
@@ -62,6 +66,8 @@ class UtcClock:
 class Poller:
     """One thread for one probe: polls at the end of each interval, or earlier on the probe's alarm.
 
+    Windows end at whole multiples of the interval in UTC, so those of several probes, and of hosts
+    with the same time, begin and end together. A window that ends early does not move the next.
     `stop` polls and publishes the last window. An error is published as an Event and ends the
     poller. If the last interface goes away, the poller polls once more and ends.
     """
@@ -69,14 +75,19 @@ class Poller:
     def __init__(
         self, probe: Probe, interval: float, publish: Publish, *, first: float | None = None
     ) -> None:
-        """The first window lasts `first` seconds; None: as long as the others."""
+        """The first window lasts `first` seconds; None: about as long as the others."""
         self._probe = probe
-        self._first = interval if first is None else first
+        self._first = first
         self._interval = interval
         self._publish = publish
         self._stopping = False
         self.lock = threading.RLock()
         """Held from the end of a window until its items are published."""
+        self._wanted_ns = 0
+        """A window is to end at this time or later, CLOCK_MONOTONIC."""
+        self._ended_ns = 0
+        """No later than the end of the last published window."""
+        self._ended = threading.Condition()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name=f"poll {probe.name}", daemon=True)
         self.failure: ProbedeckError | None = None
@@ -88,7 +99,31 @@ class Poller:
     def export(self) -> None:
         """End the window and publish its items, by any thread."""
         with self.lock:
+            now_ns = time.monotonic_ns()
             self.publish(self._probe.export())
+        with self._ended:
+            self._ended_ns = now_ns
+            self._ended.notify_all()
+
+    def wait_for(self, end_ns: int, timeout: float) -> bool:
+        """Have the thread end a window at `end_ns` (CLOCK_MONOTONIC, in the past) or later, and
+        wait until it is published. Returns False if that takes longer than `timeout` seconds.
+
+        The caller may hold locks: it takes none of the probe's.
+        """
+        with self._ended:
+            if not self._has_ended(end_ns) and not self._over:
+                self._wanted_ns = end_ns
+                os.eventfd_write(self._wake_fd, 1)
+                self._ended.wait_for(lambda: self._over or self._has_ended(end_ns), timeout)
+            return self._has_ended(end_ns)
+
+    @property
+    def _over(self) -> bool:
+        return self._stopping or self.failure is not None
+
+    def _has_ended(self, end_ns: int) -> bool:
+        return self._ended_ns >= end_ns - _TOGETHER_NS
 
     def publish(self, items: Sequence[Item]) -> None:
         """Publish the items of a window; the caller holds the lock since its end."""
@@ -108,8 +143,10 @@ class Poller:
 
     def stop(self) -> None:
         """Poll once more, publish the window, and join the thread."""
-        self._stopping = True
-        os.eventfd_write(self._wake_fd, 1)
+        with self._ended:
+            self._stopping = True
+            self._ended.notify_all()
+            os.eventfd_write(self._wake_fd, 1)
         self._thread.join()
         os.close(self._wake_fd)
 
@@ -128,27 +165,37 @@ class Poller:
 
     def _poll_until_stopped(self) -> None:
         down: set[str] = set()
-        due = time.monotonic() + self._first if self._interval else math.inf
+        interval, first = self._interval, self._first
+        due = self._due(first=True) if first is None else time.monotonic() + first
         with select.epoll() as epoll:
             epoll.register(self._wake_fd, select.EPOLLIN)
             if self._probe.alarm_fd >= 0:
                 epoll.register(self._probe.alarm_fd, select.EPOLLIN)
             while True:
                 woken = epoll.poll(max(0.0, min(due - time.monotonic(), _LOOK_S)))
-                last = self._stopping
-                ends = bool(woken) or time.monotonic() >= due
+                # Before the reasons for it: a later one wakes the thread again.
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake_fd)
+                last, changed = self._stopping, interval != self._interval
+                over = time.monotonic() >= due
+                alarm = any(fd != self._wake_fd for fd, _ in woken)
+                ends = over or alarm or last or changed or not self._has_ended(self._wanted_ns)
                 if ends:
                     self.export()
                 if last:
                     return
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._wake_fd)
-                    due = time.monotonic()  # The interval has changed.
-                now = time.monotonic()
-                if now >= due and not self._stopping:
+                if over or changed:
                     # Late windows are skipped, not caught up.
-                    due = max(due + self._interval, now) if self._interval else math.inf
+                    interval, due = self._interval, self._due(first=changed)
                 self._look_at_interfaces(down, exported=ends)
+
+    def _due(self, *, first: bool) -> float:
+        """Return the next end of a window, in seconds of CLOCK_MONOTONIC."""
+        interval = self._interval
+        if not interval:
+            return math.inf
+        least = min(interval / 2, _SHORTEST_FIRST_S) if first else interval / 10
+        return time.monotonic() + least + -(time.time() + least) % interval
 
     def _look_at_interfaces(self, down: set[str], *, exported: bool) -> None:
         """Publish events of interfaces that went down or up; `down` has the names of those down.
@@ -169,5 +216,7 @@ class Poller:
                 self._publish(Event.now(severity, interface.name, f"the interface {word}"))
 
     def _fail(self, error: ProbedeckError) -> None:
-        self.failure = error
+        with self._ended:
+            self.failure = error
+            self._ended.notify_all()
         self._publish(Event.now("error", self._probe.name, str(error)))

@@ -88,6 +88,44 @@ def test_windows_last_as_long_as_they_should(probe: FakeProbe) -> None:
     assert len(published) in (4, 5)
 
 
+def test_windows_of_two_pollers_end_together_also_after_an_early_one(probe: FakeProbe) -> None:
+    """At whole multiples of the interval in UTC."""
+    ends: dict[str, list[float]] = {}
+    probe.during = lambda: ends.setdefault(threading.current_thread().name, []).append(time.time())
+    pollers = [started(probe, 0.2)[0], started(probe, 0.2, first=0.03)[0]]
+    for number, poller in enumerate(pollers):
+        poller._thread.name = str(number)
+    time.sleep(0.45)
+    assert pollers[0].wait_for(time.monotonic_ns(), 5)
+    time.sleep(0.4)
+    for poller in pollers:
+        poller.stop()
+    late = {name: [end % 0.2 for end in each] for name, each in ends.items()}
+    on_grid = {
+        name: [end // 0.2 for end in each if end % 0.2 < 0.05] for name, each in ends.items()
+    }
+    assert set(on_grid["0"][1:-1]) <= set(on_grid["1"]), late
+    assert len(set(on_grid["1"])) >= 4, late
+    assert len(ends["0"]) >= 5, late
+
+
+def test_a_window_is_ended_for_whoever_waits_for_it(probe: FakeProbe) -> None:
+    poller, published = started(probe, 60, first=0)
+    assert poller.wait_for(time.monotonic_ns(), 5)
+    windows = len(published)
+    assert poller.wait_for(time.monotonic_ns() - 10**9, 5)
+    assert len(published) == windows
+    time.sleep(0.02)
+    asked = time.monotonic_ns()
+    assert poller.wait_for(asked, 5)
+    assert len(published) == windows + 1
+    probe.during = lambda: time.sleep(0.2)
+    time.sleep(0.02)
+    assert not poller.wait_for(time.monotonic_ns(), 0.05)
+    poller.stop()
+    assert not poller.wait_for(time.monotonic_ns() + 10**9, 5)
+
+
 def test_an_alarm_ends_a_window_early(probe: FakeProbe) -> None:
     def take_alarm() -> None:
         if probe.polls == 1:
