@@ -19,7 +19,7 @@ _LOOK_S = 1.0
 """Seconds between two checks of the interfaces."""
 _SHORTEST_FIRST_S = 0.25
 """Least seconds of a first window, or half the interval: rates of a shorter one say little."""
-_TOGETHER_NS = 10_000_000
+_TOGETHER_NS = 2_000_000
 """Windows that end within this time end together."""
 Publish = Callable[[Item], None]
 
@@ -66,7 +66,7 @@ class UtcClock:
 class Poller:
     """One thread for one probe: polls at the end of each interval, or earlier on the probe's alarm.
 
-    Windows end at whole multiples of the interval in UTC, so those of several probes, and of hosts
+    Windows end at whole multiples of the interval in UTC: windows of several probes, and of hosts
     with the same time, begin and end together. A window that ends early does not move the next.
     `stop` polls and publishes the last window. An error is published as an Event and ends the
     poller. If the last interface goes away, the poller polls once more and ends.

@@ -51,11 +51,46 @@ def _column(values: Callable[[Any], Any], name: str, meaning: str) -> OutputColu
     return OutputColumn(name, meaning, lambda part: values(part.rows[name]))
 
 
-# A text that was too long may be cut within a character.
-_text = partial(_column, lambda raw: [text.decode(errors="replace") for text in raw.tolist()])
+def _decoded(raw: Array) -> list[str]:
+    # A text that was too long may be cut within a character.
+    return [text.decode(errors="replace") for text in raw.tolist()]
+
+
+_text = partial(_column, _decoded)
 _state = partial(_column, lambda raw: map(_STATES.__getitem__, raw.tolist()))
 _known = partial(_column, lambda raw: where(np.isfinite(raw), raw.round(6)))
 _flag = partial(_column, lambda raw: raw.astype(bool).tolist())
+
+
+def _found() -> Iterator[OutputColumn]:
+    """Columns of a finding; empty without one."""
+
+    def column(
+        name: str, meaning: str, values: Callable[[Array], Any] = np.asarray
+    ) -> OutputColumn:
+        def known(part: Part) -> Any:
+            return where(part.rows["found_packets"] > 0, values(part.rows[name]))
+
+        return OutputColumn(name, meaning, known)
+
+    def text(name: str, meaning: str) -> OutputColumn:
+        return column(name, meaning, _decoded)
+
+    yield _text("finding", "who made the policy active, in one line; empty at other transitions")
+    yield text("filter", "filter of the flows of the culprit")
+    yield column("found_packets", "of the selected flows")
+    yield column("found_bytes", "of the selected flows")
+    yield column("found_flows", "selected flows")
+    yield column("found_lost", "packets of no flow: with any, the counts are lower bounds")
+    yield column("found_seconds", "of the windows of flows", lambda raw: raw.round(3))
+    for part in ("source", "destination", "source_port", "port"):
+        words = "destination port" if part == "port" else part.replace("_", " ")
+        yield column(f"{part}s", f"distinct {words}s")
+        yield text(f"top_{part}", f"{words} with the largest share")
+        share = "its share of packets, or of flows of a scan, 0 to 1"
+        yield column(f"top_{part}_share", share, lambda raw: raw.round(4))
+    yield text("protocol", "protocol with the largest share")
+    yield text("flags", "combination of TCP flags of a flow with the largest share")
 
 
 METRICS = OutputView(
@@ -77,11 +112,13 @@ TRIGGERS = OutputView(
         _state("after", "its state from then on"),
         _text("cause", "reason, with the values"),
         *_measured(lambda part: part.rows["metrics"]),
+        *_found(),
     ),
     state.PROBE,
     state.TRIGGERS_TABLE,
 )
-"""One row a transition, with the metrics of its window; they are 0 if an operator caused it."""
+"""One row a transition, with the metrics of its window, which are 0 if an operator caused it, and
+with the finding if the policy began."""
 POLICIES = OutputView(
     state.POLICIES_TABLE,
     1,

@@ -31,7 +31,7 @@ from probes.monitor.options import MonitorOptions
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility
-from probes.snapshot import Event
+from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from probes.monitor.control.service import MonitorService
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
+
+_LONGEST_WAIT_S = 1.0
+"""Longest wait for a window of flows; the monitor's kernel programs count on meanwhile."""
+_OVERLAP_NS = 10_000_000
+"""Windows that overlap by less only end or begin together."""
 
 
 class Controller(ProbeRunner):
@@ -230,6 +235,28 @@ class Controller(ProbeRunner):
 
         every = [running.probe for running in self._running]
         return [probe for probe in every if isinstance(probe, ApplicationProbe)]
+
+    def flow_windows(
+        self, interface: str, start_ns: int, end_ns: int
+    ) -> tuple[Sequence[Snapshot], str]:
+        running, probe = self._running.get(FLOW_PROBE.name), self._probe_of(FLOW_PROBE)
+        if running is None or probe is None:
+            return (), "no flow probe runs"
+        if probe.interface.name != interface:
+            return (), f"the flow probe watches {probe.interface.name}, not {interface}"
+        in_time = running.wait_for(end_ns, _LONGEST_WAIT_S)
+        windows = [
+            window
+            for window in self.history.snapshots(FLOW_PROBE.name)
+            if window.end_ns > start_ns + _OVERLAP_NS and window.start_ns < end_ns - _OVERLAP_NS
+        ]
+        if not windows:
+            return (), "the flow probe's window did not end in time"
+        notes = [
+            "" if in_time else "the newest flows are missing",
+            f"only flows of the capture {probe.capture.text}" if probe.capture else "",
+        ]
+        return windows, ", ".join(filter(None, notes))
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
         """Add or replace a policy. If no monitor runs, start one on the interface of tracing."""

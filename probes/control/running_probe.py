@@ -97,6 +97,10 @@ class RunningProbe:
             self._poller.export()
             return self.probe.latest
 
+    def wait_for(self, end_ns: int, timeout: float) -> bool:
+        """See Poller."""
+        return self._poller.wait_for(end_ns, timeout)
+
     def replace(self, compiled: CompiledConfig, verdicts: Verdicts) -> None:
         """Replace its programs. If that raises ProbedeckError, the old ones run on."""
         with self._lock:

@@ -52,6 +52,11 @@ class PolicyTransition:
     cause: str
     """Text with the compared values."""
 
+    @property
+    def begins(self) -> bool:
+        """Whether the policy's applications run from then on."""
+        return self.after.runs and not self.before.runs
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:

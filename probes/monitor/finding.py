@@ -103,17 +103,20 @@ def finding_of(
     seconds: float,
     lost: int = 0,
     by: str = "",
+    note: str = "",
 ) -> Finding:
     """Summarise the incoming flows of `rows` (dtype FLOW, (n,)) that pass one of the filters.
 
     `seconds` is the time that the rows cover; `lost` the number of packets that they lack. `by` is
     the unit of shares, `packets` or `flows`; by default flows if most flows have few packets.
+    `note` says in a phrase which flows the rows lack.
     Raises TextError for a wrong filter.
     """
     rows = rows[rows["direction"] == FlowDirection.INGRESS]
     rows = _passing(rows, suspects, seconds)
     if not len(rows):
-        return Finding("no flow of this window is selected", seconds=seconds, lost=lost)
+        text = _with(note, "who is unknown: no flow of this window is selected")
+        return Finding(text, seconds=seconds, lost=lost)
     if not by:
         by = "flows" if np.count_nonzero(rows["packets"] <= _SHORT) * 2 > len(rows) else "packets"
     weights = rows["packets"] if by == "packets" else np.ones(len(rows), "u8")
@@ -139,7 +142,11 @@ def finding_of(
         protocols=_numbers(protocol, weights, every, protocol_name),
         flags=_numbers(rows["tcp_flags"], weights, tcp, _flags_name),
     )
-    return replace(finding, text=_line(finding), filter=_filter(finding))
+    return replace(finding, text=_with(note, _line(finding)), filter=_filter(finding))
+
+
+def _with(note: str, line: str) -> str:
+    return f"{line}; {note}" if note else line
 
 
 def _passing(rows: Array, suspects: Sequence[str], seconds: float) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from probes.monitor.finding import Finding
 from probes.monitor.options import Input
 from probes.monitor.state import PolicyState
 
@@ -30,6 +31,8 @@ class PolicyInfo:
     """Cause of the last transition; empty if there was none."""
     selected: int
     """Packets that it selected for its applications since it was added."""
+    finding: Finding | None = None
+    """Culprits of its last begin; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
+from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo
 from probes.monitor.records import TRANSITION, Array
 from probes.monitor.state import POLICIES_TABLE, PROBE, TRIGGERS_TABLE
 from probes.poller import UtcClock
 from probes.snapshot import Event
+
+_PARTS = ("source", "destination", "source_port", "port")
+"""Parts of a finding that have columns for their number and for the largest."""
 
 
 class PolicyLog:
@@ -20,20 +25,33 @@ class PolicyLog:
     def __init__(self, engine: Engine, utc: UtcClock) -> None:
         self._engine = engine
         self._utc = utc
-        self._transitions: list[tuple[PolicyTransition, Array]] = []
-        """Transitions since the last window, each with the metrics of the window that caused it."""
+        self._transitions: list[tuple[PolicyTransition, Array, Finding | None]] = []
+        """Transitions since the last window, each with the metrics of the window that caused it,
+        and with a finding if the policy begins."""
+        self._findings: dict[str, Finding] = {}
+        """By policy, of its last begin."""
         self._selected: dict[str, int] = {}
         """Packets that each policy had selected by the end of the last window."""
         self._failed: set[str] = set()
         """Policies whose condition could not be evaluated after the last window."""
 
-    def add(self, transitions: Iterable[PolicyTransition], row: Array) -> None:
-        """Note transitions; `row` has dtype METRIC, shape ()."""
-        self._transitions += [(transition, row) for transition in transitions]
+    def add(
+        self,
+        transitions: Iterable[PolicyTransition],
+        row: Array,
+        findings: Mapping[str, Finding] = MappingProxyType({}),
+    ) -> None:
+        """Note transitions; `row` has dtype METRIC, shape (); `findings` are by policy."""
+        self._findings.update(findings)
+        for each in transitions:
+            self._transitions.append(
+                (each, row, findings.get(each.policy) if each.begins else None)
+            )
 
     def forget(self, name: str) -> None:
         """Forget the counts of a policy that was removed."""
         self._selected.pop(name, None)
+        self._findings.pop(name, None)
 
     def tables(self, selected: Mapping[str, int]) -> dict[str, Array]:
         """Return the rows of policies (dtype POLICY) and, if there are new ones, of transitions.
@@ -52,7 +70,7 @@ class PolicyLog:
 
     def events(self) -> Sequence[Event]:
         """Return events of the transitions, which are forgotten then, and of new failures."""
-        found = [self._event(transition) for transition, _ in self._transitions]
+        found = [self._event(each, finding) for each, _, finding in self._transitions]
         self._transitions.clear()
         failures = {status.policy.name: status.failure for status in self._engine.policies()}
         for name, why in failures.items():
@@ -73,19 +91,34 @@ class PolicyLog:
             status.forced,
             status.cause,
             selected,
+            self._findings.get(status.policy.name),
         )
 
-    def _event(self, transition: PolicyTransition) -> Event:
-        name, after = transition.policy, transition.after
-        begins = after.runs and not transition.before.runs
+    def _event(self, transition: PolicyTransition, finding: Finding | None) -> Event:
         at = self._utc.utc_ns(transition.at_ns)
-        text = f"policy {name} is {after.label}: {transition.cause}"
-        return Event(at, "warning" if begins else "info", PROBE, text)
+        said = [transition.cause]
+        if finding:
+            # The culprits come first: a narrow screen cuts the rest.
+            said.insert(0 if finding.packets else 1, finding.text)
+        text = f"policy {transition.policy} is {transition.after.label}: {'; '.join(said)}"
+        return Event(at, "warning" if transition.begins else "info", PROBE, text)
 
 
-def _row(transition: PolicyTransition, metrics: Array) -> Array:
+def _row(transition: PolicyTransition, metrics: Array, finding: Finding | None) -> Array:
     row = np.zeros(1, TRANSITION)
     row["policy"], row["cause"] = transition.policy.encode(), transition.cause.encode()
     row["before"], row["after"] = transition.before, transition.after
     row["at_ns"], row["metrics"] = transition.at_ns, metrics
+    if finding:
+        row["finding"], row["filter"] = finding.text.encode(), finding.filter.encode()
+        for unit in ("packets", "bytes", "flows", "lost", "seconds"):
+            row[f"found_{unit}"] = getattr(finding, unit)
+        for part in _PARTS:
+            distinct = getattr(finding, f"{part}s")
+            row[f"{part}s"] = distinct.count
+            for top in distinct.top[:1]:
+                row[f"top_{part}"], row[f"top_{part}_share"] = top.name.encode(), top.share
+        for name, distinct in (("protocol", finding.protocols), ("flags", finding.flags)):
+            for top in distinct.top[:1]:
+                row[name] = top.name.encode()
     return row

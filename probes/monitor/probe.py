@@ -29,7 +29,8 @@ from probes.filter.match import Match
 from probes.flow.sizes import DATAGRAMS
 from probes.hooks import Hooks, MonitoredHook, ProbeHook
 from probes.monitor.applications.catalog import seed_trial_packet
-from probes.monitor.engine import Engine, PolicyTransition
+from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
+from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy_log import PolicyLog
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
     from probes.monitor.policy import Policy
 
+Find = Callable[[Sequence[PolicyStatus], int, int], Mapping[str, Finding]]
+"""Findings by policy, of a window's start and end (CLOCK_MONOTONIC)."""
 _SKETCHES = 16 << 20
 """Bytes of registers of past windows that are kept."""
 _MAX_SKETCHES = 3600
@@ -90,6 +93,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         self._registry = hooks
         self.changed: Callable[[Sequence[PolicyTransition]], None] = lambda transitions: None
         """Called with policies that became active or inactive, by the thread that changed them."""
+        self.find: Find = lambda begun, start_ns, end_ns: {}
+        """Finds out who made policies begin, from the flows of a time."""
         self.ends: Callable[[], None] = lambda: None
         """Called before the last window."""
         self._point = hooks.acquire(interface, hooks.choose(interface, options.ingress).hook)
@@ -294,7 +299,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         row["flows"] = sketch.flows()
         row["flows_low"], row["flows_high"] = sketch.band()
         transitions = self._engine.window(row, end_ns, (end_ns - self._start_ns) / 1e9, {})
-        self._apply(transitions, row)
+        self._apply(transitions, row, self._start_ns, end_ns)
         self.transitions = transitions
         self._sketches.append(sketch)
         self.window += 1
@@ -317,12 +322,20 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     def _made_now(self, transition: PolicyTransition | None) -> None:
         """Apply an operator's transition."""
         if transition:
-            self._apply([transition], np.zeros((), METRIC))
+            end_ns = transition.at_ns
+            start_ns = end_ns - round((self.interval or 1) * 1e9)
+            self._apply([transition], np.zeros((), METRIC), start_ns, end_ns)
 
-    def _apply(self, transitions: Sequence[PolicyTransition], row: Array) -> None:
+    def _apply(
+        self, transitions: Sequence[PolicyTransition], row: Array, start_ns: int, end_ns: int
+    ) -> None:
+        """Apply the transitions of a window. Packets reach applications before culprits are
+        sought."""
         if transitions:
             self.router.activate(self._engine.active())
-            self._log.add(transitions, row)
+            names = {each.policy for each in transitions if each.begins}
+            begun = [each for each in self._engine.policies() if each.policy.name in names]
+            self._log.add(transitions, row, self.find(begun, start_ns, end_ns) if begun else {})
             if changes := [t for t in transitions if t.before.runs != t.after.runs]:
                 self.changed(changes)
 

@@ -34,6 +34,14 @@ window that the policy gave to its applications."""
 TRANSITION = np.dtype([
     ("policy", "S64"), ("before", "u1"), ("after", "u1"), ("_", "V6"), ("at_ns", "i8"),
     ("cause", "S256"), ("metrics", METRIC),
+    ("finding", "S400"), ("filter", "S256"), ("found_packets", "u8"), ("found_bytes", "u8"),
+    ("found_flows", "u8"), ("found_lost", "u8"), ("found_seconds", "f8"),
+    ("sources", "u8"), ("top_source", "S48"), ("top_source_share", "f8"),
+    ("destinations", "u8"), ("top_destination", "S48"), ("top_destination_share", "f8"),
+    ("source_ports", "u8"), ("top_source_port", "S16"), ("top_source_port_share", "f8"),
+    ("ports", "u8"), ("top_port", "S16"), ("top_port_share", "f8"),
+    ("protocol", "S16"), ("flags", "S40"),
 ])  # fmt: skip
 """One transition of a policy: its time (CLOCK_MONOTONIC), the cause with its values, and the
-metrics of the window that caused it (zero if an operator did)."""
+metrics of the window that caused it (zero if an operator did). If it begins the policy, a Finding
+of `probes.monitor.finding` follows: the number of distinct values of each part, and the largest."""

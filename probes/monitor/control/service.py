@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from probes.monitor.applications import catalog
+from probes.monitor.control.culprits import Culprits, FlowWindows
 from probes.monitor.control.tracing import TraceRequest, Tracing
 from probes.monitor.engine import PolicyTransition
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from probes.path.options import TracedFlow
 
 
-class Host(Protocol):
+class Host(FlowWindows, Protocol):
     """Services of a controller."""
 
     history: History
@@ -52,6 +53,7 @@ class MonitorService:
         """By policy, the flows that it traces while active."""
         self._tracing = Tracing(host.history, host.trace_flow, host.untrace_flow, host.publish)
         self.probe = probe
+        probe.find = Culprits(host, probe).find
         probe.changed, probe.ends = self._follow, self._tracing.close
 
     def info(self) -> MonitorInfo:

@@ -47,16 +47,33 @@ def test_the_columns_of_metrics(tmp_path: Path) -> None:
     ]
 
 
+FOUND = (
+    "finding,filter,found_packets,found_bytes,found_flows,found_lost,found_seconds,"
+    "sources,top_source,top_source_share,destinations,top_destination,top_destination_share,"
+    "source_ports,top_source_port,top_source_port_share,ports,top_port,top_port_share,"
+    "protocol,flags"
+)
+
+
 def test_the_columns_of_triggers(tmp_path: Path) -> None:
-    """S2.11: one row per transition, with its cause."""
+    """S2.11: one row per transition, with its cause; a begin also with its finding."""
     cause = monitors.CAUSE.replace('"', '""')
-    assert written(
-        tmp_path, TRIGGERS_TABLE, monitors.triggers(PolicyState.ACTIVE, PolicyState.COOLDOWN)
-    ) == [
-        f"schema,window,interface,time,policy,before,after,cause,{MEASURED}",
-        f'triggers/2,1,eth0,2026-01-01T00:00:00.122456789Z,flood,armed,active,"{cause}",{VALUES}',
-        "triggers/2,1,eth0,2026-01-01T00:00:00.122456789Z,flood,active,cool-down,"
-        f'"{cause}",{VALUES}',
+    item = monitors.triggers(PolicyState.ACTIVE, PolicyState.COOLDOWN)
+    rows = item.rows.copy()
+    for name, value in zip(
+        FOUND.split(","),
+        ("192.0.2.7 scans", "src:192.0.2.7", 300, 18000, 300, 0, 0.98765, 1, "192.0.2.7", 1.0, 2,
+         "10.0.0.1", 2 / 3, 1, "tcp:50000", 1.0, 300, "tcp:80", 1 / 300, "tcp", "SYN"),
+        strict=True,
+    ):  # fmt: skip
+        rows[name][0] = value
+    at = "2026-01-01T00:00:00.122456789Z"
+    assert written(tmp_path, TRIGGERS_TABLE, monitors.table(TRIGGERS_TABLE, rows)) == [
+        f"schema,window,interface,time,policy,before,after,cause,{MEASURED},{FOUND}",
+        f'triggers/2,1,eth0,{at},flood,armed,active,"{cause}",{VALUES},192.0.2.7 scans,'
+        "src:192.0.2.7,300,18000,300,0,0.988,1,192.0.2.7,1.0,2,10.0.0.1,0.6667,"
+        "1,tcp:50000,1.0,300,tcp:80,0.0033,tcp,SYN",
+        f'triggers/2,1,eth0,{at},flood,active,cool-down,"{cause}",{VALUES}{"," * 21}',
     ]
 
 

@@ -204,8 +204,8 @@ def test_a_flow_of_two_windows_is_one() -> None:
 
 @pytest.mark.parametrize("rows", [SCAN[:0], SCAN])
 def test_without_a_selected_flow_the_finding_says_so(rows: Rows) -> None:
-    assert finding_of(rows, ["proto:udp"], seconds=1) == Finding(
-        "no flow of this window is selected", seconds=1
+    assert finding_of(rows, ["proto:udp"], seconds=1, note="a note") == Finding(
+        "who is unknown: no flow of this window is selected; a note", seconds=1
     )
 
 

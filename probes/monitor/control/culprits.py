@@ -1,0 +1,85 @@
+"""Finds the culprits of policies that begin, in the flow rows of the window that woke them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from probes.flow.records import FLOW
+from probes.monitor.condition.terms import MetricTerm, parts
+from probes.monitor.engine import PolicyStatus
+from probes.monitor.finding import Finding, finding_of
+from probes.monitor.options import Input
+from probes.monitor.probe import MonitorProbe
+from probes.monitor.records import Array
+from probes.snapshot import Snapshot
+
+_TICK_NS = 4_000_000
+"""Packets are dated at most so early."""
+_DISTINCT = {"flows", "sources", "destinations", "ports", "protocols"}
+"""Metrics that count distinct values: the culprit has most of the flows."""
+
+
+class FlowWindows(Protocol):
+    """The part of a controller that has the flow table."""
+
+    def flow_windows(
+        self, interface: str, start_ns: int, end_ns: int
+    ) -> tuple[Sequence[Snapshot], str]:
+        """Return the windows of the interface's flows that overlap a time (CLOCK_MONOTONIC), the
+        oldest first. A phrase names the flows that they lack, or the reason if there are none."""
+
+
+class Culprits:
+    """Makes the findings of policies that begin."""
+
+    def __init__(self, host: FlowWindows, probe: MonitorProbe) -> None:
+        self._host = host
+        self._probe = probe
+
+    def find(
+        self, begun: Sequence[PolicyStatus], start_ns: int, end_ns: int
+    ) -> Mapping[str, Finding]:
+        """Return a finding for each policy by its name; the window's times are CLOCK_MONOTONIC."""
+        if self._probe.options.input is Input.TELEMETRY:
+            return _unknown(begun, "the flow table has no records of telemetry")
+        windows, note = self._host.flow_windows(self._probe.interface.name, start_ns, end_ns)
+        if not windows:
+            return _unknown(begun, note)
+        rows = np.concatenate([window.rows for window in windows], dtype=FLOW)
+        rows = rows[rows["last_ns"] >= start_ns - _TICK_NS]
+        seconds = sum(window.seconds for window in windows)
+        lost = sum(window.lost.packets for window in windows)
+        return {
+            status.policy.name: finding_for(status, rows, seconds, lost, note) for status in begun
+        }
+
+
+def _unknown(begun: Sequence[PolicyStatus], why: str) -> Mapping[str, Finding]:
+    return {status.policy.name: Finding(f"who is unknown: {why}") for status in begun}
+
+
+def finding_for(
+    status: PolicyStatus, rows: Array, seconds: float, lost: int = 0, note: str = ""
+) -> Finding:
+    """Return the finding of a policy that has just begun, of rows of dtype FLOW (n,); see
+    `finding_of`."""
+    suspects, by = _asked(status)
+    try:
+        return finding_of(rows, suspects, seconds=seconds, lost=lost, by=by, note=note)
+    except Exception as error:  # One policy's failure stops no other.
+        return Finding(f"who is unknown: {error}")
+
+
+def _asked(status: PolicyStatus) -> tuple[Sequence[str], str]:
+    """Return the filters of the flows that a policy is about, and the unit of their shares."""
+    policy = status.policy
+    reasons = status.outcome.reasons if status.outcome and not status.forced else ()
+    metrics = [
+        term for reason in reasons for term in parts(reason.of.left) if isinstance(term, MetricTerm)
+    ]
+    compared = [metric.selection for metric in metrics if metric.selection][:1]
+    suspects = (policy.suspects,) if policy.suspects else policy.select or compared
+    return suspects, "flows" if _DISTINCT.intersection(each.name for each in metrics) else ""
