@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Parsing a frame down to the transport header: VLAN and QinQ tags, IPv4, IPv6 with extension
- * headers, fragments; TCP, UDP, ICMP and every other protocol.
+ * Parsing a frame down to the transport header: headers of the link (link.h), IPv4, IPv6 with
+ * extension headers, fragments; TCP, UDP, ICMP and every other protocol.
  *
  * LINK_ETHERNET is 0 for interfaces whose packets start with the IP header (tun, WireGuard).
  * A probe that defines IPV4_ONLY does without IPv6, and compiles in half the time.
@@ -14,9 +14,8 @@
 #include <uapi/linux/ip.h>
 #include <uapi/linux/ipv6.h>
 #include <uapi/linux/tcp.h>
-#include "probe.h"
+#include "link.h"
 
-#define MAX_VLAN_TAGS 2
 #define MAX_EXTENSION_HEADERS 8
 #define MAX_EXTENSION_SIZE 0xfff
 #define HEADERS_PULLED 512
@@ -25,7 +24,6 @@
 #define IPV4_FRAGMENT 0x3fff /* more fragments, or an offset */
 #define IPV6_OFFSET 0xfff8
 #define IPV6_FRAGMENT 0xfff9
-#define VLAN_ID 0xfff
 
 /* Bit n: ICMP messages of type n, for IPv6 of type 128 + n, have an identifier at byte 4: echo,
  * timestamp, address mask, mobility, extended echo. */
@@ -80,12 +78,6 @@ struct packet {
     u64 icmp_id;  /* of echo and the like, network order */
     u64 fragment; /* enum fragment */
     u64 datagram; /* a fragment's identification, network order */
-};
-
-struct cursor {
-    void *at;
-    void *end;
-    u64 vlan; /* id of the first tag that was skipped */
 };
 
 static __always_inline int parse_transport(struct cursor *c, struct packet *packet, u64 protocol,
@@ -210,32 +202,16 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
     return PARSED;
 }
 
-/* Move `c` from a frame's first byte to its network header and set `type`, its Ethernet type.
- * Returns false if the bytes at hand end before that header. */
-static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
-#if LINK_ETHERNET
-    c->at += ETH_HLEN;
-    if (c->at > c->end)
-        return false;
-    *type = *(__be16 *)(c->at - sizeof(*type)); /* struct ethhdr is packed: byte by byte */
-#pragma unroll
-    for (int i = 0; i < MAX_VLAN_TAGS; i++) {
-        if (*type != bpf_htons(ETH_P_8021Q) && *type != bpf_htons(ETH_P_8021AD))
-            break;
-        if (c->at + VLAN_TAG_SIZE > c->end)
-            return false;
-        if (!c->vlan)
-            c->vlan = bpf_ntohs(*(__be16 *)c->at) & VLAN_ID;
-        *type = ((__be16 *)c->at)[1];
-        c->at += VLAN_TAG_SIZE;
-    }
+static __always_inline int parse_network(struct cursor *c, __be16 type, struct packet *packet) {
+    if (type == bpf_htons(ETH_P_IP))
+        return parse_ipv4(c, packet);
+    if (type == bpf_htons(ETH_P_IPV6))
+#ifdef IPV4_ONLY
+        return PARSED_FILTERED;
 #else
-    u8 *first = c->at;
-    if ((void *)(first + 1) > c->end)
-        return false;
-    *type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+        return parse_ipv6(c, packet);
 #endif
-    return true;
+    return PARSED_NOT_IP;
 }
 
 /*
@@ -246,16 +222,13 @@ static __always_inline int parse_frame(struct cursor *c, struct packet *packet) 
     __be16 type;
     if (!skip_link(c, &type))
         return PARSED_SHORT;
-    packet->vlan = c->vlan;
-    if (type == bpf_htons(ETH_P_IP))
-        return parse_ipv4(c, packet);
-    if (type == bpf_htons(ETH_P_IPV6))
-#ifdef IPV4_ONLY
-        return PARSED_FILTERED;
-#else
-        return parse_ipv6(c, packet);
+#if LINK_ETHERNET
+    if (unlikely(type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6)) &&
+        !look_through(c, &type))
+        return PARSED_SHORT;
 #endif
-    return PARSED_NOT_IP;
+    packet->vlan = c->vlan;
+    return parse_network(c, type, packet);
 }
 
 /* As `parse_frame`, of a frame whose transport header nobody asks for. */

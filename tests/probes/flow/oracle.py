@@ -9,6 +9,8 @@ from scapy.layers.inet import IP
 from scapy.layers.inet6 import IPv6
 
 TAGS = (0x8100, 0x88A8)
+SIZES = {0x8100: 4, 0x88A8: 4, 0x8847: 4, 0x8848: 4, 0x8864: 8, 0x6558: 14, 0x8903: 16, 0x88E7: 18}
+"""Bytes of headers of the link, by Ethernet type: tags, MPLS, PPPoE, Ethernet, FabricPath, PBB."""
 WITH_PORTS = (6, 17, 33, 132, 136)
 IDENTIFIED = {1: (0, 8, *range(13, 19), 42, 43), 58: (128, 129, *range(144, 148), 160, 161)}
 """ICMP messages with an identifier, by protocol."""
@@ -26,6 +28,15 @@ class Flow:
     destination_port: int = 0
     tcp_flags: int = 0
     vlan: int = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """What comes next in a frame: its Ethernet type, its bytes, and the outermost VLAN so far."""
+
+    kind: int
+    rest: bytes
+    vlan: int
 
 
 @dataclass(frozen=True)
@@ -48,23 +59,15 @@ class Oracle:
 
     def flow_of(self, raw: bytes) -> Flow | str:
         """The flow, or why there is none: `not_ip` or `malformed`."""
-        at = vlan = 0
+        link: Link | None = Link(0x86DD if raw[0] >> 4 == 6 else 0x0800, raw, 0)
         if self.ethernet:
-            if len(raw) < 14:
-                return "malformed"
-            kind, at = struct.unpack_from("!H", raw, 12)[0], 14
-            for _ in range(2):
-                if kind in TAGS:
-                    if len(raw) < at + 4:
-                        return "malformed"
-                    vlan = vlan or struct.unpack_from("!H", raw, at)[0] & 0xFFF
-                    kind, at = struct.unpack_from("!H", raw, at + 2)[0], at + 4
-        else:
-            kind = 0x86DD if raw[0] >> 4 == 6 else 0x0800
-        if kind not in (0x0800, 0x86DD):
+            link = _behind_tags(raw)
+        if link is None:
+            return "malformed"
+        if link.kind not in (0x0800, 0x86DD):
             return "not_ip"
-        found = (_ipv4 if kind == 0x0800 else _ipv6)(raw[at:])
-        return self._joined(found, vlan) if found else "malformed"
+        found = (_ipv4 if link.kind == 0x0800 else _ipv6)(link.rest)
+        return self._joined(found, link.vlan) if found else "malformed"
 
     def _joined(self, found: Datagram, vlan: int) -> Flow:
         flow = replace(found.flow, vlan=vlan)
@@ -75,6 +78,40 @@ class Oracle:
         if not found.later:
             self._known[key] = replace(flow, tcp_flags=0)
         return self._known.get(key, flow) if found.later else flow
+
+
+def _behind_tags(raw: bytes) -> Link | None:
+    link = _next(Link(0x6558, raw, 0))
+    # Two tags are usual, and then up to eight headers of any kind are looked through.
+    for number in range(2 + 8):
+        if link is None or link.kind in (0x0800, 0x86DD):
+            break
+        if number >= 2 or link.kind in TAGS:
+            link = _next(link)
+    return link
+
+
+def _next(link: Link) -> Link | None:
+    """The header behind that of a link; the same if there is none, None if it is cut."""
+    kind, raw, vlan = link.kind, link.rest, link.vlan
+    size = SIZES.get(kind)
+    if size is None:
+        return link
+    if len(raw) < size:
+        return None
+    following = struct.unpack_from("!H", raw, size - 2)[0]
+    if kind in TAGS:
+        vlan = vlan or struct.unpack_from("!H", raw)[0] & 0xFFF
+    elif kind == 0x8864:
+        following = {0x0021: 0x0800, 0x0057: 0x86DD}.get(following, 0)
+    elif kind in (0x8847, 0x8848):
+        following = kind
+        if raw[2] & 1:
+            if len(raw) == size:
+                return None
+            following = {4: 0x0800, 6: 0x86DD}.get(raw[4] >> 4, 0x6558)
+            size += 4 * (following == 0x6558)
+    return Link(following, raw[size:], vlan)
 
 
 def _ipv4(raw: bytes) -> Datagram | None:

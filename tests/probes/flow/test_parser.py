@@ -36,6 +36,10 @@ SHORTEST = 15
 """PROG_TEST_RUN takes no packet without a byte after its Ethernet header."""
 
 
+FOUR = {"src": "192.0.2.1", "dst": "198.51.100.7"}
+SIX = {"src": "2001:db8::1", "dst": "2001:db8:7::99"}
+
+
 def links() -> Iterable[Packet]:
     ether = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
     yield ether
@@ -45,12 +49,41 @@ def links() -> Iterable[Packet]:
     yield ether / Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3)
 
 
+def rare_links(type_: int) -> dict[str, bytes]:
+    """Headers that are looked through, before IP of an Ethernet type."""
+    to_from, kind = bytes.fromhex("020000000002 020000000001"), type_.to_bytes(2, "big")
+    ppp = {0x0800: "0021", 0x86DD: "0057"}[type_]
+    tags = [bytes.fromhex("8100 00") + bytes([vlan]) for vlan in range(12)]
+    headers = {
+        "tag of 0, then 7": tags[0] + tags[7] + kind,
+        "five tags": b"".join(tags[1:6]) + kind,
+        "ten tags": b"".join(tags[1:11]) + kind,
+        "PPPoE": bytes.fromhex(f"8864 1100 0001 0099 {ppp}"),
+        "PPPoE in a VLAN": tags[9] + bytes.fromhex(f"8864 1100 0001 0099 {ppp}"),
+        "MPLS": bytes.fromhex("8847 00001140"),
+        "three labels": bytes.fromhex("8848 00001040 00002040 00003140"),
+        "a pseudowire": bytes.fromhex("8847 00001140 00000000") + to_from + tags[8] + kind,
+        "PBB": bytes.fromhex("88a8 0005 88e7 00123456") + to_from + kind,
+        "PBB of a VLAN": bytes.fromhex("88e7 00123456") + to_from + tags[6] + kind,
+        "FabricPath": bytes.fromhex("8903 0040") + to_from + tags[6] + kind,
+    }
+    return {name: to_from + header for name, header in headers.items()}
+
+
+def in_rare_links() -> list[bytes]:
+    return [
+        link + bytes(network / UDP(sport=1000, dport=53) / Raw(b"x" * 20))
+        for network in (IP(**FOUR), IPv6(**SIX))
+        for link in rare_links(0x0800 if network.version == 4 else 0x86DD).values()
+    ]
+
+
 def networks() -> Iterable[Packet]:
-    yield IP(src="192.0.2.1", dst="198.51.100.7")
-    yield IP(src="192.0.2.1", dst="198.51.100.7", options=[b"\x01" * 8])
-    yield IP(src="192.0.2.1", dst="198.51.100.7", flags="MF")
-    yield IP(src="192.0.2.1", dst="198.51.100.7", frag=185)
-    six = IPv6(src="2001:db8::1", dst="2001:db8:7::99")
+    yield IP(**FOUR)
+    yield IP(**FOUR, options=[b"\x01" * 8])
+    yield IP(**FOUR, flags="MF")
+    yield IP(**FOUR, frag=185)
+    six = IPv6(**SIX)
     pad = PadN(optdata=b"\0" * 4)
     yield six
     yield six / IPv6ExtHdrHopByHop(options=[pad])
@@ -95,7 +128,7 @@ def built() -> list[bytes]:
 def garbled(count: int) -> list[bytes]:
     """Random bytes, cut frames, and frames with random bytes changed; always the same ones."""
     random_ = random.Random(20261121)
-    frames = built()
+    frames = built() + 20 * in_rare_links()
     out: list[bytes] = []
     for _ in range(count):
         frame = bytearray(random_.choice(frames))
@@ -175,6 +208,16 @@ def test_random_bytes_are_judged_as_scapy_judges_them(make_probe: MakeProbe, hoo
         whole = {b"\x08\x00": 34, b"\x86\xdd": 54}
         frames = [f for f in frames if len(f) >= whole.get(f[12:14], 0)]
     check(make_probe(hook, records=16384), frames)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_rare_headers_before_ip_are_looked_through(make_probe: MakeProbe, hook: Hook) -> None:
+    frames = in_rare_links()
+    oracle = Oracle()
+    judged = [oracle.flow_of(frame) for frame in frames]
+    assert sum(isinstance(flow, Flow) for flow in judged) == len(frames)
+    assert {flow.vlan for flow in judged if isinstance(flow, Flow)} == {0, 1, 5, 6, 7, 8, 9}
+    check(make_probe(hook), [*frames, *(frame[:-45] for frame in frames)])
 
 
 def test_packets_without_a_link_layer(make_probe: MakeProbe) -> None:
