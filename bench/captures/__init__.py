@@ -1,0 +1,1 @@
+"""Policies over captures: how fast."""
