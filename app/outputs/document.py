@@ -64,7 +64,7 @@ def _exported(item: Snapshot) -> ExportedTable:
     if item.schema is None:
         return ExportedTable({}, list(built_in(item).records(item, nested=True)))
     about = {"name": item.metric, "kind": item.schema.kind, "help": item.schema.help}
-    return ExportedTable(about, list(objects(item.schema, item.rows)))
+    return ExportedTable(about, list(objects(item.schema, item.rows, item.utc_ns(0))))
 
 
 def _table(item: Snapshot, written: Format) -> bytes:

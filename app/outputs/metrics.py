@@ -37,5 +37,5 @@ class MetricOutput:
         )  # fmt: skip
         if nested:
             window = dict(zip(_ABOUT, about, strict=True))
-            return ({**window, **row} for row in objects(self._rows, item.rows))
-        return ((*about, *row) for row in flat_rows(self._rows, item.rows))
+            return ({**window, **row} for row in objects(self._rows, item.rows, item.utc_ns(0)))
+        return ((*about, *row) for row in flat_rows(self._rows, item.rows, item.utc_ns(0)))

@@ -19,7 +19,6 @@ from app.outputs.view import (
     Part,
     address,
     addresses,
-    iso_all,
     one,
     time,
     where,
@@ -34,6 +33,7 @@ from probes.path.records import (
     ProbeOutcome,
     QueueSide,
 )
+from probes.tables.utc import iso_all
 
 _OUTCOMES = {int(each): each.label for each in ProbeOutcome}
 _SIDES = {int(each): each.name.lower() for each in QueueSide}

@@ -15,11 +15,11 @@ from app.outputs.encoders import Record
 from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.snapshot import Event, Item, Snapshot
+from probes.tables.utc import iso_all
 
 CellValue = str | int | float | None
 _PART = 8192
 """Rows that become Python values at a time: the values of a row take a kilobyte."""
-_SECOND = 10**9
 # Most rows have one of a few addresses.
 _address = lru_cache(1 << 14)(address_text)
 
@@ -147,19 +147,6 @@ def is_table(item: Item, probe: str, table: str) -> TypeGuard[Snapshot]:
 def iso(utc_ns: int) -> str:
     """UTC nanoseconds as ISO 8601, `2026-01-31T12:00:00.123456789Z`."""
     return f"{np.datetime64(utc_ns, 'ns')}Z"
-
-
-def iso_all(utc_ns: Array) -> list[str]:
-    """Return `iso` of each."""
-    # Times repeat, as their clock has few steps: format each time once, and each second once.
-    moments, at = np.unique(utc_ns, return_inverse=True)
-    seconds, second_at = np.unique(moments // _SECOND, return_inverse=True)
-    heads = np.datetime_as_string(seconds.astype("M8[s]")).tolist()
-    texts = [
-        f"{heads[head]}.{fraction:09}Z"
-        for head, fraction in zip(second_at.tolist(), (moments % _SECOND).tolist(), strict=True)
-    ]
-    return [texts[number] for number in at.tolist()]
 
 
 def addresses(raw: Array, versions: list[int]) -> Iterator[str]:

@@ -15,8 +15,8 @@
 #endif
 
 struct key {
-    u64 source_address[2];
-    u64 destination_address[2];
+    u64 source[2];
+    u64 destination[2];
     u16 source_port; /* host order */
     u16 destination_port;
     u32 protocol;
@@ -36,9 +36,9 @@ static __always_inline void write_network(u64 *to, u64 *address, u64 version) {
 /* Fill `key`, which is zero. */
 static __always_inline void write_key(struct key *key, struct flow_key *flow) {
     if (KEY_SOURCE)
-        write_network(key->source_address, flow->source, VERSION(flow));
+        write_network(key->source, flow->source, VERSION(flow));
     if (KEY_DESTINATION)
-        write_network(key->destination_address, flow->destination, VERSION(flow));
+        write_network(key->destination, flow->destination, VERSION(flow));
     if (KEY_SOURCE_PORT)
         key->source_port = bpf_ntohs(SOURCE_PORT(flow));
     if (KEY_DESTINATION_PORT)

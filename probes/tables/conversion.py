@@ -24,10 +24,12 @@ from probes.tables.field_types import (
     PLAIN,
     SLOT,
     SLOT_TYPES,
+    TIME,
     is_number,
     packed,
     unsigned,
 )
+from probes.tables.utc import iso_all
 from probes.tables.value_decoding import Meaning
 
 if TYPE_CHECKING:
@@ -139,18 +141,21 @@ def columns(schema: TableSchema, dtype: DType) -> tuple[str, ...]:
     return _Table(schema, dtype).columns
 
 
-def flat_rows(schema: TableSchema, rows: Array) -> Iterator[tuple[Any, ...]]:
-    """Yield rows with one scalar a column, without the empty slots at the end of a histogram."""
-    return _Table(schema, rows.dtype).flat(rows)
+def flat_rows(schema: TableSchema, rows: Array, utc_ns: int = 0) -> Iterator[tuple[Any, ...]]:
+    """Yield rows with one scalar a column, without the empty slots at the end of a histogram.
+
+    `utc_ns` is UTC when CLOCK_MONOTONIC was 0.
+    """
+    return _Table(schema, rows.dtype, utc_ns).flat(rows)
 
 
-def objects(schema: TableSchema, rows: Array) -> Iterator[dict[str, Any]]:
+def objects(schema: TableSchema, rows: Array, utc_ns: int = 0) -> Iterator[dict[str, Any]]:
     """Yield each entry as nested dicts and lists of numbers, texts and booleans.
 
     `key` and `value`; `index` in place of `key` for an array, `position` for a queue and a stack;
     `slot`, `low`, `high` and `count` for a histogram.
     """
-    return _Table(schema, rows.dtype).objects(rows)
+    return _Table(schema, rows.dtype, utc_ns).objects(rows)
 
 
 @dataclass(slots=True)
@@ -214,8 +219,9 @@ _Columns = Sequence[tuple[str, _Node, Callable[[Array], Array]]]
 class _Table:
     """A schema with a layout: converts rows to Python's values."""
 
-    def __init__(self, schema: TableSchema, dtype: DType) -> None:
+    def __init__(self, schema: TableSchema, dtype: DType, utc_ns: int = 0) -> None:
         self._schema = schema
+        self._utc_ns = utc_ns
         key, value = dtype["key"], dtype["value"]
         if schema.kind == TableKind.HISTOGRAM:
             self._nested = self._flat = self._histogram(key, value)
@@ -281,7 +287,8 @@ class _Table:
             dtype = cut.dtype
         # A sum or a mean is wider than its field, and is not an address.
         if kind in FIELD_TYPES and FIELD_TYPES[kind].takes(dtype):
-            return _Scalar(FIELD_TYPES[kind].values, cut)
+            times = partial(_times, self._utc_ns)
+            return _Scalar(times if kind == TIME else FIELD_TYPES[kind].values, cut)
         if not (dtype.shape or dtype.names):
             names = self._schema.names.get(path)
             return _Scalar(partial(_named, names) if names else _plain, cut)
@@ -302,6 +309,12 @@ def _plain(array: Array) -> list[Any]:
         return [value if np.isfinite(value) else str(value) for value in array.tolist()]
     values: list[Any] = array.tolist()
     return values
+
+
+def _times(utc_ns: int, array: Array) -> list[str]:
+    """Convert nanoseconds of CLOCK_MONOTONIC; 0 becomes an empty text."""
+    since = array.view("i8")
+    return [text if at else "" for at, text in zip(since, iso_all(since + utc_ns), strict=True)]
 
 
 def _named(names: Mapping[int, str], array: Array) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -15,7 +16,7 @@ from bpf.errors import UsageError, did_you_mean
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array
 from probes.tables.conversion import objects, schema_of
-from probes.tables.field_types import FIELD_TYPES
+from probes.tables.field_types import FIELD_TYPES, MAPPED
 
 DType = np.dtype[Any]
 
@@ -55,7 +56,7 @@ class EntryCodec:
 
     def objects(self, rows: Array) -> list[dict[str, Any]]:
         """Return rows of dtype `[("key", K), ("value", V)]` as tables export them."""
-        return list(objects(self._schema, rows))
+        return list(objects(self._schema, rows, time.time_ns() - time.monotonic_ns()))
 
     def _packed(
         self, path: str, dtype: DType | None, given: Any, where: str, most: int = 0
@@ -137,6 +138,11 @@ def _prefix(given: Any, size: int) -> bytes:
     return network.prefixlen.to_bytes(4, sys.byteorder) + network.network_address.packed
 
 
+def _ipv6(given: Any, _: int) -> bytes:
+    address = ipaddress.ip_address(_text(given))
+    return address.packed if address.version == 6 else MAPPED + address.packed
+
+
 def _text(given: Any) -> str:
     if not isinstance(given, str):
         raise TypeError
@@ -167,7 +173,7 @@ _PARSERS: Mapping[str, Callable[[Any, int], bytes]] = {
     "ipv4-host": lambda given, size: int(ipaddress.IPv4Address(_text(given))).to_bytes(
         size, sys.byteorder
     ),
-    "ipv6": lambda given, _: ipaddress.IPv6Address(_text(given)).packed,
+    "ipv6": _ipv6,
     "mac": lambda given, size: _exactly(bytes.fromhex(_text(given).replace(":", "")), size),
     "prefix": _prefix,
     "be": lambda given, size: _whole(given).to_bytes(size, "big"),

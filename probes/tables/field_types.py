@@ -41,6 +41,8 @@ _MAC = frozenset({
     "hwaddr", "ll", "lladdr", "sha", "tha", "saddr", "daddr", "addr", "address",
 })  # fmt: skip
 _BIG_ENDIAN = frozenset({"__be16", "__be32", "__be64", "__sum16"})
+MAPPED = bytes(10) + b"\xff\xff"
+"""Prefix of an IPv4 address in place of an IPv6 one (RFC 4291, 2.5.5.2)."""
 _VERSIONS = frozenset({"v4", "v6", "ip4", "ip6"})
 """Members of a union with the name of an address."""
 
@@ -89,6 +91,13 @@ def _truth(array: Array) -> list[bool]:
 
 def _addresses(array: Array, family: AddressFamily) -> list[str]:
     return [inet_ntop(family, each) for each in packed(array)]
+
+
+def _ipv6(array: Array) -> list[str]:
+    return [
+        inet_ntop(AF_INET, each[12:]) if each[:12] == MAPPED else inet_ntop(AF_INET6, each)
+        for each in packed(array)
+    ]
 
 
 def _ipv4_host(array: Array) -> list[str]:
@@ -143,6 +152,7 @@ def _is_prefix(dtype: DType) -> bool:
     return first[:2] == (np.dtype("u4"), 0) and second[1] == 4
 
 
+TIME = "time"
 FIELD_TYPES = {
     "ipv4": FieldType(
         "an IPv4 address in network order",
@@ -157,7 +167,16 @@ FIELD_TYPES = {
         _ipv4_host,
     ),
     "ipv6": FieldType(
-        "an IPv6 address", "16 bytes", _sized(16), partial(_addresses, family=AF_INET6)
+        "an IPv6 address, or an IPv4 address mapped into it (`::ffff:192.0.2.1`), shown as IPv4",
+        "16 bytes",
+        _sized(16),
+        _ipv6,
+    ),
+    TIME: FieldType(
+        "a time of `bpf_ktime_get_ns()` in nanoseconds, shown as UTC; empty if 0",
+        "8 bytes",
+        lambda dtype: is_number(dtype) and dtype.itemsize == 8,
+        unsigned,
     ),
     "mac": FieldType("a MAC address", "6 bytes", _sized(6), _mac),
     "prefix": FieldType(

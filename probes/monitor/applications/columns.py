@@ -12,9 +12,7 @@ from probes.flow.records import hash_keys
 from probes.monitor.applications.top_table import Window
 from probes.monitor.records import Array
 from probes.snapshot import Snapshot
-
-_MAPPED = bytes(10) + b"\xff\xff"
-"""Prefix of an IPv4 address in place of an IPv6 one (RFC 4291, 2.5.5.2)."""
+from probes.tables.field_types import MAPPED
 
 
 def metric(snapshots: Window, name: str) -> Snapshot | None:
@@ -35,7 +33,7 @@ def largest(values: Array, most: int) -> Array:
 
 def address(raw: bytes) -> str:
     """The text of an application's 16-byte address: IPv6, or IPv4 mapped into it."""
-    if raw[:12] == _MAPPED:
+    if raw[:12] == MAPPED:
         return address_text(raw[12:], 4)
     return address_text(raw, 6)
 

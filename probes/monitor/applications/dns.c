@@ -17,16 +17,16 @@
 #include "kernel.h"
 
 struct dns_flow {
-    u64 client_address[2];
-    u64 server_address[2];
+    u64 client[2];
+    u64 server[2];
     u64 protocol; /* packets without data, such as TCP's handshake, count too */
 };
 
 struct messages {
     u64 packets;
     u64 bytes;
-    u64 first_ns; /* CLOCK_MONOTONIC, to a tick's resolution; 0: none yet */
-    u64 last_ns;
+    u64 first; /* CLOCK_MONOTONIC, to a tick's resolution; 0: none yet */
+    u64 last;
 };
 
 struct exchange {
@@ -41,9 +41,9 @@ BPF_PERCPU_ARRAY(full_at, u64, 1); /* when the table was last full, on this CPU 
 static __always_inline void add(struct messages *messages, struct selected *packet) {
     lock_xadd(&messages->packets, packet->packets);
     lock_xadd(&messages->bytes, packet->bytes);
-    if (!messages->first_ns)
-        messages->first_ns = packet->now_ns;
-    messages->last_ns = packet->now_ns;
+    if (!messages->first)
+        messages->first = packet->now_ns;
+    messages->last = packet->now_ns;
 }
 
 /* Several CPUs may race: retry until no other CPU was faster, or stored a larger value. */
@@ -70,9 +70,9 @@ APPLICATION(dns) {
 
     struct dns_flow flow = {.protocol = protocol};
     u64 *client = response ? key->destination : key->source;
-    write_address(flow.client_address, client, VERSION(key));
+    write_address(flow.client, client, VERSION(key));
     u64 *server = response ? key->source : key->destination;
-    write_address(flow.server_address, server, VERSION(key));
+    write_address(flow.server, server, VERSION(key));
     struct exchange none = {};
     struct exchange *exchange = fragment || *full == packet->now_ns
                                     ? flows.lookup(&flow)

@@ -96,11 +96,11 @@ class _Hosts:
     @classmethod
     def at(cls, end: str, rows: Array) -> _Hosts:
         """The hosts at one end of each exchange."""
-        first, of = groups(rows["key"][f"{end}_address"])
+        first, of = groups(rows["key"][end])
         return cls(end, rows, first, of, _Sums.of(rows["value"], of, len(first)))
 
     def names(self, hosts: Array) -> list[str]:
-        return addresses(self.rows["key"][f"{self.end}_address"][self.first[hosts]])
+        return addresses(self.rows["key"][self.end][self.first[hosts]])
 
     def peers(self, hosts: Array, there: Array) -> list[int]:
         """Number of peers of some hosts, in the rows `there`, bool (m,)."""
@@ -108,7 +108,7 @@ class _Hosts:
         wanted[hosts] = True
         rows = np.flatnonzero(wanted[self.of] & there)
         key = self.rows["key"][rows]
-        first, _ = groups(np.column_stack([key["client_address"], key["server_address"]]))
+        first, _ = groups(np.column_stack([key["client"], key["server"]]))
         counts = np.bincount(self.of[rows[first]], minlength=len(wanted))
         result: list[int] = counts[hosts].tolist()
         return result
@@ -130,12 +130,12 @@ def _flows(window: Snapshot, most: int) -> TopTable:
     sums = _Sums.of(value, np.arange(len(key)), len(key))
     top = sums.top(most)
     # A direction without packets has no first time.
-    starts = [value[d]["first_ns"][top] for d in ("queries", "responses")]
+    starts = [value[d]["first"][top] for d in ("queries", "responses")]
     first = np.minimum(*(np.where(each, each, np.iinfo("u8").max) for each in starts))
-    last = np.maximum(*(value[d]["last_ns"][top] for d in ("queries", "responses")))
+    last = np.maximum(*(value[d]["last"][top] for d in ("queries", "responses")))
     columns = (
-        addresses(key["client_address"][top]),
-        addresses(key["server_address"][top]),
+        addresses(key["client"][top]),
+        addresses(key["server"][top]),
         [protocol_name(number) for number in key["protocol"][top].tolist()],
         *sums.columns(top, window.seconds),
         clock(window, first),

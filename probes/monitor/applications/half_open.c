@@ -31,12 +31,12 @@ struct handshake {
 };
 
 struct destination {
-    u64 address[2];
-    u64 port;
+    u64 destination[2];
+    u64 destination_port;
 };
 
 struct source {
-    u64 address[2];
+    u64 source[2];
 };
 
 struct counts {
@@ -104,9 +104,9 @@ APPLICATION(half_open) {
 
     struct counts none = {};
     struct destination to = {};
-    to.address[0] = connection.destination[0];
-    to.address[1] = connection.destination[1];
-    to.port = connection.destination_port;
+    to.destination[0] = connection.destination[0];
+    to.destination[1] = connection.destination[1];
+    to.destination_port = connection.destination_port;
     struct counts *counts = full_at->destinations == now
                                 ? destinations.lookup(&to)
                                 : destinations.lookup_or_try_init(&to, &none);
@@ -118,8 +118,8 @@ APPLICATION(half_open) {
     }
 
     struct source from = {};
-    from.address[0] = connection.source[0];
-    from.address[1] = connection.source[1];
+    from.source[0] = connection.source[0];
+    from.source[1] = connection.source[1];
     counts =
         full_at->sources == now ? sources.lookup(&from) : sources.lookup_or_try_init(&from, &none);
     if (counts) {

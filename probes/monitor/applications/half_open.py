@@ -38,8 +38,8 @@ class _Ends:
     def of(cls, end: str, handshakes: Snapshot, counted: Snapshot, old: Array) -> _Ends:
         """Group by `destination` or `source`; `old` (m,) bool marks old handshakes."""
         key = handshakes.rows["key"]
-        ours = [key[end], *([key["destination_port"]] if end == "destination" else [])]
-        theirs = [counted.rows["key"][part] for part in ("address", "port")[: len(ours)]]
+        parts = ("destination", "destination_port") if end == "destination" else ("source",)
+        ours, theirs = ([keys[part] for part in parts] for keys in (key, counted.rows["key"]))
         every = np.concatenate([np.column_stack(ours), np.column_stack(theirs)])
         first, of = groups(every)
         of_ours, of_theirs = of[: len(key)], of[len(key) :]
@@ -110,14 +110,13 @@ def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
     ends = _Ends.of("destination", handshakes, counted, _ages(handshakes, define)[1])
     old, half_open, missed = ends.old, ends.half_open, ends.counts["missed"]
     # A full table grows old at once; until then the SYNs without room tell.
-    limit = define["THRESHOLD"]
-    flooded = np.flatnonzero((old > limit) | ((half_open > limit) & (missed > limit)))
+    flooded = np.flatnonzero((old >= define["THRESHOLD"]) | (missed >= define["MISSED"]))
     top = flooded[largest((half_open + missed)[flooded], most)]
     return tuple(
         f"{name} port {ends.keys[at, 2]}: {half_open[at]} half-open connections, {old[at]} of them "
-        f"for over {define['TIMEOUT']} s; {ends.counts['syns'][at]} SYNs, "
-        f"{ends.counts['completed'][at]} completed"
-        + (f"; {missed[at]} SYNs found no room" if missed[at] else "")
+        f"for over {define['TIMEOUT']} s; in the last {counted.seconds:.3g} s: "
+        f"{ends.counts['syns'][at]} SYNs, {ends.counts['completed'][at]} completed"
+        + (f", {missed[at]} SYNs without room" if missed[at] else "")
         for name, at in zip(addresses(ends.keys[top, :2]), top, strict=True)
     )
 

@@ -39,7 +39,7 @@ def _column(define: Macros, keys: Array, part: str) -> list[Cell]:
     if part.endswith("port"):
         ports: list[Cell] = keys[part.replace(" ", "_")].tolist()
         return ports
-    return [_network(define, text) for text in addresses(keys[f"{part}_address"])]
+    return [_network(define, text) for text in addresses(keys[part])]
 
 
 def _network(define: Macros, address: str) -> str:

@@ -28,7 +28,7 @@
 _Static_assert((LINES & (LINES - 1)) == 0, "LINES must be a power of two");
 
 struct source {
-    u64 address[2];
+    u64 source[2];
 };
 
 struct tried {
@@ -39,9 +39,9 @@ struct tried {
 };
 
 struct target {
-    u64 address[2];
+    u64 source[2];
     u32 protocol;
-    u32 port;
+    u32 destination_port;
 };
 
 struct reached {
@@ -94,7 +94,7 @@ APPLICATION(port_scan) {
 
     u64 now = packet->now_ns;
     struct source from = {};
-    write_address(from.address, flow->source, VERSION(flow));
+    write_address(from.source, flow->source, VERSION(flow));
     struct tried nothing = {.first = now};
     struct tried *tried = full_at->sources == now ? sources.lookup(&from)
                                                   : sources.lookup_or_try_init(&from, &nothing);
@@ -113,10 +113,10 @@ APPLICATION(port_scan) {
     tried->last = now;
 
     struct target at = {};
-    at.address[0] = from.address[0];
-    at.address[1] = from.address[1];
+    at.source[0] = from.source[0];
+    at.source[1] = from.source[1];
     at.protocol = PROTOCOL(flow);
-    at.port = port;
+    at.destination_port = port;
     struct reached none = {.first = now};
     bool followed = tried->ports <= FOLLOWED;
     struct reached *reached = !followed || full_at->targets == now

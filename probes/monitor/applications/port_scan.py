@@ -76,7 +76,7 @@ def _tables(define: Macros, snapshots: Window, most: int) -> tuple[TopTable, ...
 def _table(tried: _Tried) -> TopTable:
     key, value = tried.rows["key"], tried.rows["value"]
     columns = {
-        "source": addresses(key["address"]),
+        "source": addresses(key["source"]),
         **({"port": _ports(key)} if _has_port(key) else {}),
         tried.scan.of: tried.counts.round().astype("i8").tolist(),
         "± %": (100 * tried.errors).round(2).tolist(),
@@ -98,7 +98,7 @@ def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
 
 def _lines(tried: _Tried, limit: int) -> Iterator[str]:
     key = tried.rows["key"]
-    names = addresses(key["address"])
+    names = addresses(key["source"])
     what = [f"hosts at {port}" for port in _ports(key)] if _has_port(key) else ["ports"] * len(key)
     for name, each, count, error in zip(names, what, tried.counts, tried.errors, strict=True):
         if count > limit:
@@ -107,12 +107,12 @@ def _lines(tried: _Tried, limit: int) -> Iterator[str]:
 
 
 def _has_port(key: Array) -> bool:
-    return "port" in (key.dtype.names or ())
+    return "destination_port" in (key.dtype.names or ())
 
 
 def _ports(key: Array) -> list[str]:
     """`tcp:22`."""
-    pairs = zip(key["protocol"].tolist(), key["port"].tolist(), strict=True)
+    pairs = zip(key["protocol"].tolist(), key["destination_port"].tolist(), strict=True)
     return [f"{protocol_name(protocol)}:{port}" for protocol, port in pairs]
 
 

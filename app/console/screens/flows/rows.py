@@ -143,7 +143,7 @@ class FlowRows:
 
     def times(self, field: str) -> list[str]:
         """`first_ns` or `last_ns` as UTC, in ISO 8601."""
-        from app.outputs.view import iso_all
+        from probes.tables.utc import iso_all
 
         return iso_all(self._shown(field) + self.view.to_utc_ns)
 

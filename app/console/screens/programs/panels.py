@@ -248,7 +248,7 @@ def _metrics(metrics: Sequence[Snapshot], slot: Slot) -> Iterator[_Line]:
         is_value = [part in _VALUES for part, _, _ in names]
         heading = (field or part for part, _, field in names if part not in _VALUES)
         yield None, (table.metric, " ".join(heading), _about(table)), Tone.ACCENT
-        for row in flat_rows(table.schema, table.rows[:MOST_ENTRIES]):
+        for row in flat_rows(table.schema, table.rows[:MOST_ENTRIES], table.utc_ns(0)):
             key: list[str] = []
             value: list[str] = []
             for (_, _, field), cell, valued in zip(names, row, is_value, strict=True):

@@ -112,7 +112,7 @@ def test_a_horizontal_scan_is_told_by_its_port(given: Given) -> None:
 
 
 def test_no_more_than_the_threshold_is_no_finding(given: Given) -> None:
-    for ports, hosts, findings in ((90, 900, 0), (110, 1100, 2)):
+    for ports, hosts, findings in ((90, 450, 0), (110, 550, 2)):
         send(given, vertical(range(1, ports + 1)) + horizontal(hosts))
         assert len(given.findings(given.window(10))) == findings
 
