@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bpf.errors import did_you_mean
+from probes.filter.conjunction import Conjunction
 from probes.filter.error import TermError, placed
 from probes.filter.fields import Field, Test, Value
-from probes.filter.match import EVERYTHING, Match
-from probes.filter.syntax import MAX_MATCHES, Joined, Node, Term, tree
+from probes.filter.syntax import Joined, Node, Term, tree
 from probes.filter.table import Array, RowTable
 
 NONE: Mapping[str, str] = {}
@@ -93,18 +93,13 @@ class Filter:
             f"{{\n    return {condition};\n}}\n"
         )
 
-    def matches(self) -> tuple[Match, ...]:
-        """Distinct matches that together are the filter.
+    def conjunctions(self) -> tuple[Conjunction, ...]:
+        """Alternatives that together are the filter; none if no packet passes it.
 
-        Raises TextError if a term cannot be a match, or if there are too many.
+        Raises TextError if a packet alone cannot decide a term, or if there are too many.
         """
-        if self.root is None:
-            return (EVERYTHING,)
         with placed(self.text):
-            found = tuple(dict.fromkeys(self.root.matches()))
-            if len(found) > MAX_MATCHES:
-                raise TermError(f"{self.text[:40]!r} is more than {MAX_MATCHES} matches", 1)
-        return found
+            return self.root.conjunctions() if self.root is not None else (Conjunction(),)
 
 
 def check(text: str, saved: Mapping[str, str] = NONE) -> None:

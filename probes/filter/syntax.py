@@ -6,19 +6,22 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NoReturn
 
 import numpy as np
 
+from probes.filter.conjunction import Conjunction, Dimension, Set, merged, union
 from probes.filter.error import TermError
 from probes.filter.fields import Test, Value
-from probes.filter.match import EVERYTHING, Match
 from probes.filter.table import Array, RowTable
 
 MAX_LENGTH = 8192
 MAX_DEPTH = 20
 """Nested parentheses, negations and saved filters."""
-MAX_MATCHES = 4096
+MAX_CONJUNCTIONS = 64
+"""Bits that the monitor has for the conjunctions of all selections."""
+_SELECTS = "selections take protocols, ports, addresses, IP versions and TCP flags"
 _SPACE = re.compile(r"\s*")
 _FIELD = re.compile(r"([A-Za-z_]\w*)(?:(:)|\s*(<=|>=|!=|==|[<>=])\s*)")
 _PLAIN = re.compile(r"[^\s,()]+")
@@ -64,11 +67,17 @@ class Term:
                         "it can filter what is shown")  # fmt: skip
         return "(" + " || ".join(f"({test.c})" for test in self.tests) + ")"
 
-    def matches(self) -> tuple[Match, ...]:
-        if not all(test.matches is not None for test in self.tests):
-            raise TermError(f"{self.text!r} can't select packets", self.column,
-                        "leave it out: the monitor sees incoming packets")  # fmt: skip
-        return tuple(match for test in self.tests for match in test.matches or ())
+    def conjunctions(self, negated: bool = False) -> tuple[Conjunction, ...]:
+        found: dict[Dimension, list[Set]] = {}
+        for test in self.tests:
+            if not test.within:
+                raise TermError(f"{self.text!r} can't select packets", self.column, _SELECTS)
+            for dimension, part in test.within.items():
+                found.setdefault(dimension, []).append(part)
+        sets = {dimension: union(parts) for dimension, parts in found.items()}
+        if negated:
+            return merged([Conjunction.of({place: ~part for place, part in sets.items()})])
+        return merged(Conjunction.of({place: part}) for place, part in sets.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +101,8 @@ class Not:
     def to_c(self) -> str:
         return f"!{self.of.to_c()}"
 
-    def matches(self) -> tuple[Match, ...]:
-        raise TermError(f"{str(self)!r} can't select packets", self.column,
-                    "tables hold what matches, not what does not")  # fmt: skip
+    def conjunctions(self, negated: bool = False) -> tuple[Conjunction, ...]:
+        return self.of.conjunctions(not negated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +137,20 @@ class Joined:
         word = " || " if self.word == "or" else " && "
         return f"({word.join(part.to_c() for part in self.of)})"
 
-    def matches(self) -> tuple[Match, ...]:
-        if self.word == "or":
-            raise TermError(f"{self.inside!r} can't select packets", self.column,
-                        "select takes several filters; give one for each")  # fmt: skip
-        found: dict[Match, None] = {EVERYTHING: None}
-        for part in self.of:
-            alternatives = part.matches()
-            if len(found) * len(alternatives) > MAX_MATCHES:
-                raise TermError(f"{self.inside!r} is more than {MAX_MATCHES} matches", self.column)
-            both = (one & other for one in found for other in alternatives)
-            found = dict.fromkeys(match for match in both if match)
-        return tuple(found)
+    def conjunctions(self, negated: bool = False) -> tuple[Conjunction, ...]:
+        parts = [part.conjunctions(negated) for part in self.of]
+        if (self.word == "or") != negated:
+            return self._checked(merged(chain.from_iterable(parts)))
+        found = parts[0]
+        for alternatives in parts[1:]:
+            found = self._checked(merged(one & other for one in found for other in alternatives))
+        return found
+
+    def _checked(self, found: tuple[Conjunction, ...]) -> tuple[Conjunction, ...]:
+        if len(found) > MAX_CONJUNCTIONS:
+            raise TermError(f"{self.inside[:40]!r} has {len(found)} combinations", self.column,
+                            f"the monitor takes {MAX_CONJUNCTIONS}")  # fmt: skip
+        return found
 
 
 Node = Term | Not | Joined

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from probes.filter.conjunction import Dimension, Set
 from probes.filter.error import TermError
-from probes.filter.match import Match
 from probes.filter.table import Array, RowTable
 
 
@@ -28,14 +28,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One value of a term, as a test of rows, of packets in C, and as matches."""
+    """One value of a term, as a test of rows, of packets in C, and as sets."""
 
     mask: Callable[[RowTable], Array]
     """From a table of n rows to bool (n,)."""
     c: str = ""
     """An expression over `struct packet *p`; empty if the kernel lacks the field."""
-    matches: tuple[Match, ...] | None = None
-    """Alternatives; None if match tables lack the field."""
+    within: Mapping[Dimension, Set] = field(default_factory=dict)
+    """Sets of which one must contain its part of the packet; empty if a packet lacks the field."""
 
 
 EQUAL = (":", "=")

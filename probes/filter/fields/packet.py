@@ -10,14 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from bpf.errors import did_you_mean
+from probes.filter.conjunction import SIZES, Dimension
 from probes.filter.fields.field import EQUAL, Test, Value, plain
 from probes.filter.fields.texts import passing
 from probes.filter.hosts import Hosts
-from probes.filter.match import ADDRESSES, PORTS, PROTOCOL, VERSION, Match, between
 from probes.filter.network import PROTOCOLS
+from probes.filter.sets import Numbers, Prefixes
 from probes.filter.table import Array, RowTable
 
 ENDS = ("source", "destination")
+_PORTS = dict(zip(ENDS, (Dimension.SOURCE_PORT, Dimension.DESTINATION_PORT), strict=True))
+_ADDRESSES = dict(zip(ENDS, (Dimension.SOURCE, Dimension.DESTINATION), strict=True))
 _FLAGS = "FSRPAUEW"
 _PLAIN_FLAGS = 0x3F
 """FSRPAU."""
@@ -37,8 +40,8 @@ class Codes:
     """Numbers below this are values, too."""
     macro: str = ""
     """Macro of packet.h; empty if the kernel lacks the field."""
-    offset: int = 0
-    """Offset in a flow's key."""
+    dimension: Dimension | None = None
+    """None if packets are not selected by the field."""
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -52,20 +55,20 @@ class Codes:
         if code is None:
             hint = did_you_mean(said.lower(), self.codes)
             raise value.wrong(f"there is no {self.what} {said!r}", hint)
-        matches = None
-        if self.macro:
-            matches = (Match.at(self.offset, b"\xff", bytes([code])),)
         c = f"{self.macro}(&p->key) == {code}" if self.macro else ""
-        return Test(lambda table: table[self.column] == code, c, matches)
+        within = {}
+        if self.dimension is not None:
+            within[self.dimension] = Numbers.between(SIZES[self.dimension], code, code)
+        return Test(lambda table: table[self.column] == code, c, within)
 
 
 def protocol(help_text: str = "protocol: a name or a number") -> Codes:
-    return Codes("protocol", help_text, "protocol", PROTOCOLS, 256, "PROTOCOL", PROTOCOL)
+    return Codes("protocol", help_text, "protocol", PROTOCOLS, 256, "PROTOCOL", Dimension.PROTOCOL)
 
 
 def ip_version() -> Codes:
     codes = {"4": 4, "6": 6}
-    return Codes("version", "IP version", "IP version", codes, 0, "VERSION", VERSION)
+    return Codes("version", "IP version", "IP version", codes, 0, "VERSION", Dimension.VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,8 @@ class Ports:
                 passed |= (port >= first) & (port <= last)
             return passed
 
-        matches = tuple(match for end in self.ends for match in between(PORTS[end], first, last))
-        return Test(mask, " || ".join(c), matches)
+        within = {_PORTS[end]: Numbers.between(65536, first, last) for end in self.ends}
+        return Test(mask, " || ".join(c), within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,21 +180,17 @@ class Addresses:
             result &= table["version"] == network.version
             return result
 
-        sides, matches = [], []
-        version = Match.at(VERSION, b"\xff", bytes([network.version]))
-        netmask, packed = network.netmask.packed, network.network_address.packed
-        for end in filter(ADDRESSES.__contains__, self.ends):
+        sides = []
+        ends = tuple(filter(_ADDRESSES.__contains__, self.ends))
+        for end in ends:
             parts = [
                 f"(p->key.{end}[{i}] & {int(masks[i]):#x}ULL) == {int(words[i]):#x}ULL"
                 for i in range(2)
                 if masks[i]
             ]
             sides.append("(" + (" && ".join(parts) or "true") + ")")
-            match = Match.at(ADDRESSES[end], netmask, packed) & version
-            assert match is not None
-            matches.append(match)
         c = f"VERSION(&p->key) == {network.version} && ({' || '.join(sides)})" if sides else ""
-        return Test(mask, c, tuple(matches) if sides else None)
+        return Test(mask, c, {_ADDRESSES[end]: Prefixes.within(network) for end in ends})
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,4 +216,9 @@ class Flags:
         return Test(
             lambda table: (table[self.column] & looked_at) == bits,
             f"(p->tcp_flags & {looked_at}) == {bits}",
+            {
+                Dimension.FLAGS: Numbers(
+                    256, sum(1 << n for n in range(256) if n & looked_at == bits)
+                )
+            },
         )
