@@ -1,103 +1,260 @@
-"""Match+action tables: the policies that select a packet's flow (S2.9).
+"""Selections of packets: user space's side of probes/monitor/select.h (S2.9).
 
-A table has one mask and rules with values of the masked flow key. A rule's action is a set of
-policies. A packet visits every table, and the matches add up.
+Bits of the kernel's tables are conjunctions. A bit is written while no packet looks at it, then set
+in `live`; it is used again only after a grace period.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from bpf.errors import UsageError
-from bpf.syscall import map_delete, map_update
-from probes.filter.match import EVERYTHING, Match
+from bpf.compiler import CompiledMap
+from bpf.errors import KernelError, UsageError
+from bpf.maps.map import Map
+from bpf.programs import grace
+from probes.filter.conjunction import Conjunction, Dimension, Set, merged
+from probes.filter.sets import EVERYWHERE, WIDTHS, Numbers, Prefix, Prefixes, outers
+from probes.filter.syntax import MAX_CONJUNCTIONS
 from probes.flow.filter import FlowFilter
-from probes.monitor.programs import MATCH_TABLES
 from probes.monitor.records import Array
+from probes.program.metrics import open_map
 
-MAX_RULES = 16384
+HEADER = "select.h"
+SOURCE = Path(__file__).with_name(HEADER)
+ENDS = ("source", "destination")
+TABLES = ("selectors", *(f"{end}s_v{version}" for end in ENDS for version in WIDTHS))
+"""Maps of the header; they belong to every program that includes it."""
+SELECTIONS = 64
+_CLASSES = 256
+_PREFIXES = 65536
 
 
-def matches_of(select: Sequence[str]) -> tuple[Match, ...]:
-    """The matches of a policy's filters; a packet must pass one filter. No filters: everything.
+def conjunctions_of(filters: Sequence[str]) -> tuple[Conjunction, ...]:
+    """The alternatives of several filters, of which a packet must pass one. No filters: everything.
 
     Raises UsageError if a filter is invalid or cannot select packets.
     """
-    found = dict.fromkeys(m for text in select for m in FlowFilter.parse(text).matches())
-    return (EVERYTHING,) if not found or EVERYTHING in found else tuple(found)
+    found = (one for text in filters for one in FlowFilter.parse(text).conjunctions())
+    return merged(found) if filters else (Conjunction(),)
 
 
-class Rules:
-    """The rules of all policies in the kernel's tables. Each change of a rule is one write."""
+class Selections:
+    """Selections in the kernel's tables. Not for use by two threads at a time."""
 
-    def __init__(self, rules_fd: int, control: Array) -> None:
-        """`control` is the kernel's own, of dtype CONTROL, shape ()."""
-        self._fd = rules_fd
-        self._control = control
-        self._policies: dict[Match, int] = {}
-        """Bits of each rule's policies."""
-        self._masks: list[bytes | None] = []
-        """Mask of each table; None: free."""
-        self._rules: Counter[bytes] = Counter()
-        """Number of rules with each mask."""
-
-    def add(self, bit: int, matches: Sequence[Match]) -> None:
-        """Let `matches` select packets for a policy, too.
-
-        Raises UsageError if they do not fit, and then changes nothing.
-        """
-        new = [match for match in matches if match != EVERYTHING]
-        self._refuse_too_many(new)
-        if len(new) < len(matches):
-            self._control["everything"] |= np.uint32(1 << bit)
-        for match in new:
-            self._write(match, self._policies.get(match, 0) | 1 << bit)
-
-    def remove(self, bit: int, matches: Iterable[Match]) -> None:
-        """Stop `matches` from selecting packets for a policy."""
-        for match in matches:
-            if match == EVERYTHING:
-                self._control["everything"] &= ~np.uint32(1 << bit)
-            else:
-                self._write(match, self._policies[match] & ~(1 << bit))
-
-    def _refuse_too_many(self, new: Sequence[Match]) -> None:
-        masks = {*filter(None, self._masks), *(match.mask for match in new)}
-        if len(masks) > MATCH_TABLES:
-            raise UsageError(
-                f"selections that look at {len(masks)} different sets of header fields",
-                hint=f"the router has {MATCH_TABLES} tables, one for each set",
+    def __init__(self, compiled: Mapping[str, CompiledMap], fds: Mapping[str, int]) -> None:
+        """`fds` are the maps in `TABLES`, declared as in `compiled`; the caller still owns them."""
+        self._maps = {name: open_map(compiled[name], fds[name]) for name in TABLES}
+        self._tables = self._maps["selectors"].view()[0]
+        self._ports = {
+            Dimension[f"{end.upper()}_PORT"]: _PortClasses(self._tables, end) for end in ENDS
+        }
+        self._tries = {
+            Dimension[end.upper()]: _Tries(
+                {version: self._maps[f"{end}s_v{version}"] for version in WIDTHS}
             )
-        if len({*self._policies, *new}) > MAX_RULES:
-            raise UsageError(f"more than {MAX_RULES} rules")
+            for end in ENDS
+        }
+        self._bits: dict[Conjunction, int] = {}
+        self._selections: dict[int, tuple[Conjunction, ...]] = {}
 
-    def _write(self, match: Match, policies: int) -> None:
-        table = self._table_of(match.mask)
-        key = match.value + table.to_bytes(8, "little")
-        if policies:
-            map_update(self._fd, key, policies.to_bytes(4, "little"))
-            self._rules[match.mask] += match not in self._policies
-            self._policies[match] = policies
-            return
-        map_delete(self._fd, key)
-        del self._policies[match]
-        self._rules[match.mask] -= 1
-        if not self._rules[match.mask]:
-            self._masks[table] = None  # packets still look there, and find nothing
+    def add(self, filters: Sequence[str]) -> int:
+        """Select packets that pass one of `filters`; without filters, all. Returns the selection's
+        bit in the result of `selections_of`, from the call's return on for every packet.
 
-    def _table_of(self, mask: bytes) -> int:
-        """The table with this mask; a free one gets it."""
-        if mask in self._masks:
-            return self._masks.index(mask)
-        if None in self._masks:
-            table = self._masks.index(None)
-            self._masks[table] = mask
-        else:
-            table = len(self._masks)
-            self._masks.append(mask)
-        self._control["masks"][table] = np.frombuffer(mask, "u8")
-        self._control["tables"] = len(self._masks)
-        return table
+        Raises UsageError if a filter is invalid or the tables are full, and then changes nothing.
+        """
+        wanted = conjunctions_of(filters)
+        new = [each for each in wanted if each not in self._bits]
+        taken = set(self._bits.values())
+        free = [bit for bit in range(MAX_CONJUNCTIONS) if bit not in taken]
+        if len(new) > len(free):
+            raise UsageError(
+                f"selections with {len(taken) + len(new)} combinations of header fields",
+                hint=f"the monitor takes {MAX_CONJUNCTIONS} of all policies together",
+            )
+        numbers = [each for each in range(SELECTIONS) if each not in self._selections]
+        if not numbers:
+            raise UsageError(f"there can be at most {SELECTIONS} selections")
+        bits = dict(zip(new, free, strict=False))
+        self._write(bits)
+        self._bits |= bits
+        self._tables["live"] |= _mask(bits.values())
+        self._selections[numbers[0]] = wanted
+        for each in wanted:
+            self._selecting(self._bits[each])[...] |= np.uint64(1 << numbers[0])
+        grace.wait()
+        return numbers[0]
+
+    def remove(self, number: int) -> None:
+        """Select no packets any more; on return no packet has the selection's bit."""
+        gone = self._selections.pop(number)
+        used = {each for wanted in self._selections.values() for each in wanted}
+        bits = {each: self._bits.pop(each) for each in gone if each not in used}
+        self._tables["selections"] &= ~np.uint64(1 << number)
+        self._tables["live"] &= ~_mask(bits.values())
+        grace.wait()
+        self._write({})
+        freed = [ports.merge(bits.values()) for ports in self._ports.values()]
+        if any(freed):
+            grace.wait()
+
+    def close(self) -> None:
+        del self._tables, self._ports
+        for owned in self._maps.values():
+            owned.close()
+
+    def _write(self, new: Mapping[Conjunction, int]) -> None:
+        """Write the tables for conjunctions at bits that are not live. Raises UsageError if they do
+        not fit, and then writes nothing."""
+        every = {**self._bits, **new}
+        planned = {place: ports.plan(_sets(new, place)) for place, ports in self._ports.items()}
+        wanted = {place: tries.plan(_sets(every, place)) for place, tries in self._tries.items()}
+        for each, bit in new.items():
+            table = np.zeros((3, 256), bool)
+            versions, protocols = (
+                each.sets[place] for place in (Dimension.VERSION, Dimension.PROTOCOL)
+            )
+            for version, row in ((4, 0), (6, 2)):
+                if versions is None or cast(Numbers, versions).bits >> version & 1:
+                    table[row] = _among(protocols)
+            _set_bit(self._tables["protocols"], bit, table.ravel())
+            _set_bit(self._tables["flags"], bit, _among(each.sets[Dimension.FLAGS]))
+        for place, ports in self._ports.items():
+            ports.write(*planned[place])
+        for place, tries in self._tries.items():
+            tries.write(wanted[place])
+        for place in (*self._ports, *self._tries):
+            self._tables[f"by_{place.name.lower()}"] = _mask(_sets(every, place))
+
+    def _selecting(self, bit: int) -> Array:
+        """The selections of a conjunction: the entries of the table whose index has its bit."""
+        byte, place = divmod(bit, 8)
+        found: Array = self._tables["selections"].reshape(8, -1, 2, 1 << place)[byte, :, 1]
+        return found
+
+
+class _PortClasses:
+    """Classes of ports that all conjunctions treat alike."""
+
+    def __init__(self, tables: Array, end: str) -> None:
+        self._classes = tables[f"{end}_ports"].reshape(256, 256).T
+        """By upper and lower byte: the kernel has them in network order."""
+        self._bits = tables[f"{end}_classes"]
+
+    def plan(self, sets: Mapping[int, Numbers]) -> tuple[Array, Array]:
+        """Return each port's class, and each class's bits, once bits have these sets.
+
+        Classes that packets meet now keep the bits of other conjunctions. Raises UsageError if
+        there are too many.
+        """
+        classes, bits = self._classes.ravel(), self._bits & ~_mask(sets)
+        for bit, ports in sets.items():
+            among = ports.array()
+            sizes = np.bincount(classes, minlength=_CLASSES)
+            inside = np.bincount(classes[among], minlength=_CLASSES)
+            _set_bit(bits, bit, inside == sizes)
+            split = np.flatnonzero((inside > 0) & (inside < sizes))
+            free = np.flatnonzero(sizes == 0)
+            if len(split) > len(free):
+                raise UsageError(
+                    f"selections tell more than {_CLASSES} classes of ports apart",
+                    hint="a class has the ports that all selections treat alike",
+                )
+            for old, new in zip(split, free, strict=False):
+                classes[among & (classes == old)] = new
+                bits[new] = bits[old] | np.uint64(1 << bit)
+        return classes, bits
+
+    def write(self, classes: Array, bits: Array) -> None:
+        self._bits[:] = bits
+        new = classes.reshape(256, 256)
+        if (new != self._classes).any():
+            grace.wait()  # no CPU may see a class before its bits
+            self._classes[...] = new
+
+    def merge(self, bits: Iterable[int]) -> bool:
+        """Join classes that only these bits told apart. Returns whether packets may still use a
+        class that is free now."""
+        self._bits &= ~_mask(bits)
+        used, at = np.unique(self._classes, return_inverse=True)
+        _, first, alike = np.unique(self._bits[used], return_index=True, return_inverse=True)
+        self._classes[...] = used[first][alike][at].reshape(256, 256)
+        return len(first) < len(used)
+
+
+class _Tries:
+    """Tries of the prefixes of one end, by IP version."""
+
+    def __init__(self, maps: Mapping[int, Map]) -> None:
+        self._maps = maps
+        self._written: dict[Prefix, int] = {}
+
+    def plan(self, sets: Mapping[int, Prefixes]) -> dict[Prefix, int]:
+        """Return the bits of each prefix: all that hold for addresses without a longer one.
+
+        Raises UsageError if there are too many prefixes.
+        """
+        changes: dict[Prefix, list[int]] = {prefix: [0, 0] for prefix in EVERYWHERE if sets}
+        for bit, part in sets.items():
+            for prefix, step in part.steps:
+                changes.setdefault(prefix, [0, 0])[step < 0] |= 1 << bit
+        if max(Counter(version for version, _, _ in changes).values(), default=0) > _PREFIXES:
+            raise UsageError(f"selections with more than {_PREFIXES} prefixes")
+        prefixes = sorted(changes)
+        values: list[int] = []
+        for prefix, outer in zip(prefixes, outers(prefixes), strict=True):
+            enters, leaves = changes[prefix]
+            values.append((values[outer] if outer >= 0 else 0) & ~leaves | enters)
+        return dict(zip(prefixes, values, strict=True))
+
+    def write(self, wanted: Mapping[Prefix, int]) -> None:
+        """Make the tries so. Raises KernelError if the kernel refuses."""
+        changed = [prefix for prefix in wanted if self._written.get(prefix) != wanted[prefix]]
+        gone = [prefix for prefix in self._written if prefix not in wanted]
+        self._written |= dict.fromkeys(changed, -1)
+        try:
+            for version, owned in self._maps.items():
+                if keys := _keys(version, changed):
+                    values = [wanted[prefix] for prefix in changed if prefix[0] == version]
+                    owned.update(np.frombuffer(keys, owned.key), np.array(values, "u8"))
+                if keys := _keys(version, gone):
+                    owned.discard(np.frombuffer(keys, owned.key))
+        except OSError as error:
+            raise KernelError(f"prefixes cannot be written: {error.strerror}") from None
+        self._written = dict(wanted)
+
+
+def _keys(version: int, prefixes: Iterable[Prefix]) -> bytes:
+    """Keys of a trie."""
+    return b"".join(
+        length.to_bytes(4, "little") + first.to_bytes(WIDTHS[version] // 8, "big")
+        for of, first, length in prefixes
+        if of == version
+    )
+
+
+def _sets(bits: Mapping[Conjunction, int], place: Dimension) -> dict[int, Any]:
+    """The sets of one dimension, by bit; without conjunctions that do not look there."""
+    found = ((bit, each.sets[place]) for each, bit in bits.items())
+    return {bit: part for bit, part in found if part is not None}
+
+
+def _among(numbers: Set | None) -> Array:
+    """Which of 256 numbers are in a set."""
+    return np.ones(256, bool) if numbers is None else cast(Numbers, numbers).array()
+
+
+def _mask(bits: Iterable[int]) -> np.uint64:
+    return np.uint64(reduce(or_, (1 << bit for bit in bits), 0))
+
+
+def _set_bit(words: Array, bit: int, where: Array) -> None:
+    one = np.uint64(1 << bit)
+    words[...] = np.where(where, words | one, words & ~one)

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * Selections of packets (S2.9): which of 64 filters a packet passes.
+ *
+ * A filter is a disjunction of conjunctions, each of which has a bit. For each part of a packet a
+ * table holds, by value, the conjunctions that admit the value. ANDed, they leave the conjunctions
+ * that hold. So a look-up costs the same for one filter and for many, for a port and for a range,
+ * and for a term and its negation. probes/monitor/selection.py writes the tables.
+ */
+#pragma once
+
+#include "packet.h"
+
+#define PREFIXES 65536
+
+/* Bits of these tables are conjunctions, unless said otherwise. */
+struct selector {
+    u64 live;           /* in use */
+    u64 by_source_port; /* these look at the source port, and so on */
+    u64 by_destination_port;
+    u64 by_source;
+    u64 by_destination;
+    u64 protocols[768];      /* by protocol; of IPv6, 512 further */
+    u64 flags[256];          /* by TCP flags; 0 for other protocols */
+    u64 source_classes[256]; /* by class of the port */
+    u64 destination_classes[256];
+    u64 selections[8 * 256]; /* bits of selections, by each eight conjunctions */
+    u8 source_ports[65536];  /* class of the port, by its number in network order */
+    u8 destination_ports[65536];
+};
+
+struct prefix_v4 {
+    u32 length;
+    u32 address;
+};
+
+struct prefix_v6 {
+    u32 length;
+    u32 address[4];
+};
+
+BPF_F_TABLE("array", u32, struct selector, selectors, 1, BPF_F_MMAPABLE);
+/* Each has the conjunctions of its longest prefix; one of length 0 is there if any is. */
+BPF_F_TABLE("lpm_trie", struct prefix_v4, u64, sources_v4, PREFIXES, BPF_F_NO_PREALLOC);
+BPF_F_TABLE("lpm_trie", struct prefix_v6, u64, sources_v6, PREFIXES, BPF_F_NO_PREALLOC);
+BPF_F_TABLE("lpm_trie", struct prefix_v4, u64, destinations_v4, PREFIXES, BPF_F_NO_PREALLOC);
+BPF_F_TABLE("lpm_trie", struct prefix_v6, u64, destinations_v6, PREFIXES, BPF_F_NO_PREALLOC);
+
+static __always_inline struct prefix_v6 prefix_of(u64 *address) {
+    return (struct prefix_v6){
+        128,
+        {(u32)address[0], address[0] >> 32, (u32)address[1], address[1] >> 32},
+    };
+}
+
+static __always_inline u64 admitting_source(struct flow_key *key) {
+    u64 *found;
+    if (VERSION(key) == 4) {
+        struct prefix_v4 whole = {32, (u32)key->source[0]};
+        found = sources_v4.lookup(&whole);
+    } else {
+        struct prefix_v6 whole = prefix_of(key->source);
+        found = sources_v6.lookup(&whole);
+    }
+    return found ? *found : 0;
+}
+
+static __always_inline u64 admitting_destination(struct flow_key *key) {
+    u64 *found;
+    if (VERSION(key) == 4) {
+        struct prefix_v4 whole = {32, (u32)key->destination[0]};
+        found = destinations_v4.lookup(&whole);
+    } else {
+        struct prefix_v6 whole = prefix_of(key->destination);
+        found = destinations_v6.lookup(&whole);
+    }
+    return found ? *found : 0;
+}
+
+/* The selections that a packet is in. The cheapest tables come first. */
+static __always_inline u64 selections_of(struct packet *packet) {
+    u32 zero = 0;
+    struct selector *selector = selectors.lookup(&zero);
+    if (!selector)
+        return 0;
+    struct flow_key *key = &packet->key;
+    u64 held = selector->live;
+    held &= selector->protocols[key->transport >> 32 & 0x2ff];
+    held &= selector->flags[packet->tcp_flags & 0xff];
+    if (!held)
+        return 0;
+    if (held & selector->by_destination_port)
+        held &= selector->destination_classes[selector->destination_ports[DESTINATION_PORT(key)]] |
+                ~selector->by_destination_port;
+    if (held & selector->by_source_port)
+        held &= selector->source_classes[selector->source_ports[SOURCE_PORT(key)]] |
+                ~selector->by_source_port;
+    if (held & selector->by_source)
+        held &= admitting_source(key) | ~selector->by_source;
+    if (held & selector->by_destination)
+        held &= admitting_destination(key) | ~selector->by_destination;
+    u64 found = 0;
+    for (u64 at = 0; at < 8 * 256 && held; at += 256, held >>= 8)
+        found |= selector->selections[at | (held & 0xff)];
+    return found;
+}

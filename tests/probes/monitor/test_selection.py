@@ -1,0 +1,187 @@
+"""The kernel's classifier selects exactly the packets that the filters pass."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from bpf.abi import ProgType
+from bpf.compiler import Compiler
+from bpf.errors import TextError, UsageError
+from bpf.maps.map import Map
+from bpf.programs.program import Program
+from bpf.syscall import prog_test_run
+from probes.flow.filter import FlowFilter
+from probes.flow.records import FLOW, key_words
+from probes.monitor.records import Array
+from probes.monitor.selection import HEADER, SOURCE, TABLES, Selections, conjunctions_of
+from probes.program.metrics import open_map
+
+PACKETS = 4096
+PROGRAM = """
+#include "select.h"
+
+BPF_F_TABLE("array", u32, struct packet, packets, 4096, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, u64, results, 4096, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, u32, places, 1, BPF_F_MMAPABLE);
+
+/* Classify the next packet. */
+int classify(struct __sk_buff *ctx) {
+    u32 zero = 0;
+    u32 *place = places.lookup(&zero);
+    if (!place)
+        return 0;
+    u32 at = (*place)++;
+    struct packet *packet = packets.lookup(&at);
+    u64 *result = results.lookup(&at);
+    if (packet && result)
+        *result = selections_of(packet);
+    return 0;
+}
+"""
+
+
+class Classifier:
+    """The classifier alone, in a program that a test runs."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        with compiler.compile(
+            PROGRAM,
+            ProgType.SCHED_CLS,
+            name="classify.c",
+            headers={HEADER: SOURCE.read_text(encoding="utf-8")},
+            cflags=["-DHOOK_TC_INGRESS=1", "-DLINK_ETHERNET=1"],
+        ) as compiled:
+            self.program = Program(compiled, "classify")
+            fds = {name: self.program.map_fd(name) for name in compiled.maps}
+            self._maps = {
+                name: open_map(compiled.maps[name], fds[name])
+                for name in ("packets", "results", "places")
+            }
+            self.tries: dict[str, Map] = {
+                name: open_map(compiled.maps[name], fds[name]) for name in TABLES[1:]
+            }
+            self.selections = Selections(compiled.maps, fds)
+        self._views = {name: each.view() for name, each in self._maps.items()}
+
+    def classify(self, rows: Array) -> Array:
+        """Bits of the selections of packets with these flows and flags, dtype FLOW (n,): u8 (n,)."""
+        packets = self._views["packets"]
+        words = key_words(rows)
+        packets["key"]["source"][: len(rows)] = words[:, :2]
+        packets["key"]["destination"][: len(rows)] = words[:, 2:4]
+        packets["key"]["transport"][: len(rows)] = words[:, 4]
+        packets["tcp_flags"][: len(rows)] = rows["tcp_flags"]
+        self._views["places"][:] = 0
+        prog_test_run(self.program.fd, bytes(64), repeat=len(rows))
+        return np.array(self._views["results"][: len(rows)])
+
+    def assert_exact(self, rows: Array, texts: dict[int, Sequence[str]]) -> None:
+        """Each selection has the packets that one of its filters passes, and no others exist."""
+        found = self.classify(rows)
+        left = found.copy()
+        for number, filters in texts.items():
+            bit = np.uint64(1 << number)
+            passed = [FlowFilter.parse(text).mask(rows) for text in filters]
+            expected = np.logical_or.reduce(passed) if passed else np.ones(len(rows), bool)
+            wrong = np.flatnonzero((found & bit).astype(bool) != expected)
+            assert not len(wrong), f"{filters} and {rows[wrong[:3]]}"
+            left &= ~bit
+        assert not left.any()
+
+    def close(self) -> None:
+        self._views.clear()
+        self.selections.close()
+        self.program.close()
+
+
+@pytest.fixture
+def classifier(compiler: Compiler) -> Iterator[Classifier]:
+    made = Classifier(compiler)
+    yield made
+    made.close()
+
+
+POOL = {
+    4: [ipaddress.ip_address(text) for text in ("10.0.0.1", "10.1.2.3", "10.128.0.9", "192.0.2.7")],
+    6: [ipaddress.ip_address(text) for text in ("2001:db8::1", "2001:db8:8000::7", "fd00::1")],
+}
+PREFIXES = [
+    "10.0.0.0/8", "10.0.0.0/9", "10.1.0.0/16", "10.1.2.3", "192.0.2.0/24", "0.0.0.0/0", "::/0",
+    "2001:db8::/32", "2001:db8::/33", "2001:db8::1", "172.16.0.0/12",
+]  # fmt: skip
+PORTS = [0, 22, 53, 80, 81, 443, 1024, 8000, 8100, 40000, 65535]
+
+
+def packets(choose: random.Random, count: int = 1000) -> Array:
+    """Flow rows as packets: a row is one packet, with its flags."""
+    rows = np.zeros(count, FLOW)
+    for row in rows:
+        version = choose.choice((4, 4, 6))
+        for end in ("source", "destination"):
+            raw = choose.choice(POOL[version]).packed.ljust(16, b"\0")
+            row[end] = np.frombuffer(raw, "u1")
+            row[f"{end}_port"] = choose.choice(PORTS)
+        row["version"], row["protocol"] = version, choose.choice((1, 6, 6, 17, 47))
+        row["tcp_flags"] = choose.randrange(256) if row["protocol"] == 6 else 0
+    return rows
+
+
+def term(choose: random.Random) -> str:
+    def some(values: Sequence[object], most: int = 3) -> str:
+        return ",".join(map(str, choose.sample(values, choose.randint(1, most))))
+
+    low, high = sorted(choose.sample(PORTS, 2))
+    return choose.choice(
+        (
+            f"proto:{some(['tcp', 'udp', 'icmp', 47, 200])}",
+            f"{choose.choice(['port', 'sport', 'dport'])}:{some(PORTS)}",
+            f"{choose.choice(['port', 'sport', 'dport'])}:{low}-{high}",
+            f"{choose.choice(['sport', 'dport'])}{choose.choice(['<', '>=', '!='])}{high}",
+            f"{choose.choice(['src', 'dst', 'net', 'host'])}:{some(PREFIXES)}",
+            f"ip:{choose.choice([4, 6])}",
+            f"flags{choose.choice([':', '=', '!='])}{choose.choice(['S', 'SA', 'R,F', 'SE', '0,S'])}",
+        )
+    ).replace("flags:0", "flags=0").replace("flags!=0", "flags=0")
+
+
+def expression(choose: random.Random, depth: int = 3) -> str:
+    if not depth or choose.random() < 0.3:
+        return choose.choice(["", "", "!"]) + term(choose)
+    parts = [expression(choose, depth - 1) for _ in range(choose.randint(2, 3))]
+    return choose.choice(["", "!"]) + f"({choose.choice([' ', ' or ']).join(parts)})"
+
+
+def test_packets_are_selected_exactly_while_selections_come_and_go(classifier: Classifier) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    choose = random.Random(seed)
+    texts: dict[int, Sequence[str]] = {}
+    most = changes = 0
+    while changes < 120:
+        if texts and choose.random() < 0.4:
+            gone = choose.choice(list(texts))
+            classifier.selections.remove(gone)
+            del texts[gone]
+        else:
+            filters = [expression(choose) for _ in range(choose.choice((0, 1, 1, 1, 2)))]
+            try:
+                number = classifier.selections.add(filters)
+            except UsageError as error:
+                assert "combinations" in str(error)
+            else:
+                assert number not in texts
+                texts[number] = filters
+        most = max(most, len(texts))
+        changes += 1
+        if changes % 4 == 0:
+            classifier.assert_exact(packets(choose), texts)
+    assert most > 5
+    for number in texts:
+        classifier.selections.remove(number)
+    assert not classifier.classify(packets(choose)).any()
+    assert not any(len(trie.read()) for trie in classifier.tries.values())
