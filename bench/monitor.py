@@ -32,7 +32,6 @@ from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import BUILT_IN, Policy
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.records import Array
-from probes.monitor.selection import matches_of
 from probes.monitor.state import METRICS_TABLE
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot
@@ -118,7 +117,7 @@ class Monitored:
 
     def policy(self, text: str) -> None:
         policy = Policy.parse_short(text)
-        self.probe.set_policy(policy, policy.run, matches_of(policy.select))
+        self.probe.set_policy(policy, policy.run)
 
     def _load(self, config: object) -> None:
         with (

@@ -23,7 +23,6 @@ from probes.monitor.engine import PolicyTransition
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.probe import MonitorProbe
-from probes.monitor.selection import matches_of
 
 _SECOND = 1_000_000_000
 _INTERFACE = Interface("capture", 0, ethernet=True)
@@ -164,7 +163,7 @@ class _Windows:
         runner._flow.keep_time(lambda: self._now_ns)
         runner._monitor.restart(lambda: self._now_ns)
         for policy in runner._policies:
-            runner._monitor.set_policy(policy, (), matches_of(policy.select))
+            runner._monitor.set_policy(policy, ())
 
     def advance(self, time_ns: int) -> None:
         """End windows until `time_ns` lies in the present one."""

@@ -4,7 +4,7 @@
 
 docs/filters.md describes the language. `syntax` parses a text to a tree with columns; a `Domain`
 has the fields of one kind of rows; `Filter` is a tree bound to such fields. Filters of flow keys
-can also be written as C for the kernel, and as entries of match+action tables.
+can also be written as C for the kernel, and as sets for its classifier of packets.
 """
 
 from probes.filter.domain import Domain, Filter, check, parse, parts

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import cast
 
-from probes.filter.sets import Numbers, Prefixes
+from probes.filter.sets import NumberSet, PrefixSet
 
-Set = Numbers | Prefixes
+Set = NumberSet | PrefixSet
 
 
 class Dimension(IntEnum):
@@ -19,20 +19,23 @@ class Dimension(IntEnum):
     VERSION = 1
     FLAGS = 2
     """The byte of TCP flags; 0 for other protocols."""
-    SOURCE_PORT = 3
-    DESTINATION_PORT = 4
-    SOURCE = 5
-    DESTINATION = 6
+    VLAN = 3
+    """Id of the outermost tag; 0: none."""
+    SOURCE_PORT = 4
+    DESTINATION_PORT = 5
+    SOURCE = 6
+    DESTINATION = 7
 
 
 SIZES = {
     Dimension.PROTOCOL: 256,
     Dimension.VERSION: 8,
     Dimension.FLAGS: 256,
+    Dimension.VLAN: 4096,
     Dimension.SOURCE_PORT: 65536,
     Dimension.DESTINATION_PORT: 65536,
 }
-"""Size of the `Numbers` of each dimension; the others have `Prefixes`."""
+"""Size of the `NumberSet` of each dimension; the others have `PrefixSet`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,9 @@ class Conjunction:
 def union(sets: Iterable[Set]) -> Set:
     """Join sets of one dimension."""
     parts = list(sets)
-    if isinstance(parts[0], Numbers):
-        return Numbers.union(cast(list[Numbers], parts))
-    return Prefixes.union(cast(list[Prefixes], parts))
+    if isinstance(parts[0], NumberSet):
+        return NumberSet.union(cast(list[NumberSet], parts))
+    return PrefixSet.union(cast(list[PrefixSet], parts))
 
 
 def merged(conjunctions: Iterable[Conjunction]) -> tuple[Conjunction, ...]:

@@ -23,7 +23,7 @@ WIDTHS = {4: 32, 6: 128}
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberSet:
     """Some of the numbers below `size`."""
 
     size: int
@@ -38,11 +38,11 @@ class Numbers:
     def union(cls, sets: Sequence[Self]) -> Self:
         return cls(sets[0].size, reduce(or_, (each.bits for each in sets)))
 
-    def __and__(self, other: Numbers) -> Numbers:
-        return Numbers(self.size, self.bits & other.bits)
+    def __and__(self, other: NumberSet) -> NumberSet:
+        return NumberSet(self.size, self.bits & other.bits)
 
-    def __invert__(self) -> Numbers:
-        return Numbers(self.size, self.bits ^ ((1 << self.size) - 1))
+    def __invert__(self) -> NumberSet:
+        return NumberSet(self.size, self.bits ^ ((1 << self.size) - 1))
 
     def __bool__(self) -> bool:
         return bool(self.bits)
@@ -54,7 +54,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefixes:
+class PrefixSet:
     """Some addresses, as nested prefixes."""
 
     steps: tuple[tuple[Prefix, int], ...]
@@ -69,13 +69,13 @@ class Prefixes:
     def union(cls, sets: Sequence[Self]) -> Self:
         return cls._in_at_least(1, sets)
 
-    def __and__(self, other: Prefixes) -> Prefixes:
-        return Prefixes._in_at_least(2, (self, other))
+    def __and__(self, other: PrefixSet) -> PrefixSet:
+        return PrefixSet._in_at_least(2, (self, other))
 
-    def __invert__(self) -> Prefixes:
+    def __invert__(self) -> PrefixSet:
         steps = Counter(dict.fromkeys(EVERYWHERE, 1))
         steps.subtract(dict(self.steps))
-        return Prefixes(tuple(sorted((prefix, step) for prefix, step in steps.items() if step)))
+        return PrefixSet(tuple(sorted((prefix, step) for prefix, step in steps.items() if step)))
 
     def __bool__(self) -> bool:
         return bool(self.steps)

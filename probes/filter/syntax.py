@@ -21,7 +21,7 @@ MAX_DEPTH = 20
 """Nested parentheses, negations and saved filters."""
 MAX_CONJUNCTIONS = 64
 """Bits that the monitor has for the conjunctions of all selections."""
-_SELECTS = "selections take protocols, ports, addresses, IP versions and TCP flags"
+_SELECTS = "selections take protocols, ports, addresses, IP versions, TCP flags and VLANs"
 _SPACE = re.compile(r"\s*")
 _FIELD = re.compile(r"([A-Za-z_]\w*)(?:(:)|\s*(<=|>=|!=|==|[<>=])\s*)")
 _PLAIN = re.compile(r"[^\s,()]+")
@@ -148,8 +148,8 @@ class Joined:
 
     def _checked(self, found: tuple[Conjunction, ...]) -> tuple[Conjunction, ...]:
         if len(found) > MAX_CONJUNCTIONS:
-            raise TermError(f"{self.inside[:40]!r} has {len(found)} combinations", self.column,
-                            f"the monitor takes {MAX_CONJUNCTIONS}")  # fmt: skip
+            text = f"{self.inside[:40]!r} has {len(found)} combinations of header fields"
+            raise TermError(text, self.column, f"the monitor takes {MAX_CONJUNCTIONS}")
         return found
 
 

@@ -1,7 +1,7 @@
 """Filters of flows, in the language of `probes.filter`.
 
 In the kernel a filter chooses the captured flows; on rows it chooses the shown or written flows; as
-entries of match+action tables it selects a policy's packets.
+sets of packets' parts it selects a policy's packets.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _COUNTED: dict[str, fields.Field] = {
     "packets": fields.Quantity("packets", "packets", fields.PLAIN),
     "bytes": fields.Quantity("bytes", "bytes of frames", fields.SIZES),
     "flags": fields.Flags(),
+    "vlan": fields.Vlans(),
 }
 WINDOW_FLOWS = Domain("flows", {**key_fields(named=False), **_COUNTED}, BARE, "host")
 """Flows of a window: dtype FLOW, with columns `bit_rate` and `packet_rate`."""

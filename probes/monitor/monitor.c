@@ -8,8 +8,8 @@
  * CPU counts for itself (S2.21). The program has two halves with `sketches` each: one is written
  * while the other is read (S2.8). Up to `count` it has no state: a NIC could do as much (S2.20).
  *
- * `route` looks a packet up in match+action tables and calls its applications, each of which calls
- * the next one; `finish` comes last.
+ * A packet of an active policy's selection goes to `route`, which calls its applications. Each of
+ * them calls the next one; `finish` comes last.
  *
  * CPUS, DATAGRAMS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY,
  * VERDICT_END, VERDICT_OTHERS, HASH_0 .. HASH_5 (odd secrets) and LINK_ETHERNET come from
@@ -19,12 +19,11 @@
 #include "fragment.h"
 #include "hash.h"
 #include "kernel.h"
+#include "select.h"
 #include "tracer.h"
 #include <uapi/linux/udp.h>
 
-#define POLICIES 32
-#define TABLES 8
-#define RULES 16384
+#define SELECTIONS 64
 
 #define NO_PROTOCOL 256 /* not IP, or not parsed */
 
@@ -35,31 +34,19 @@ struct sketch {
     struct wire_size
         tallies[NO_PROTOCOL + 1]; /* by protocol: user space adds up the eight counters */
     u64 flags[TCP_FLAGS + 1];     /* packets by TCP flags; 0: also all packets that are not TCP */
-    u32 unused;
-    u32 routed;               /* whether a policy may be active: else packets skip the router */
-    u32 registers[REGISTERS]; /* 0: empty */
+    u32 registers[REGISTERS];     /* 0: empty */
 };
 
 /* User space's settings for the programs. */
 struct control {
-    u32 active;     /* bit n: policy n is active */
-    u32 everything; /* policies that select every packet */
-    u32 tables;     /* tables in use */
-    u32 unused;
-    u32 applications[POLICIES];    /* by policy; bit n: runs application n */
-    struct flow_key masks[TABLES]; /* by table: the bits that its rules compare */
-};
-
-/* A match: a flow key after its table's mask. */
-struct rule {
-    struct flow_key key;
-    u64 table;
+    u64 active;                   /* selections of active policies */
+    u32 applications[SELECTIONS]; /* by `place_of` the selection; bit n: runs application n */
 };
 
 BPF_F_TABLE("array", u32, struct sketch, sketches, CPUS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct control, controls, 1, BPF_F_MMAPABLE);
-BPF_HASH(rules, struct rule, u32, RULES);      /* policies of the rule */
-BPF_PERCPU_ARRAY(chosen, u64, POLICIES);       /* packets that a policy selected while active */
+/* By `place_of` the selection: packets of it that went to applications. */
+BPF_PERCPU_ARRAY(chosen, u64, SELECTIONS);
 BPF_HASH(receivers, struct flow_key, u8, 256); /* outer 5-tuples of telemetry */
 BPF_PROG_ARRAY(router, 1);
 
@@ -88,6 +75,13 @@ struct telemetry {
 static __always_inline void count(struct wire_size *tally, struct wire_size size) {
     tally->packets += size.packets;
     tally->bytes += size.bytes;
+}
+
+/* Selections whose packets go to applications. */
+static __always_inline u64 active_selections(void) {
+    u32 zero = 0;
+    struct control *control = controls.lookup(&zero);
+    return control ? control->active : 0;
 }
 
 /* Count a packet of a flow; the flow's hash. */
@@ -173,6 +167,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         return true;
     }
     u32 promised = bpf_ntohs(telemetry->count), found = 0;
+    u64 active = active_selections(), chosen_by = 0;
     struct record *record = (void *)(telemetry + 1);
     for (; found < RECORDS && found < promised; found++, record++) {
         if ((void *)(record + 1) > c.end)
@@ -180,6 +175,9 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         struct selected *selected = &selection->packets[found];
         decapsulate(record, selected);
         selected->hash = observe(sketch, &selected->packet, (struct wire_size){1, selected->bytes});
+        if (active)
+            selected->selections = selections_of(&selected->packet);
+        chosen_by |= selected->selections;
     }
     if (found < promised)
         lose(LOSS_MALFORMED, promised - found, 0);
@@ -187,7 +185,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     if (size.packets > 1)
         lose(LOSS_MALFORMED, size.packets - 1, 0);
     selection->count = found;
-    if (sketch->routed)
+    if (chosen_by & active)
         router.call(ctx, 0);
     return true;
 }
@@ -205,12 +203,15 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     widen_key(&packet);
     join_fragments(&packet);
     u64 hash = observe(sketch, &packet, size);
-    struct selection *selection = sketch->routed ? selection_of_cpu() : 0;
+    u64 active = active_selections();
+    u64 selections = active ? selections_of(&packet) : 0;
+    struct selection *selection = selections & active ? selection_of_cpu() : 0;
     if (!selection)
         return true;
     struct selected *selected = &selection->packets[0];
     *selected = (struct selected){.packet = packet, .packets = size.packets, .bytes = size.bytes};
     selected->hash = hash;
+    selected->selections = selections;
     selection->count = 1;
     router.call(ctx, 0);
     return true;
@@ -228,42 +229,23 @@ int monitor(CONTEXT *ctx) {
     return observe_frame(ctx, sketch) ? VERDICT_END : VERDICT_OTHERS;
 }
 
-/* Policies that select a flow, including those that select every packet. */
-static __always_inline u32 policies_of(struct control *control, struct flow_key *key) {
-    u32 found = control->everything, tables = control->tables;
-    struct rule rule = {};
-    for (u64 table = 0; table < TABLES && opaque(table) < tables; table++) {
-        struct flow_key *mask = &control->masks[table];
-        rule.key.source[0] = key->source[0] & mask->source[0];
-        rule.key.source[1] = key->source[1] & mask->source[1];
-        rule.key.destination[0] = key->destination[0] & mask->destination[0];
-        rule.key.destination[1] = key->destination[1] & mask->destination[1];
-        rule.key.transport = key->transport & mask->transport;
-        rule.table = table;
-        u32 *policies = rules.lookup(&rule);
-        if (policies)
-            found |= *policies;
-    }
-    return found;
-}
-
 int route(CONTEXT *ctx) {
     u32 zero = 0, pending = 0;
     struct control *control = controls.lookup(&zero);
     struct selection *selection = selection_of_cpu();
     if (!control || !selection)
         return VERDICT_END;
-    u32 active = control->active;
+    u64 active = control->active;
     u64 now = coarse_ns();
     for (u64 at = 0; has_record(selection, at); at++) {
         struct selected *selected = &selection->packets[at];
-        u32 policies = policies_of(control, &selected->packet.key) & active;
+        u64 selections = selected->selections & active;
         u32 runs = 0;
-        for (u32 n = 0; n < POLICIES && policies; n++) {
-            u32 policy = lowest(policies);
-            policies &= policies - 1;
-            runs |= control->applications[policy & (POLICIES - 1)];
-            u64 *count = chosen.lookup(&policy);
+        for (u32 n = 0; n < SELECTIONS && selections; n++) {
+            u32 place = place_of(selections & -selections);
+            selections &= selections - 1;
+            runs |= control->applications[place];
+            u64 *count = chosen.lookup(&place);
             if (count)
                 *count += selected->packets;
         }

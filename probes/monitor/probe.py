@@ -25,7 +25,6 @@ from probes.builtin import (
     check_programs,
     shape_of,
 )
-from probes.filter.match import Match
 from probes.flow.sizes import DATAGRAMS
 from probes.hooks import Hooks, MonitoredHook, ProbeHook
 from probes.monitor.applications.catalog import seed_trial_packet
@@ -51,6 +50,7 @@ from probes.monitor.programs import (
 )
 from probes.monitor.records import METRIC, Array
 from probes.monitor.router import PolicyRouter
+from probes.monitor.selection import HEADER, HEADER_SOURCE
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
@@ -165,12 +165,10 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             {"ingress": self._current.source}, METRICS_TABLE, "sketches", FUNCTION
         )
 
-    def set_policy(
-        self, policy: Policy, applications: Sequence[str], matches: Sequence[Match]
-    ) -> None:
+    def set_policy(self, policy: Policy, applications: Sequence[str]) -> None:
         """Add a policy, or replace the one of this name; other policies run on."""
         with self._lock:
-            self.router.set_policy(policy.name, applications, matches)
+            self.router.set_policy(policy.name, applications, policy.select)
             # Cannot fail: the router has accepted the policy, and Policy has validated it.
             transition = self._engine.set(policy, self._now())
             self.router.activate(self._engine.active())
@@ -235,7 +233,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         check_maps(compiled, side, self._shapes)
 
     def compare(self, compiled: CompiledSides) -> Compatibility:
-        """Maps that `replace` would keep: rules and applications; each window starts empty
+        """Maps that `replace` would keep: selections and applications; each window starts empty
         anyway."""
         fates = (
             MapFate("ingress", "sketches", Fate.WINDOW, "", 0),
@@ -343,7 +341,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         """Route packets to this source's router, and back to its exit."""
         assert self._shared
         set_router(self._shared, loaded)
-        self.router.set_exit(loaded.finish_fd, [each.route for each in loaded.halves])
+        self.router.set_exit(loaded.finish_fd)
 
     def _load(self, source: str, compiled: Compiled) -> MonitorGeneration:
         assert self._shared
@@ -351,7 +349,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
 
     def _compile(self, side: Side, source: str) -> Compiled:
         macros = macros_of(self.options, self.interface, self._point.hook)
-        return self._compile_with(side, source, {**macros, **own_macros(self.options)})
+        headers = {HEADER: HEADER_SOURCE.read_text(encoding="utf-8")}
+        return self._compile_with(side, source, {**macros, **own_macros(self.options)}, headers)
 
 
 def _ask_for_offload(interface: Interface) -> str:

@@ -21,6 +21,7 @@ from probes.builtin import ProbeMaps
 from probes.losses import read_losses
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.records import METRIC, Array
+from probes.monitor.selection import SELECTIONS, TABLES
 from probes.program.metrics import open_map
 from probes.snapshot import Loss, LossReason
 
@@ -28,18 +29,13 @@ FUNCTION, ROUTE, FINISH = PROGRAMS = ("monitor", "route", "finish")
 SOURCE = Path(__file__).with_name("monitor.c")
 GIVEN = ("selections", "applications", "given")
 """Maps that applications share with the monitor (bpf/include/application.h)."""
-SHARED = (*GIVEN, "controls", "rules", "chosen", "receivers", "router", "datagrams")
+SHARED = (*GIVEN, "controls", "chosen", "receivers", "router", "datagrams", *TABLES)
 """Maps that all programs and generations share."""
 RECORDS = 45
 """Most telemetry records of one datagram: they fit into 1500 bytes."""
-POLICY_BITS = 32
-MATCH_TABLES = 8
 APPLICATIONS = 16
 
-CONTROL = np.dtype([
-    ("active", "u4"), ("everything", "u4"), ("tables", "u4"), ("_", "u4"),
-    ("applications", "u4", (POLICY_BITS,)), ("masks", "u8", (MATCH_TABLES, 5)),
-])  # fmt: skip
+CONTROL = np.dtype([("active", "u8"), ("applications", "u4", (SELECTIONS,))])
 """`struct control` of monitor.c."""
 _FACTORS = 6
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -134,10 +130,6 @@ class SketchHalf:
         for name, (mask, wanted) in _FLAGS.items():
             row[name] = flags[np.arange(len(flags)) & mask == wanted].sum()
         return row, self._sketches["registers"]
-
-    def route(self, routed: bool) -> None:
-        """Set whether packets go to the router."""
-        self._sketches["routed"] = routed
 
     def losses(self) -> dict[LossReason, Loss]:
         """Losses since the last call."""

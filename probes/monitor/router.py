@@ -18,9 +18,8 @@ from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_update, prog_array_clear, prog_array_set
 from probes.builtin import ProbeMaps
-from probes.filter.match import Match
-from probes.monitor.programs import APPLICATIONS, CONTROL, POLICY_BITS
-from probes.monitor.selection import Rules
+from probes.monitor.programs import APPLICATIONS, CONTROL
+from probes.monitor.selection import Selections, place_of
 from probes.monitor.state import MAX_POLICIES
 from probes.program.metrics import open_map
 
@@ -29,12 +28,11 @@ from probes.program.metrics import open_map
 class _Placed:
     """A policy as the kernel has it."""
 
-    bit: int
+    selection: int
     applications: tuple[str, ...]
-    matches: tuple[Match, ...]
     before: int
-    """The kernel's count for the bit before this policy, less the count of an older policy of the
-    same name."""
+    """The kernel's count for the selection before this policy, less the count of an older policy of
+    the same name."""
 
 
 class PolicyRouter:
@@ -51,7 +49,7 @@ class PolicyRouter:
             for name in ("controls", "given", "chosen")
         }
         self._control = self._maps["controls"].view().view(CONTROL)[0]
-        self._rules = Rules(shared.fds["rules"], self._control)
+        self.selections = Selections(compiled.maps, shared.fds)
         self._lock = threading.RLock()
         self._stages: list[Stage | None] = [None] * APPLICATIONS
         self._given = np.zeros(APPLICATIONS, "u8")
@@ -59,21 +57,17 @@ class PolicyRouter:
         self._policies: dict[str, _Placed] = {}
         self._active: frozenset[str] = frozenset()
         self._finish_fd = -1
-        self._gates: Sequence[Callable[[bool], None]] = ()
 
     def receive(self, key: bytes) -> None:
         """Take datagrams with this flow key for telemetry."""
         map_update(self._fds["receivers"], key, b"\1")
 
-    def set_exit(self, finish_fd: int, gates: Sequence[Callable[[bool], None]]) -> None:
-        """Continue with program `finish_fd` after the last application. `gates` set whether packets
-        come to the router at all."""
+    def set_exit(self, finish_fd: int) -> None:
+        """Continue with program `finish_fd` after the last application."""
         with self._lock:
             self._finish_fd = finish_fd
-            self._gates = gates
             for stage in filter(None, self._stages):
                 prog_array_set(stage.next_fd, 0, finish_fd)
-            self._write_active()
 
     def append(self, stage: Stage, prog_fd: int) -> None:
         """Give an application a slot, by its stage's name. Raises UsageError if all are taken."""
@@ -108,19 +102,16 @@ class PolicyRouter:
             self._reserve(-1)
             return waited
 
-    def set_policy(self, name: str, applications: Sequence[str], matches: Sequence[Match]) -> None:
+    def set_policy(self, name: str, applications: Sequence[str], select: Sequence[str]) -> None:
         """Add a policy, or replace the one of this name; every packet meets the old or the new one
         in full. Raises UsageError if it does not fit, and then changes nothing."""
         with self._lock:
             old = self._policies.get(name)
-            taken = {placed.bit for placed in self._policies.values()}
-            free = [bit for bit in range(POLICY_BITS) if bit not in taken]
             if len(self._policies) >= MAX_POLICIES and not old:
                 raise UsageError(f"there can be at most {MAX_POLICIES} policies")
-            bit = free[0]
-            self._rules.add(bit, matches)
-            before = int(self._counts("chosen")[bit])
-            placed = _Placed(bit, tuple(applications), tuple(matches), before)
+            selection = self.selections.add(select)
+            before = self._chosen(selection)
+            placed = _Placed(selection, tuple(applications), before)
             self._policies[name] = placed
             self._write_policies()
             if old:
@@ -144,7 +135,7 @@ class PolicyRouter:
         with self._lock:
             counts = self._counts("chosen")
             return {
-                name: int(counts[placed.bit]) - placed.before
+                name: int(counts[place_of(placed.selection)]) - placed.before
                 for name, placed in self._policies.items()
             }
 
@@ -166,35 +157,36 @@ class PolicyRouter:
             return frozenset(here.intersection(name for names in wanted for name in names))
 
     def close(self) -> None:
-        del self._control, self._rules
+        del self._control
+        self.selections.close()
         for owned in self._maps.values():
             owned.close()
 
     def _forget(self, old: _Placed) -> int:
-        """Remove a policy's rules. Returns the number of packets that it selected."""
-        grace.wait()  # a selected packet may not be counted yet
-        self._rules.remove(old.bit, old.matches)
-        self._control["applications"][old.bit] = 0
-        return int(self._counts("chosen")[old.bit]) - old.before
+        """Remove a policy's selection. Returns the number of packets that it selected."""
+        self.selections.remove(old.selection)
+        self._control["applications"][place_of(old.selection)] = 0
+        return self._chosen(old.selection) - old.before
+
+    def _chosen(self, selection: int) -> int:
+        return int(self._counts("chosen")[place_of(selection)])
 
     def _write_policies(self) -> None:
         """Write the loaded applications of each policy, and the active policies."""
         bits = {stage.name: 1 << slot for slot, stage in enumerate(self._stages) if stage}
         for placed in self._policies.values():
             runs = sum(bits.get(name, 0) for name in placed.applications)
-            self._control["applications"][placed.bit] = runs
+            self._control["applications"][place_of(placed.selection)] = runs
         self._write_active()
 
     def _write_active(self) -> None:
-        """Write the active policies in one store; those without loaded applications cost
+        """Write the active selections in one store; those without loaded applications cost
         nothing."""
         active = 0
         for name, placed in self._policies.items():
-            if name in self._active and self._control["applications"][placed.bit]:
-                active |= 1 << placed.bit
+            if name in self._active and self._control["applications"][place_of(placed.selection)]:
+                active |= 1 << placed.selection
         self._control["active"] = active
-        for gate in self._gates:
-            gate(active != 0)
 
     def _counts(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         """Sums over all CPUs."""

@@ -16,12 +16,14 @@
 /* Bits of these tables are conjunctions, unless said otherwise. */
 struct selector {
     u64 live;           /* in use */
+    u64 by_vlan;        /* these look at the VLAN, and so on */
     u64 by_source_port; /* these look at the source port, and so on */
     u64 by_destination_port;
     u64 by_source;
     u64 by_destination;
-    u64 protocols[768];      /* by protocol; of IPv6, 512 further */
-    u64 flags[256];          /* by TCP flags; 0 for other protocols */
+    u64 protocols[768]; /* by protocol; of IPv6, 512 further */
+    u64 flags[256];     /* by TCP flags; 0 for other protocols */
+    u64 vlans[4096];
     u64 source_classes[256]; /* by class of the port */
     u64 destination_classes[256];
     u64 selections[8 * 256]; /* bits of selections, by each eight conjunctions */
@@ -77,6 +79,14 @@ static __always_inline u64 admitting_destination(struct flow_key *key) {
     return found ? *found : 0;
 }
 
+/*
+ * A place below 64 for a single bit of a word, by de Bruijn's sequence: another one for each bit,
+ * and cheaper than its number. User space has the same.
+ */
+static __always_inline u32 place_of(u64 bit) {
+    return bit * 0x03f79d71b4cb0a89ULL >> 58;
+}
+
 /* The selections that a packet is in. The cheapest tables come first. */
 static __always_inline u64 selections_of(struct packet *packet) {
     u32 zero = 0;
@@ -89,6 +99,8 @@ static __always_inline u64 selections_of(struct packet *packet) {
     held &= selector->flags[packet->tcp_flags & 0xff];
     if (!held)
         return 0;
+    if (held & selector->by_vlan)
+        held &= selector->vlans[VLAN(key) & 0xfff] | ~selector->by_vlan;
     if (held & selector->by_destination_port)
         held &= selector->destination_classes[selector->destination_ports[DESTINATION_PORT(key)]] |
                 ~selector->by_destination_port;
@@ -99,8 +111,13 @@ static __always_inline u64 selections_of(struct packet *packet) {
         held &= admitting_source(key) | ~selector->by_source;
     if (held & selector->by_destination)
         held &= admitting_destination(key) | ~selector->by_destination;
-    u64 found = 0;
-    for (u64 at = 0; at < 8 * 256 && held; at += 256, held >>= 8)
-        found |= selector->selections[at | (held & 0xff)];
+    u64 found = selector->selections[held & 0xff];
+    held >>= 8;
+    /* Without an exit in the middle: the verifier would follow each. */
+    if (held) {
+#pragma unroll
+        for (u64 at = 256; at < 8 * 256; at += 256, held >>= 8)
+            found |= selector->selections[at + (held & 0xff)];
+    }
     return found;
 }

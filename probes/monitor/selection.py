@@ -6,6 +6,7 @@ in `live`; it is used again only after a grace period.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -20,20 +21,26 @@ from bpf.errors import KernelError, UsageError
 from bpf.maps.map import Map
 from bpf.programs import grace
 from probes.filter.conjunction import Conjunction, Dimension, Set, merged
-from probes.filter.sets import EVERYWHERE, WIDTHS, Numbers, Prefix, Prefixes, outers
+from probes.filter.sets import EVERYWHERE, WIDTHS, NumberSet, Prefix, PrefixSet, outers
 from probes.filter.syntax import MAX_CONJUNCTIONS
 from probes.flow.filter import FlowFilter
 from probes.monitor.records import Array
 from probes.program.metrics import open_map
 
 HEADER = "select.h"
-SOURCE = Path(__file__).with_name(HEADER)
+HEADER_SOURCE = Path(__file__).with_name(HEADER)
 ENDS = ("source", "destination")
 TABLES = ("selectors", *(f"{end}s_v{version}" for end in ENDS for version in WIDTHS))
 """Maps of the header; they belong to every program that includes it."""
 SELECTIONS = 64
 _CLASSES = 256
 _PREFIXES = 65536
+_DE_BRUIJN = 0x03F79D71B4CB0A89
+
+
+def place_of(number: int) -> int:
+    """The place of a selection in the kernel's arrays (select.h)."""
+    return ((1 << number) * _DE_BRUIJN & ((1 << 64) - 1)) >> 58
 
 
 def conjunctions_of(filters: Sequence[str]) -> tuple[Conjunction, ...]:
@@ -46,7 +53,7 @@ def conjunctions_of(filters: Sequence[str]) -> tuple[Conjunction, ...]:
 
 
 class Selections:
-    """Selections in the kernel's tables. Not for use by two threads at a time."""
+    """Selections in the kernel's tables. Thread-safe."""
 
     def __init__(self, compiled: Mapping[str, CompiledMap], fds: Mapping[str, int]) -> None:
         """`fds` are the maps in `TABLES`, declared as in `compiled`; the caller still owns them."""
@@ -61,8 +68,9 @@ class Selections:
             )
             for end in ENDS
         }
+        self._lock = threading.Lock()
         self._bits: dict[Conjunction, int] = {}
-        self._selections: dict[int, tuple[Conjunction, ...]] = {}
+        self._selections: dict[int, Sequence[Conjunction]] = {}
 
     def add(self, filters: Sequence[str]) -> int:
         """Select packets that pass one of `filters`; without filters, all. Returns the selection's
@@ -71,6 +79,10 @@ class Selections:
         Raises UsageError if a filter is invalid or the tables are full, and then changes nothing.
         """
         wanted = conjunctions_of(filters)
+        with self._lock:
+            return self._add(wanted)
+
+    def _add(self, wanted: Sequence[Conjunction]) -> int:
         new = [each for each in wanted if each not in self._bits]
         taken = set(self._bits.values())
         free = [bit for bit in range(MAX_CONJUNCTIONS) if bit not in taken]
@@ -94,6 +106,10 @@ class Selections:
 
     def remove(self, number: int) -> None:
         """Select no packets any more; on return no packet has the selection's bit."""
+        with self._lock:
+            self._remove(number)
+
+    def _remove(self, number: int) -> None:
         gone = self._selections.pop(number)
         used = {each for wanted in self._selections.values() for each in wanted}
         bits = {each: self._bits.pop(each) for each in gone if each not in used}
@@ -122,15 +138,16 @@ class Selections:
                 each.sets[place] for place in (Dimension.VERSION, Dimension.PROTOCOL)
             )
             for version, row in ((4, 0), (6, 2)):
-                if versions is None or cast(Numbers, versions).bits >> version & 1:
+                if versions is None or cast(NumberSet, versions).bits >> version & 1:
                     table[row] = _among(protocols)
             _set_bit(self._tables["protocols"], bit, table.ravel())
             _set_bit(self._tables["flags"], bit, _among(each.sets[Dimension.FLAGS]))
+            _set_bit(self._tables["vlans"], bit, _among(each.sets[Dimension.VLAN], 4096))
         for place, ports in self._ports.items():
             ports.write(*planned[place])
         for place, tries in self._tries.items():
             tries.write(wanted[place])
-        for place in (*self._ports, *self._tries):
+        for place in (Dimension.VLAN, *self._ports, *self._tries):
             self._tables[f"by_{place.name.lower()}"] = _mask(_sets(every, place))
 
     def _selecting(self, bit: int) -> Array:
@@ -148,7 +165,7 @@ class _PortClasses:
         """By upper and lower byte: the kernel has them in network order."""
         self._bits = tables[f"{end}_classes"]
 
-    def plan(self, sets: Mapping[int, Numbers]) -> tuple[Array, Array]:
+    def plan(self, sets: Mapping[int, NumberSet]) -> tuple[Array, Array]:
         """Return each port's class, and each class's bits, once bits have these sets.
 
         Classes that packets meet now keep the bits of other conjunctions. Raises UsageError if
@@ -196,7 +213,7 @@ class _Tries:
         self._maps = maps
         self._written: dict[Prefix, int] = {}
 
-    def plan(self, sets: Mapping[int, Prefixes]) -> dict[Prefix, int]:
+    def plan(self, sets: Mapping[int, PrefixSet]) -> dict[Prefix, int]:
         """Return the bits of each prefix: all that hold for addresses without a longer one.
 
         Raises UsageError if there are too many prefixes.
@@ -246,9 +263,9 @@ def _sets(bits: Mapping[Conjunction, int], place: Dimension) -> dict[int, Any]:
     return {bit: part for bit, part in found if part is not None}
 
 
-def _among(numbers: Set | None) -> Array:
-    """Which of 256 numbers are in a set."""
-    return np.ones(256, bool) if numbers is None else cast(Numbers, numbers).array()
+def _among(numbers: Set | None, size: int = 256) -> Array:
+    """Which numbers are in a set: bool (size,)."""
+    return np.ones(size, bool) if numbers is None else cast(NumberSet, numbers).array()
 
 
 def _mask(bits: Iterable[int]) -> np.uint64:

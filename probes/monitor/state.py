@@ -11,7 +11,7 @@ POLICIES_TABLE = "policies"
 TRIGGERS_TABLE = "triggers"
 """Names of its three tables: `Snapshot.metric`."""
 MAX_POLICIES = 31
-"""The router has one bit a policy in a 32-bit word, and needs a spare one to replace a policy."""
+"""Policies and their conditions share 64 selections, and a replacement needs a spare one."""
 
 
 class PolicyState(IntEnum):

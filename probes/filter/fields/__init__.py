@@ -2,7 +2,16 @@
 
 from probes.filter.fields.field import Field, Test, Value, plain
 from probes.filter.fields.numbers import BIT_RATES, PLAIN, RATES, SHARES, SIZES, Quantity, times
-from probes.filter.fields.packet import ENDS, Addresses, Codes, Flags, Ports, ip_version, protocol
+from probes.filter.fields.packet import (
+    ENDS,
+    Addresses,
+    Codes,
+    Flags,
+    Ports,
+    Vlans,
+    ip_version,
+    protocol,
+)
 from probes.filter.fields.texts import Texts, passing
 
 __all__ = [
@@ -21,6 +30,7 @@ __all__ = [
     "Test",
     "Texts",
     "Value",
+    "Vlans",
     "ip_version",
     "passing",
     "plain",

@@ -15,7 +15,7 @@ from probes.filter.fields.field import EQUAL, Test, Value, plain
 from probes.filter.fields.texts import passing
 from probes.filter.hosts import Hosts
 from probes.filter.network import PROTOCOLS
-from probes.filter.sets import Numbers, Prefixes
+from probes.filter.sets import NumberSet, PrefixSet
 from probes.filter.table import Array, RowTable
 
 ENDS = ("source", "destination")
@@ -37,7 +37,7 @@ class Codes:
     """The word for a value in messages: `protocol`."""
     codes: Mapping[str, int]
     numbers: int = 0
-    """Numbers below this are values, too."""
+    """NumberSet below this are values, too."""
     macro: str = ""
     """Macro of packet.h; empty if the kernel lacks the field."""
     dimension: Dimension | None = None
@@ -58,7 +58,7 @@ class Codes:
         c = f"{self.macro}(&p->key) == {code}" if self.macro else ""
         within = {}
         if self.dimension is not None:
-            within[self.dimension] = Numbers.between(SIZES[self.dimension], code, code)
+            within[self.dimension] = NumberSet.between(SIZES[self.dimension], code, code)
         return Test(lambda table: table[self.column] == code, c, within)
 
 
@@ -69,6 +69,44 @@ def protocol(help_text: str = "protocol: a name or a number") -> Codes:
 def ip_version() -> Codes:
     codes = {"4": 4, "6": 6}
     return Codes("version", "IP version", "IP version", codes, 0, "VERSION", Dimension.VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """NumberSet that are compared, and have ranges."""
+
+    what: str
+    """The word for a number in messages: `port`."""
+    size: int
+    """The number above the largest."""
+
+    def between(self, operator: str, value: Value) -> tuple[int, int]:
+        """First and last number of a term's value. Raises TermError."""
+        if value.kind != "word":
+            raise value.wrong(f"{value.text!r} is not a {self.what}")
+        if operator in EQUAL:
+            low, dash, high = value.text.partition("-")
+            first = self._number(value, low)
+            last = self._number(value, high, len(low) + 1) if dash else first
+            if last < first:
+                raise value.wrong(f"no {self.what} is from {first} to {last}")
+        else:
+            number = self._number(value, value.text)
+            # As a range: `<` and `>` leave the number itself out, and 0 is none.
+            first = 1 if "<" in operator else number + (operator == ">")
+            last = self.size - 1 if ">" in operator else number - (operator == "<")
+            if last < first:
+                raise value.wrong(f"no {self.what} is {operator} {number}")
+        return first, last
+
+    def _number(self, value: Value, said: str, at: int = 0) -> int:
+        if not (said.isascii() and said.isdecimal() and int(said[:9]) < self.size):
+            raise value.wrong(f"{said!r} is not a {self.what}", at=at)
+        return int(said)
+
+
+_PORT = _Numbers("port", 65536)
+_VLAN_ID = _Numbers("VLAN id", 4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +121,7 @@ class Ports:
         return {"443": "", "8000-8100": "a range", "53,853": "one of several"}
 
     def test(self, operator: str, value: Value) -> Test:
-        if value.kind != "word":
-            raise value.wrong(f"{value.text!r} is not a port")
-        if operator in EQUAL:
-            low, dash, high = value.text.partition("-")
-            first = self._port(value, low)
-            last = self._port(value, high, len(low) + 1) if dash else first
-            if last < first:
-                raise value.wrong(f"no port is from {first} to {last}")
-        else:
-            port = self._port(value, value.text)
-            # As a range: `<` and `>` leave the port itself out, and 0 is none.
-            first = 1 if "<" in operator else port + (operator == ">")
-            last = 65535 if ">" in operator else port - (operator == "<")
-            if last < first:
-                raise value.wrong(f"no port is {operator} {port}")
-        return self._between(first, last)
-
-    def _port(self, value: Value, said: str, at: int = 0) -> int:
-        if not (said.isascii() and said.isdecimal() and int(said[:9]) < 65536):
-            raise value.wrong(f"{said!r} is not a port", at=at)
-        return int(said)
-
-    def _between(self, first: int, last: int) -> Test:
+        first, last = _PORT.between(operator, value)
         c = []
         for end in self.ends:
             port = f"{end.upper()}_PORT(&p->key)"
@@ -121,8 +137,27 @@ class Ports:
                 passed |= (port >= first) & (port <= last)
             return passed
 
-        within = {_PORTS[end]: Numbers.between(65536, first, last) for end in self.ends}
+        within = {_PORTS[end]: NumberSet.between(_PORT.size, first, last) for end in self.ends}
         return Test(mask, " || ".join(c), within)
+
+
+@dataclass(frozen=True, slots=True)
+class Vlans:
+    """The id of the outermost VLAN tag; 0: none."""
+
+    help: str = "id of the outermost VLAN tag, 0 for none"
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        return {"100": "", "100-199": "a range", "0": "no tag"}
+
+    def test(self, operator: str, value: Value) -> Test:
+        first, last = _VLAN_ID.between(operator, value)
+        return Test(
+            lambda table: (table["vlan"] >= first) & (table["vlan"] <= last),
+            f"p->vlan >= {first} && p->vlan <= {last}",
+            {Dimension.VLAN: NumberSet.between(_VLAN_ID.size, first, last)},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +225,7 @@ class Addresses:
             ]
             sides.append("(" + (" && ".join(parts) or "true") + ")")
         c = f"VERSION(&p->key) == {network.version} && ({' || '.join(sides)})" if sides else ""
-        return Test(mask, c, {_ADDRESSES[end]: Prefixes.within(network) for end in ends})
+        return Test(mask, c, {_ADDRESSES[end]: PrefixSet.within(network) for end in ends})
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +252,7 @@ class Flags:
             lambda table: (table[self.column] & looked_at) == bits,
             f"(p->tcp_flags & {looked_at}) == {bits}",
             {
-                Dimension.FLAGS: Numbers(
+                Dimension.FLAGS: NumberSet(
                     256, sum(1 << n for n in range(256) if n & looked_at == bits)
                 )
             },

@@ -47,6 +47,6 @@ def canonical(text: str) -> str:
     """Return a filter with one space between its terms. Raises TextError if it is malformed, or
     can't select packets."""
     found = FlowFilter.parse(text)
-    if not found.matches():
+    if not found.conjunctions():
         raise TextError("it passes no packet", text, 1)
     return found.root.inside if isinstance(found.root, Joined) else str(found.root or "")

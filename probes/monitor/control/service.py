@@ -12,7 +12,6 @@ from probes.monitor.engine import PolicyTransition
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.policy import BUILT_IN, Policy, check_names, resolve
 from probes.monitor.probe import MonitorProbe
-from probes.monitor.selection import matches_of
 from probes.snapshot import History, Item
 
 if TYPE_CHECKING:
@@ -88,12 +87,11 @@ class MonitorService:
         loaded = [*self.probe.router.given()]
         check_names([policy], {*loaded, *BUILT_IN}, self._profiles)
         applications, traced = resolve(policy, self._profiles)
-        matches = matches_of(policy.select)
         for name in applications:
             if name not in loaded:
                 self._host.add(catalog.built_in(name, self.probe.interface.name))
         old = self._traced.get(policy.name)
-        self.probe.set_policy(policy, applications, matches)
+        self.probe.set_policy(policy, applications)
         request = self._traced[policy.name] = TraceRequest(policy.name, policy.select, traced)
         info = self.policy(policy.name)
         if request != old and (traced or (old and old.count)):

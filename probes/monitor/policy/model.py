@@ -84,14 +84,19 @@ def some(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _filters(text: str) -> tuple[str, ...]:
+    """Filters that `or` joins, one by one; within parentheses it belongs to a filter."""
+    return (text,) if "(" in text else tuple(re.split(r"\s+or\s+", text))
+
+
 def _filter(text: str) -> str:
     if not text.strip():
         raise invalid("must not be empty", hint="leave select out for every packet")
     try:
-        matches = FlowFilter.parse(text).matches()
+        conjunctions = FlowFilter.parse(text).conjunctions()
     except TextError as error:
         raise invalid(f"column {error.column}: {error.problem}", hint=error.hint) from None
-    if not matches:
+    if not conjunctions:
         raise invalid(f"{text[:40]!a} passes no packet")
     return " ".join(text.split())
 
@@ -197,7 +202,7 @@ class Policy(PolicyModel):
             "mode": mode,
             "condition": condition if mode == "triggered" else "",
             "run": tuple(re.split(r"\s*,\s*", found[1])),
-            "select": tuple(re.split(r"\s+or\s+", found[2])) if found[2] else (),
+            "select": _filters(found[2]) if found[2] else (),
         }
         for word, value in zip(clauses[::2], clauses[1::2], strict=True):
             key = _CLAUSES[word]

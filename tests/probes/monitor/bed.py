@@ -22,7 +22,6 @@ from probes.monitor.engine import PolicyTransition
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.probe import MonitorProbe
-from probes.monitor.selection import matches_of
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.program.loading import compile_probe
 from probes.snapshot import Snapshot
@@ -118,7 +117,7 @@ class Bed:
     def set(self, text: str) -> None:
         """A policy in its short form."""
         policy = Policy.parse_short(text)
-        self.monitor.set_policy(policy, policy.run, matches_of(policy.select))
+        self.monitor.set_policy(policy, policy.run)
 
     def run(self, packet: bytes, repeat: int = 1, context: bytes = b"") -> int:
         """The verdict."""

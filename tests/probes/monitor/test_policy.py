@@ -177,14 +177,14 @@ MALFORMED = {
         "policy[0].select[1]: column 1: flows have no 'dprt'; did you mean dport?",
     ),
     "a filter of what is not": (
-        f'{A}select = ["proto:udp !port:53"]\n',
-        "policy[0].select[0]: column 11: '!port:53' can't select packets;"
-        " tables hold what matches, not what does not",
+        f'{A}select = ["proto:udp !rate>1M"]\n',
+        "policy[0].select[0]: column 12: 'rate>1M' can't select packets; selections take protocols,"
+        " ports, addresses, IP versions, TCP flags and VLANs",
     ),
     "a direction": (
         f'{A}select = ["dir:in"]\n',
-        "policy[0].select[0]: column 1: 'dir:in' can't select packets;"
-        " leave it out: the monitor sees incoming packets",
+        "policy[0].select[0]: column 1: 'dir:in' can't select packets; selections take protocols,"
+        " ports, addresses, IP versions, TCP flags and VLANs",
     ),
     "an empty filter": (
         f'{A}select = [" "]\n',

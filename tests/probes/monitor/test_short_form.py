@@ -43,6 +43,8 @@ def test_the_short_form_says_all_of_a_policy() -> None:
     assert Policy.parse_short("flood: flows > 500 -> heavy_hitters") == Policy(
         name="flood", condition="flows > 500", run=("heavy_hitters",)
     )
+    grouped = "!tcp (dport:53 or sport:53)"
+    assert Policy.parse_short(f"a: always -> dns on {grouped}").select == (grouped,)
     assert Policy.parse_short("books: always -> accounting") == Policy(
         name="books", mode="permanent", run=("accounting",)
     )
@@ -129,9 +131,9 @@ SHORT = {
         "policy 'a': select[0]: column 1: a term is missing before 'or'; it joins two terms"
     ),
     "a: flows > 5 -> trace:99": "policy 'a': run[0]: '99' is not a number of flows, 1 to 16",
-    "a: flows > 5 -> dns on !udp": (
-        "policy 'a': select[0]: column 1: '!udp' can't select packets;"
-        " tables hold what matches, not what does not"
+    "a: flows > 5 -> dns on !dir:in": (
+        "policy 'a': select[0]: column 2: 'dir:in' can't select packets; selections take protocols,"
+        " ports, addresses, IP versions, TCP flags and VLANs"
     ),
 }
 

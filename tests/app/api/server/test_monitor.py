@@ -79,7 +79,7 @@ def test_the_monitor_says_what_it_runs(http: httpx.Client) -> None:
         ({"name": "flood", "condition": "flows >> 1", "run": ["dns"]}, 422, "condition"),
         ({"name": "flood", "run": []}, 422, "run"),
         ({"name": "a b", "run": ["dns"]}, 422, "name"),
-        ({"name": "flood", "run": ["dns"], "select": ["!port:1"]}, 422, "select"),
+        ({"name": "flood", "run": ["dns"], "select": ["!rate>1"]}, 422, "select"),
         ([], 422, "request"),
         (b"flood: always -> dns", 415, "sent as JSON"),
     ],

@@ -178,7 +178,7 @@ def test_it_is_noticed_that_a_state_has_changed_since_it_was_asked_for() -> None
         ("f: flows > 5 until  flows < -> dns", " -> dns"),
         ("f: flowz > 5 -> dns", "flowz"),
         ("f: flows > 5 hold 5x -> dns", "5x"),
-        ("f: always -> dns on tcp or !udp", "!udp"),
+        ("f: always -> dns on tcp or dir:in", "dir:in"),
         ("flood flows > 5", None),
     ],
 )
