@@ -56,8 +56,8 @@ def check(given: str, probe: tuple[str, ...]) -> None:
 @option("--policy", "texts", multiple=True, metavar="TEXT", help="A policy in its short form.")
 @option(
     "--expect", multiple=True, metavar="TEXT",
-    help="A policy that must become active: 'NAME by 3s', or without another one 'only NAME by "
-    "3s'; or 'none'. The time counts from the first frame.",
+    help="A policy that must become active: 'NAME by 3s', 'NAME by 3s from ADDRESS to NETWORK', "
+    "or 'only NAME by 3s' without another one; or 'none'. The time counts from the first frame.",
 )  # fmt: skip
 @option("--junit", metavar="FILE", help="Write the outcome of each expectation as JUnit XML.")
 @option(

@@ -7,17 +7,22 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from app.lab.policy_runner import CaptureResult, Told
 from bpf.errors import UsageError, did_you_mean, printable
 from probes.monitor.condition.units import TIMES
+from probes.monitor.finding import Distinct, Finding
 
 _FORM = re.compile(
     rf"(?P<only>only\s+)?(?P<policy>\S+)"
     rf"(?:\s+by\s+(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>{'|'.join(TIMES)}))?"
+    r"(?:\s+from\s+(?P<source>\S+))?(?:\s+to\s+(?P<destination>\S+))?"
 )
-_HINT = "such as none, 'flood by 3s' or 'only flood by 3s'"
+_HINT = "such as none, 'flood by 3s' or 'only flood by 3s from 192.0.2.7 to 198.51.100.0/24'"
 _NONE = "none"
+_ENDS = ("source", "destination")
+Network = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,10 @@ class Expectation:
     """Whether no other policy may become active."""
     by: float = math.inf
     """Seconds after the first frame."""
+    source: Network | None = None
+    """A culprit of the finding has to lie there."""
+    destination: Network | None = None
+    """A victim of the finding has to lie there."""
 
     @classmethod
     def parse(cls, text: str, policies: Sequence[str]) -> Expectation:
@@ -54,16 +63,20 @@ class Expectation:
             hint = did_you_mean(policy, policies)
             raise UsageError(f"--expect {text!r}: there is no policy {policy!r}", hint=hint)
         by = float(number) * TIMES[unit] if number else math.inf
-        return cls(words, policy, bool(found["only"]), by)
+        try:
+            ends = [ip_network(found[end]) if found[end] else None for end in _ENDS]
+        except ValueError as error:
+            raise UsageError(f"--expect {text!r}: {error}") from None
+        return cls(words, policy, bool(found["only"]), by, *ends)
 
     def judge(self, result: CaptureResult) -> Outcome:
         """Compare with the policies that became active."""
-        fired = [told for told in result.told if told.fires]
+        fired = [told for told in result.told if told.transition.begins]
         mine = [told for told in fired if told.transition.policy == self.policy]
         others = [told for told in fired if told.transition.policy != self.policy]
-        in_time = [told for told in mine if told.seconds <= self.by]
-        met = (bool(in_time) or not self.policy) and not (self.only and others)
-        reasons = [_words(told) for told in (in_time or mine)[:1]]
+        right = [told for told in mine if told.seconds <= self.by and self._names(told.finding)]
+        met = (bool(right) or not self.policy) and not (self.only and others)
+        reasons = [_words(told) for told in (right or mine)[:1]]
         if self.policy and not mine:
             reasons.append("not told")
         if self.only:
@@ -73,9 +86,34 @@ class Expectation:
             reasons += [f"{name} {_words(told)}" for name, told in first.items()]
         return Outcome(self.text, met, "; ".join(reasons) or "nothing was told")
 
+    def _names(self, finding: Finding | None) -> bool:
+        if not finding:
+            return not (self.source or self.destination)
+        return _is_in(finding.sources, self.source) and _is_in(
+            finding.destinations, self.destination
+        )
+
+
+def _is_in(found: Distinct, network: Network | None) -> bool:
+    """Whether an address with at least a tenth of the packets or flows, or the common prefix of
+    nearly all, lies in a network."""
+    names = [*(each.name for each in found.listed), found.network]
+    networks = [ip_network(name) for name in names if name]
+    return network is None or any(
+        each.version == network.version and each.subnet_of(network)  # type: ignore[arg-type]
+        for each in networks
+    )
+
 
 def _words(told: Told) -> str:
-    return f"told after {told.seconds:.1f} s"
+    words, found = f"told after {told.seconds:.1f} s", told.finding
+    if not (found and found.packets):
+        return words
+    ends = [
+        end.chief or end.network or f"{end.count} {what}"
+        for what, end in (("sources", found.sources), ("destinations", found.destinations))
+    ]
+    return f"{words}, from {ends[0]} to {ends[1]}"
 
 
 def junit(captures: Iterable[tuple[str, CaptureResult, Sequence[Outcome]]]) -> bytes:
@@ -104,5 +142,7 @@ def lines(result: CaptureResult) -> Iterable[str]:
     for told in result.told:
         change = told.transition
         yield f"{told.seconds:10.3f} s  {change.policy} is {change.after.label}: {change.cause}"
+        if told.finding:
+            yield f"{'':14}{told.finding.text}"
     for note in result.notes:
         yield f"  note: {note}"

@@ -17,17 +17,23 @@ from bpf.compiler import Compiler
 from bpf.syscall import FrameRunner
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
+from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
 from probes.monitor.condition import Condition
+from probes.monitor.control.culprits import Culprits
 from probes.monitor.engine import PolicyTransition
+from probes.monitor.finding import Finding
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.probe import MonitorProbe
+from probes.snapshot import Snapshot
 
 _SECOND = 1_000_000_000
 _INTERFACE = Interface("capture", 0, ethernet=True)
+_FLOW_BYTES = 64 << 20
+"""Kernel memory of the flow tables. They may be small, because nothing delays their early end."""
 _LOOK_FRAMES = 1 << 13
-"""Frames between two looks at the alarm of the flow tables: far fewer than remain after it."""
+"""Frames between two looks at the alarm of the flow tables: their overflow ring takes more."""
 _MIN_WINDOWS = 4
 """Empty windows that are never skipped: a baseline needs three."""
 
@@ -39,11 +45,8 @@ class Told:
     seconds: float
     """From the first frame to the end of the window that caused it."""
     transition: PolicyTransition
-
-    @property
-    def fires(self) -> bool:
-        """Whether the policy became active."""
-        return self.transition.after.runs and not self.transition.before.runs
+    finding: Finding | None = None
+    """Culprits, if the policy begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,8 @@ class PolicyRunner:
             stack.callback(compiler.close)
             where = ((Hook.XDP, FlowDirection.INGRESS),)
             # Before the monitor, which ends mirrored packets.
-            self._flow = FlowProbe(compiler, _INTERFACE, where, hooks)
+            memory = max(_FLOW_BYTES, TableSizes.least().memory)
+            self._flow = FlowProbe(compiler, _INTERFACE, where, hooks, memory=memory)
             stack.callback(self._flow.close)
             self._monitor = MonitorProbe(compiler, _INTERFACE, hooks, options)
             stack.callback(self._monitor.close)
@@ -90,12 +94,21 @@ class PolicyRunner:
             self._alarm = select.poll()
             self._alarm.register(self._flow.alarm_fd, select.POLLIN)
             self._stack = stack.pop_all()
+        self._flows: list[Snapshot] = []
+        """Flows of the present window of the monitor."""
+        self._monitor.find = Culprits(self, self._monitor).find
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def flow_windows(
+        self, interface: str, start_ns: int, end_ns: int
+    ) -> tuple[Sequence[Snapshot], str]:
+        """As a controller for `Culprits`: return the flows of the window that has just ended."""
+        return self._flows, ""
 
     def run_file(self, path: str) -> CaptureResult:
         """As `run`, for a file. Raises UsageError if it is no capture."""
@@ -135,7 +148,7 @@ class PolicyRunner:
             count += 1
             last_ns = time_ns
             if not count % _LOOK_FRAMES and self._alarm.poll(0):
-                self._flow.export()
+                self._flows.append(self._flow.poll())
         windows.end()
         counts = {
             "too short for Ethernet": too_short,
@@ -181,12 +194,16 @@ class _Windows:
 
     def end(self) -> None:
         """End the present window."""
-        self._now_ns += self._runner._interval_ns
-        self._runner._flow.export()
-        self._runner._monitor.export()
+        runner, monitor = self._runner, self._runner._monitor
+        self._now_ns += runner._interval_ns
+        runner._flows.append(runner._flow.poll())
+        monitor.export()
+        findings = {each.policy.name: each.finding for each in monitor.policies()}
         seconds = (self.end_ns - self._begin_ns) / 1e9
-        self.told += [Told(seconds, each) for each in self._runner._monitor.transitions]
-        self.end_ns += self._runner._interval_ns
+        for each in monitor.transitions:
+            self.told.append(Told(seconds, each, findings[each.policy] if each.begins else None))
+        runner._flows.clear()
+        self.end_ns += runner._interval_ns
 
 
 def _rest_ns(policy: Policy) -> int:

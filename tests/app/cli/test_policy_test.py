@@ -38,17 +38,22 @@ def test_the_report_and_its_exit_codes(
     capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     both = ["--policy", FLOOD, "--policy", QUIET, "--interval", "0.5"]
+    culprit = f"from {PEER} to {HOST}"
     report = tmp_path / "junit.xml"
-    met = ["--expect", "only flood by 500ms"]
+    met = ["--expect", f"only flood by 500ms {culprit}"]
     assert test(capture, *both, *met) == 0
     assert test(capture, capture, *both, *met, "--expect", "none", "--junit", str(report)) == 3
     part = [
         f"{capture}: 100 frames in 1.0 s",
         "     0.500 s  flood is active: rate(udp_packets) 100 > 50",
-        "  met: only flood by 500ms: told after 0.5 s",
+        f"  met: only flood by 500ms {culprit}: told after 0.5 s, {culprit}",
     ]
-    unmet = "  NOT MET: none: flood told after 0.5 s"
-    assert capsys.readouterr().out.splitlines() == [*part, *[*part, unmet] * 2]
+    unmet = f"  NOT MET: none: flood told after 0.5 s, {culprit}"
+    lines = capsys.readouterr().out.splitlines()
+    whos = [line for line in lines if line.startswith(" " * 12)]
+    assert [line for line in lines if line not in whos] == [*part, *[*part, unmet] * 2]
+    assert len(whos) == 3
+    assert all(PEER in who and HOST in who and "50 packets" in who for who in whos)
     root = ET.fromstring(report.read_text())
     assert [suite.attrib["failures"] for suite in root] == ["1", "1"]
 

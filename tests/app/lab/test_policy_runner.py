@@ -59,7 +59,7 @@ def test_transitions_come_at_the_ends_of_windows_and_each_capture_begins_anew(
         # The first two windows could be the end of a longer time.
         assert told(result, "steady") == [(3, "active"), (4, "armed")]
         assert told(result, "always") == []
-    (first,) = (each for each in result.told if each.fires and each.transition.policy == "flood")
+    (first,) = (each for each in result.told if each.finding and each.transition.policy == "flood")
     assert first.transition.cause == "rate(tcp_packets) 200 > 100"
 
 
@@ -90,6 +90,21 @@ def test_frames_are_filled_up_and_cut_as_the_kernel_takes_them(runner: PolicyRun
         f"2 frames longer than {longest} bytes; {79014 - 2 * longest} bytes are not counted",
         "3 frames cut when they were captured and filled up with zeros",
     )
+
+
+def test_a_window_of_more_flows_than_the_tables_take_is_found_in_full(
+    runner: PolicyRunner,
+) -> None:
+    """The flow tables are read early, as the poller of a run reads them."""
+    before, after = SYN[:26], SYN[30:]
+    capture = (
+        CapturedFrame(START_NS + n, before + (n + (10 << 24)).to_bytes(4, "big") + after, len(SYN))
+        for n in range(200_000)
+    )
+    found, *_ = (each.finding for each in runner.run(capture).told if each.finding)
+    assert (found.packets, found.flows, found.lost) == (200_000, 200_000, 0)
+    assert found.sources.count == 200_000
+    assert found.destinations.chief == HOST
 
 
 def test_an_empty_capture_has_no_window(runner: PolicyRunner) -> None:
