@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class ProbedeckError(Exception):
@@ -22,6 +22,11 @@ class ProbedeckError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
+
+    @property
+    def mistakes(self) -> Sequence[ProbedeckError]:
+        """The error itself, or the errors that it consists of."""
+        return (self,)
 
 
 class UsageError(ProbedeckError):
@@ -55,6 +60,42 @@ class TextError(UsageError):
         shown = "\t".join(map(printable, self.text.split("\t")))
         before = "".join(map(_blank, shown[: self.column - 1]))
         return f"{shown}\n{before}^"
+
+
+class FileTextError(TextError):
+    """A mistake in a file, with its line and column."""
+
+    placed = True
+
+    def __init__(self, path: str, problem: str, text: str, offset: int, *, hint: str = "") -> None:
+        """`offset` of the whole `text` counts from 0."""
+        begin = text.rfind("\n", 0, offset) + 1
+        line = text[begin:].partition("\n")[0].rstrip("\r")
+        super().__init__(problem, line, offset - begin + 1, hint=hint)
+        number = text.count("\n", 0, offset) + 1
+        self.place = number, self.column
+        self.message = f"{path}:{number}:{self.column}: {problem}"
+        self.args = (self.message,)
+
+
+class MistakesError(UsageError):
+    """Several mistakes of one input; its message is the first one."""
+
+    def __init__(self, mistakes: Sequence[ProbedeckError]) -> None:
+        first = mistakes[0]
+        super().__init__(f"{first.message} (and {len(mistakes) - 1} more)", hint=first.hint)
+        self.placed = first.placed
+        self._mistakes = tuple(mistakes)
+
+    @property
+    def mistakes(self) -> Sequence[ProbedeckError]:
+        return self._mistakes
+
+
+def together(errors: Iterable[ProbedeckError]) -> ProbedeckError:
+    """Return one error with all mistakes of `errors`; there is at least one."""
+    mistakes = [mistake for error in errors for mistake in error.mistakes]
+    return mistakes[0] if len(mistakes) == 1 else MistakesError(mistakes)
 
 
 class KernelError(ProbedeckError):

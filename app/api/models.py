@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, core_schema
 from app.config.path_settings import PathSettings
 from app.config.schema import settings_of
 from bpf.compiler import CompileError, Diagnostic
-from bpf.errors import KernelError, ProbedeckError, UsageError
+from bpf.errors import KernelError, MistakesError, ProbedeckError, TextError, UsageError, together
 from probes import control_plane as plane
 from probes import reports
 from probes.config.model import ProbeConfig, Side
@@ -113,6 +113,18 @@ MAX_BODY = 4 << 20
 """Bytes of a request."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One of several mistakes in a request."""
+
+    error: str
+    hint: str = ""
+    text: str = ""
+    """The text with the mistake, such as a condition."""
+    column: int = 0
+    """Column in it, from 1; 0: no text is known."""
+
+
 # pydantic's own, which keeps its schema: more than a hundred answers mention it.
 @pydantic.dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
@@ -126,6 +138,8 @@ class Problem:
     diagnostics: tuple[Diagnostic, ...] = ()
     """Errors of a source that does not compile or verify, by place."""
     verifier_log: str = ""
+    mistakes: tuple[Mistake, ...] = ()
+    """Every mistake of a policy or configuration, the first one being `error`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +248,15 @@ def problem_of(error: ProbedeckError) -> Problem:
     problem = Problem(error.message, error.hint, error.exit_code)
     if isinstance(error, CompileError):
         return replace(problem, diagnostics=error.diagnostics, verifier_log=error.verifier_log)
+    if isinstance(error, TextError | MistakesError):
+        return replace(problem, mistakes=tuple(map(_mistake, error.mistakes)))
     return problem
+
+
+def _mistake(error: ProbedeckError) -> Mistake:
+    if isinstance(error, TextError):
+        return Mistake(error.problem, error.hint, error.text, error.column)
+    return Mistake(error.message, error.hint)
 
 
 def error_of(problem: Problem) -> ProbedeckError:
@@ -244,5 +266,12 @@ def error_of(problem: Problem) -> ProbedeckError:
         error.args = (problem.error,)
         error.message, error.hint = problem.error, problem.hint
         return error
+    if problem.mistakes:
+        return together(
+            TextError(each.error, each.text, each.column, hint=each.hint)
+            if each.column
+            else UsageError(each.error, hint=each.hint)
+            for each in problem.mistakes
+        )
     kinds = {kind.exit_code: kind for kind in (UsageError, KernelError)}
     return kinds.get(problem.exit_code, ProbedeckError)(problem.error, hint=problem.hint)

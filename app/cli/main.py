@@ -108,10 +108,11 @@ def main() -> NoReturn:
     except click.exceptions.Exit as end:
         code = end.exit_code
     except ProbedeckError as error:
-        # An error with FILE:LINE starts with it, as the errors of compilers do.
-        print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
-        if isinstance(error, TextError):
-            print(error.marked, file=sys.stderr)
+        for each in error.mistakes:
+            # An error with FILE:LINE starts with it, as the errors of compilers do.
+            print(each if each.placed else f"probedeck: {each}", file=sys.stderr)
+            if isinstance(each, TextError):
+                print(each.marked, file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
         from app.run.headless import fall_silent

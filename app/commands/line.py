@@ -127,8 +127,9 @@ def _look(line: str, word: Word, look: Callable[..., object], *context: object) 
     """Call a check of a value; its errors get the line and column."""
     try:
         look(word.text, *context)
-    except TextError as error:
-        column = word.column + error.column - 1
-        raise TextError(error.problem, line, column, hint=error.hint) from None
-    except UsageError as error:
-        raise TextError(error.message, line, word.column, hint=error.hint) from None
+    except UsageError as several:
+        error = several.mistakes[0]
+        problem, column = error.message, word.column
+        if isinstance(error, TextError):
+            problem, column = error.problem, word.column + error.column - 1
+        raise TextError(problem, line, column, hint=error.hint) from None

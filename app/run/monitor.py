@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.files import as_invoker
-from bpf.errors import UsageError
+from bpf.errors import ProbedeckError, UsageError, together
 from probes.monitor.options import Receiver
 
 if TYPE_CHECKING:
@@ -43,25 +43,57 @@ def policies_of(
     if not (path or texts or probes):
         # Without policies, the start needs no pydantic.
         return Policies(), {}
-    from pydantic import ValidationError
+    from probes.monitor.policy import BUILT_IN, PolicyFile, load
 
-    from probes.config.config_errors import config_error
-    from probes.monitor.policy import BUILT_IN, Policy, PolicyFile, check_names, load
-
-    with as_invoker():
-        file = load(path) if path else PolicyFile()
-    policies = (*file.policy, *map(Policy.parse_short, texts))
-    try:
-        PolicyFile(policy=policies)
-    except ValidationError as error:
-        raise config_error(error, PolicyFile, "--policy") from None
-    applications = (*file.applications, *(probe for probe in probes if probe.is_application))
+    own = tuple(probe for probe in probes if probe.is_application)
+    errors: list[ProbedeckError] = []
+    file = PolicyFile()
+    if path:
+        try:
+            with as_invoker():
+                file = load(path, [each.name for each in own])
+        except UsageError as error:
+            errors.append(error)
+    applications = (*file.applications, *own)
     known = (*BUILT_IN, *(each.name for each in applications))
-    check_names(policies, known, file.profiles)
+    policies = list(file.policy)
+    for text in texts:
+        try:
+            policies.append(_policy(text, policies, known, file.profiles))
+        except UsageError as error:
+            errors.append(error)
+    if errors:
+        raise together(errors)
     options = file.monitor.options()
     said = {name: getattr(options, name) for name in file.monitor.model_fields_set}
     paths = {name: getattr(file.paths, name) for name in file.paths.model_fields_set}
-    return Policies(policies, file.profiles, applications, paths), said
+    return Policies(tuple(policies), file.profiles, applications, paths), said
+
+
+def _policy(
+    text: str,
+    others: Sequence[Policy],
+    applications: Sequence[str],
+    profiles: Mapping[str, Sequence[str]],
+) -> Policy:
+    """Parse a policy beside others. Raises UsageError with all mistakes."""
+    from probes.config.config_errors import ConfigFault, errors_of
+    from probes.monitor.policy import Policy, ShortForm, unknown_names
+    from probes.monitor.state import MAX_POLICIES
+
+    policy = Policy.parse_short(text)
+    faults = [
+        each._replace(keys=each.keys[2:])
+        for each in unknown_names([policy.run], applications, profiles)
+        if each.keys[0] == "policy"
+    ]
+    if any(policy.name == other.name for other in others):
+        faults.append(ConfigFault(("name",), f"there are two policies {policy.name!r}"))
+    if len(others) >= MAX_POLICIES:
+        faults.append(ConfigFault(("name",), f"there can be {MAX_POLICIES} policies"))
+    if faults:
+        raise errors_of(faults, ShortForm.of(text))
+    return policy
 
 
 def receiver_of(text: str) -> Receiver:

@@ -1,51 +1,138 @@
-"""Errors of a configuration as one line: the file, the key, the mistake, and a hint."""
+"""Errors of a configuration: all mistakes, each with its key and, in a file, line and column."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, get_args, get_origin
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from bpf.errors import UsageError, did_you_mean
+from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean, together
+from probes.config.positions import Keys
 
 _OWN = "probe"
 _SHOWN = 40
 """Characters of an invalid value or key in a message."""
+_UNKNOWN = "extra_forbidden"
 _TEXTS = {
     "missing": "it is missing",
-    "extra_forbidden": "no such key",
+    _UNKNOWN: "no such key",
     "model_type": "must be a table of keys and values",
     "dict_type": "must be a table of keys and values",
     "tuple_type": "must be a list",
     "too_short": "must not be empty",
 }
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-def invalid(text: str, *, at: str = "", hint: str = "") -> PydanticCustomError:
-    """Return the error for a model's validator to raise; `at` is a path below the model."""
-    return PydanticCustomError(_OWN, "{text}", {"text": text, "at": at, "hint": hint})
+class ConfigFault(NamedTuple):
+    """A mistake in the value of a key."""
+
+    keys: Keys
+    problem: str
+    hint: str = ""
+    column: int = 0
+    """Column of the mistake in the value, which is `text`; 0: the whole value is wrong."""
+    text: str = ""
+    at_key: bool = False
+    """Whether the key is wrong."""
+
+    @property
+    def said(self) -> str:
+        """`policy[1].condition: 'flws' is no metric`."""
+        return ": ".join(filter(None, (path_of(self.keys), self.problem)))
 
 
-def config_error(error: ValidationError, model: type[BaseModel], where: str) -> UsageError:
-    """Return `where: key: text` and a hint for the most helpful error, and the number of others."""
-    # A misspelled key causes the error of a missing key.
-    first, *others = sorted(
-        error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden"
-    )
-    context = first.get("ctx", {})
-    own = first["type"] == _OWN
-    path = _path(first["loc"])
-    if own and context["at"]:
-        path = f"{path}.{context['at']}" if path else context["at"]
-    text, hint = (context["text"], context["hint"]) if own else _words(first, model)
-    more = f" (and {len(others)} more)" if others else ""
-    return UsageError(": ".join(filter(None, (where, path, text))) + more, hint=hint)
+class FaultSource(Protocol):
+    """A text with the values of keys."""
+
+    def error(self, fault: ConfigFault) -> UsageError:
+        """Return a fault as an error with its place in the text."""
 
 
-def _path(location: Sequence[int | str]) -> str:
+class Request:
+    """Values without a text around them."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def error(self, fault: ConfigFault) -> UsageError:
+        problem = f"{self._where}: {fault.said}"
+        if fault.column:
+            return TextError(problem, fault.text, fault.column, hint=fault.hint)
+        return UsageError(problem, hint=fault.hint)
+
+
+def invalid(text: str, *, at: str = "", hint: str = "", column: int = 0) -> PydanticCustomError:
+    """Return the error for a model's validator to raise; `at` is a path below the model, `column`
+    the mistake's column in a text."""
+    context = {"text": text, "at": at, "hint": hint, "column": column}
+    return PydanticCustomError(_OWN, "{text}", context)
+
+
+def with_faults(
+    model: type[BaseModel], error: ValidationError | None, faults: Iterable[ConfigFault]
+) -> ValidationError:
+    """Return an error of a model with further faults, whose keys start at the model."""
+    details = [
+        InitErrorDetails(
+            type=PydanticCustomError(_OWN, "{text}", each["ctx"]) if each["type"] == _OWN
+            else each["type"],
+            loc=each["loc"], input=each["input"], ctx=each.get("ctx", {}),
+        )
+        for each in (error.errors(include_url=False) if error else ())
+    ]  # fmt: skip
+    details += [
+        InitErrorDetails(type=invalid(fault.problem, hint=fault.hint), loc=fault.keys, input=None)
+        for fault in faults
+    ]
+    return ValidationError.from_exception_data(model.__name__, details)
+
+
+def config_error(error: ValidationError, model: type[BaseModel], where: str) -> ProbedeckError:
+    """Return the mistakes of a value as one error: `where: key: text`, with hints."""
+    return errors_of(faults_of(error, model), Request(where))
+
+
+def errors_of(faults: Iterable[ConfigFault], source: FaultSource) -> ProbedeckError:
+    return together(map(source.error, faults))
+
+
+def faults_of(error: ValidationError, model: type[BaseModel]) -> Sequence[ConfigFault]:
+    """Return the mistakes, a misspelled key instead of the key that is missing because of it."""
+    errors = error.errors(include_url=False)
+    found = [_fault(each, model) for each in errors]
+    instead = {
+        (*fault.keys[:-1], fault.hint.removeprefix("did you mean ").removesuffix("?"))
+        for fault in found
+        if fault.at_key
+    }
+    kept = [
+        fault
+        for fault, each in zip(found, errors, strict=True)
+        if each["type"] != "missing" or fault.keys not in instead
+    ]
+    return sorted(kept, key=lambda fault: not fault.at_key)
+
+
+def _fault(error: ErrorDetails, model: type[BaseModel]) -> ConfigFault:
+    keys: Keys = error["loc"]
+    if error["type"] == _OWN:
+        own = error["ctx"]
+        text = error["input"] if isinstance(error["input"], str) else ""
+        keys = (*keys, *_keys(own["at"]))
+        return ConfigFault(keys, own["text"], own["hint"], own["column"], text)
+    return ConfigFault(keys, *_words(error, model), at_key=error["type"] == _UNKNOWN)
+
+
+def _keys(path: str) -> Iterator[int | str]:
+    for number, name in _PART.findall(path):
+        yield int(number) if number else name
+
+
+def path_of(location: Sequence[int | str]) -> str:
     """Return such as `ingress.metrics[0].map`."""
     path = ""
     for part in location:
@@ -58,8 +145,8 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def _words(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
-    kind, given = error["type"], _cut(ascii(error["input"]))
-    if kind == "extra_forbidden":
+    kind, given = error["type"], _cut(repr(error["input"]))
+    if kind == _UNKNOWN:
         key = str(error["loc"][-1])
         fields = _model_at(error["loc"][:-1], model).model_fields
         return _TEXTS[kind], did_you_mean(key, sorted(fields))

@@ -1,4 +1,4 @@
-"""Reads text, JSON and TOML files. Each mistake in a file is a UsageError of one line."""
+"""Reads text, JSON and TOML files. Mistakes in a file have its line and column."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
-from bpf.errors import UsageError, did_you_mean
+from bpf.errors import FileTextError, UsageError, did_you_mean
+from probes.config.config_errors import ConfigFault
+from probes.config.positions import Keys, Position, positions
 
 _TOML_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
@@ -54,8 +59,36 @@ def why_no_text(data: bytes, limit: int) -> str:
     return ""
 
 
-def read_data(path: Path, limit: int, what: str) -> object:
-    """Return the value in a JSON or TOML file, by the end of its name.
+@dataclass(frozen=True)
+class Document:
+    """A JSON or TOML file."""
+
+    path: Path
+    text: str
+    data: object
+
+    @cached_property
+    def _places(self) -> Mapping[Keys, Position]:
+        return positions(self.text, toml=self.path.suffix == ".toml")
+
+    def error(self, fault: ConfigFault) -> FileTextError:
+        """Return a fault as an error with its line and column."""
+        places = self._places
+        known = next(
+            (end for end in range(len(fault.keys), -1, -1) if fault.keys[:end] in places), None
+        )
+        offset = 0
+        if known is not None:
+            place = places[fault.keys[:known]]
+            whole = known == len(fault.keys)
+            offset = place.value if whole and not fault.at_key else place.key
+            if whole and fault.column and place.characters:
+                offset = place.characters[min(fault.column, len(place.characters)) - 1]
+        return FileTextError(str(self.path), fault.said, self.text, offset, hint=fault.hint)
+
+
+def read_document(path: Path, limit: int, what: str) -> Document:
+    """Return a JSON or TOML file, by the end of its name.
 
     `what` is the expected content, such as `a configuration`. Raises UsageError, for a mistake in
     the file with line and column.
@@ -65,7 +98,7 @@ def read_data(path: Path, limit: int, what: str) -> object:
         raise UsageError(f"{path}: {what} ends in .toml or .json")
     text = read_text(path, limit, str(path))
     try:
-        return parsers[path.suffix](text, str(path))
+        return Document(path, text, parsers[path.suffix](text, str(path)))
     except ValueError:
         raise UsageError(f"{path}: a number has too many digits") from None
     except RecursionError:
@@ -87,7 +120,7 @@ def _json(text: str, where: str) -> object:
     try:
         return json.loads(text, object_pairs_hook=unique, parse_constant=no_number)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{where}:{error.lineno}:{error.colno}: {error.msg}") from None
+        raise FileTextError(where, error.msg, text, error.pos) from None
 
 
 def _toml(text: str, where: str) -> object:
@@ -96,6 +129,8 @@ def _toml(text: str, where: str) -> object:
     except tomllib.TOMLDecodeError as error:
         found = _TOML_PLACE.search(str(error))
         message = str(error)[: found.start()] if found else str(error)
-        end = f"{text.count(chr(10)) + 1}:{len(text) - text.rfind(chr(10))}"
-        place = f"{found['line']}:{found['column']}" if found and found["line"] else end
-        raise UsageError(f"{where}:{place}: {message}") from None
+        offset = len(text)
+        if found and found["line"]:
+            before = text.split("\n")[: int(found["line"]) - 1]
+            offset = sum(len(line) + 1 for line in before) + int(found["column"]) - 1
+        raise FileTextError(where, message, text, offset) from None

@@ -20,8 +20,8 @@ from bpf.attach.attachment import Hook
 from bpf.compiler.source import INCLUDES, fits_every_hook, included
 from bpf.errors import UsageError, did_you_mean
 from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside
-from probes.config.config_errors import config_error, invalid
-from probes.config.files import read_data, read_text, why_no_text
+from probes.config.config_errors import FaultSource, Request, errors_of, faults_of, invalid
+from probes.config.files import read_document, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
 from probes.config.map_config import Macro, MapOptions, Metric, Model, Name, Text
 from probes.netflow import generator as netflow
@@ -317,14 +317,18 @@ def hook_of(side: Side, direction: DirectionConfig) -> Hook | None:
 def load(path: str | Path) -> ProbeConfig:
     """Return the configuration in a JSON or TOML file.
 
-    Raises UsageError, which names file and key.
+    Raises UsageError, which names file, line and key.
     """
     path = Path(path)
-    return parse(read_data(path, MAX_FILE, "a configuration's name"), str(path), path.parent)
+    document = read_document(path, MAX_FILE, "a configuration's name")
+    return parse(document.data, str(path), path.parent, document)
 
 
-def parse(data: object, where: str, directory: Path | None = None) -> ProbeConfig:
-    """Return the configuration in a value from JSON; `where` is its name in errors.
+def parse(
+    data: object, where: str, directory: Path | None = None, source: FaultSource | None = None
+) -> ProbeConfig:
+    """Return the configuration in a value from JSON; `where` is its name in errors, `source` its
+    text.
 
     With a directory, a source of one line that ends in .c names a file there. Sources for netflow
     are generated. Raises UsageError, which names the key.
@@ -332,7 +336,7 @@ def parse(data: object, where: str, directory: Path | None = None) -> ProbeConfi
     try:
         config = ProbeConfig.model_validate(data)
     except ValidationError as error:
-        raise config_error(error, ProbeConfig, where) from None
+        raise errors_of(faults_of(error, ProbeConfig), source or Request(where)) from None
     complete: dict[str, DirectionConfig] = {
         side: _completed(direction, f"{where}: {side}.source", directory)
         for side, direction in config.directions()

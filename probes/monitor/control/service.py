@@ -85,7 +85,7 @@ class MonitorService:
     def set_policy(self, policy: Policy) -> PolicyInfo:
         """Add a policy, or replace the one of this name; see ControlPlane."""
         loaded = [*self.probe.router.given()]
-        check_names([policy], {*loaded, *BUILT_IN}, self._profiles)
+        check_names(policy, {*loaded, *BUILT_IN}, self._profiles)
         applications, traced = resolve(policy, self._profiles)
         for name in applications:
             if name not in loaded:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
-from bpf.errors import UsageError
+from bpf.errors import UsageError, together
 from probes.config import model as config
-from probes.config.config_errors import config_error, invalid
-from probes.config.files import read_data
+from probes.config.config_errors import ConfigFault, faults_of, invalid, with_faults
+from probes.config.files import read_document
 from probes.config.map_config import Name, Text
 from probes.config.model import MAX_FILE, ProbeConfig
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy.model import BUILT_IN, TRACE, Policy, PolicyModel, some
-from probes.monitor.policy.names import check_names
+from probes.monitor.policy.names import unknown_names
 from probes.monitor.state import MAX_POLICIES
 from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 
@@ -105,49 +113,96 @@ class PolicyFile(PolicyModel):
         """The configurations in those files."""
         return self._applications
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if len(self.policy) > MAX_POLICIES:
-            raise invalid(f"there are {len(self.policy)}, and can be {MAX_POLICIES}", at="policy")
-        names = [policy.name for policy in self.policy]
-        for number, name in enumerate(names):
-            if name in names[:number]:
-                raise invalid(f"there are two policies {name!r}", at=f"policy[{number}].name")
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _fits_together(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Add what is wrong with all policies together to the mistakes of each."""
+        faults = list(_together(data))
+        try:
+            made = handler(data)
+        except ValidationError as error:
+            raise with_faults(cls, error, faults) from None
+        if faults:
+            raise with_faults(cls, None, faults)
+        return made
 
 
-def load(path: str | Path) -> PolicyFile:
+def _together(data: object) -> Iterator[ConfigFault]:
+    policies = _list(data, "policy")
+    if len(policies) > MAX_POLICIES:
+        yield ConfigFault(("policy",), f"there are {len(policies)}, and can be {MAX_POLICIES}")
+    names: list[object] = []
+    for number, each in enumerate(policies):
+        name = each.name if isinstance(each, Policy) else _of(each, "name")
+        if name is not None and name in names:
+            yield ConfigFault(("policy", number, "name"), f"there are two policies {name!r}")
+        names.append(name)
+
+
+def _of(data: object, key: str) -> object:
+    return data.get(key) if isinstance(data, dict) else None
+
+
+def _list(data: object, key: str) -> Sequence[Any]:
+    found = _of(data, key)
+    return found if isinstance(found, list | tuple) else ()
+
+
+def _texts(data: object, key: str) -> Sequence[str]:
+    return [each for each in _list(data, key) if isinstance(each, str)]
+
+
+def load(path: str | Path, others: Sequence[str] = ()) -> PolicyFile:
     """Read a file of policies, JSON or TOML by its name, and the applications that it names.
 
-    Raises UsageError with the file and the key of any mistake.
+    `others` are the names of further applications that its policies may run.
+    Raises UsageError with all mistakes, each with the file, line, column and key.
     """
     path = Path(path)
-    where = str(path)
+    document = read_document(path, MAX_FILE, "a file of policies")
+    data = document.data
+    faults: list[ConfigFault] = []
+    file = PolicyFile()
     try:
-        file = PolicyFile.model_validate(read_data(path, MAX_FILE, "a file of policies"))
+        file = PolicyFile.model_validate(data)
     except ValidationError as error:
-        raise config_error(error, PolicyFile, where) from None
+        faults += faults_of(error, PolicyFile)
     taken = [*BUILT_IN, TRACE]
     applications = []
-    for number, name in enumerate(file.application):
-        at = f"{where}: application[{number}]"
-        application = _application(path.parent / name, at)
+    for number, name in enumerate(_texts(data, "application")):
+        try:
+            application = _application(path.parent / name)
+        except UsageError as error:
+            keys = ("application", number)
+            faults += (ConfigFault(keys, each.message, each.hint) for each in error.mistakes)
+            taken.append(Path(name).stem)
+            continue
         if application.name in taken:
-            raise UsageError(f"{at}: the name {application.name!r} is taken")
+            faults.append(
+                ConfigFault(("application", number), f"the name {application.name!r} is taken")
+            )
         taken.append(application.name)
         applications.append(application)
     taken.remove(TRACE)
-    check_names(file.policy, taken, file.profiles, f"{where}: ")
+    taken += others
+    profiles = _of(data, "profiles")
+    named = (
+        {name: _texts(profiles, name) for name in profiles} if isinstance(profiles, dict) else {}
+    )
+    runs = [_texts(policy, "run") for policy in _list(data, "policy")]
+    wrong = {fault.keys for fault in faults}
+    faults += (each for each in unknown_names(runs, taken, named) if each.keys not in wrong)
+    if faults:
+        errors = [document.error(fault) for fault in faults]
+        errors.sort(key=lambda error: error.place)
+        raise together(errors)
     file._applications = tuple(applications)
     return file
 
 
-def _application(path: Path, where: str) -> ProbeConfig:
-    try:
-        application = config.load(path)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
+def _application(path: Path) -> ProbeConfig:
+    application = config.load(path)
     if application.ingress is None or application.ingress.hook != "monitor":
         hint = 'an application has hook = "monitor"'
-        raise UsageError(f"{where}: {path}: ingress.hook: it is another probe's", hint=hint)
+        raise UsageError(f"{path}: ingress.hook: it is another probe's", hint=hint)
     return application

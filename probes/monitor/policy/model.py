@@ -1,18 +1,12 @@
 """Operator's policies of the monitor: which condition runs which applications.
 
-Files, REST and the console use the same model. The short form is one line:
-
-    NAME: CONDITION [until CONDITION] [hold 5s] [cooldown 10s] [suspects ROWS]
-        -> RUN[, RUN...] [on FILTER [or ...]]
-
-`always` instead of the condition is the permanent mode; `operator` the mode that only an operator
-activates (S2.12). RUN is an application, a profile, or `trace:N`: the paths of the N top flows.
+Files, REST and the console use the same model.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -22,19 +16,28 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     ValidationError,
     WrapValidator,
     field_validator,
     model_validator,
 )
 
-from bpf.errors import TextError, UsageError
-from probes.config.config_errors import config_error, invalid
+from bpf.errors import TextError
+from probes.config.config_errors import (
+    ConfigFault,
+    config_error,
+    errors_of,
+    faults_of,
+    invalid,
+    with_faults,
+)
 from probes.config.map_config import Name, Text
 from probes.filter import parse
 from probes.flow.filter import WINDOW_FLOWS, FlowFilter
 from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.units import TIMES
+from probes.monitor.policy.short_form import WORDS, ShortForm
 from probes.monitor.selected import SelectedMetric
 
 Mode = Literal["triggered", "permanent", "operator"]
@@ -44,18 +47,8 @@ TRACE = "trace"
 MAX_TRACED = 16
 MAX_SECONDS = 86400
 """Longest hold or cool-down: a day."""
-FORM = (
-    "a policy is NAME: CONDITION -> RUN, or NAME: CONDITION hold 5s cooldown 10s -> RUN on FILTER"
-)
-_WORDS: dict[str, Mode] = {"always": "permanent", "operator": "operator"}
-"""Words instead of a condition."""
 _UNITS = {"": 1.0} | TIMES
 _DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*({'|'.join(_UNITS)})")
-_CLAUSE = re.compile(r"(?<!\S)(until|hold|cooldown|suspects)(?!\S)")
-_CLAUSES = {
-    "until": "deactivate", "hold": "hold", "cooldown": "cooldown", "suspects": "suspects",
-}  # fmt: skip
-_THEN = re.compile(r"\s*([^\s,]+(?:\s*,\s*[^\s,]+)*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
 
 
 def _seconds(value: object) -> object:
@@ -63,7 +56,7 @@ def _seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
     if not (found := _DURATION.fullmatch(value.strip())):
-        raise invalid(f"{value[:40]!a} is no duration", hint="such as 5s, 500ms or 2m")
+        raise invalid(f"{value[:40]!r} is no duration", hint="such as 5s, 500ms or 2m")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -73,7 +66,7 @@ def _traced(value: object, name: Callable[[object], str]) -> str:
     if not colon or what != TRACE:
         return name(value)
     if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_TRACED):
-        raise invalid(f"{count[:40]!a} is not a number of flows, 1 to {MAX_TRACED}")
+        raise invalid(f"{count[:40]!r} is not a number of flows, 1 to {MAX_TRACED}")
     return f"{TRACE}:{int(count)}"
 
 
@@ -84,20 +77,15 @@ def some(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _filters(text: str) -> tuple[str, ...]:
-    """Filters that `or` joins, one by one; within parentheses it belongs to a filter."""
-    return (text,) if "(" in text else tuple(re.split(r"\s+or\s+", text))
-
-
 def _filter(text: str) -> str:
     if not text.strip():
         raise invalid("must not be empty", hint="leave select out for every packet")
     try:
         conjunctions = FlowFilter.parse(text).conjunctions()
     except TextError as error:
-        raise invalid(f"column {error.column}: {error.problem}", hint=error.hint) from None
+        raise invalid(error.problem, hint=error.hint, column=error.column) from None
     if not conjunctions:
-        raise invalid(f"{text[:40]!a} passes no packet")
+        raise invalid(f"{text[:40]!r} passes no packet")
     return " ".join(text.split())
 
 
@@ -105,7 +93,7 @@ def _suspects(text: str) -> str:
     try:
         parse(text, WINDOW_FLOWS)
     except TextError as error:
-        raise invalid(f"column {error.column}: {error.problem}", hint=error.hint) from None
+        raise invalid(error.problem, hint=error.hint, column=error.column) from None
     return " ".join(text.split())
 
 
@@ -123,6 +111,16 @@ class PolicyModel(BaseModel):
     """A table of a file of policies."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _contradictions(data: Mapping[str, Any]) -> Iterator[ConfigFault]:
+    mode = data.get("mode", "operator")
+    if mode == "triggered" and not data.get("condition"):
+        yield ConfigFault(("condition",), "it is missing", "mode triggered needs one")
+    if mode in ("permanent", "operator"):
+        for key in ("condition", "deactivate", "hold", "cooldown"):
+            if data.get(key):
+                yield ConfigFault((key,), f"mode {mode} has none", "triggered has")
 
 
 class Policy(PolicyModel):
@@ -147,12 +145,24 @@ class Policy(PolicyModel):
     else the selection of the deciding comparison, else all flows."""
     run: Annotated[tuple[Run, ...], AfterValidator(some)]
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _has_mode(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "mode" not in data and data.get("condition"):
-            return {**data, "mode": "triggered"}
-        return data
+    def _fits_together(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Add what does not fit together to the mistakes of the keys."""
+        faults: list[ConfigFault] = []
+        if isinstance(data, dict):
+            if "mode" not in data and data.get("condition"):
+                data = {**data, "mode": "triggered"}
+            # A misspelled key may be the one that is missing.
+            if data.keys() <= cls.model_fields.keys():
+                faults = list(_contradictions(data))
+        try:
+            made = handler(data)
+        except ValidationError as error:
+            raise with_faults(cls, error, faults) from None
+        if faults:
+            raise with_faults(cls, None, faults)
+        return made
 
     @field_validator("condition", "deactivate")
     @classmethod
@@ -161,18 +171,8 @@ class Policy(PolicyModel):
             if text.strip():
                 Condition.parse(text)
         except ConditionError as error:
-            raise invalid(f"column {error.column}: {error.problem}", hint=error.hint) from None
+            raise invalid(error.problem, hint=error.hint, column=error.column) from None
         return " ".join(text.split())
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if self.mode == "triggered" and not self.condition:
-            raise invalid("it is missing", at="condition", hint="mode triggered needs one")
-        if self.mode != "triggered":
-            for key in ("condition", "deactivate", "hold", "cooldown"):
-                if getattr(self, key):
-                    raise invalid(f"mode {self.mode} has none", at=key, hint="triggered has")
-        return self
 
     @classmethod
     def parse(cls, data: object, where: str) -> Policy:
@@ -184,34 +184,12 @@ class Policy(PolicyModel):
 
     @classmethod
     def parse_short(cls, text: str) -> Policy:
-        """Parse the short form. Raises UsageError with the policy's name and the key."""
-        head, arrow, then = text.partition("->")
-        name, colon, when = head.partition(":")
-        if not (colon and arrow):
-            missing = "->" if colon else ":"
-            raise UsageError(f"policy {text.strip()[:40]!a} has no {missing!r}", hint=FORM)
-        where = f"policy {name.strip()[:40]!a}"
-        found = _THEN.fullmatch(then)
-        if not found:
-            shown = f"{where}: {then.strip()[:40]!a} after '->' is not understood"
-            raise UsageError(shown, hint="say RUN, or RUN, RUN on FILTER or FILTER")
-        condition, *clauses = (part.strip() for part in _CLAUSE.split(when))
-        mode = _WORDS.get(condition, "triggered")
-        data: dict[str, object] = {
-            "name": name.strip(),
-            "mode": mode,
-            "condition": condition if mode == "triggered" else "",
-            "run": tuple(re.split(r"\s*,\s*", found[1])),
-            "select": _filters(found[2]) if found[2] else (),
-        }
-        for word, value in zip(clauses[::2], clauses[1::2], strict=True):
-            key = _CLAUSES[word]
-            if key in data:
-                raise UsageError(f"{where}: {word} is given twice")
-            if not value:
-                raise UsageError(f"{where}: nothing follows {word}", hint=FORM)
-            data[key] = value
-        return cls.parse(data, where)
+        """Parse the short form. Raises UsageError with all mistakes, each with its column."""
+        form = ShortForm.of(text)
+        try:
+            return cls.model_validate(form.data)
+        except ValidationError as error:
+            raise errors_of(faults_of(error, cls), form) from None
 
     @property
     def metrics(self) -> frozenset[SelectedMetric]:
@@ -222,7 +200,7 @@ class Policy(PolicyModel):
     @property
     def when(self) -> str:
         """The condition, or the word instead of one."""
-        words = {mode: word for word, mode in _WORDS.items()}
+        words = {mode: word for word, mode in WORDS.items()}
         return words.get(self.mode, self.condition)
 
     def to_short(self) -> str:

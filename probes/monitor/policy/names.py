@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from bpf.errors import UsageError, did_you_mean
+from bpf.errors import did_you_mean
+from probes.config.config_errors import ConfigFault, Request, errors_of
 from probes.monitor.policy.model import TRACE, Policy
 
 TOP_FLOWS = 3
 """Flows that `trace` traces without a number."""
 
 
-def check_names(
-    policies: Iterable[Policy],
+def unknown_names(
+    runs: Iterable[Sequence[str]],
     applications: Collection[str],
-    profiles: Mapping[str, Collection[str]],
-    where: str = "",
-) -> None:
-    """Check that all names exist. Raises UsageError, after `where`, with a hint."""
+    profiles: Mapping[str, Sequence[str]],
+) -> Iterator[ConfigFault]:
+    """Yield the names that do not exist, in profiles and in `run` of each policy."""
     for profile, names in profiles.items():
         if profile in (*applications, TRACE):
             what = "path tracing" if profile == TRACE else "an application"
-            raise UsageError(f"{where}profiles.{profile}: {what} has this name")
-        for name in names:
+            yield ConfigFault(("profiles", profile), f"{what} has this name")
+        for at, name in enumerate(names):
             if name not in applications:
-                text = f"{where}profiles.{profile}: there is no application {name!r}"
-                raise UsageError(text, hint=did_you_mean(name, sorted(applications)))
+                hint = did_you_mean(name, sorted(applications))
+                yield ConfigFault(
+                    ("profiles", profile, at), f"there is no application {name!r}", hint
+                )
     known = sorted({*applications, *profiles, TRACE})
-    for policy in policies:
-        for name in policy.run:
+    for number, run in enumerate(runs):
+        for at, name in enumerate(run):
             if name.partition(":")[0] not in known:
-                text = f"{where}policy {policy.name!r}: run: there is no application {name!r}"
-                raise UsageError(text, hint=did_you_mean(name, known))
+                keys = ("policy", number, "run", at)
+                hint = did_you_mean(name, known)
+                yield ConfigFault(keys, f"there is no application {name!r}", hint)
+
+
+def check_names(
+    policy: Policy, applications: Collection[str], profiles: Mapping[str, Sequence[str]]
+) -> None:
+    """Check that all names exist. Raises UsageError."""
+    source = Request(f"policy {policy.name!r}")
+    faults = [
+        fault._replace(keys=fault.keys[2:]) if fault.keys[0] == "policy" else fault
+        for fault in unknown_names([policy.run], applications, profiles)
+    ]
+    if faults:
+        raise errors_of(faults, source)
 
 
 def resolve(policy: Policy, profiles: Mapping[str, Collection[str]]) -> tuple[tuple[str, ...], int]:

@@ -209,7 +209,7 @@ class FakePlane:
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
         self.monitors = True
-        check_names((policy,), BUILT_IN, PROFILES)
+        check_names(policy, BUILT_IN, PROFILES)
         self._policies[policy.name] = PolicyInfo(policy, PolicyState.ARMED, 1, 0, False, "", 0)
         return self._policies[policy.name]
 

@@ -145,8 +145,14 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
         ({"bits": 0}, "bits = 0 is not between 4 and 14"),
         ({"input": Input.TELEMETRY}, "telemetry without receivers"),
         ({"receiver": ["192.0.2.1:1-192.0.2.2:2"]}, "receivers are for telemetry"),
-        ({"policy": ["flood: flows > -> dns"]}, "policy 'flood': condition: column 8: "),
-        ({"policy": ["flood: flows > 1 -> dsn"]}, "no application 'dsn'; did you mean dns?"),
+        (
+            {"policy": ["flood: flows > -> dns"]},
+            "policy 'flood': condition: nothing follows '>' (column 15)",
+        ),
+        (
+            {"policy": ["flood: flows > 1 -> dsn"]},
+            "no application 'dsn' (column 21); did you mean dns?",
+        ),
         ({"policy": [FLOOD, FLOOD]}, "there are two policies 'flood'"),
         ({"policies": "none.toml"}, "none.toml: No such file or directory"),
     ],
@@ -246,8 +252,45 @@ def test_an_application_from_a_file_is_known(
     assert capsys.readouterr().out == "a: always active; runs mine on all packets\n"
 
 
-def test_a_bad_one_is_told_in_one_line_with_its_column() -> None:
-    code, out, err = deck_ends("policy", "check", "flood: packets > flows -> dns")
-    assert (code, out) == (2, "")
-    assert err.startswith("probedeck: policy 'flood': condition: column 9: ")
-    assert err.count("\n") == 1
+SHORT_MISTAKES = """\
+probedeck: policy 'bä': name: 'bä' is not a name (column 1); up to 64 letters, digits, _ . and -, \
+the first a letter or _
+bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
+^
+probedeck: policy 'bä': condition: packets can't be compared with flows (column 13)
+bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
+            ^
+probedeck: policy 'bä': deactivate: 'flws' is no metric (column 33); did you mean flows?
+bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
+                                ^
+probedeck: policy 'bä': hold: '5 parsecs' is no duration (column 47); such as 5s, 500ms or 2m
+bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
+                                              ^
+probedeck: policy 'bä': select[0]: 'port' has no value (column 81); write port:443
+bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
+                                                                                ^
+probedeck: policy 'bä': select[1]: flows have no 'prot' (column 92); did you mean proto?
+bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
+                                                                                           ^
+probedeck: policy 'bä': run[1]: '99' is not a number of flows, 1 to 16 (column 65)
+bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
+                                                                ^
+"""
+
+
+def test_all_mistakes_of_a_text_are_told_with_carets() -> None:
+    text = SHORT_MISTAKES.splitlines()[1]
+    assert deck_ends("policy", "check", text) == (2, "", SHORT_MISTAKES)
+
+
+def test_all_mistakes_of_a_file_and_of_texts_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "policies.toml"
+    path.write_text('[[policy]]\nname = "a"\ncondition = "flws > 5"\nrun = ["dsn"]\n')
+    with pytest.raises(UsageError) as caught:
+        Options(policies=str(path), policy=["b: flows > -> dns", FLOOD, FLOOD]).run_spec("lo", "1")
+    assert [str(each) for each in caught.value.mistakes] == [
+        f"{path}:3:14: policy[0].condition: 'flws' is no metric; did you mean flows?",
+        f"{path}:4:8: policy[0].run[0]: there is no application 'dsn'; did you mean dns?",
+        "policy 'b': condition: nothing follows '>' (column 11); a metric or a number should",
+        "policy 'flood': name: there are two policies 'flood' (column 1)",
+    ]

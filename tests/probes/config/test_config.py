@@ -153,7 +153,7 @@ FILES = [
     ("web.json", b'{"name": "a",\n "x" 1}', "web.json:2:6: Expecting ':' delimiter"),
     ("web.json", b'{"a": {"b": 1, "b": 2}}', "web.json: key 'b' is given twice"),
     ("web.json", b'{"interval": NaN}', "web.json: NaN is no number in JSON"),
-    ("web.json", b"[]", "web.json: must be a table of keys and values"),
+    ("web.json", b"[]", "web.json:1:1: must be a table of keys and values"),
     ("web.json", b" " * (MAX_FILE + 1), "web.json: it has more than 4 MiB"),
 ]
 

@@ -95,7 +95,7 @@ def test_only_who_may_change_something_may_command(tcp: Site) -> None:
     with tcp.http() as http:
         assert ask(http, "path.trace 192.0.2.1") == (
             403, {"error": "it was started so", "hint": "", "exit_code": 2, "diagnostics": [],
-                  "verifier_log": ""},
+                  "verifier_log": "", "mistakes": []},
         )  # fmt: skip
     assert not tcp.plane.traced()
 

@@ -11,10 +11,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from app.api import wire
+from app.api.models import Problem, error_of
 from app.api.remote import RemoteController
-from bpf.errors import UsageError
+from bpf.errors import TextError, UsageError
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
@@ -58,6 +60,25 @@ def test_a_policys_life(tcp: Site, http: httpx.Client) -> None:
     gone = http.delete(path)
     assert (gone.status_code, gone.content) == (204, b"")
     assert [found["policy"]["name"] for found in body_of(http.get(POLICIES_PATH))] == ["x"]
+
+
+def test_every_mistake_of_a_policy_is_in_the_answer(http: httpx.Client) -> None:
+    """Each with its text and column, and a client shows them all."""
+    policy = {"name": "a b", "condition": "packets > 9 and flws > 5", "run": ["trace:0"]}
+    told = problem(http.post(POLICIES_PATH, json=policy), 422)
+    assert told["error"].endswith("(and 2 more)")
+    assert told["mistakes"][1] == {
+        "error": "request: condition: 'flws' is no metric", "hint": "did you mean flows?",
+        "text": "packets > 9 and flws > 5", "column": 17,
+    }  # fmt: skip
+    short = "a: flows > 5 hold 5x -> dns on prot:6"
+    told = problem(http.post(POLICIES_PATH, json={"short": short}), 422)
+    assert [(each["column"], each["text"]) for each in told["mistakes"]] == [
+        (19, short), (32, short),
+    ]  # fmt: skip
+    error = error_of(TypeAdapter(Problem).validate_python(told))
+    assert [type(each) for each in error.mistakes] == [TextError] * 2
+    assert error.exit_code == 2
 
 
 def test_the_monitor_says_what_it_runs(http: httpx.Client) -> None:

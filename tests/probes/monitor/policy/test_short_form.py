@@ -96,44 +96,49 @@ def test_whatever_is_typed_is_a_policy_or_one_line(text: str) -> None:
 
 THEN = "say RUN, or RUN, RUN on FILTER or FILTER"
 SHORT = {
-    "": "policy '' has no ':'; " + FORM,
-    "flows > 5 -> dns": "policy 'flows > 5 -> dns' has no ':'; " + FORM,
-    "flood: flows > 5": "policy 'flood: flows > 5' has no '->'; " + FORM,
+    "": "policy '' has no ':' (column 1); " + FORM,
+    "flows > 5 -> dns": "policy 'flows > 5 -> dns' has no ':' (column 17); " + FORM,
+    "flood: flows > 5": "policy 'flood: flows > 5' has no '->' (column 17); " + FORM,
     "9x: flows > 5 -> dns": (
-        "policy '9x': name: '9x' is not a name;"
+        "policy '9x': name: '9x' is not a name (column 1);"
         " up to 64 letters, digits, _ . and -, the first a letter or _"
     ),
-    "a: -> dns": "policy 'a': condition: it is missing; mode triggered needs one",
+    "a: -> dns": "policy 'a': condition: it is missing (column 3); mode triggered needs one",
     "a: flws > 5 -> dns": (
-        "policy 'a': condition: column 1: 'flws' is no metric; did you mean flows?"
+        "policy 'a': condition: 'flws' is no metric (column 4); did you mean flows?"
     ),
     "a: flows > 5 until bites < 1 -> dns": (
-        "policy 'a': deactivate: column 1: 'bites' is no metric; did you mean bytes?"
+        "policy 'a': deactivate: 'bites' is no metric (column 20); did you mean bytes?"
     ),
     "a: flows > 5 hold 5 parsecs -> dns": (
-        "policy 'a': hold: '5 parsecs' is no duration; such as 5s, 500ms or 2m"
+        "policy 'a': hold: '5 parsecs' is no duration (column 19); such as 5s, 500ms or 2m"
     ),
     "a: flows > 5 suspects packts<3 -> dns": (
-        "policy 'a': suspects: column 1: flows have no 'packts'; did you mean packets?"
+        "policy 'a': suspects: flows have no 'packts' (column 23); did you mean packets?"
     ),
-    "a: flows > 5 hold -> dns": "policy 'a': nothing follows hold; " + FORM,
-    "a: flows > 5 hold 1s hold 2s -> dns": "policy 'a': hold is given twice",
-    "a: always hold 5s -> dns": "policy 'a': hold: mode permanent has none; triggered has",
+    "a: flows > 5 hold -> dns": "policy 'a': nothing follows hold (column 18); " + FORM,
+    "a: flows > 5 hold 1s hold 2s -> dns": "policy 'a': hold is given twice (column 22)",
+    "a: always hold 5s -> dns": (
+        "policy 'a': hold: mode permanent has none (column 16); triggered has"
+    ),
     "a: operator until flows < 5 -> dns": (
-        "policy 'a': deactivate: mode operator has none; triggered has"
+        "policy 'a': deactivate: mode operator has none (column 19); triggered has"
     ),
-    "a: flows > 5 ->": "policy 'a': '' after '->' is not understood; " + THEN,
+    "a: flows > 5 ->": "policy 'a': '' after '->' is not understood (column 16); " + THEN,
     "a: flows > 5 -> dns half_open": (
-        "policy 'a': 'dns half_open' after '->' is not understood; " + THEN
+        "policy 'a': 'dns half_open' after '->' is not understood (column 17); " + THEN
     ),
-    "a: flows > 5 -> dns on": "policy 'a': 'dns on' after '->' is not understood; " + THEN,
+    "a: flows > 5 -> dns on": "policy 'a': 'dns on' after '->' is not understood (column 17); "
+    + THEN,
     "a: flows > 5 -> dns on or udp": (
-        "policy 'a': select[0]: column 1: a term is missing before 'or'; it joins two terms"
+        "policy 'a': select[0]: a term is missing before 'or' (column 24); it joins two terms"
     ),
-    "a: flows > 5 -> trace:99": "policy 'a': run[0]: '99' is not a number of flows, 1 to 16",
+    "a: flows > 5 -> trace:99": (
+        "policy 'a': run[0]: '99' is not a number of flows, 1 to 16 (column 17)"
+    ),
     "a: flows > 5 -> dns on !dir:in": (
-        "policy 'a': select[0]: column 2: 'dir:in' can't select packets; selections take protocols,"
-        " ports, addresses, IP versions, TCP flags and VLANs"
+        "policy 'a': select[0]: 'dir:in' can't select packets (column 25); selections take"
+        " protocols, ports, addresses, IP versions, TCP flags and VLANs"
     ),
 }
 

@@ -11,7 +11,7 @@ from bpf.errors import UsageError
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy import BUILT_IN, Policy, check_names, load, resolve
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 WHOLE = """\
 application = ["mine.toml"]
 
@@ -119,142 +119,142 @@ A = f'{NAMED}condition = "flows > 5"\n{RUNS}'
 MALFORMED = {
     "no condition where one is needed": (
         f'{NAMED}mode = "triggered"\n{RUNS}',
-        "policy[0].condition: it is missing; mode triggered needs one",
+        "1:1: policy[0].condition: it is missing; mode triggered needs one",
     ),
     "a condition where there is none": (
         f'{A}mode = "permanent"\n',
-        "policy[0].condition: mode permanent has none; triggered has",
+        "3:13: policy[0].condition: mode permanent has none; triggered has",
     ),
     "a cool-down of an operator's": (
         f"{NAMED}{RUNS}cooldown = 5\n",
-        "policy[0].cooldown: mode operator has none; triggered has",
+        "4:12: policy[0].cooldown: mode operator has none; triggered has",
     ),
     "a misspelled metric": (
         A + A.replace('"a"', '"b"').replace("flows", "packets > 9 and flws"),
-        "policy[1].condition: column 17: 'flws' is no metric; did you mean flows?",
+        "7:30: policy[1].condition: 'flws' is no metric; did you mean flows?",
     ),
     "half a hysteresis": (
         f'{A}deactivate = "flows < 5 and bites < 1"\n',
-        "policy[0].deactivate: column 15: 'bites' is no metric; did you mean bytes?",
+        "5:29: policy[0].deactivate: 'bites' is no metric; did you mean bytes?",
     ),
     "a misspelled key": (
         f'{A}cool_down = "5s"\n',
-        "policy[0].cool_down: no such key; did you mean cooldown?",
+        "5:1: policy[0].cool_down: no such key; did you mean cooldown?",
     ),
     "a misspelled mode": (
         f'{A}mode = "permanant"\n',
-        "policy[0].mode: 'permanant' is not one of its values; did you mean permanent?",
+        "5:8: policy[0].mode: 'permanant' is not one of its values; did you mean permanent?",
     ),
     "a duration without a unit that is one": (
         f'{A}hold = "5 parsecs"\n',
-        "policy[0].hold: '5 parsecs' is no duration; such as 5s, 500ms or 2m",
+        "5:8: policy[0].hold: '5 parsecs' is no duration; such as 5s, 500ms or 2m",
     ),
     "a negative duration": (
         f"{A}hold = -1\n",
-        "policy[0].hold: must be greater than or equal to 0, not -1",
+        "5:8: policy[0].hold: must be greater than or equal to 0, not -1",
     ),
     "no end": (
         f'{A}cooldown = "25h"\n',
-        "policy[0].cooldown: must be less than or equal to 86400, not '25h'",
+        "5:12: policy[0].cooldown: must be less than or equal to 86400, not '25h'",
     ),
-    "nothing to run": (NAMED + "run = []\n", "policy[0].run: must not be empty"),
-    "no run at all": (NAMED, "policy[0].run: it is missing"),
+    "nothing to run": (NAMED + "run = []\n", "3:7: policy[0].run: must not be empty"),
+    "no run at all": (NAMED, "1:1: policy[0].run: it is missing"),
     "an application that is none": (
         f'{NAMED}run = ["heavy_hiters"]\n',
-        "policy 'a': run: there is no application 'heavy_hiters'; did you mean heavy_hitters?",
+        "3:8: policy[0].run[0]: there is no application 'heavy_hiters';"
+        " did you mean heavy_hitters?",
     ),
     "traces of nothing": (
         f'{NAMED}run = ["trace:0"]\n',
-        "policy[0].run[0]: '0' is not a number of flows, 1 to 16",
+        "3:8: policy[0].run[0]: '0' is not a number of flows, 1 to 16",
     ),
     "something else with a number": (
         f'{NAMED}run = ["dns:3"]\n',
-        "policy[0].run[0]: 'dns:3' is not a name;"
+        "3:8: policy[0].run[0]: 'dns:3' is not a name;"
         " up to 64 letters, digits, _ . and -, the first a letter or _",
     ),
     "a filter that is none": (
         f'{A}select = ["dport:53", "dprt:53"]\n',
-        "policy[0].select[1]: column 1: flows have no 'dprt'; did you mean dport?",
+        "5:24: policy[0].select[1]: flows have no 'dprt'; did you mean dport?",
     ),
     "a filter of what is not": (
         f'{A}select = ["proto:udp !rate>1M"]\n',
-        "policy[0].select[0]: column 12: 'rate>1M' can't select packets; selections take protocols,"
+        "5:23: policy[0].select[0]: 'rate>1M' can't select packets; selections take protocols,"
         " ports, addresses, IP versions, TCP flags and VLANs",
     ),
     "a direction": (
         f'{A}select = ["dir:in"]\n',
-        "policy[0].select[0]: column 1: 'dir:in' can't select packets; selections take protocols,"
+        "5:12: policy[0].select[0]: 'dir:in' can't select packets; selections take protocols,"
         " ports, addresses, IP versions, TCP flags and VLANs",
     ),
     "an empty filter": (
         f'{A}select = [" "]\n',
-        "policy[0].select[0]: must not be empty; leave select out for every packet",
+        "5:11: policy[0].select[0]: must not be empty; leave select out for every packet",
     ),
     "a contradiction": (
         f'{A}select = ["proto:udp proto:tcp"]\n',
-        "policy[0].select[0]: 'proto:udp proto:tcp' passes no packet",
+        "5:11: policy[0].select[0]: 'proto:udp proto:tcp' passes no packet",
     ),
-    "one filter": (f'{A}select = "dport:53"\n', "policy[0].select: must be a list"),
-    "two of one name": (A + A, "policy[1].name: there are two policies 'a'"),
+    "one filter": (f'{A}select = "dport:53"\n', "5:10: policy[0].select: must be a list"),
+    "two of one name": (A + A, "6:8: policy[1].name: there are two policies 'a'"),
     "too many": (
         "".join(A.replace('"a"', f'"a{n}"') for n in range(32)),
-        "policy: there are 32, and can be 31",
+        "1:1: policy: there are 32, and can be 31",
     ),
     "a profile of what is none": (
         '[profiles]\nweb = ["dns", "trace"]\n',
-        "profiles.web: there is no application 'trace';"
+        "2:15: profiles.web[1]: there is no application 'trace';"
         " there are accounting, dns, half_open, heavy_hitters, port_scan",
     ),
-    "an empty profile": ("[profiles]\nweb = []\n", "profiles.web: must not be empty"),
+    "an empty profile": ("[profiles]\nweb = []\n", "2:7: profiles.web: must not be empty"),
     "a profile that hides an application": (
         '[profiles]\ndns = ["dns"]\n',
-        "profiles.dns: an application has this name",
+        "2:7: profiles.dns: an application has this name",
     ),
     "an application's file that is none": (
         'application = ["mime.toml"]\n',
-        "application[0]: mime.toml: No such file or directory; did you mean mine.toml?",
+        "1:16: application[0]: mime.toml: No such file or directory; did you mean mine.toml?",
     ),
     "an application that is a probe": (
         'application = ["probe.toml"]\n',
-        "application[0]: probe.toml: ingress.hook: it is another probe's;"
+        "1:16: application[0]: probe.toml: ingress.hook: it is another probe's;"
         ' an application has hook = "monitor"',
     ),
     "an application twice": (
         'application = ["mine.toml", "mine.toml"]\n',
-        "application[1]: the name 'mine' is taken",
+        "1:29: application[1]: the name 'mine' is taken",
     ),
-    "too few bits": ("[monitor]\nbits = 3\n", "monitor: bits = 3 is not between 4 and 14"),
+    "too few bits": ("[monitor]\nbits = 3\n", "1:1: monitor: bits = 3 is not between 4 and 14"),
     "no whole number of bits": (
         "[monitor]\nbits = 12.5\n",
-        "monitor.bits: must be a valid integer, not 12.5",
+        "2:8: monitor.bits: must be a valid integer, not 12.5",
     ),
     "too long an interval": (
         "[monitor]\ninterval = 301\n",
-        "monitor: an interval of 301 s is not between 0.01 and 300",
+        "1:1: monitor: an interval of 301 s is not between 0.01 and 300",
     ),
     "telemetry from nowhere": (
         '[monitor]\ninput = "telemetry"\n',
-        "monitor: telemetry without receivers; say which datagrams have records",
+        "1:1: monitor: telemetry without receivers; say which datagrams have records",
     ),
     "a receiver that can't be": (
         '[[monitor.receivers]]\nsource = "::1"\nsource_port = 1\n'
         'destination = "192.0.2.1"\ndestination_port = 1\n',
-        "monitor.receivers[0]: ::1 and 192.0.2.1 differ in version",
+        "1:1: monitor.receivers[0]: ::1 and 192.0.2.1 differ in version",
     ),
-    "no table": ('policy = "flows > 5"\n', "policy: must be a list"),
+    "no table": ('policy = "flows > 5"\n', "1:10: policy: must be a list"),
     "no TOML": ("policy = [\n", "2:1: Invalid value"),
 }
 
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_file_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
-    """With the file, the key, and the column where it is a condition's."""
+    """With the file, the line, the column and the key."""
     (tmp_path / "probe.toml").write_text(MINE.replace('hook = "monitor"\n', ""))
     text, said = MALFORMED[case]
     with pytest.raises(UsageError) as refusal:
         load(written(tmp_path, text))
-    colon = ":" if case == "no TOML" else ": "
-    assert str(refusal.value).replace(f"{tmp_path}/", "") == f"policies.toml{colon}{said}"
+    assert str(refusal.value).replace(f"{tmp_path}/", "") == f"policies.toml:{said}"
 
 
 def test_a_file_is_known_by_its_name(tmp_path: Path) -> None:
@@ -265,15 +265,15 @@ def test_a_file_is_known_by_its_name(tmp_path: Path) -> None:
 def test_names_are_checked_against_what_is_loaded() -> None:
     """As the controller does for a policy that comes while it runs."""
     policy = Policy(name="x", run=("mine", "web", "trace:2"))
-    check_names([policy], ["mine", "dns"], {"web": ("dns",)})
+    check_names(policy, ["mine", "dns"], {"web": ("dns",)})
     with pytest.raises(UsageError, match="there is no application 'mine'; did you mean mime"):
-        check_names([policy], ["mime", "dns"], {"web": ("dns",)})
+        check_names(policy, ["mime", "dns"], {"web": ("dns",)})
     with pytest.raises(
         UsageError, match="there is no application 'web'; there are dns, mine, trac"
     ):
-        check_names([policy], ["mine", "dns"], {})
+        check_names(policy, ["mine", "dns"], {})
     with pytest.raises(UsageError, match=r"profiles\.trace: path tracing has this name"):
-        check_names([], ["dns"], {"trace": ("dns",)})
+        check_names(policy, ["dns", "mine"], {"web": (), "trace": ("dns",)})
 
 
 def test_the_built_in_applications_are_there() -> None:
