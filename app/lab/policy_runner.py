@@ -26,7 +26,7 @@ from probes.monitor.finding import Finding
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.probe import MonitorProbe
-from probes.snapshot import Snapshot
+from probes.snapshot import Event, Snapshot
 
 _SECOND = 1_000_000_000
 _INTERFACE = Interface("capture", 0, ethernet=True)
@@ -74,8 +74,8 @@ class PolicyRunner:
         options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
     ) -> None:
         self._policies = policies
-        self._interval_ns = round(options.interval * 1e9)
-        self._rest_ns = max(map(_rest_ns, policies), default=0) + _MIN_WINDOWS * self._interval_ns
+        rest = max(map(_memory_of, policies), default=0.0) + _MIN_WINDOWS * options.interval
+        self._rest_ns = round(rest * 1e9)
         """Time without frames after which another empty window changes nothing."""
         options = replace(options, ingress=Hook.XDP, offload=False)
         hooks = Hooks(attach=lambda point: None)
@@ -94,21 +94,12 @@ class PolicyRunner:
             self._alarm = select.poll()
             self._alarm.register(self._flow.alarm_fd, select.POLLIN)
             self._stack = stack.pop_all()
-        self._flows: list[Snapshot] = []
-        """Flows of the present window of the monitor."""
-        self._monitor.find = Culprits(self, self._monitor).find
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def flow_windows(
-        self, interface: str, start_ns: int, end_ns: int
-    ) -> tuple[Sequence[Snapshot], str]:
-        """As a controller for `Culprits`: return the flows of the window that has just ended."""
-        return self._flows, ""
 
     def run_file(self, path: str) -> CaptureResult:
         """As `run`, for a file. Raises UsageError if it is no capture."""
@@ -127,7 +118,9 @@ class PolicyRunner:
         first = next(frames, None)
         if first is None:
             return CaptureResult((), 0, 0.0, ())
-        windows = _Windows(self, first.time_ns)
+        windows = _Windows(self._flow, self._monitor, self._rest_ns, first.time_ns)
+        for policy in self._policies:
+            self._monitor.set_policy(policy, ())
         run, shortest, longest = self._run, FrameRunner.shortest, FrameRunner.longest
         count = filled = too_short = too_long = missing = 0
         last_ns = first.time_ns
@@ -148,14 +141,16 @@ class PolicyRunner:
             count += 1
             last_ns = time_ns
             if not count % _LOOK_FRAMES and self._alarm.poll(0):
-                self._flows.append(self._flow.poll())
+                windows.read_flows()
         windows.end()
         counts = {
             "too short for Ethernet": too_short,
             f"longer than {longest} bytes; {missing} bytes are not counted": too_long,
             "cut when they were captured and filled up with zeros": filled,
         }
-        notes = [f"{number} frames {what}" for what, number in counts.items() if number]
+        notes = windows.errors + [
+            f"{number} frames {what}" for what, number in counts.items() if number
+        ]
         if windows.skipped_ns:
             notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
         seconds = (last_ns - first.time_ns) / 1e9
@@ -165,50 +160,66 @@ class PolicyRunner:
 class _Windows:
     """The windows of one capture."""
 
-    def __init__(self, runner: PolicyRunner, begin_ns: int) -> None:
+    def __init__(self, flow: FlowProbe, monitor: MonitorProbe, rest_ns: int, begin_ns: int) -> None:
+        self._flow, self._monitor = flow, monitor
+        self._rest_ns = rest_ns
         self._begin_ns = begin_ns
-        self._runner = runner
-        self.end_ns = begin_ns + runner._interval_ns
+        self._length_ns = round(monitor.options.interval * 1e9)
+        self.end_ns = begin_ns + self._length_ns
+        """End of the present window, by the capture's clock."""
         self.skipped_ns = 0
         self.told: list[Told] = []
+        self.errors: list[str] = []
+        """Conditions that could not be evaluated."""
+        self._flows: list[Snapshot] = []
+        """Flows of the present window."""
         self._now_ns = _SECOND  # 0 has a meaning of its own in policies
-        self._rested_ns = 0
-        runner._flow.keep_time(lambda: self._now_ns)
-        runner._monitor.restart(lambda: self._now_ns)
-        for policy in runner._policies:
-            runner._monitor.set_policy(policy, ())
+        flow.keep_time(lambda: self._now_ns)
+        monitor.restart(lambda: self._now_ns)
+        monitor.find = Culprits(self, monitor).find
+
+    def flow_windows(
+        self, interface: str, start_ns: int, end_ns: int
+    ) -> tuple[Sequence[Snapshot], str]:
+        """As a controller for `Culprits`: return the flows of the present window."""
+        return self._flows, ""
+
+    def read_flows(self) -> None:
+        """Empty the flow tables before the end of the window."""
+        self._flows.append(self._flow.poll())
 
     def advance(self, time_ns: int) -> None:
         """End windows until `time_ns` lies in the present one."""
-        interval_ns = self._runner._interval_ns
         self.end()
-        rest_ns = self.end_ns + self._runner._rest_ns
+        rested_ns = self.end_ns + self._rest_ns
         while self.end_ns <= time_ns:
-            if self.end_ns > rest_ns:
-                # Policies' clock stands still.
-                skipped_ns = (time_ns - self.end_ns) // interval_ns * interval_ns + interval_ns
-                self.skipped_ns += skipped_ns
-                self.end_ns += skipped_ns
+            if self.end_ns > rested_ns:
+                # The policies' clock stands still.
+                skipped = (time_ns - self.end_ns) // self._length_ns + 1
+                self.skipped_ns += skipped * self._length_ns
+                self.end_ns += skipped * self._length_ns
                 return
             self.end()
 
     def end(self) -> None:
         """End the present window."""
-        runner, monitor = self._runner, self._runner._monitor
-        self._now_ns += runner._interval_ns
-        runner._flows.append(runner._flow.poll())
-        monitor.export()
-        findings = {each.policy.name: each.finding for each in monitor.policies()}
-        seconds = (self.end_ns - self._begin_ns) / 1e9
-        for each in monitor.transitions:
-            self.told.append(Told(seconds, each, findings[each.policy] if each.begins else None))
-        runner._flows.clear()
-        self.end_ns += runner._interval_ns
+        self._now_ns += self._length_ns
+        self.read_flows()
+        items = self._monitor.export()
+        self.errors += [x.text for x in items if isinstance(x, Event) and x.severity == "error"]
+        if self._monitor.transitions:
+            findings = {each.policy.name: each.finding for each in self._monitor.policies()}
+            seconds = (self.end_ns - self._begin_ns) / 1e9
+            for each in self._monitor.transitions:
+                finding = findings[each.policy] if each.begins else None
+                self.told.append(Told(seconds, each, finding))
+        self._flows.clear()
+        self.end_ns += self._length_ns
 
 
-def _rest_ns(policy: Policy) -> int:
-    """Return how long a policy's state depends on frames."""
+def _memory_of(policy: Policy) -> float:
+    """Return for how many seconds a policy's state depends on frames."""
     conditions = [text for text in (policy.condition, policy.deactivate) if text]
     span = max((Condition.parse(text).span for text in conditions), default=0.0)
     # A baseline's windows are those after the policy's end.
-    return round((2 * span + policy.hold + policy.cooldown) * 1e9)
+    return 2 * span + policy.hold + policy.cooldown

@@ -14,6 +14,7 @@ from app.lab.capture import CapturedFrame
 from app.lab.policy_runner import CaptureResult, PolicyRunner
 from bpf.errors import UsageError
 from bpf.syscall import FrameRunner
+from probes.monitor.condition import Condition
 from probes.monitor.policy import Policy
 from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, frames_of, pcap
 
@@ -105,6 +106,18 @@ def test_a_window_of_more_flows_than_the_tables_take_is_found_in_full(
     assert (found.packets, found.flows, found.lost) == (200_000, 200_000, 0)
     assert found.sources.count == 200_000
     assert found.destinations.chief == HOST
+
+
+def test_a_condition_that_fails_is_told(
+    runner: PolicyRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("boom")
+
+    monkeypatch.setattr(Condition, "evaluate", fail)
+    notes = runner.run(frames(10, 2)).notes
+    assert notes[0] == ("policy flood has a failing condition: rate(tcp_packets) > 100: boom")
+    assert len(notes) == 3
 
 
 def test_an_empty_capture_has_no_window(runner: PolicyRunner) -> None:
