@@ -195,8 +195,11 @@ class ControlPlane(Protocol):
         Raises UsageError if no monitor runs, or before its first window.
         """
 
-    def remove(self, name: str) -> tuple[Snapshot, ...]:
-        """End a probe; publish and return its last window."""
+    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
+        """End a probe; publish and return its last window.
+
+        Raises UsageError, without `force`, for an application that an active policy runs.
+        """
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         """End the probe's window now; publish and return its tables."""

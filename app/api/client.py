@@ -61,9 +61,9 @@ class _Transport:
     def close(self) -> None:
         self._http.close()
 
-    def tables(self, method: str, path: str) -> tuple[Snapshot, ...]:
+    def tables(self, method: str, path: str, **query: object) -> tuple[Snapshot, ...]:
         decoder = wire.Decoder()
-        answer = self.answer(method, path, params={"format": "binary"})
+        answer = self.answer(method, path, params={"format": "binary", **query})
         records = tuple(decoder.feed(answer))
         decoder.end()
         return tuple(record for record in records if isinstance(record, Snapshot))
@@ -178,8 +178,8 @@ class Client:
             self._http.ask(dict[str, Any], "GET", "monitor/sketch", params=query)
         )
 
-    def remove(self, name: str) -> tuple[Snapshot, ...]:
-        return self._http.tables("DELETE", _path("probes", name))
+    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
+        return self._http.tables("DELETE", _path("probes", name), force=force)
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         return self._http.tables("POST", _path("probes", name, "export"))

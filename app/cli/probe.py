@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.cli.command import CommandGroup, F, argument, controller_options, option
+from app.commands.remote import placed
 from app.files import as_invoker
 from app.outputs.formats import FORMATS
 
@@ -42,7 +43,7 @@ _key = argument(
 def _file(command: F) -> F:
     command = option(
         "-i", "--interface", metavar="NAME",
-        help="Interface of a probe whose file names none.",
+        help="Interface of a probe whose file names none; of an application: the monitor's.",
     )(command)  # fmt: skip
     return argument("file", "FILE", "A configuration: .toml or .json.")(command)
 
@@ -58,8 +59,9 @@ _force = option(
 @controller_options
 def add(file: str, interface: str, force: bool, **remote: str) -> None:
     """Start a probe."""
-    config = _load(file, interface)
+    config = _load(file)
     with _client(remote, config) as client:
+        config = placed(config, interface, client.monitor)
         info = client.add(config, force=force)
         _say(f"{info.name}: generation {info.generation} runs on {_places(info)}")
 
@@ -73,8 +75,9 @@ def replace(file: str, interface: str, force: bool, **remote: str) -> None:
 
     The fate of its maps is printed first.
     """
-    config = _load(file, interface)
+    config = _load(file)
     with _client(remote, config) as client:
+        config = placed(config, interface, client.monitor)
         _tell(client.check(config), config)
         _replaced(config.name, client.replace(config, force=force))
 
@@ -84,8 +87,9 @@ def replace(file: str, interface: str, force: bool, **remote: str) -> None:
 @controller_options
 def check(file: str, interface: str, **remote: str) -> None:
     """Compile and verify, and change nothing."""
-    config = _load(file, interface)
+    config = _load(file)
     with _client(remote, config) as client:
+        config = placed(config, interface, client.monitor)
         found = client.check(config)
         _tell(found, config)
         _say(f"{config.name}: compiles and verifies, in {found.seconds * 1e3:.0f} ms")
@@ -189,11 +193,12 @@ def rollback(name: str, **remote: str) -> None:
 
 @probe.command()
 @_name
+@option("--force", is_flag=True, help="Remove an application even if an active policy runs it.")
 @controller_options
-def remove(name: str, **remote: str) -> None:
+def remove(name: str, force: bool, **remote: str) -> None:
     """Stop and remove a probe."""
     with _client(remote) as client:
-        client.remove(name)
+        client.remove(name, force=force)
         _say(f"{name}: removed")
 
 
@@ -214,11 +219,11 @@ def _client(remote: Mapping[str, str], config: ProbeConfig | None = None) -> Ite
         client.close()
 
 
-def _load(file: str, interface: str) -> ProbeConfig:
+def _load(file: str) -> ProbeConfig:
     from probes.config.model import load
 
     with as_invoker():
-        return load(file).on(interface)
+        return load(file)
 
 
 def _tell_remarks(diagnostics: Iterable[Diagnostic], files: Mapping[str, str]) -> None:

@@ -12,8 +12,23 @@ from app.files import as_invoker, expand
 from bpf.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from probes.config.model import ProbeConfig
     from probes.control_plane import ControlPlane, ProbeInfo
-    from probes.monitor.info import PolicyInfo
+    from probes.monitor.info import MonitorInfo, PolicyInfo
+
+
+def placed(
+    config: ProbeConfig, interface: str, monitor: Callable[[], MonitorInfo | None]
+) -> ProbeConfig:
+    """Return a configuration on `interface`, or else, if it is an application's, on the monitor's.
+
+    Raises UsageError if it needs an interface and there is none.
+    """
+    if not interface and config.is_application and (info := monitor()):
+        interface = info.interface
+    return config.on(interface)
 
 
 def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeInfo:
@@ -28,7 +43,7 @@ def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeIn
     interface = programs[0].interface if programs else ""
     with as_invoker():
         config = load(expand(file))
-    config = config.on(interface)
+    config = placed(config, "" if config.is_application else interface, plane.monitor)
     # Asked here: another host's refusal arrives without its type. Compiling is done once.
     if not force and (cuts := plane.check(config).cuts):
         raise CutError(config.name, cuts)

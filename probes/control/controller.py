@@ -267,6 +267,16 @@ class Controller(ProbeRunner):
                 self.watch_metrics(interface, MonitorOptions(ingress=options.ingress))
             return self._monitored().set_policy(policy)
 
+    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
+        self._refuse_changes()
+        service = self._running_service()
+        if service and not force and (policy := service.active_policy(name)):
+            raise UsageError(
+                f"{name} is not removed: the active policy {policy} runs it",
+                hint=f"deactivate or remove {policy} first; --force removes {name} anyway",
+            )
+        return self._remove(name)
+
     def remove_policy(self, name: str) -> None:
         self._refuse_changes()
         with self._changing:

@@ -174,10 +174,6 @@ class ProbeRunner:
         self._refuse_changes()
         return self._roll_back(name)
 
-    def remove(self, name: str) -> tuple[Snapshot, ...]:
-        self._refuse_changes()
-        return self._remove(name)
-
     def _remove(self, name: str) -> tuple[Snapshot, ...]:
         probe = self._running.find(name).probe
         if isinstance(probe, BuiltinProbe):

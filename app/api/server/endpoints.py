@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zlib import crc32
@@ -302,9 +303,10 @@ class ProbeEndpoints(Endpoints):
         return self._tables_of(self.plane.export, name, wanted)
 
     @route("DELETE", _PROBE, *CHANGE, 404, **_TABLES)
-    def remove(self, name: str, wanted: WantedFormat) -> Response:
-        """End a probe, and return the tables of its last window."""
-        return self._tables_of(self.plane.remove, name, wanted)
+    def remove(self, name: str, wanted: WantedFormat, force: bool = False) -> Response:
+        """End a probe, and return the tables of its last window. An application that an active
+        policy runs is not removed unless `force` is true."""
+        return self._tables_of(partial(self.plane.remove, force=force), name, wanted)
 
     def _find(self, name: str) -> ProbeInfo:
         return find("probe", name, {info.name: info for info in self.plane.probes()})

@@ -108,6 +108,13 @@ class MonitorService:
         (found,) = (each for each in self.probe.policies() if each.policy.name == name)
         return found
 
+    def active_policy(self, application: str) -> str:
+        """Return the name of an active policy that runs an application; empty if there is none."""
+        for each in self.probe.policies():
+            if each.state.runs and application in resolve(each.policy, self._profiles)[0]:
+                return each.policy.name
+        return ""
+
     def _follow(self, transitions: Sequence[PolicyTransition]) -> None:
         for transition in transitions:
             request = self._traced.get(transition.policy)

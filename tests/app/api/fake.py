@@ -85,6 +85,8 @@ class FakePlane:
         self.busy = 0
         """How many wait or work now."""
         self.monitors = True
+        self.in_use = ""
+        """An application that an active policy runs."""
         """Whether the monitor runs."""
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
@@ -229,7 +231,9 @@ class FakePlane:
         hashes = np.random.default_rng(1).integers(0, 1 << 64, 100 * min(windows, 5), "u8")
         return Sketch.of(hashes, 8, "seed")
 
-    def remove(self, name: str) -> tuple[Snapshot, ...]:
+    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
+        if name == self.in_use and not force:
+            raise UsageError(f"an active policy runs {name}", hint="--force")
         with self._lock:
             tables = self.export(name)
             del self._probes[name]

@@ -28,10 +28,15 @@ def probe(plane: FakePlane, tmp_path: Path) -> Iterator[Probe]:
         yield lambda *words: deck_ends("probe", *words, "--connect", f"unix:{tmp_path}/api.sock")
 
 
-def written(directory: Path, source: str = "int f() { return 2; }", interface: str = "lo") -> str:
+def written(
+    directory: Path,
+    source: str = "int f() { return 2; }",
+    interface: str = "lo",
+    hook: str = "xdp",
+) -> str:
     """A configuration's file."""
     data = dump(config(source=source))
-    data["ingress"]["interface"] = interface
+    data["ingress"] |= {"interface": interface, "hook": hook}
     path = directory / "counter.json"
     path.write_text(json.dumps(data))
     return str(path)
@@ -86,6 +91,31 @@ def test_the_interface_can_be_given(probe: Probe, plane: FakePlane, tmp_path: Pa
     assert probe("add", file, "-i", "eth7")[0] == 0
     (info,) = plane.probes()
     assert info.programs[0].interface == "eth7"
+
+
+def test_an_application_needs_no_interface(probe: Probe, plane: FakePlane, tmp_path: Path) -> None:
+    file = written(tmp_path, interface="", hook="monitor")
+    plane.monitors = False
+    code, _, said = probe("add", file)
+    assert (code, "give -i NAME" in said) == (2, True)
+    plane.monitors = True
+    monitor = plane.monitor()
+    assert monitor
+    for command in ("check", "add", "replace"):
+        assert probe(command, file)[0] == 0, command
+    (info,) = plane.probes()
+    assert info.programs[0].interface == monitor.interface
+
+
+def test_an_application_in_use_is_removed_by_force(probe: Probe, plane: FakePlane) -> None:
+    plane.add(config())
+    plane.in_use = "counter"
+    assert probe("remove", "counter") == (
+        2, "", "probedeck: an active policy runs counter; --force\n",
+    )  # fmt: skip
+    assert len(plane.probes()) == 1
+    assert probe("remove", "counter", "--force")[0] == 0
+    assert plane.probes() == ()
 
 
 def test_a_source_that_is_refused_is_one_line_a_remark(

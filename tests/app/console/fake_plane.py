@@ -165,7 +165,7 @@ class FakePlane(FakeController):
         self.capture = capture.text
         return Replacement(2, 0.003, NOTHING)
 
-    def remove(self, name: str) -> tuple[Snapshot, ...]:
+    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
         self.asked.append(("remove", name))
         self._check_known(name, self.running)
         del self.running[name]

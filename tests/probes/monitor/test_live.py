@@ -132,6 +132,20 @@ def test_every_packet_is_in_one_window_and_in_each_of_its_applications_once(
     assert not controller.monitor()
 
 
+def test_an_application_in_use_is_not_removed(monitored: Deck) -> None:
+    controller = monitored.controller
+    for name in ("one", "two"):
+        controller.add(application(name, interface="right"))
+    controller.set_policy(Policy.parse_short("both: operator -> one, two"))
+    controller.activate_policy("both")
+    with pytest.raises(UsageError, match="one is not removed: the active policy both runs it"):
+        controller.remove("one")
+    controller.remove("one", force=True)
+    controller.deactivate_policy("both")
+    controller.remove("two")
+    assert [info.name for info in controller.probes()] == [PROBE]
+
+
 @pytest.mark.timing
 def test_a_condition_that_holds_has_its_applications_run_within_5_ms(monitored: Deck) -> None:
     """S2.11: from the end of the window; the quickest of several, as the machine may be busy."""

@@ -201,7 +201,7 @@ def test_no_reader_writes_entries(tcp: Site, http: httpx.Client) -> None:
 def test_a_probe_that_is_removed_meanwhile_is_unknown(tcp: Site, http: httpx.Client) -> None:
     tcp.plane.add(config())
 
-    def gone(name: str) -> Any:
+    def gone(name: str, *, force: bool = False) -> Any:
         raise NoProbeError(f"probe {name} was removed meanwhile")
 
     tcp.plane.export = tcp.plane.remove = gone  # type: ignore[method-assign]
