@@ -16,11 +16,11 @@
 /* Bits of these tables are conjunctions, unless said otherwise. */
 struct selector {
     u64 live;           /* in use */
-    u64 by_vlan;        /* these look at the VLAN, and so on */
     u64 by_source_port; /* these look at the source port, and so on */
     u64 by_destination_port;
     u64 by_source;
     u64 by_destination;
+    u64 by_others;      /* at the VLAN or an address */
     u64 protocols[768]; /* by protocol; of IPv6, 512 further */
     u64 flags[256];     /* by TCP flags; 0 for other protocols */
     u64 vlans[4096];
@@ -42,7 +42,7 @@ struct prefix_v6 {
 };
 
 BPF_F_TABLE("array", u32, struct selector, selectors, 1, BPF_F_MMAPABLE);
-/* Each has the conjunctions of its longest prefix; one of length 0 is there if any is. */
+/* By prefix, of the conjunctions that look there; a prefix of length 0 is there if any is. */
 BPF_F_TABLE("lpm_trie", struct prefix_v4, u64, sources_v4, PREFIXES, BPF_F_NO_PREALLOC);
 BPF_F_TABLE("lpm_trie", struct prefix_v6, u64, sources_v6, PREFIXES, BPF_F_NO_PREALLOC);
 BPF_F_TABLE("lpm_trie", struct prefix_v4, u64, destinations_v4, PREFIXES, BPF_F_NO_PREALLOC);
@@ -99,18 +99,17 @@ static __always_inline u64 selections_of(struct packet *packet) {
     held &= selector->flags[packet->tcp_flags & 0xff];
     if (!held)
         return 0;
-    if (held & selector->by_vlan)
-        held &= selector->vlans[VLAN(key) & 0xfff] | ~selector->by_vlan;
     if (held & selector->by_destination_port)
-        held &= selector->destination_classes[selector->destination_ports[DESTINATION_PORT(key)]] |
-                ~selector->by_destination_port;
+        held &= selector->destination_classes[selector->destination_ports[DESTINATION_PORT(key)]];
     if (held & selector->by_source_port)
-        held &= selector->source_classes[selector->source_ports[SOURCE_PORT(key)]] |
-                ~selector->by_source_port;
-    if (held & selector->by_source)
-        held &= admitting_source(key) | ~selector->by_source;
-    if (held & selector->by_destination)
-        held &= admitting_destination(key) | ~selector->by_destination;
+        held &= selector->source_classes[selector->source_ports[SOURCE_PORT(key)]];
+    if (held & selector->by_others) {
+        held &= selector->vlans[VLAN(key) & 0xfff];
+        if (held & selector->by_source)
+            held &= admitting_source(key) | ~selector->by_source;
+        if (held & selector->by_destination)
+            held &= admitting_destination(key) | ~selector->by_destination;
+    }
     u64 found = selector->selections[held & 0xff];
     held >>= 8;
     /* Without an exit in the middle: the verifier would follow each. */

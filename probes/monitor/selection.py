@@ -130,7 +130,10 @@ class Selections:
         """Write the tables for conjunctions at bits that are not live. Raises UsageError if they do
         not fit, and then writes nothing."""
         every = {**self._bits, **new}
-        planned = {place: ports.plan(_sets(new, place)) for place, ports in self._ports.items()}
+        planned = {
+            place: ports.plan({bit: each.sets[place] for each, bit in new.items()})
+            for place, ports in self._ports.items()
+        }
         wanted = {place: tries.plan(_sets(every, place)) for place, tries in self._tries.items()}
         for each, bit in new.items():
             table = np.zeros((3, 256), bool)
@@ -147,8 +150,11 @@ class Selections:
             ports.write(*planned[place])
         for place, tries in self._tries.items():
             tries.write(wanted[place])
-        for place in (Dimension.VLAN, *self._ports, *self._tries):
-            self._tables[f"by_{place.name.lower()}"] = _mask(_sets(every, place))
+        looking = {place: _mask(_sets(every, place)) for place in Dimension}
+        for place in (*self._ports, *self._tries):
+            self._tables[f"by_{place.name.lower()}"] = looking[place]
+        others = (looking[place] for place in (Dimension.VLAN, *self._tries))
+        self._tables["by_others"] = reduce(or_, others)
 
     def _selecting(self, bit: int) -> Array:
         """The selections of a conjunction: the entries of the table whose index has its bit."""
@@ -165,15 +171,15 @@ class _PortClasses:
         """By upper and lower byte: the kernel has them in network order."""
         self._bits = tables[f"{end}_classes"]
 
-    def plan(self, sets: Mapping[int, NumberSet]) -> tuple[Array, Array]:
+    def plan(self, sets: Mapping[int, Set | None]) -> tuple[Array, Array]:
         """Return each port's class, and each class's bits, once bits have these sets.
 
         Classes that packets meet now keep the bits of other conjunctions. Raises UsageError if
         there are too many.
         """
-        classes, bits = self._classes.ravel(), self._bits & ~_mask(sets)
+        classes, bits = self._classes.ravel(), self._bits.copy()
         for bit, ports in sets.items():
-            among = ports.array()
+            among = _among(ports, 1 << 16)
             sizes = np.bincount(classes, minlength=_CLASSES)
             inside = np.bincount(classes[among], minlength=_CLASSES)
             _set_bit(bits, bit, inside == sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -12,12 +12,13 @@ import pytest
 
 from bpf.abi import ProgType
 from bpf.compiler import Compiler
-from bpf.errors import UsageError
+from bpf.errors import TextError, UsageError
 from bpf.maps.map import Map
 from bpf.programs.program import Program
 from bpf.syscall import prog_test_run
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, key_words
+from probes.monitor import selection
 from probes.monitor.records import Array
 from probes.monitor.selection import HEADER, HEADER_SOURCE, TABLES, Selections
 from probes.program.metrics import open_map
@@ -61,7 +62,7 @@ class Classifier:
             fds = {name: self.program.map_fd(name) for name in compiled.maps}
             self._maps = {
                 name: open_map(compiled.maps[name], fds[name])
-                for name in ("packets", "results", "places")
+                for name in ("packets", "results", "places", "selectors")
             }
             self.tries: dict[str, Map] = {
                 name: open_map(compiled.maps[name], fds[name]) for name in TABLES[1:]
@@ -81,7 +82,7 @@ class Classifier:
         prog_test_run(self.program.fd, bytes(64), repeat=len(rows))
         return np.array(self._views["results"][: len(rows)])
 
-    def assert_exact(self, rows: Array, texts: dict[int, Sequence[str]]) -> None:
+    def assert_exact(self, rows: Array, texts: Mapping[int, Sequence[str]]) -> None:
         """Each selection has the packets that one of its filters passes, and no others exist."""
         found = self.classify(rows)
         left = found.copy()
@@ -93,6 +94,11 @@ class Classifier:
             assert not len(wrong), f"{filters} and {rows[wrong[:3]]}"
             left &= ~bit
         assert not left.any()
+
+    def port_classes(self) -> list[int]:
+        """Return the number of classes of source ports and of destination ports."""
+        (tables,) = self._views["selectors"]
+        return [len(np.unique(tables[f"{end}_ports"])) for end in ("source", "destination")]
 
     def close(self) -> None:
         self._views.clear()
@@ -188,3 +194,76 @@ def test_packets_are_selected_exactly_while_selections_come_and_go(classifier: C
         classifier.selections.remove(number)
     assert not classifier.classify(packets(choose)).any()
     assert not any(len(trie.read()) for trie in classifier.tries.values())
+    assert classifier.port_classes() == [1, 1]
+
+
+def addressed(sources: Sequence[int]) -> Array:
+    """UDP packets from IPv4 addresses."""
+    rows = np.zeros(len(sources), FLOW)
+    rows["version"], rows["protocol"] = 4, 17
+    rows["source"][:, :4] = np.array(sources, ">u4").view("u1").reshape(-1, 4)
+    return rows
+
+
+def test_ten_thousand_prefixes_nested_and_negated(classifier: Classifier) -> None:
+    choose = random.Random(7)
+    lists = [
+        [
+            ipaddress.ip_network((choose.getrandbits(28), choose.randint(20, 32)), strict=False)
+            for _ in range(5000)
+        ]
+        for _ in range(2)
+    ]
+    # A filter has at most 8192 characters; a policy's list has any number of filters.
+    inside, outside = ([f"src:{each}" for each in networks] for networks in lists)
+    sources = [choose.getrandbits(28) for _ in range(1000)]
+    for networks in lists:
+        sources += [int(choose.choice(networks).network_address) for _ in range(500)]
+    rows = addressed(sources)
+    first = classifier.selections.add(inside)
+    excluded = " ".join(f"!{text}" for text in outside[:300])
+    second = classifier.selections.add([f"src:0.0.0.0/5 {excluded}"])
+    third = classifier.selections.add(outside)
+    texts = {first: inside, second: [f"src:0.0.0.0/5 {excluded}"], third: outside}
+    classifier.assert_exact(rows, texts)
+    assert 9000 < len(classifier.tries["sources_v4"].read()) <= 10_002
+    classifier.selections.remove(first)
+    del texts[first]
+    classifier.assert_exact(rows, texts)
+    assert len(classifier.tries["sources_v4"].read()) < 5302
+    assert not len(classifier.tries["destinations_v4"].read())
+
+
+def test_a_selection_that_does_not_fit_changes_nothing(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = packets(random.Random(5))
+    texts: dict[int, Sequence[str]] = {}
+
+    def add(*filters: str) -> None:
+        texts[classifier.selections.add(filters)] = filters
+
+    def refused(said: str, *filters: str) -> None:
+        with pytest.raises(UsageError, match=said):
+            classifier.selections.add(filters)
+        classifier.assert_exact(rows, texts)
+
+    add("dport:53 proto:udp")
+    with_bit = (",".join(str(n) for n in range(512) if n >> bit & 1) for bit in range(9))
+    refused("256 classes of ports", *(f"sport:{p} ip:4 dport:{n}" for n, p in enumerate(with_bit)))
+    monkeypatch.setattr(selection, "_PREFIXES", 100)
+    refused("more than 100 prefixes", *(f"dst:10.{n}.1.0/24" for n in range(100)))
+    with pytest.raises(TextError) as caught:
+        classifier.selections.add(["tcp", "udp rate>5"])
+    assert caught.value.column == 5
+    for number in range(31):
+        add(f"sport:{number} dport:53")
+        add()
+    add("proto:udp sport:53")
+    assert len(texts) == 64
+    refused("at most 64 selections", "tcp")
+    classifier.selections.remove(next(iter(texts)))
+    del texts[next(iter(texts))]
+    refused("66 combinations", *(f"sport:{n + 100} dport:{n}" for n in range(33)))
+    add("tcp")
+    classifier.assert_exact(rows, texts)
