@@ -75,6 +75,7 @@ def test(
 
     Exit codes: 0 every expectation is met, 3 one is not.
     """
+    from app.lab.capture import check_capture
     from app.lab.expectation import Expectation, lines
     from app.lab.expectation import junit as junit_of
     from app.lab.policy_runner import PolicyRunner
@@ -86,6 +87,8 @@ def test(
         said = {**said, "interval": interval}
     names = [each.name for each in found.policies]
     expected = [Expectation.parse(text, names) for text in expect]
+    for name in captures:
+        check_capture(name)
     judged = []
     with PolicyRunner(found.policies, MonitorOptions(**said)) as runner:
         for name in captures:

@@ -340,3 +340,9 @@ class CaptureFile:
             raise _BrokenError("it breaks off") from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise _BrokenError(f"its compression is broken: {error}") from None
+
+
+def check_capture(path: str) -> None:
+    """Raise UsageError if the file is no capture, or if no frame of it can become Ethernet."""
+    with open_capture(path) as file:
+        CaptureFile(file, path)

@@ -79,6 +79,8 @@ class Expectation:
         reasons = [_words(told) for told in (right or mine)[:1]]
         if self.policy and not mine:
             reasons.append("not told")
+            if why := result.busiest.get(self.policy):
+                reasons.append(f"in the window with most packets {why}")
         if self.only:
             first: dict[str, Told] = {}
             for told in others:

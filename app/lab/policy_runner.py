@@ -4,7 +4,7 @@ run by PROG_TEST_RUN, and windows end by the capture's clock."""
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -58,6 +58,8 @@ class CaptureResult:
     """Frames that the programs saw."""
     seconds: float
     """From the first frame to the last."""
+    busiest: Mapping[str, str]
+    """By policy, why its condition held or not in the window with most packets."""
     notes: tuple[str, ...]
     """Differences between the frames of the capture and those that the programs saw."""
 
@@ -117,7 +119,7 @@ class PolicyRunner:
         frames = iter(frames)
         first = next(frames, None)
         if first is None:
-            return CaptureResult((), 0, 0.0, ())
+            return CaptureResult((), 0, 0.0, {}, ())
         windows = _Windows(self._flow, self._monitor, self._rest_ns, first.time_ns)
         for policy in self._policies:
             self._monitor.set_policy(policy, ())
@@ -154,7 +156,7 @@ class PolicyRunner:
         if windows.skipped_ns:
             notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
         seconds = (last_ns - first.time_ns) / 1e9
-        return CaptureResult(tuple(windows.told), count, seconds, tuple(notes))
+        return CaptureResult(tuple(windows.told), count, seconds, windows.busiest, tuple(notes))
 
 
 class _Windows:
@@ -169,6 +171,9 @@ class _Windows:
         """End of the present window, by the capture's clock."""
         self.skipped_ns = 0
         self.told: list[Told] = []
+        self.busiest: dict[str, str] = {}
+        self._most = -1
+        """Packets of the window with most packets."""
         self.errors: list[str] = []
         """Conditions that could not be evaluated."""
         self._flows: list[Snapshot] = []
@@ -207,6 +212,11 @@ class _Windows:
         self.read_flows()
         items = self._monitor.export()
         self.errors += [x.text for x in items if isinstance(x, Event) and x.severity == "error"]
+        packets = int(self._monitor.latest[0].rows["packets"][0])
+        if packets > self._most:
+            self._most = packets
+            outcomes = ((each.policy.name, each.outcome) for each in self._monitor.statuses())
+            self.busiest = {name: outcome.summary for name, outcome in outcomes if outcome}
         if self._monitor.transitions:
             findings = {each.policy.name: each.finding for each in self._monitor.policies()}
             seconds = (self.end_ns - self._begin_ns) / 1e9

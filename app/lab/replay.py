@@ -15,7 +15,7 @@ from itertools import islice
 from threading import Thread
 
 from app.lab import netns
-from app.lab.capture import FRAME_HEADER, CaptureFile, open_capture
+from app.lab.capture import FRAME_HEADER, CaptureFile, check_capture, open_capture
 from app.lab.sender import SendReport
 from bpf.errors import ProbedeckError, UsageError
 from probes.snapshot import Event
@@ -57,8 +57,7 @@ class Replay:
         self.speed = speed
         self.max_gap = max_gap
         self.delay = delay
-        with open_capture(path) as file:
-            CaptureFile(file, path)
+        check_capture(path)
 
     def mtu(self) -> int:
         """Return the MTU of a cable for the capture, by its first million frames."""

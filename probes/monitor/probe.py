@@ -208,6 +208,11 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
                 for status in self._engine.policies()
             )
 
+    def statuses(self) -> tuple[PolicyStatus, ...]:
+        """Return the policies with the outcomes of their conditions after the last window."""
+        with self._lock:
+            return self._engine.policies()
+
     def sketch(self, windows: int = 1) -> Sketch:
         """The last windows' registers, merged. Raises UsageError if no window has ended yet."""
         with self._lock:

@@ -65,8 +65,12 @@ def test_the_report_and_its_exit_codes(
         (["--policy", FLOOD, "--expect", "food"], "did you mean flood?"),
         (["--policy", FLOOD, "--interval", "0"], "interval of 0 s"),
         (["--policy", FLOOD.replace("dns", "mine")], "no application 'mine'"),
+        (["--policy", FLOOD, "missing.pcap"], "cannot read missing.pcap: No such file"),
     ],
 )
-def test_mistakes_are_found_before_a_capture_is_read(arguments: list[str], problem: str) -> None:
+def test_mistakes_are_found_before_a_capture_is_run(
+    capture: str, arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UsageError, match=problem):
-        test("missing.pcap", *arguments)
+        test(capture, *arguments)
+    assert not capsys.readouterr().out

@@ -39,10 +39,12 @@ RESULT = CaptureResult(
         transition(4, "scan", finding=ends(("192.0.2.7", 0.4), ("192.0.2.8", 0.09))),
         transition(6, "flood", finding=ends(network="10.0.0.0/9")),
     ),
-    7, 6.5, ("a note",),
+    7, 6.5, {}, ("a note",),
 )  # fmt: skip
 SCAN = "told after 4.0 s, from 700 sources to 2001:db8::1"
-QUIET = CaptureResult((transition(2, "flood", PolicyState.COOLDOWN),), 7, 6.5, ())
+QUIET = CaptureResult(
+    (transition(2, "flood", PolicyState.COOLDOWN),), 7, 6.5, {"scan": "flows 2 <= 9"}, ()
+)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,8 @@ def test_a_policy_that_only_ends_does_not_fire() -> None:
     assert Expectation.parse("none", NAMES).judge(QUIET).met
     outcome = Expectation.parse("only flood by 3s", NAMES).judge(QUIET)
     assert outcome == Outcome("only flood by 3s", False, "not told")
+    reason = "not told; in the window with most packets flows 2 <= 9"
+    assert Expectation.parse("scan", NAMES).judge(QUIET).reason == reason
 
 
 @pytest.mark.parametrize(

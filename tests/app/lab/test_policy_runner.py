@@ -60,6 +60,8 @@ def test_transitions_come_at_the_ends_of_windows_and_each_capture_begins_anew(
         # The first two windows could be the end of a longer time.
         assert told(result, "steady") == [(3, "active"), (4, "armed")]
         assert told(result, "always") == []
+        assert result.busiest["large"] == "bytes 10800 > 6000"
+        assert "always" not in result.busiest
     (first,) = (each for each in result.told if each.finding and each.transition.policy == "flood")
     assert first.transition.cause == "rate(tcp_packets) 200 > 100"
 
@@ -121,7 +123,7 @@ def test_a_condition_that_fails_is_told(
 
 
 def test_an_empty_capture_has_no_window(runner: PolicyRunner) -> None:
-    assert runner.run(()) == CaptureResult((), 0, 0.0, ())
+    assert runner.run(()) == CaptureResult((), 0, 0.0, {}, ())
 
 
 def test_files_may_be_compressed_and_may_break_off(runner: PolicyRunner, tmp_path: Path) -> None:
