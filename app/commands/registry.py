@@ -41,6 +41,16 @@ def _view(screen: ScreenInfo) -> Command:
     return Command(f"view.{screen.name}", screen.title, screen.key, footer=screen.title)
 
 
+def _culprit(prefix: str, screen: str) -> tuple[Command, ...]:
+    return (
+        Command(f"{prefix}.flows", "Flows of the culprit", "f", screen),
+        Command(f"{prefix}.trace", "Trace the path to the culprit", "T", screen, writes=True,
+                help="Of the largest of its flows that this host answers."),
+        Command(f"{prefix}.capture", "Count only the culprit's flows", "C", screen, writes=True,
+                asks=True),
+    )  # fmt: skip
+
+
 _EVERYWHERE = (
     *map(_view, SCREENS.values()),
     Command("view.pause", "Pause the view; counting goes on", "space", footer="Pause"),
@@ -152,6 +162,7 @@ _PATHS = (
     Command("path.leave", "Close the detail", "escape", "paths", leaves=True),
     Command("path.names", "Names or addresses", "a", "paths"),
 )  # fmt: skip
+
 _TRIGGERS = (
     Command("trigger.detail", "Detail", "", "triggers", "Detail", by_row=True),
     Command("trigger.toggle", "Activate or deactivate the policy", "o", "triggers", "On/off",
@@ -164,6 +175,7 @@ _TRIGGERS = (
     Command("trigger.remove", "Remove the policy", "x", "triggers", "", (_POLICY,), writes=True,
             remote=lambda plane, name: plane.remove_policy(name)),
     *_sorting("trigger", "triggers", "policies", "applications", footer="Sort"),
+    *_culprit("trigger", "triggers"),
     Command("trigger.next", "Application's next table", "n", "triggers"),
     Command("trigger.previous", "Application's previous table", "p", "triggers"),
     Command("trigger.leave", "Close the detail", "escape", "triggers", leaves=True),
@@ -204,6 +216,7 @@ _EVENTS = (
             help="Every screen shows that moment, until escape or time.live."),
     Command("event.filter", "Filter events", "slash", "events", "Filter",
             _filter(values.event_filter), asks=True),
+    *_culprit("event", "events"),
     Command("event.detail", "The whole text of the event", "d", "events", "Detail"),
     *_sorting("event", "events", "events", footer="Sort"),
     Command("event.leave", "Close, or back to the present", "escape", "events", leaves=True),

@@ -121,7 +121,7 @@ TRIGGERS = OutputView(
 with the finding if the policy began."""
 POLICIES = OutputView(
     state.POLICIES_TABLE,
-    1,
+    2,
     (
         WINDOW,
         START,
@@ -137,6 +137,7 @@ POLICIES = OutputView(
         _flag("holds", "whether the condition holds; of an active policy the one that ends it"),
         _flag("certain", "whether both ends of the error band give the same answer"),
         OutputColumn("selected", "packets of this window that its applications got"),
+        _text("comparison", "the deciding comparison; its values are in bytes, not in bits"),
     ),
     state.PROBE,
     state.POLICIES_TABLE,

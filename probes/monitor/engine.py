@@ -277,6 +277,8 @@ class Engine:
             deciding = outcome.deciding if outcome else None
             for field in ("value", "low", "high", "threshold"):
                 row[field] = getattr(deciding, field) if deciding else np.nan
+            if deciding:
+                row["unit"], row["comparison"] = deciding.unit, deciding.text.encode()
         return rows
 
     def _named(self, name: str) -> _Machine:

@@ -96,11 +96,11 @@ class PolicyLog:
 
     def _event(self, transition: PolicyTransition, finding: Finding | None) -> Event:
         at = self._utc.utc_ns(transition.at_ns)
-        said = [transition.cause]
+        text = f"policy {transition.policy} is {transition.after.label}: {transition.cause}"
         if finding:
-            # The culprits come first: a narrow screen cuts the rest.
-            said.insert(0 if finding.packets else 1, finding.text)
-        text = f"policy {transition.policy} is {transition.after.label}: {'; '.join(said)}"
+            # Culprits come first: a narrow screen cuts the rest.
+            who = f"{transition.policy}: {finding.text}"
+            text = f"{who}; {text}" if finding.packets else f"{text}; {finding.text}"
         return Event(at, "warning" if transition.begins else "info", PROBE, text)
 
 

@@ -47,6 +47,16 @@ class ComparisonResult:
         return str(self.of)
 
     @property
+    def unit(self) -> str:
+        """The threshold's unit without a prefix, else that of the value: `bit/s`, `B`, `/s`, `%`;
+        empty for plain numbers."""
+        left, right = self.of.left.unit, self.of.right
+        suffix = right.suffix if isinstance(right, Number) else ""
+        size = left.bytes == 1 and not any(left[:1] + left[2:-1])
+        name = "%" if suffix == "%" else "bit" if "bit" in suffix else "B" * (size or "B" in suffix)
+        return f"{name}/s" if left.seconds == -1 else name
+
+    @property
     def summary(self) -> str:
         """`udp_packets / packets 93 % > 80 %`: the true relation, or why it is unknown."""
         left, symbol, right = self.of.left, self.of.symbol, self.of.right

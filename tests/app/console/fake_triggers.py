@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from probes.monitor.finding import Finding
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.policy import Policy
@@ -65,6 +66,8 @@ class Said:
     holds: bool = False
     certain: bool = True
     selected: int = 0
+    unit: str = ""
+    comparison: str = ""
 
 
 @dataclass
@@ -100,6 +103,7 @@ class FakeMonitor:
             row["policy"], row["state"], row["holds"] = name, said.state, said.holds
             row["certain"], row["selected"] = said.certain, said.selected
             row["value"], row["threshold"] = said.value, said.threshold
+            row["unit"], row["comparison"] = said.unit, said.comparison
             row["low"], row["high"] = (said.value * (1 + end * said.error) for end in (-1, 1))
         return [
             self._table(metrics(traffic or Traffic()), METRICS_TABLE),
@@ -113,6 +117,7 @@ class FakeMonitor:
         after: PolicyState,
         cause: str,
         traffic: Traffic | None = None,
+        finding: Finding | None = None,
     ) -> Snapshot:
         """One of the last window."""
         rows = np.zeros(1, TRANSITION)
@@ -120,6 +125,9 @@ class FakeMonitor:
         rows["at_ns"], rows["cause"] = self.now_ns, cause.encode()
         if traffic is not None:
             rows["metrics"] = metrics(traffic)
+        if finding is not None:
+            rows["finding"], rows["filter"] = finding.text, finding.filter
+            rows["found_packets"] = finding.packets
         return self._table(rows, TRIGGERS_TABLE)
 
     def _table(self, rows: np.ndarray, metric: str) -> Snapshot:

@@ -10,6 +10,7 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.console.culprit import CulpritCommands
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, counted
 from app.console.screens import SCREENS
@@ -90,6 +91,8 @@ class EventsScreen(ConsoleScreen):
         super().__init__()
         self._detailed = False
         self._filter = Filter()
+        self._about = CulpritCommands(self, self._culprit)
+        self.parts = (self._about,)
 
     def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
         return ((FILTERED, None),)
@@ -100,6 +103,15 @@ class EventsScreen(ConsoleScreen):
     @property
     def table(self) -> SortedTable:
         return self.query_one(SortedTable)
+
+    def _culprit(self) -> str:
+        """Return the filter of the chosen event's finding; empty without one."""
+        event = self._chosen
+        for table in reversed(self.console.frame.monitor.triggers) if event else ():
+            for row in table.rows[table.rows["found_packets"] > 0]:
+                if event and row["finding"].decode(errors="replace") in event.text:
+                    return str(row["filter"].decode(errors="replace"))
+        return ""
 
     @property
     def _chosen(self) -> Event | None:
@@ -137,7 +149,9 @@ class EventsScreen(ConsoleScreen):
         event = self._chosen
         self.set_class(event is not None and self._detailed, "-detail")
         if event is not None:
-            lines = (safe(line, REPLACED) for line in event.text.splitlines())
+            lines = [safe(line, REPLACED) for line in event.text.splitlines()]
+            if self._detailed and (found := self._culprit()):
+                lines.append(f"{safe(found, REPLACED)}: {self._about.hint('event')}")
             self.query_one("#text", Static).update("\n".join(lines))
 
     do_event_sort = ConsoleScreen.sort_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.monitor.state import PolicyState
-from widgets.format import MISSING, age, si
+from widgets.format import MISSING, age, percent, si
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
@@ -19,11 +19,22 @@ def nanoseconds(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else MISSING
 
 
+def with_unit(value: float, unit: str) -> str:
+    """Return a value of a comparison in its unit: `800 Mbit/s`, `12.3 k/s`, `93 %`."""
+    if unit == "%":
+        return percent(value)
+    return si(value * 8 if unit.startswith("bit") else value, unit)
+
+
+def value_text(one: PolicyView, name: str) -> str:
+    return with_unit(float(one.numbers[name]), one.unit)
+
+
 def band_text(one: PolicyView, between: str = "..") -> str:
     """Return the error band, `982..1.06k`; empty if the value is exact or missing."""
     if one.exact:
         return ""
-    return between.join(si(one.numbers[end]).replace(" ", "") for end in ("low", "high"))
+    return between.join(value_text(one, end).replace(" ", "") for end in ("low", "high"))
 
 
 def state_text(info: PolicyInfo, now_utc_ns: int) -> str:
@@ -72,9 +83,9 @@ POLICIES: TableSpec[PolicyView] = TableSpec(
         ColumnSpec("condition", "Condition", 9, priority=7,
             help="The policy is active while this holds; always, or while the user says so.",
             cell=lambda policy: policy.info.policy.when),
-        ColumnSpec("value", "Value", 8, "right", priority=1, larger_first=True,
+        ColumnSpec("value", "Value", 10, "right", priority=1, larger_first=True,
             help="Value that the condition compares, of the last window.",
-            cell=lambda policy: si(policy.numbers["value"]) + ("" if policy.sure else " ?"),
+            cell=lambda one: value_text(one, "value") + ("" if one.sure else " ?"),
             tone=lambda one: Tone.WARN if one.numbers["holds"] or not one.sure else Tone.NORMAL,
             value=lambda policy: float(policy.numbers["value"]), rank=lambda policy: policy.ratio),
         ColumnSpec("band", "Band", 12, priority=4, larger_first=True,
@@ -85,7 +96,7 @@ POLICIES: TableSpec[PolicyView] = TableSpec(
             rank=lambda policy: policy.band[1] - policy.band[0]),
         ColumnSpec("threshold", "Threshold", 9, "right", priority=2, larger_first=True,
             help="Threshold that the value is compared with.",
-            cell=lambda policy: si(policy.numbers["threshold"]), tone=Tone.MUTED,
+            cell=lambda policy: value_text(policy, "threshold"), tone=Tone.MUTED,
             value=lambda policy: float(policy.numbers["threshold"])),
         ColumnSpec("line", "", 12, priority=3, grows=True, drawn=True,
             help="The value over time; half a bar is the threshold. A ground behind the bar: the"

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from app.console.screens.triggers.columns import band_text, left, nanoseconds
+from app.console.screens.triggers.columns import band_text, left, nanoseconds, value_text
 from app.console.screens.triggers.model import PolicyView, Transition, Triggers
 from app.console.tables.label_lines import labelled
 from probes.monitor.info import ApplicationInfo
@@ -27,6 +28,7 @@ from widgets.tones import Tone
 
 if TYPE_CHECKING:
     from probes.monitor.applications.top_table import Cell, TopTable
+    from probes.monitor.finding import Finding
 
 _TRANSITIONS = 50
 _ROWS = 200
@@ -87,21 +89,25 @@ class TriggerDetail(Vertical):
             self.set_class(one == kind, f"-{one}")
         self.tables = ()
 
-    def show_policy(self, triggers: Triggers, one: PolicyView, span: float) -> None:
-        """Show a policy, and its value in the last `span` seconds."""
+    def show_policy(self, triggers: Triggers, one: PolicyView, span: float, keys: str) -> None:
+        """Show a policy, and its value in the last `span` seconds; `keys` act on its culprit."""
         about = self.query_one("#about", Static)
         made = triggers.transitions(one.name, _TRANSITIONS)
-        about.update(labelled(_lines(triggers, one, made)), layout=False)
+        about.update(labelled(_lines(triggers, one, made, keys)), layout=False)
         table = triggers.view.policies
         drawn = (one.name, table[-1].end_ns if table else 0, span)
         if drawn != self._drawn:
             self._drawn = drawn
             times, rows = triggers.history(one.name, span)
+            # Another window may have been decided by another comparison.
+            mine = rows["comparison"] == one.numbers["comparison"]
+            scale = 8.0 if one.unit.startswith("bit") else 1.0
             series = [
-                ChartSeries("value", times, rows["value"], Tone.ACCENT),
-                ChartSeries("threshold", times, rows["threshold"], Tone.WARN),
+                ChartSeries(name, times, np.where(mine, rows[name] * scale, np.nan), tone)
+                for name, tone in (("value", Tone.ACCENT), ("threshold", Tone.WARN))
             ]
-            self.query_one(HistoryChart).show(series if len(times) else [], span=span)
+            chart = self.query_one(HistoryChart)
+            chart.show(series if len(times) else [], title=one.comparison, span=span)
 
     def show_application(
         self, triggers: Triggers, one: ApplicationInfo, define: Mapping[str, int],
@@ -172,10 +178,18 @@ def _cell(value: Cell) -> str:
 
 
 def _lines(
-    triggers: Triggers, one: PolicyView, made: Sequence[Transition]
+    triggers: Triggers, one: PolicyView, made: Sequence[Transition], keys: str
 ) -> Iterator[tuple[str, str, str]]:
     info, policy = one.info, one.info.policy
     yield "Policy", f"{one.name}, {_state(triggers, one)}", "bold"
+    begun = next((change for change in made if change.finding), None)
+    if begun:
+        yield "Who", begun.finding, ""
+        if info.finding and info.finding.text == begun.finding:
+            yield from _largest(info.finding)
+        if begun.filter:
+            yield "Filter", begun.filter, ""
+            yield "", keys, "dim"
     if info.cause and not made:
         yield "", info.cause, ""
     if policy.condition:
@@ -190,7 +204,7 @@ def _lines(
     numbers = one.numbers
     if not math.isnan(numbers["value"]):
         verdict = "holds" if numbers["holds"] else "does not hold"
-        value = f"{si(numbers['value'])} against {si(numbers['threshold'])}: {verdict}"
+        value = f"{value_text(one, 'value')} against {value_text(one, 'threshold')}: {verdict}"
         yield "Value", value, "" if one.sure else "bold"
     if band := band_text(one, " to "):
         yield "", band + ("" if one.sure else ", which reaches over it: not sure"), ""
@@ -200,8 +214,26 @@ def _lines(
         at = f"{clock(change.utc_ns)} UTC  {change.before.label} -> {change.after.label}"
         yield "" if number else "Changes", at, ""
         yield "", change.cause, ""
+        if change.finding and change is not begun:
+            yield "", change.finding, ""
         if change.metrics["packets"]:
             yield "", _metrics(change), "dim"
+
+
+def _largest(finding: Finding) -> Iterator[tuple[str, str, str]]:
+    """Yield the parts of the flow key that have several values, each with the largest."""
+    parts = {
+        "Sources": finding.sources,
+        "Hosts": finding.destinations,
+        "Src ports": finding.source_ports,
+        "Ports": finding.ports,
+        "Protocols": finding.protocols,
+        "Flags": finding.flags,
+    }
+    for label, part in parts.items():
+        if part.count > 1:
+            largest = ", ".join(f"{top.name} {percent(top.share)}" for top in part.top)
+            yield label, f"{part.count:,}: {largest}", "dim"
 
 
 def _state(triggers: Triggers, one: PolicyView) -> str:

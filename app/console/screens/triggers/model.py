@@ -22,6 +22,8 @@ from widgets.tones import Tone
 
 CELL = 2.0
 """Least seconds of a cell of the time lines."""
+_LATEST = 50
+"""Transitions that are searched for a finding."""
 _SAME_NS = 1_000_000_000
 """Times closer than this are of the same transition."""
 _TOP = 2.0
@@ -55,6 +57,16 @@ class PolicyView:
     @property
     def name(self) -> str:
         return self.info.policy.name
+
+    @property
+    def unit(self) -> str:
+        """Of the deciding comparison: `bit/s`; empty without one."""
+        return str(self.numbers["unit"].decode())
+
+    @property
+    def comparison(self) -> str:
+        """The deciding comparison; empty without one."""
+        return str(self.numbers["comparison"].decode(errors="replace"))
 
     @property
     def ratio(self) -> float:
@@ -91,6 +103,10 @@ class Transition:
     before: PolicyState
     after: PolicyState
     cause: str
+    finding: str
+    """Text of the finding; empty if the policy did not begin."""
+    filter: str
+    """Filter of the culprit's flows; empty without one."""
     metrics: Any
     """One row of dtype METRIC."""
 
@@ -189,12 +205,17 @@ class Triggers:
             Transition(
                 snapshot.utc_ns(int(row["at_ns"])),
                 PolicyState(row["before"]), PolicyState(row["after"]),
-                row["cause"].decode(errors="replace"), row["metrics"],
+                _text(row["cause"]), _text(row["finding"]), _text(row["filter"]), row["metrics"],
             )
             for snapshot in reversed(self.view.triggers)
             for row in snapshot.rows[snapshot.rows["policy"] == encoded][::-1]
         ]  # fmt: skip
         return found[:most]
+
+    def culprit(self, one: PolicyView | None) -> str:
+        """Return the filter of a policy's last finding; empty without one."""
+        made = self.transitions(one.name, _LATEST) if one is not None else []
+        return next((change.filter for change in made if change.finding), "")
 
     def runs(self, application: str) -> list[str]:
         """Return the policies that run an application, directly or in a profile."""
@@ -218,6 +239,10 @@ class Triggers:
             states.get(one.policy.name.encode(), one.state) != one.state
             for one in self.info.policies
         )
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")
 
 
 def as_of(info: MonitorInfo, view: MonitorView) -> MonitorInfo:

@@ -45,12 +45,15 @@ def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple
     """Return the columns of policies; time lines have `cells` cells and `span` seconds."""
     titles = (f"last {age(span)}, ▄ is the threshold", f"{age(span)} {_HALF}", _HALF)
     title = next((title for title in titles if len(title) <= cells), _HALF)
+    # Room for 1.23 Gbit/s, and for a question mark behind it.
+    rates = {"value": {"width": 13}, "threshold": {"width": 11}}
     return columns(
         POLICIES,
         policy={"width": _width((one.name for one in policies), _NAME_CELLS)},
         condition={"width": _width((one.when for one in policies), _CONDITION_CELLS)},
         line={"title": title},
         runs={"width": _width((", ".join(one.run) for one in policies), _RUN_CELLS)},
+        **(rates if any("bit" in one.when for one in policies) else {}),
     )
 
 

@@ -10,6 +10,7 @@ from textual import on
 from textual.widget import Widget
 
 from app.commands.remote import set_policy
+from app.console.culprit import CulpritCommands
 from app.console.polling import PollingScreen
 from app.console.protocol import Console
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
@@ -41,6 +42,10 @@ _Fetched = tuple[MonitorInfo | None, Mapping[str, Mapping[str, int]]]
 """The monitor, and the macros of each application while its detail is open."""
 _NARROW, _WIDE = (11, 12), (30, 24)
 """Cells of the flows' time line and of the protocols' bar."""
+
+
+def _waits(one: PolicyView) -> bool:
+    return not one.info.state.runs or one.info.policy.mode == "permanent"
 
 
 def first_states(console: Console) -> StateValues:
@@ -90,6 +95,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
         """The last window on the screen."""
         self._warned = ""
         """The policy that the same key removes next."""
+        self._about = CulpritCommands(self, lambda: self._triggers.culprit(self._chosen))
+        self.parts = (self._about,)
 
     def compose_body(self) -> list[Widget]:
         return [
@@ -194,7 +201,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
         if table.width_of("line") != cells:
             # The widths of the names changed.
             self.call_later(self._show_policies)
-        self._statuses = triggers.statuses(cells)
+        # Active policies first: a low screen has not all rows.
+        self._statuses = sorted(triggers.statuses(cells), key=_waits)
         table.empty = empty_text(triggers.info, self._known, bool(self.console.plane.read_only))
         self.set_class(not policies, "-empty")
         # None would cause a layout each time.
@@ -204,7 +212,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
     def _show_detail(self) -> None:
         detail, info = self.detail, self._triggers.info
         if detail.has_class("-policy") and (chosen := self._chosen) is not None:
-            detail.show_policy(self._triggers, chosen, self.console.time.span)
+            keys = self._about.hint("trigger")
+            detail.show_policy(self._triggers, chosen, self.console.time.span, keys)
         elif detail.has_class("-application") and info is not None:
             name = self.applications.cursor_key
             for one in info.applications:

@@ -91,8 +91,8 @@ def test_a_scan_is_told_with_the_scanner(deck: Deck, interval: float) -> None:
     assert (row["sources"], row["top_source"].decode()) == (1, left)
     assert (row["top_source_share"], row["top_destination"].decode()) == (1.0, right)
     (told,) = deck.said("warning", PROBE)
-    assert told.startswith(f"policy scan is active: {left} (100 %) -> {right} (100 %)")
-    assert "; flows " in told
+    assert told.startswith(f"scan: {left} (100 %) -> {right} (100 %), {PORTS} ports by UDP; ")
+    assert "; policy scan is active: flows " in told
     info = deck.controller.monitor()
     assert info
     assert info.policies[0].finding

@@ -14,8 +14,10 @@ from app.console.screens.triggers.detail import TriggerDetail
 from bpf.errors import UsageError
 from probes.monitor.applications import views
 from probes.monitor.applications.top_table import TopTable
+from probes.monitor.finding import Distinct, Finding, TopShare
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
+from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
@@ -150,6 +152,61 @@ async def test_it_fits_and_says_what_is_most_important(width: int, height: int) 
         assert "esc closes this" in c.text
 
 
+PORTS = Distinct(3, (TopShare("tcp:80", 0.5), TopShare("tcp:81", 0.3), TopShare("tcp:82", 0.2)))
+WHO = Finding(
+    "192.0.2.7 (100 %) -> 10.0.0.1 (100 %), 3 ports by TCP SYN; 1,998 packets",
+    "proto:tcp src:192.0.2.7", 1998, ports=PORTS,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("screen", "width", "height"), [("4", 80, 24), ("6", 120, 40)])
+async def test_an_alarm_says_who_and_keys_lead_to_the_culprit(
+    screen: str, width: int, height: int
+) -> None:
+    flood = replace(policy(FLOOD, ON), finding=WHO)
+    async with console(policy("calm: operator -> dns"), flood, width=width, height=height) as c:
+        await c.play({"calm": Said(), "flood": SAID["flood"]})
+        c.plane.publish(c.monitor.transition("flood", ARMED, ON, "flows 1.9 k", finding=WHO))
+        told = f"flood: {WHO.text}; policy flood is active: flows 1.9 k"
+        c.plane.publish(Event.now("warning", "monitor", told))
+        await c.press("1")
+        await c.becomes(lambda: "flood: 192.0.2.7 (100 %) -> 10.0.0.1" in c.text)
+        await c.press(screen)
+        if screen == "4":
+            # Active policies come first.
+            assert c.listed == ["flood", "calm"]
+            await c.press("g", "enter")
+            for words in ("Who", "192.0.2.7 (100 %)", "tcp:80 50.0 %", WHO.filter):
+                assert words in c.below, words
+        else:
+            assert "flood: 192.0.2.7 (100 %)" in c.text
+            await c.press("d")
+        assert "f flows, T trace, C capture" in c.text
+        await c.press("T")
+        assert ["this host answers none" in each for each in c.complaints] == [True]
+        await c.press("C")
+        assert c.app.screen.query_one(PromptInput).value == WHO.filter
+        await c.press("escape", "f")
+        await c.becomes(lambda: c.app.current_mode == "flows")
+        await c.becomes(lambda: WHO.filter in c.strip)
+
+
+async def test_values_have_units_and_the_chart_says_which_comparison() -> None:
+    said = Said(1e8, 1.25e8, unit="bit/s", comparison="rate(bytes) > 1Gbit/s")
+    shares = replace(said, value=0.9, threshold=0.8, unit="%", comparison="udp / all > 80%")
+    async with console(policy("busy: rate(bytes) > 1Gbit/s and flows > 2 -> dns")) as c:
+        await c.play({"busy": shares})
+        await c.play({"busy": said})
+        for words in ("800 Mbit/s", "1.00 Gbit/s"):
+            assert words in c.lines[4], words
+        await c.press("enter")
+        assert "800 Mbit/s against 1.00 Gbit/s" in c.below
+        assert "rate(bytes) > 1Gbit/s" in c.below
+        await c.play({"busy": shares})
+        assert "90.0 %" in c.lines[4]
+        assert "udp / all > 80%" in c.below
+
+
 async def test_no_monitor_and_no_policy_say_how_to_get_one() -> None:
     async with console(runs=False) as c:
         assert "no monitor runs" in c.text
@@ -181,7 +238,7 @@ async def test_policies_are_activated_added_changed_and_removed_by_key() -> None
         await c.becomes(lambda: "flood is armed" in c.complaints)
         await c.press("j", "o")
         await c.asks(("activate_policy", "syn"))
-        await c.becomes(lambda: "forced" in c.lines[5])
+        await c.becomes(lambda: "forced" in c.lines[4])
         await c.press("e")
         assert c.app.screen.query_one(PromptInput).value == policies()[1].policy.to_short()
         changed = "syn: flows > 7 -> dns"
