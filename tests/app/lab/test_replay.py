@@ -103,10 +103,12 @@ def test_a_cable_fits_jumbo_frames_and_long_gaps_are_left_out(tmp_path: Path) ->
     path.write_bytes(gzip.compress(pcap(*zip(times, frames, strict=True))))
     replay = Replay(str(path), 10.0, max_gap=0.5)
     assert replay.mtu() == 9020
-    with Lab(LabPlan(mtu=replay.mtu()), traffic=False) as jumbo, tap(jumbo) as cable:
-        replaying = jumbo.replay(replay)
-        assert [cable.recv(10_000) for _ in frames] == frames
-        outcome = replaying.wait()
+    with Lab(LabPlan(mtu=replay.mtu()), traffic=False) as jumbo:
+        jumbo.settle()
+        with tap(jumbo) as cable:
+            replaying = jumbo.replay(replay)
+            assert [cable.recv(10_000) for _ in frames] == frames
+            outcome = replaying.wait()
     assert outcome.seconds == pytest.approx(0.06, abs=0.05)
     assert outcome.words("x").endswith(" s, 99999999 s without frames left out")
     assert outcome.whole
