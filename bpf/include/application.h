@@ -29,7 +29,7 @@ struct selected {
     u64 bytes;
     u64 now_ns;       /* CLOCK_MONOTONIC, to a tick's resolution */
     u64 hash;         /* of the flow, keyed */
-    u64 selections;   /* that it is in: probes/monitor/select.h */
+    u64 selections;   /* that it is in: select.h */
     u64 timestamp_us; /* of a switch's record; this and all below: 0 for a packet */
     u32 queue_depth;
     u16 ingress_port;

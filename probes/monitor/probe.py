@@ -50,7 +50,6 @@ from probes.monitor.programs import (
 )
 from probes.monitor.records import METRIC, Array
 from probes.monitor.router import PolicyRouter
-from probes.monitor.selection import HEADER, HEADER_SOURCE
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
@@ -354,8 +353,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
 
     def _compile(self, side: Side, source: str) -> Compiled:
         macros = macros_of(self.options, self.interface, self._point.hook)
-        headers = {HEADER: HEADER_SOURCE.read_text(encoding="utf-8")}
-        return self._compile_with(side, source, {**macros, **own_macros(self.options)}, headers)
+        return self._compile_with(side, source, {**macros, **own_macros(self.options)})
 
 
 def _ask_for_offload(interface: Interface) -> str:

@@ -1,4 +1,4 @@
-"""Selections of packets: user space's side of probes/monitor/select.h (S2.9).
+"""Selections of packets: user space's side of bpf/include/select.h (S2.9).
 
 Bits of the kernel's tables are conjunctions. A bit is written while no packet looks at it, then set
 in `live`; it is used again only after a grace period.
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -27,8 +26,6 @@ from probes.flow.filter import FlowFilter
 from probes.monitor.records import Array
 from probes.program.metrics import open_map
 
-HEADER = "select.h"
-HEADER_SOURCE = Path(__file__).with_name(HEADER)
 ENDS = ("source", "destination")
 TABLES = ("selectors", *(f"{end}s_v{version}" for end in ENDS for version in WIDTHS))
 """Maps of the header; they belong to every program that includes it."""

@@ -20,7 +20,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, key_words
 from probes.monitor import selection
 from probes.monitor.records import Array
-from probes.monitor.selection import HEADER, HEADER_SOURCE, TABLES, Selections
+from probes.monitor.selection import TABLES, Selections
 from probes.program.metrics import open_map
 
 PACKETS = 4096
@@ -55,7 +55,6 @@ class Classifier:
             PROGRAM,
             ProgType.SCHED_CLS,
             name="classify.c",
-            headers={HEADER: HEADER_SOURCE.read_text(encoding="utf-8")},
             cflags=["-DHOOK_TC_INGRESS=1", "-DLINK_ETHERNET=1"],
         ) as compiled:
             self.program = Program(compiled, "classify")
