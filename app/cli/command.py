@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from app.api.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ALIASES = {"macro": "tape"}
@@ -95,3 +99,23 @@ def controller_options(command: F) -> F:
     ):  # fmt: skip
         command = each(command)
     return command
+
+
+@contextmanager
+def connected(remote: Mapping[str, str]) -> Iterator[Client]:
+    """Connect to the controller that `controller_options` name."""
+    from app.api.client import Client, Remote
+
+    client = Client(Remote(remote["url"], remote["token"], remote["ca"]))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
+        print("  ".join(cells).rstrip())

@@ -13,7 +13,7 @@ from click.shell_completion import get_completion_class, shell_complete
 from app import VERSION
 from app.cli.command import CommandGroup, GroupedCommand, argument, option
 from app.cli.config import config
-from app.cli.policy import policy
+from app.cli.policy_control import policy
 from app.cli.probe import probe
 from app.cli.run import console, lab, run, tour
 from app.cli.tape import tape

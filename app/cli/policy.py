@@ -30,7 +30,7 @@ _UNMET = 3
 """Exit code of an expectation that is not met."""
 
 policy = CommandGroup(
-    "policy", help="Check policies of the monitor before they run, and test them.", epilog=EXAMPLES
+    "policy", help="Check, test and control the policies of the monitor.", epilog=EXAMPLES
 )
 
 
@@ -41,9 +41,8 @@ def check(given: str, probe: tuple[str, ...]) -> None:
     """Explain each policy in one line."""
     from probes.config.model import load
 
-    is_file = given.endswith((".toml", ".json")) and "->" not in given
     probes = [load(path) for path in probe]
-    path, texts = (given, []) if is_file else ("", [given])
+    path, texts = (given, []) if is_file(given) else ("", [given])
     policies, said = policies_of(path, texts, probes)
     interval = said.get("interval", MonitorOptions().interval)
     for each in policies.policies:
@@ -104,6 +103,11 @@ def test(
     if junit:
         write_atomic(Path(junit), [junit_of(judged)])
     return 0 if all(outcome.met for _, _, outcomes in judged for outcome in outcomes) else _UNMET
+
+
+def is_file(given: str) -> bool:
+    """Whether a policy is given as a file, not as a text."""
+    return given.endswith((".toml", ".json")) and "->" not in given
 
 
 def _meaning(

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.cli.command import CommandGroup, F, argument, controller_options, option
+from app.cli.command import (
+    CommandGroup,
+    F,
+    argument,
+    connected,
+    controller_options,
+    option,
+    print_table,
+)
 from app.commands.remote import placed
 from app.files import as_invoker
 from app.outputs.formats import FORMATS
@@ -110,11 +118,8 @@ def list_probes(as_json: bool, **remote: str) -> None:
         dumped = TypeAdapter(tuple[plane.ProbeInfo, ...]).dump_python(infos, mode="json")
         print(json.dumps(dumped, indent=2))
         return
-    rows = [("NAME", "GENERATION", "WINDOW", "WHERE", "METRICS", "STATE"), *map(_row, infos)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
-        print("  ".join(cells).rstrip())
+    head = "NAME", "GENERATION", "WINDOW", "WHERE", "METRICS", "STATE"
+    print_table([head, *map(_row, infos)])
 
 
 @probe.command()
@@ -205,18 +210,15 @@ def remove(name: str, force: bool, **remote: str) -> None:
 @contextmanager
 def _client(remote: Mapping[str, str], config: ProbeConfig | None = None) -> Iterator[Client]:
     """Connect to a controller. If it refuses the source of `config`, print its reasons."""
-    from app.api.client import Client, Remote
     from bpf.compiler import CompileError
 
     files = config.files() if config else {}
-    client = Client(Remote(remote["url"], remote["token"], remote["ca"]))
     try:
-        yield client
+        with connected(remote) as client:
+            yield client
     except CompileError as error:
         _tell_remarks(error.diagnostics, files)
         raise click.exceptions.Exit(error.exit_code) from None
-    finally:
-        client.close()
 
 
 def _load(file: str) -> ProbeConfig:
