@@ -25,6 +25,8 @@ READ_BYTES = 1 << 20
 """Bytes of a capture that one read takes."""
 FRAME_HEADER = 14
 """Bytes of Ethernet's header."""
+MAX_LATE_NS = 1_000_000_000
+"""By how much a frame may be earlier than the one before it; else the clock has been set back."""
 _GZIP = b"\x1f\x8b"
 MAX_BLOCK = 16 << 20
 """Most bytes of a frame or of a pcapng block; a file that claims more is broken."""

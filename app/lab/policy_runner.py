@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Self
 
-from app.lab.capture import CapturedFrame, CaptureFile, open_capture
+from app.lab.capture import MAX_LATE_NS, CapturedFrame, CaptureFile, open_capture
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
@@ -126,9 +126,16 @@ class PolicyRunner:
         run, shortest, longest = self._run, FrameRunner.shortest, FrameRunner.longest
         count = filled = too_short = too_long = missing = 0
         last_ns = first.time_ns
-        for time_ns, data, length in chain((first,), frames):
+        shift_ns = backwards = 0
+        for captured_ns, data, length in chain((first,), frames):
+            time_ns = captured_ns + shift_ns
             if time_ns >= windows.end_ns:
                 windows.advance(time_ns)
+            elif time_ns < last_ns - MAX_LATE_NS:
+                # Else all frames up to the old time would be in one window.
+                shift_ns += last_ns - time_ns
+                time_ns = last_ns
+                backwards += 1
             if length != len(data):
                 filled += 1
                 data = data.ljust(min(length, longest), b"\0")
@@ -155,6 +162,8 @@ class PolicyRunner:
         ]
         if windows.skipped_ns:
             notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
+        if backwards:
+            notes.append(f"the capture's clock goes back {backwards} times")
         seconds = (last_ns - first.time_ns) / 1e9
         return CaptureResult(tuple(windows.told), count, seconds, windows.busiest, tuple(notes))
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from app.lab import netns
-from app.lab.capture import FRAME_HEADER, READ_BYTES, CaptureFile, link_words
+from app.lab.capture import FRAME_HEADER, MAX_LATE_NS, READ_BYTES, CaptureFile, link_words
 
 _SEND_BUFFER_BYTES = 1 << 16
 """Most bytes of unreceived frames: they fit the shortest queue of the cable, 256 frames."""
@@ -134,7 +134,7 @@ class _Schedule:
         if gap_ns > self._max_gap_ns:
             self.skipped_ns += gap_ns - round(self._max_gap_ns)
             gap_ns = round(self._max_gap_ns)
-        self._passed_ns += gap_ns
+        self._passed_ns += gap_ns if gap_ns >= -MAX_LATE_NS else 0
         self._latest_ns = time_ns
         return self.start_ns + (round(self._passed_ns / self.speed) if self.speed else 0)
 

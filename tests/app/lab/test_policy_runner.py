@@ -80,6 +80,15 @@ def test_a_long_gap_is_stepped_over_until_no_policy_remembers(runner: PolicyRunn
     assert years - 30 < skipped < years - 6
 
 
+def test_a_clock_that_goes_back_goes_on_from_there(runner: PolicyRunner) -> None:
+    """Frames of several seconds do not add up in one window."""
+    result = runner.run([*frames(50, 1, start=3600), *frames(90, 20), *frames(90, 2)])
+    assert told(result, "flood") == []
+    assert (round(result.seconds), result.notes) == (23, ("the capture's clock goes back 2 times",))
+    late = runner.run([*frames(90, 1), *frames(90, 1, start=0.1)])
+    assert (told(late, "flood"), late.notes) == ([(1, "active"), (2, "hold")], ())
+
+
 def test_frames_are_filled_up_and_cut_as_the_kernel_takes_them(runner: PolicyRunner) -> None:
     longest = FrameRunner.longest
     sizes: Iterable[tuple[int, int]] = ((60, 1000), (9000, 9014), (13, 13), (64, 70_000))

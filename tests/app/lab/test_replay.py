@@ -21,7 +21,7 @@ from scapy.packet import Packet, Raw
 from app.lab import Lab
 from app.lab.plan import LabPlan
 from app.lab.replay import Replay, speed_of
-from app.lab.sender import SendReport
+from app.lab.sender import SendReport, _Schedule
 from bpf.errors import ProbedeckError, UsageError
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
@@ -112,6 +112,14 @@ def test_a_cable_fits_jumbo_frames_and_long_gaps_are_left_out(tmp_path: Path) ->
     assert outcome.seconds == pytest.approx(0.06, abs=0.05)
     assert outcome.words("x").endswith(" s, 99999999 s without frames left out")
     assert outcome.whole
+
+
+def test_the_schedule_of_a_capture_whose_clock_goes_back() -> None:
+    schedule = _Schedule(2.0, 0, 5.0)
+    times = [10.0, 11.0, 10.5, 12.0, 3.0, 4.0, 60.0]
+    due = [schedule.due_ns(round(time * 1e9)) - schedule.start_ns for time in times]
+    assert [ns / 1e9 for ns in due] == [0, 0.5, 0.25, 1, 1, 1.5, 4]
+    assert schedule.skipped_ns == 51 * 10**9
 
 
 def test_a_replay_can_be_stopped_and_ends_with_its_process(lab: Lab, tmp_path: Path) -> None:
