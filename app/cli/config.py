@@ -18,7 +18,7 @@ from app.config.model import Settings, Ui
 from app.config.path_settings import PathSettings
 from app.config.schema import Setting, settings_of
 from app.config.toml_lines import dumped
-from bpf.errors import UsageError
+from bpf.errors import TextError, UsageError
 
 EXAMPLES = """\b
 Examples:
@@ -146,6 +146,8 @@ def validate(file: str) -> int:
     wrong = [*loaded.problems, *unfit(loaded), *loaded.settings.warnings]
     for each in wrong:
         print(each, file=sys.stderr)
+        if isinstance(each, TextError):
+            print(each.marked, file=sys.stderr)
     if wrong:
         return UsageError.exit_code
     print(f"{loaded.settings.origin or 'no file'}: nothing is wrong")

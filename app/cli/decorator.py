@@ -18,7 +18,7 @@ from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Ui
 from app.config.path_settings import PathSettings
 from app.config.schema import Setting, settings_of
-from bpf.errors import UsageError
+from bpf.errors import ProbedeckError, TextError, UsageError
 
 Callback = Callable[..., Any]
 
@@ -109,7 +109,7 @@ def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said[name] for name in settings_of(options) if name in said}
 
 
-def unfit(loaded: LoadedSettings) -> list[UsageError]:
+def unfit(loaded: LoadedSettings) -> list[ProbedeckError]:
     """Return the errors of options and of the saved filters, with their places."""
     # --filter needs --headless; a filter in the file is fine for console runs.
     options = Options(**{**_of(Options, loaded.values), "headless": True})
@@ -118,11 +118,20 @@ def unfit(loaded: LoadedSettings) -> list[UsageError]:
         *PathSettings(**_of(PathSettings, loaded.values)).problems(),
     )
     found = [
-        UsageError(f"{loaded.origins[name]}: {error.message}", hint=error.hint)
+        _placed(mistake, loaded.origins[name])
         for name, error in problems
         if name in loaded.origins
+        for mistake in error.mistakes
     ]
     return [*found, *_filters_of_nothing(loaded)]
+
+
+def _placed(error: ProbedeckError, origin: str) -> ProbedeckError:
+    if error.placed:
+        return error
+    if isinstance(error, TextError):
+        return error.of(origin)
+    return UsageError(f"{origin}: {error.message}", hint=error.hint)
 
 
 def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:

@@ -15,7 +15,7 @@ from app.run.monitor import Policies, policies_of, receiver_of
 from app.run.output_spec import VIEWS, OutputSpec
 from app.run.spec import RunSpec, probes_of
 from bpf.attach.attachment import Hook
-from bpf.errors import TextError, UsageError
+from bpf.errors import ProbedeckError, TextError, UsageError
 from probes import memory_limit as memory
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
@@ -148,7 +148,9 @@ class Options:
         for _, error in self.problems(saved):
             raise error
 
-    def problems(self, saved: Mapping[str, str] | None = None) -> Iterator[tuple[str, UsageError]]:
+    def problems(
+        self, saved: Mapping[str, str] | None = None
+    ) -> Iterator[tuple[str, ProbedeckError]]:
         """Yield the mistakes that show without an interface, each with the name of its field.
 
         `saved` are the filters that --filter may name. Without them, --filter is not checked.
@@ -175,6 +177,11 @@ class Options:
             yield from _error("memory", lambda: _bytes("--memory", self.memory))
         if (bits := self.bits) is not None:
             yield from _error("bits", lambda: MonitorOptions(bits=bits).check())
+        if saved is not None and (self.policies or self.policy):
+            for _, error in _error("policies", self._check_policies):
+                for each in error.mistakes:
+                    of_text = isinstance(each, TextError) and not each.placed
+                    yield "policy" if of_text else "policies", each
         wrong_views = list(_error("views", lambda: self.output_spec({})))
         yield from wrong_views
         if saved is None or not self.filter or wrong_views:
@@ -250,6 +257,11 @@ class Options:
         )
         spec.check()
         return spec
+
+    def _check_policies(self) -> None:
+        from probes.config.model import load
+
+        policies_of(self.policies, self.policy, [load(path) for path in self.probe])
 
     def _capture(self) -> str:
         if self.capture:

@@ -118,7 +118,8 @@ def test_show_tells_every_setting_and_where_it_is_from(
 
 
 def test_validate_tells_all_that_is_wrong(file: Path, deck: Deck) -> None:
-    run = "interval = 1000\nbits = 99\ncapture = 'rtt>5'\nfilter = 'prto:tcp'"
+    run = "interval = 1000\nbits = 99\ncapture = 'rtt>5'\nfilter = 'prto:tcp'\n"
+    run += "policy = ['a: flws > 5 -> dns', 'b: flows > 5 -> dns']\npolicies = 'none.toml'"
     write(file, f"\ufeff[ui]\nthme = 1\n[run]\n{run}\n")
     code, out, err = deck("config", "validate")
     assert (code, out) == (2, "")
@@ -127,8 +128,16 @@ def test_validate_tells_all_that_is_wrong(file: Path, deck: Deck) -> None:
         f"{file}:4: --interval 1000 is not between 0.01 and 300 seconds",
         f"{file}:6: --capture: 'rtt>5' can't choose what is captured (column 1); it can filter "
         "what is shown",
+        "rtt>5",
+        "^",
         f"{file}:5: bits = 99 is not between 4 and 14",
+        f"{file}:9: {file.parent}/none.toml: No such file or directory; did you mean {file.name}?",
+        f"{file}:8: policy 'a': condition: 'flws' is no metric (column 4); did you mean flows?",
+        "a: flws > 5 -> dns",
+        "   ^",
         f"{file}:7: --filter: flows have no 'prto' (column 1); did you mean proto?",
+        "prto:tcp",
+        "^",
     ]
     code, _, err = deck("config", "validate", "/nowhere.toml")
     assert (code, err) == (2, "/nowhere.toml cannot be read: No such file or directory\n")
