@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app.cli.command import CommandGroup, argument, option
 from app.files import write_atomic
 from app.run.monitor import policies_of
-from bpf.errors import UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.monitor.options import MonitorOptions
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ def test(
                 print(f"  {word}: {outcome.expectation}: {outcome.reason}")
             judged.append((name, result, outcomes))
     if junit:
-        write_atomic(Path(junit), [junit_of(judged)])
+        try:
+            write_atomic(Path(junit), [junit_of(judged)])
+        except OSError as error:
+            raise ProbedeckError(f"{junit} is not written: {error.strerror}") from None
     return 0 if all(outcome.met for _, _, outcomes in judged for outcome in outcomes) else _UNMET
 
 

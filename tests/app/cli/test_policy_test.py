@@ -9,7 +9,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 
 from app.cli.main import cli
-from bpf.errors import UsageError
+from bpf.errors import ProbedeckError, UsageError
 from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, pcap
 
 FLOOD = "flood: rate(udp_packets) > 50 -> dns"
@@ -56,6 +56,11 @@ def test_the_report_and_its_exit_codes(
     assert all(PEER in who and HOST in who and "50 packets" in who for who in whos)
     root = ET.fromstring(report.read_text())
     assert [suite.attrib["failures"] for suite in root] == ["1", "1"]
+
+
+def test_a_report_that_cannot_be_written_is_told(capture: str) -> None:
+    with pytest.raises(ProbedeckError, match=r"/missing/x.xml is not written: No such file"):
+        test(capture, "--policy", QUIET, "--junit", "/missing/x.xml")
 
 
 @pytest.mark.parametrize(
