@@ -43,6 +43,8 @@ less than the timer."""
 
 _READ_JIFFIES = bytes.fromhex("8500000076000000 9500000000000000")
 """call bpf_jiffies64; exit."""
+_TICKS = 5
+"""Ticks that are waited for at the start: the earliest tells when ticks are due."""
 _CLOCK_MONOTONIC_COARSE = 6  # not in Python's time module
 
 
@@ -203,22 +205,26 @@ class TickClock:
         # The coarse clock advances by one tick at a time: its resolution is a tick's length.
         self.tick_ns = round(time.clock_getres(_CLOCK_MONOTONIC_COARSE) * 1e9)
         self.error_ns = self.tick_ns // 2
-        self.update()
+        self._jiffies, self._tick_at_ns = self._read(), time.monotonic_ns()
+        for _ in range(_TICKS):
+            while self._read() == self._jiffies:
+                pass
+            self.update()
 
     def close(self) -> None:
         os.close(self._fd)
 
     def update(self) -> None:
-        coarse = time.clock_gettime_ns(_CLOCK_MONOTONIC_COARSE)
-        while True:
-            self._jiffies = prog_test_run(self._fd, bytes(64)).verdict
-            again = time.clock_gettime_ns(_CLOCK_MONOTONIC_COARSE)
-            if again == coarse:
-                self._monotonic_ns = coarse + self.tick_ns // 2
-                return
-            coarse = again
+        jiffies = self._read()
+        ago = (jiffies - self._jiffies) % 2**32
+        # Ticks come late, never early.
+        self._tick_at_ns = min(self._tick_at_ns + ago * self.tick_ns, time.monotonic_ns())
+        self._jiffies = jiffies
 
     def monotonic_ns(self, times: Array) -> Array:
         ago = (np.uint32(self._jiffies) - times).astype("i8")
-        result: Array = self._monotonic_ns - ago * self.tick_ns
+        result: Array = self._tick_at_ns + self.tick_ns // 2 - ago * self.tick_ns
         return result
+
+    def _read(self) -> int:
+        return prog_test_run(self._fd, bytes(64)).verdict

@@ -13,7 +13,7 @@ import pytest
 
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
-from bpf.compiler import Compiled, Compiler, client
+from bpf.compiler import Compiler, client
 from probes.config.model import load
 from probes.monitor import programs
 from probes.monitor.options import Input, MonitorOptions
@@ -40,16 +40,12 @@ def check(compiler: Compiler, text: str, hook: Hook, **macros: object) -> None:
     """Assert that all programs of a source are made for Linux 5.10."""
     flags = [f"-D{name}={value}" for name, value in {hook.macro: 1, **macros}.items()]
     with compiler.compile(text, hook.prog_type, cflags=flags) as compiled:
-        assert_runs_on_old_kernels(compiled)
-
-
-def assert_runs_on_old_kernels(compiled: Compiled) -> None:
-    for program in compiled.programs.values():
-        for code, registers, _, number in struct.iter_unpack("<BBhi", program.instructions):
-            if code == _CALL and registers >> 4 == 0:
-                assert number <= LAST_HELPER, program.name
-            if code in _ATOMIC_CLASS:
-                assert number == 0, program.name  # plain addition
+        for program in compiled.programs.values():
+            for code, registers, _, number in struct.iter_unpack("<BBhi", program.instructions):
+                if code == _CALL and registers >> 4 == 0:
+                    assert number <= LAST_HELPER, program.name
+                if code in _ATOMIC_CLASS:
+                    assert number == 0, program.name  # plain addition
 
 
 @pytest.mark.parametrize("path", [programs.SOURCE, *APPLICATIONS], ids=lambda path: path.stem)

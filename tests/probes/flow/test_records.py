@@ -68,12 +68,8 @@ def check_merge(numbers: Array, clock: TickClock) -> None:
 
 
 @given(numbers=arrays("u8", st.integers(0, 60), elements=st.integers(0, 20)))
-def test_records_of_one_flow_become_one_row(numbers: Array) -> None:
-    ticks = TickClock()
-    try:
-        check_merge(numbers, ticks)
-    finally:
-        ticks.close()
+def test_records_of_one_flow_become_one_row(clock: TickClock, numbers: Array) -> None:
+    check_merge(numbers, clock)
 
 
 def test_flows_whose_hashes_collide_stay_apart(
@@ -96,7 +92,7 @@ def test_a_flow_has_one_key_whatever_its_flags(clock: TickClock) -> None:
 def test_ticks_become_monotonic_time(clock: TickClock) -> None:
     clock.update()
     now = np.array([clock._jiffies], "u4")
-    assert abs(int(clock.monotonic_ns(now)[0]) - time.monotonic_ns()) < 3 * clock.tick_ns + 10**7
+    assert abs(int(clock.monotonic_ns(now)[0]) - time.monotonic_ns()) < clock.tick_ns + 10**7
     wrapped = np.array([0xFFFFFFF0], "u4")
     ago = (clock._jiffies - 0xFFFFFFF0) % 2**32
     assert int(clock.monotonic_ns(wrapped)[0]) == int(clock.monotonic_ns(now)[0]) - (
