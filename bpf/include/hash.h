@@ -9,6 +9,13 @@ static __always_inline u64 fold64(u64 word) {
     return word ^ word >> 32;
 }
 
+/* Spread all bits of a word over its upper half and its lower bits. */
+static __always_inline u64 mix64(u64 hash) {
+    hash ^= hash >> 32;
+    hash *= HASH_0;
+    return hash ^ hash >> 29;
+}
+
 /*
  * Multilinear hashing with secret factors: nobody outside can aim at one place of a table. Of IPv4
  * three words are all, and have nothing in their upper halves.
@@ -20,7 +27,5 @@ static __always_inline u64 hash_of(struct flow_key *key) {
     else
         hash += fold64(key->source[0]) * HASH_0 + fold64(key->source[1]) * HASH_1 +
                 fold64(key->destination[0]) * HASH_2 + fold64(key->destination[1]) * HASH_3;
-    hash ^= hash >> 32;
-    hash *= HASH_0;
-    return hash ^ hash >> 29;
+    return mix64(hash);
 }

@@ -20,6 +20,7 @@
 #include "hash.h"
 #include "kernel.h"
 #include "select.h"
+#include "slots.h"
 #include "tracer.h"
 #include <uapi/linux/udp.h>
 
@@ -28,13 +29,20 @@
 #define NO_PROTOCOL 256 /* not IP, or not parsed */
 
 #define TCP_FLAGS 63 /* FIN, SYN, RST, PSH, ACK and URG */
+#define FRAGMENT 64
 
-/* Counters of one CPU in this window. */
+/* Counters of one CPU in this window, and user space's settings for them. */
 struct sketch {
     struct wire_size
         tallies[NO_PROTOCOL + 1]; /* by protocol: user space adds up the eight counters */
-    u64 flags[TCP_FLAGS + 1];     /* packets by TCP flags; 0: also all packets that are not TCP */
-    u32 registers[REGISTERS];     /* 0: empty */
+    u64 flags[2 * FRAGMENT]; /* packets by TCP flags, 0 for others; a fragment has FRAGMENT too */
+    struct wire_size selected[SELECTIONS]; /* by `place_of` the selection */
+    u64 slots_of[SELECTIONS];              /* likewise: bits of its slots */
+    u32 parts[SLOTS];                      /* by `place_of` the slot */
+    u64 selection_of[SLOTS];               /* likewise: the bit of its selection */
+    u64 hashes[RECORDS][PARTS];            /* of this packet */
+    u64 counted;                           /* selections that are counted */
+    u32 registers[REGISTERS];              /* 0: empty */
 };
 
 /* User space's settings for the programs. */
@@ -49,6 +57,9 @@ BPF_F_TABLE("array", u32, struct control, controls, 1, BPF_F_MMAPABLE);
 BPF_PERCPU_ARRAY(chosen, u64, SELECTIONS);
 BPF_HASH(receivers, struct flow_key, u8, 256); /* outer 5-tuples of telemetry */
 BPF_PROG_ARRAY(router, 1);
+#if TELEMETRY
+BPF_PROG_ARRAY(counter, 1); /* `count_records` of this half */
+#endif
 
 /* A switch's record of a packet, in network order (S2.2). */
 struct record {
@@ -84,17 +95,21 @@ static __always_inline u64 active_selections(void) {
     return control ? control->active : 0;
 }
 
+static __always_inline void raise_register(u32 *registers, u32 mask, u64 hash) {
+    u32 *largest = &registers[hash & mask];
+    u32 value = hash >> 32 | 1;
+    if (value > *largest)
+        *largest = value;
+}
+
 /* Count a packet of a flow; the flow's hash. */
 static __always_inline u64 observe(struct sketch *sketch, struct packet *packet,
                                    struct wire_size size) {
     u64 hash = hash_of(&packet->key);
     count(&sketch->tallies[PROTOCOL(&packet->key)], size);
     /* A merged segment adds one: FIN is its last packet's, and SYN and RST are not merged. */
-    sketch->flags[packet->tcp_flags & TCP_FLAGS]++;
-    u32 *largest = &sketch->registers[hash & (REGISTERS - 1)];
-    u32 value = hash >> 32 | 1;
-    if (value > *largest)
-        *largest = value;
+    sketch->flags[(packet->tcp_flags & TCP_FLAGS) | any_of(packet->fragment) * FRAGMENT]++;
+    raise_register(sketch->registers, REGISTERS - 1, hash);
     return hash;
 }
 
@@ -167,7 +182,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         return true;
     }
     u32 promised = bpf_ntohs(telemetry->count), found = 0;
-    u64 active = active_selections(), chosen_by = 0;
+    u64 active = active_selections(), counted = sketch->counted, present = 0;
     struct record *record = (void *)(telemetry + 1);
     for (; found < RECORDS && found < promised; found++, record++) {
         if ((void *)(record + 1) > c.end)
@@ -175,9 +190,9 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         struct selected *selected = &selection->packets[found];
         decapsulate(record, selected);
         selected->hash = observe(sketch, &selected->packet, (struct wire_size){1, selected->bytes});
-        if (active)
+        if (active | counted)
             selected->selections = selections_of(&selected->packet);
-        chosen_by |= selected->selections;
+        present |= selected->selections;
     }
     if (found < promised)
         lose(LOSS_MALFORMED, promised - found, 0);
@@ -185,12 +200,82 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     if (size.packets > 1)
         lose(LOSS_MALFORMED, size.packets - 1, 0);
     selection->count = found;
-    if (chosen_by & active)
+    if (present & counted)
+        counter.call(ctx, 0);
+    if (present & active)
         router.call(ctx, 0);
     return true;
 }
 
+/* Count the records that `monitor` has found for their selections. One selection comes after the
+ * other, in a program of its own: the verifier follows at most a million instructions. */
+int count_records(CONTEXT *ctx) {
+    u32 cpu = bpf_get_smp_processor_id();
+    struct sketch *sketch = sketches.lookup(&cpu);
+    struct selection *selection = selection_of_cpu();
+    if (!sketch || !selection)
+        return VERDICT_END;
+    u64 present = 0, slots_left = 0;
+    for (u64 at = 0; has_record(selection, at); at++) {
+        struct selected *selected = &selection->packets[at];
+        present |= selected->selections;
+        hash_parts(sketch->hashes[at], &selected->packet.key, selected->hash);
+    }
+    u64 selections = present & sketch->counted;
+    for (u32 n = 0; n < SELECTIONS && selections; n++) {
+        u64 bit = selections & -selections;
+        selections ^= bit;
+        u32 place = place_of(bit);
+        slots_left |= sketch->slots_of[place];
+        for (u64 at = 0; has_record(selection, at); at++) {
+            struct selected *selected = &selection->packets[at];
+            if (selected->selections & bit)
+                count(&sketch->selected[place], (struct wire_size){1, selected->bytes});
+        }
+    }
+    for (u32 n = 0; n < MOST_SLOTS && slots_left; n++) {
+        u32 place = place_of(slots_left & -slots_left);
+        slots_left &= slots_left - 1;
+        struct slot *slot = slot_at(place);
+        if (!slot)
+            continue;
+        u64 part = sketch->parts[place] & (PARTS - 1), bit = sketch->selection_of[place];
+        for (u64 at = 0; has_record(selection, at); at++) {
+            u64 hash = sketch->hashes[at][part];
+            if (hash && selection->packets[at].selections & bit)
+                observe_part(slot, hash, 1);
+        }
+    }
+    if (present & active_selections())
+        router.call(ctx, 0);
+    return VERDICT_END;
+}
+
 #else
+
+/* Count a packet for its selections, and its parts for those that have slots. */
+static __always_inline void observe_selections(struct sketch *sketch, struct flow_key *key,
+                                               struct wire_size size, u64 hash, u64 selections) {
+    u64 slots_left = 0;
+    for (u32 n = 0; n < SELECTIONS && selections; n++) {
+        u32 place = place_of(selections & -selections);
+        selections &= selections - 1;
+        count(&sketch->selected[place], size);
+        slots_left |= sketch->slots_of[place];
+    }
+    if (!slots_left)
+        return;
+    u64 *hashes = sketch->hashes[0];
+    hash_parts(hashes, key, hash);
+    for (u32 n = 0; n < MOST_SLOTS && slots_left; n++) {
+        u32 place = place_of(slots_left & -slots_left);
+        slots_left &= slots_left - 1;
+        u64 part = hashes[sketch->parts[place] & (PARTS - 1)];
+        struct slot *slot = slot_at(place);
+        if (slot && part)
+            observe_part(slot, part, size.packets);
+    }
+}
 
 /* Count a packet, and have it selected. Returns true: no packet is left to others. */
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
@@ -203,8 +288,10 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     widen_key(&packet);
     join_fragments(&packet);
     u64 hash = observe(sketch, &packet, size);
-    u64 active = active_selections();
-    u64 selections = active ? selections_of(&packet) : 0;
+    u64 active = active_selections(), counted = sketch->counted;
+    u64 selections = active | counted ? selections_of(&packet) : 0;
+    if (selections & counted)
+        observe_selections(sketch, &packet.key, size, hash, selections & counted);
     struct selection *selection = selections & active ? selection_of_cpu() : 0;
     if (!selection)
         return true;

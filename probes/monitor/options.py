@@ -11,8 +11,8 @@ from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
 
 _HALVES = 2
-_TALLIES = 257 * 16 + 64 * 8
-"""Bytes of a CPU's counters by protocol and by TCP flags."""
+_TALLIES = 257 * 16 + 128 * 8 + 64 * (16 + 8 + 4 + 8) + 45 * 32 + 8
+"""Bytes of a CPU's counters by protocol, by TCP flags and by selection."""
 _REGISTER = 4
 BITS = (4, 14)
 """Fewest and most bits that choose a register."""
@@ -77,7 +77,7 @@ class MonitorOptions:
 
     @property
     def memory(self) -> int:
-        """Bytes of kernel memory of the sketches."""
+        """Bytes of kernel memory of the counters. Each sketch of a selection adds 16 KiB a CPU."""
         return _HALVES * possible_cpus() * (_TALLIES + (_REGISTER << self.bits))
 
     def check(self) -> None:

@@ -31,7 +31,7 @@ from probes.monitor.applications.catalog import seed_trial_packet
 from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo
-from probes.monitor.options import MonitorOptions
+from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.policy_log import PolicyLog
 from probes.monitor.programs import (
     FUNCTION,
@@ -50,6 +50,7 @@ from probes.monitor.programs import (
 )
 from probes.monitor.records import METRIC, Array
 from probes.monitor.router import PolicyRouter
+from probes.monitor.selected_counters import HALVES, MODELS, SelectedCounters
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
@@ -58,6 +59,7 @@ from probes.snapshot import Item
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
     from probes.monitor.policy import Policy
+    from probes.monitor.selected import Estimate, SelectedMetric
 
 Find = Callable[[Sequence[PolicyStatus], int, int], Mapping[str, Finding]]
 """Findings by policy, of a window's start and end (CLOCK_MONOTONIC)."""
@@ -65,7 +67,7 @@ _SKETCHES = 16 << 20
 """Bytes of registers of past windows that are kept."""
 _MAX_SKETCHES = 3600
 _CALLS = 2
-"""Tail calls of the kernel: to `route`, and to `finish`."""
+"""Tail calls of the kernel: to `route`, and to `finish`; for telemetry also to `count_records`."""
 
 
 class MonitorProbe(BuiltinProbe[MonitorGeneration]):
@@ -105,10 +107,13 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         self.transitions: Sequence[PolicyTransition] = ()
         """Transitions of the last window."""
         self._seed = seed_id(options.seed)
+        self.selected: Mapping[SelectedMetric, Estimate] = {}
+        """Metrics of selections in the last window, of those that were counted in all of it."""
         size = min(_MAX_SKETCHES, _SKETCHES // (4 << options.bits))
         self._sketches: deque[Sketch] = deque(maxlen=size)
         self._shared: ProbeMaps | None = None
         self._router: PolicyRouter | None = None
+        self._counters: SelectedCounters | None = None
         self._behind: MonitoredHook | None = None
         self._current = MonitorGeneration(SOURCE.read_text(encoding="utf-8"), (), ())
         try:
@@ -134,14 +139,17 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         with self._compile("ingress", self._current.source) as compiled:
             self._shared = ProbeMaps(compiled, SHARED, {"datagrams": DATAGRAMS})
             self._router = PolicyRouter(compiled, self._shared, self._point.chain.reserve)
-            self._shapes = {name: shape_of(compiled.maps[name]) for name in (*SHARED, "sketches")}
+            self._counters = SelectedCounters(self._router.selections)
+            kept = (*SHARED, *MODELS, "sketches")
+            self._shapes = {name: shape_of(compiled.maps[name]) for name in kept}
             self._current = self._load(self._current.source, compiled)
         for receiver in self.options.receivers:
             self._router.receive(receiver_key(receiver))
         self._route_to(self._current)
         self._point.chain.append(self._stage, self._current.halves[0].program.fd)
-        self._point.chain.reserve(_CALLS)
-        self._reserved = _CALLS
+        calls = _CALLS + (self.options.input is Input.TELEMETRY)
+        self._point.chain.reserve(calls)
+        self._reserved = calls
         # Last: a program that does not load must not touch the interface.
         self._registry.attach(self._point)
         macros = macros_of(self.options, self.interface, self._point.hook)
@@ -153,6 +161,11 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     def router(self) -> PolicyRouter:
         assert self._router
         return self._router
+
+    @property
+    def counters(self) -> SelectedCounters:
+        assert self._counters
+        return self._counters
 
     @property
     def hook(self) -> Hook:
@@ -167,7 +180,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     def set_policy(self, policy: Policy, applications: Sequence[str]) -> None:
         """Add a policy, or replace the one of this name; other policies run on."""
         with self._lock:
-            self.router.set_policy(policy.name, applications, policy.select)
+            with self.counters.changed(policy.name, policy.metrics):
+                self.router.set_policy(policy.name, applications, policy.select)
             # Cannot fail: the router has accepted the policy, and Policy has validated it.
             transition = self._engine.set(policy, self._now())
             self.router.activate(self._engine.active())
@@ -178,6 +192,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         with self._lock:
             self._engine.remove(name)
             self.router.remove_policy(name)
+            self.counters.forget(name)
             self._log.forget(name)
 
     def restart(self, now: Callable[[], int]) -> None:
@@ -257,7 +272,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         with self._lock:
             assert self._shared
             program = self._current.halves[self._active].program
-            memory = self._current.memory() + self._shared.memory()
+            memory = self._current.memory() + self._shared.memory() + self.counters.memory()
             return (self._program_info("ingress", program, memory),)
 
     def close(self) -> None:
@@ -272,6 +287,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._stage.close()
             self._forget_previous()
             self._current.close()
+            if self._counters:
+                self._counters.close()
             if self._router:
                 self._router.close()
             if self._shared:
@@ -282,10 +299,11 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         started = time.monotonic_ns()
         old = self._current.halves[self._active]
         self._route_to(new)
-        self._point.chain.replace(self._stage, new.halves[0].program.fd)
+        self._active ^= 1  # both generations of a half have the same slots
+        self._point.chain.replace(self._stage, new.halves[self._active].program.fd)
         items = self._end_window(old, started)
         self._forget_previous()
-        self._previous, self._current, self._active = self._current, new, 0
+        self._previous, self._current = self._current, new
         self.generation += 1
         return items
 
@@ -297,10 +315,13 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         row, registers = ended.read()
         losses = ended.losses()
         sketch = Sketch.of_cpus(registers, self.options.bits, self._seed)
+        self.selected = self.counters.end_window(self._active ^ 1, ended.sketches)
         ended.clear()
         row["flows"] = sketch.flows()
         row["flows_low"], row["flows_high"] = sketch.band()
-        transitions = self._engine.window(row, end_ns, (end_ns - self._start_ns) / 1e9, {})
+        transitions = self._engine.window(
+            row, end_ns, (end_ns - self._start_ns) / 1e9, self.selected
+        )
         self._apply(transitions, row, self._start_ns, end_ns)
         self.transitions = transitions
         self._sketches.append(sketch)
@@ -345,11 +366,13 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         """Route packets to this source's router, and back to its exit."""
         assert self._shared
         set_router(self._shared, loaded)
+        self.counters.write_to([each.sketches for each in loaded.halves])
         self.router.set_exit(loaded.finish_fd)
 
     def _load(self, source: str, compiled: Compiled) -> MonitorGeneration:
         assert self._shared
-        return load(source, compiled, self._shared, self._stage.next_fd)
+        halves = [{**self._shared.fds, **self.counters.maps_of(half)} for half in range(HALVES)]
+        return load(source, compiled, halves, self._stage.next_fd)
 
     def _compile(self, side: Side, source: str) -> Compiled:
         macros = macros_of(self.options, self.interface, self._point.hook)

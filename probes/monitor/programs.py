@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import IPPROTO_UDP
@@ -16,7 +16,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
 from bpf.cpus import possible_cpus
 from bpf.programs.program import Program
-from bpf.syscall import prog_array_set
+from bpf.syscall import prog_array_clear, prog_array_set
 from probes.builtin import ProbeMaps
 from probes.losses import read_losses
 from probes.monitor.options import Input, MonitorOptions, Receiver
@@ -26,6 +26,8 @@ from probes.program.metrics import open_map
 from probes.snapshot import Loss, LossReason
 
 FUNCTION, ROUTE, FINISH = PROGRAMS = ("monitor", "route", "finish")
+COUNT_RECORDS = "count_records"
+"""A further program if the input is telemetry."""
 SOURCE = Path(__file__).with_name("monitor.c")
 GIVEN = ("selections", "applications", "given")
 """Maps that applications share with the monitor (bpf/include/application.h)."""
@@ -42,6 +44,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
 """IANA's protocol numbers by the metrics' names."""
 _NO_PROTOCOL = 256
+_FRAGMENT = 64
+"""Added to a fragment's TCP flags."""
 _FIN, _SYN, _RST, _ACK = 0x01, 0x02, 0x04, 0x10
 _FLAGS = {
     "syn_packets": (_SYN | _ACK, _SYN),
@@ -104,13 +108,19 @@ class SketchHalf:
         # Possible CPUs, not only the online ones: this program has no ring for late ones.
         entries = {"sketches": possible_cpus()}
         self.program = Program(compiled, FUNCTION, shared=shared, next_fd=next_fd, entries=entries)
+        self._counter: Program | None = None
+        if COUNT_RECORDS in compiled.programs:
+            every = {name: self.program.map_fd(name) for name in compiled.maps}
+            self._counter = Program(compiled, COUNT_RECORDS, shared=every, next_fd=next_fd)
+            prog_array_set(every["counter"], 0, self._counter.fd)
         self._maps = {
             name: open_map(
                 compiled.maps[name], self.program.map_fd(name), entries=entries.get(name)
             )
             for name in ("sketches", "losses")
         }
-        self._sketches = self._maps["sketches"].view()
+        self.sketches = self._maps["sketches"].view()
+        """The kernel's own `struct sketch` of all CPUs."""
 
     def read(self) -> tuple[Array, Array]:
         """Return a row of dtype METRIC, shape (), without flows, and the registers u4 (CPUs,
@@ -119,17 +129,18 @@ class SketchHalf:
         Exact only after the last CPU has left the program.
         """
         row = np.zeros((), METRIC)
-        tallies = self._sketches["tallies"]
+        tallies = self.sketches["tallies"]
         for name in ("packets", "bytes"):
             counts = tallies[name].sum(axis=0)
             row[name] = counts.sum()
             for each, protocols in _PROTOCOLS.items():
                 row[f"{each}_{name}"] = counts[protocols].sum()
         row["protocols"] = np.count_nonzero(tallies["packets"][:, :_NO_PROTOCOL].sum(axis=0))
-        flags = self._sketches["flags"].sum(axis=0)
+        flags = self.sketches["flags"].sum(axis=0)
+        row["fragment_packets"] = flags[_FRAGMENT:].sum()
         for name, (mask, wanted) in _FLAGS.items():
             row[name] = flags[np.arange(len(flags)) & mask == wanted].sum()
-        return row, self._sketches["registers"]
+        return row, self.sketches["registers"]
 
     def losses(self) -> dict[LossReason, Loss]:
         """Losses since the last call."""
@@ -137,12 +148,15 @@ class SketchHalf:
 
     def clear(self) -> None:
         for name in ("tallies", "flags", "registers"):
-            self._sketches[name] = 0
+            self.sketches[name] = 0
 
     def close(self) -> None:
-        del self._sketches
+        del self.sketches
         for owned in self._maps.values():
             owned.close()
+        if self._counter:
+            prog_array_clear(self.program.map_fd("counter"), 0)
+            self._counter.close()
         self.program.close()
 
 
@@ -171,13 +185,16 @@ class MonitorGeneration:
             step.close()
 
 
-def load(source: str, compiled: Compiled, shared: ProbeMaps, next_fd: int) -> MonitorGeneration:
-    """Load programs that no packet reaches yet, or raise and load none."""
+def load(
+    source: str, compiled: Compiled, shared: Sequence[Mapping[str, int]], next_fd: int
+) -> MonitorGeneration:
+    """Load programs that no packet reaches yet, or raise and load none. `shared` has the shared
+    maps of each half."""
     halves: list[SketchHalf] = []
     steps: list[Program] = []
     try:
-        for _ in range(2):
-            halves.append(SketchHalf(compiled, shared.fds, next_fd))  # noqa: PERF401
+        for maps in shared:
+            halves.append(SketchHalf(compiled, maps, next_fd))  # noqa: PERF401
         one = halves[0].program
         # The steps share the maps of `monitor`: they need no counters of their own.
         every = {name: one.map_fd(name) for name in compiled.maps}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
-import socket
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from bpf.compiler import Compiler
+from bpf.errors import UsageError
 from probes.monitor.options import Input, MonitorOptions, Receiver
-from tests.probes.monitor.bed import Bed, frame, records
+from probes.monitor.selected import UNITS, Estimate, SelectedMetric
+from probes.monitor.selected_counters import MAX_SLOTS, largest_share
+from tests.probes.monitor.bed import ARP, Bed, frame, records
 
 TCP, UDP, ICMP, SCTP, GRE = 6, 17, 1, 132, 47
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
@@ -64,7 +68,7 @@ def random_packets(number: int, seed: int = 1) -> list[Sent]:
 
 @pytest.fixture
 def bed(compiler: Compiler) -> Iterator[Bed]:
-    with Bed(compiler, MonitorOptions(bits=10, seed="test")) as made:
+    with Bed(compiler, MonitorOptions(bits=10, seed="0")) as made:
         yield made
 
 
@@ -87,12 +91,162 @@ def test_tcp_flags_and_protocols_are_counted_exactly(bed: Bed) -> None:
     assert not any(row.tolist()), "each window counts for itself"
 
 
-def test_flags_of_telemetry_are_those_of_tcp(compiler: Compiler) -> None:
-    """S2.3: a switch's record has a flags byte for every protocol."""
+def count(bed: Bed, **wanted: str) -> None:
+    """Have policies need these metrics: `NAME on FILTER, ...`."""
+    for name, texts in wanted.items():
+        metrics = [SelectedMetric(*each.split(" on ")) for each in texts.split(", ")]
+        with bed.monitor.counters.changed(name, metrics):
+            pass
+
+
+def window(bed: Bed) -> dict[str, Estimate]:
+    bed.window()
+    return {str(metric): value for metric, value in bed.monitor.selected.items()}
+
+
+PASSES: dict[str, Callable[[Sent], bool]] = {
+    "proto:tcp": lambda p: p.protocol == TCP,
+    "proto:udp": lambda p: p.protocol == UDP,
+    "proto:sctp": lambda p: p.protocol == SCTP,
+    "": lambda p: True,
+}
+PARTS: dict[str, Callable[[Sent], object]] = {
+    "flows": lambda p: p[:6],
+    "sources": lambda p: (p.version, p.source),
+    "destinations": lambda p: (p.version, p.destination),
+    "ports": lambda p: p.dport,
+}
+LARGEST = {"top_source": "sources", "top_destination": "destinations", "top_port": "ports"}
+
+
+def check(values: dict[str, Estimate], packets: list[Sent]) -> None:
+    """Counts are exact, distinct values within the band, largest shares within their limits."""
+    for select, passes in PASSES.items():
+        chosen = [packet for packet in packets if passes(packet)]
+        found = {n: values[str(SelectedMetric(n, select))] for n in UNITS}
+        assert found["packets"] == (len(chosen),) * 3
+        assert found["bytes"] == (sum(packet.size for packet in chosen),) * 3
+        for name, part in PARTS.items():
+            ported = [p for p in chosen if name != "ports" or p.protocol in (TCP, UDP, SCTP)]
+            distinct = Counter(map(part, ported))
+            assert found[name].low <= len(distinct) <= found[name].high, (name, select)
+            for top in (top for top, of in LARGEST.items() if of == name):
+                low, high = found[top].low, found[top].high
+                share = max(distinct.values()) / len(chosen)
+                assert low <= share * 1.0000001, (top, select)
+                assert share <= high * 1.0000001, (top, select)
+
+
+def test_selections_are_counted_as_python_counts_them(bed: Bed) -> None:
+    """S2.6, S2.7: in the windows that a selection was there for."""
+    metrics = [f"{name} on {select}" for name in UNITS for select in PASSES]
+    bed.run(ARP)
+    count(bed, p=", ".join(metrics))
+    assert window(bed) == {}, "the first window had a packet before"
+    for number in range(2):
+        packets = random_packets(300, seed=number)
+        for packet in packets:
+            bed.run(packet.frame())
+        values = window(bed)
+        assert len(values) == len(metrics)
+        check(values, packets)
+
+
+def ends(packet: Sent) -> tuple[bytes, bytes]:
+    return packet.source.to_bytes(4), packet.destination.to_bytes(4)
+
+
+def test_selections_of_telemetry_are_counted_record_by_record(compiler: Compiler) -> None:
+    """S2.3: and a switch's record has a flags byte for every protocol."""
     receiver = Receiver("192.0.2.1", 5000, "198.51.100.2", 6343)
-    options = MonitorOptions(input=Input.TELEMETRY, receivers=(receiver,), seed="test")
-    ends = socket.inet_aton("10.0.0.1"), socket.inet_aton("10.0.0.2")
+    options = MonitorOptions(input=Input.TELEMETRY, receivers=(receiver,), seed="0")
+    packets = [each._replace(version=4) for each in random_packets(90)]
     with Bed(compiler, options) as made:
-        made.run(frame(layer=records(*((*ends, 9, 80, p, 60) for p in (TCP, TCP, UDP, GRE)))))
+        count(made, p=", ".join(f"{name} on {select}" for name in UNITS for select in PASSES))
+        for some in (packets[:44], packets[44:89], packets[89:]):
+            told = (
+                (
+                    p.source.to_bytes(4),
+                    p.destination.to_bytes(4),
+                    p.sport,
+                    p.dport,
+                    p.protocol,
+                    p.size,
+                )
+                for p in some
+            )
+            made.run(frame(layer=records(*told)))
         (row,) = made.window()["metrics"]
-    assert (row["syn_packets"], row["rst_packets"], row["protocols"]) == (2, 0, 3)
+        check({str(metric): value for metric, value in made.monitor.selected.items()}, packets)
+    tcp = sum(packet.protocol == TCP for packet in packets)
+    assert (row["syn_packets"], row["rst_packets"], row["protocols"]) == (tcp, 0, 4)
+
+
+def test_metrics_that_come_and_go_within_a_window(bed: Bed) -> None:
+    """Values are of whole windows; a metric that another policy has goes on."""
+    tcp, udp = (next(p for p in random_packets(99) if p.protocol == n) for n in (TCP, UDP))
+    count(bed, a="packets on proto:tcp", b="packets on proto:tcp, sources on proto:udp")
+    bed.run(tcp.frame())
+    count(bed, a="bytes on proto:udp", b="packets on proto:tcp, top_port on proto:udp")
+    bed.run(tcp.frame())
+    bed.run(udp.frame())
+    assert window(bed) == {"packets on proto:tcp": (2, 2, 2)}, "its selection and b's need stayed"
+    bed.run(udp.frame())
+    bed.monitor.counters.forget("b")
+    assert window(bed) == {"bytes on proto:udp": (udp.size,) * 3}
+    bed.run(tcp.frame())
+    count(bed, b="packets on proto:tcp, sources on proto:udp")
+    assert window(bed) == {"bytes on proto:udp": (0, 0, 0)}
+    bed.run(udp.frame())
+    values = window(bed)
+    assert values["packets on proto:tcp"] == (0, 0, 0), "what old counters had is gone"
+    assert values["sources on proto:udp"].value == 1
+
+
+def test_an_edited_source_keeps_the_counters(bed: Bed) -> None:
+    """S4.7: a policy's metrics outlive the programs."""
+    udp = next(p for p in random_packets(99) if p.protocol == UDP)
+    count(bed, a="packets on proto:udp, sources on proto:udp")
+    for _ in range(2):
+        bed.run(udp.frame())
+        with bed.monitor.compile(bed.monitor.config) as compiled:
+            bed.monitor.replace(compiled)
+        assert [v.value for v in bed.monitor.selected.values()] == [1, 1]
+        bed.run(udp.frame(), 3)
+        assert window(bed)["packets on proto:udp"].value == 3
+    bed.monitor.roll_back()
+    bed.run(udp.frame(), 2)
+    assert window(bed)["sources on proto:udp"].value == 1
+
+
+def test_metrics_that_do_not_fit_change_nothing(bed: Bed) -> None:
+    count(bed, a="packets on proto:tcp")
+    many = ", ".join(f"sources on dport:{port}" for port in range(1, MAX_SLOTS + 2))
+    with pytest.raises(UsageError, match=f"more than {MAX_SLOTS}"):
+        count(bed, a=many)
+    assert set(window(bed)) == {"packets on proto:tcp"}
+    count(bed, a=many.removesuffix(", " + many.split(", ")[-1]))
+    bed.run(random_packets(1)[0].frame())
+    assert len(window(bed)) == MAX_SLOTS
+
+
+def test_the_largest_share_over_cpus() -> None:
+    """The kernel's buckets in Python: packets of eight CPUs, any mix of values."""
+    dice = random.Random(1)
+    for heavy in (0.0, 0.1, 0.5, 0.9):
+        buckets = np.zeros((8, 16), [("packets", "u8"), ("candidate", "u4"), ("votes", "u4")])
+        values = [1 if dice.random() < heavy else dice.randrange(2, 60) for _ in range(3000)]
+        for value in values:
+            bucket = buckets[dice.randrange(8)][value % 16 : value % 16 + 1]
+            bucket["packets"] += 1
+            if bucket["candidate"] == value:
+                bucket["votes"] += 1
+            elif bucket["votes"]:
+                bucket["votes"] -= 1
+            else:
+                bucket["candidate"], bucket["votes"] = value, 1
+        share = max(Counter(values).values()) / len(values)
+        found = largest_share(buckets, len(values))
+        assert found.low <= share <= found.high
+        if heavy > 0.4:
+            assert found.value == pytest.approx(share, abs=0.02)

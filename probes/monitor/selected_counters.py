@@ -1,0 +1,295 @@
+"""Counters of selections in the kernel, as long as a policy needs them.
+
+A counted selection has its packets and bytes in `struct sketch`. A sketch slot has the distinct
+values of a part of the flow key among a selection's packets, and their largest share. Policies that
+need the same share one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from bpf.abi import MapFlag, MapType
+from bpf.cpus import possible_cpus
+from bpf.errors import KernelError, UsageError
+from bpf.maps.map import Map, ReadMethod
+from bpf.maps.memory import map_memory
+from bpf.programs import grace
+from bpf.syscall import MapSpec, map_create, map_delete, map_update
+from probes.monitor.records import Array
+from probes.monitor.selected import Estimate, SelectedMetric
+from probes.monitor.selection import Selections, place_of
+from probes.monitor.sketch import Sketch
+
+MAX_SLOTS = 32
+_BITS = 10
+"""2**_BITS registers of a slot."""
+_PLACES = 64
+HALVES = 2
+MODELS = _MODEL, _SLOTS = ("slot", "slots")
+"""Maps of monitor.c that stand for the maps made here."""
+_SLOT = np.dtype([
+    ("registers", "u4", (1 << _BITS,)),
+    ("buckets", [("packets", "u8"), ("candidate", "u4"), ("votes", "u4")], (256,)),
+])  # fmt: skip
+"""`struct slot` of monitor.c."""
+_PARTS = ("flows", "sources", "destinations", "ports")
+"""Parts of the flow key, in the order of monitor.c; by the metric that counts distinct ones."""
+_LARGEST = {"top_source": "sources", "top_destination": "destinations", "top_port": "ports"}
+_COUNTS = ("packets", "bytes")
+
+
+class _Part(NamedTuple):
+    selection: str
+    name: str
+    """One of _PARTS."""
+
+
+def _part_of(metric: SelectedMetric) -> _Part:
+    """The part that a metric distinguishes."""
+    return _Part(metric.selection, _LARGEST.get(metric.name, metric.name))
+
+
+class _Slot:
+    """A slot of both halves: one map each, with an entry a CPU."""
+
+    def __init__(self, bit: int, outer_fds: Sequence[int]) -> None:
+        self.bit = bit
+        self._outer_fds = outer_fds
+        self._maps: list[Map] = []
+        try:
+            for outer_fd in outer_fds:
+                made = _make_model()
+                self._maps.append(made)
+                map_update(outer_fd, _key(bit), made.fd.to_bytes(4, "little"))
+        except BaseException:
+            self.close()
+            raise
+
+    def view(self, half: int) -> Array:
+        """The kernel's own counters, of dtype _SLOT, shape (CPUs,)."""
+        return self._maps[half].view()
+
+    def clear(self, half: int) -> None:
+        for name in ("registers", "buckets"):
+            self._maps[half].view()[name] = 0
+
+    def memory(self) -> int:
+        return sum(map_memory(each.fd) for each in self._maps)
+
+    def close(self) -> None:
+        """No packet may come to it any more."""
+        for outer_fd, made in zip(self._outer_fds, self._maps, strict=False):
+            map_delete(outer_fd, _key(self.bit))
+            made.close()
+
+
+def _key(bit: int) -> bytes:
+    return place_of(bit).to_bytes(4, "little")
+
+
+def _make_model() -> Map:
+    """A map that a slot of one half can be."""
+    spec = MapSpec(_MODEL, MapType.ARRAY, 4, _SLOT.itemsize, possible_cpus(), MapFlag.MMAPABLE)
+    try:
+        fd = map_create(spec)
+    except OSError as error:
+        raise KernelError(f"map {spec.name} cannot be made: {error.strerror}") from None
+    return Map(fd, spec, np.dtype("u4"), _SLOT, routine=ReadMethod.MMAP)
+
+
+class SelectedCounters:
+    """Counts what policies need. For one thread at a time."""
+
+    def __init__(self, selections: Selections) -> None:
+        """Raises KernelError if memory is short."""
+        self._selections = selections
+        self._model = _make_model()
+        spec = MapSpec(_SLOTS, MapType.ARRAY_OF_MAPS, 4, 4, _PLACES)
+        self._outer_fds = [map_create(spec, inner_map_fd=self._model.fd) for _ in range(HALVES)]
+        self._sketches: Sequence[Array] = ()
+        self._wanted: dict[str, frozenset[SelectedMetric]] = {}
+        self._counted: dict[str, int] = {}
+        """Bit of each selection."""
+        self._slots: dict[_Part, _Slot] = {}
+        self._complete: frozenset[SelectedMetric] = frozenset()
+        """Metrics that were counted from the begin of this window."""
+
+    def maps_of(self, half: int) -> dict[str, int]:
+        """The maps that the programs of a half share with its later generations."""
+        return {_MODEL: self._model.fd, _SLOTS: self._outer_fds[half]}
+
+    def write_to(self, sketches: Sequence[Array]) -> None:
+        """Have these programs count, which no packet reaches yet, by their `struct sketch` of all
+        CPUs."""
+        self._sketches = sketches
+        for each in sketches:
+            each["slots_of"] = 0  # an older generation may have others
+            each["counted"] = sum(1 << bit for bit in self._counted.values())
+        for part, slot in self._slots.items():
+            self._connect(part, slot)
+
+    @contextmanager
+    def changed(self, policy: str, metrics: Collection[SelectedMetric]) -> Iterator[None]:
+        """Count these for a policy, instead of those that it had, unless the block fails. Metrics
+        that it keeps or another policy has are counted on without a gap.
+
+        Raises UsageError if they do not fit, and then changes nothing.
+        """
+        before = self._wanted
+        self._wanted = {**before, policy: before.get(policy, frozenset()) | frozenset(metrics)}
+        try:
+            self._add_missing()
+            yield
+            self._wanted = {**before, policy: frozenset(metrics)}
+        except BaseException:
+            self._wanted = before
+            raise
+        finally:
+            self._remove_unneeded()
+
+    def forget(self, policy: str) -> None:
+        """Count no more for a policy."""
+        with self.changed(policy, ()):
+            pass
+        del self._wanted[policy]
+
+    def end_window(self, half: int, sketches: Array) -> dict[SelectedMetric, Estimate]:
+        """Values of the half's window, which is then empty; a metric is missing if it came within.
+
+        `sketches` are the `struct sketch` of all CPUs. The last one must have left the program.
+        """
+        counts = {name: sketches["selected"][name].sum(axis=0) for name in _COUNTS}
+        values = {}
+        for metric in self._complete:
+            place = place_of(self._counted[metric.selection])
+            if metric.name in _COUNTS:
+                count = float(counts[metric.name][place])
+                values[metric] = Estimate(count, count, count)
+                continue
+            cpus = self._slots[_part_of(metric)].view(half)
+            if metric.name in _LARGEST:
+                values[metric] = largest_share(cpus["buckets"], int(counts["packets"][place]))
+            else:
+                values[metric] = _distinct(cpus["registers"])
+        sketches["selected"] = 0
+        for slot in self._slots.values():
+            slot.clear(half)
+        self._complete = self._metrics()
+        return values
+
+    def memory(self) -> int:
+        """Bytes of kernel memory of the slots."""
+        fds = self._model.fd, *self._outer_fds
+        return sum(map(map_memory, fds)) + sum(slot.memory() for slot in self._slots.values())
+
+    def close(self) -> None:
+        for slot in self._slots.values():
+            slot.close()
+        self._model.close()
+        for fd in self._outer_fds:
+            os.close(fd)
+
+    def _metrics(self) -> frozenset[SelectedMetric]:
+        return frozenset().union(*self._wanted.values())
+
+    def _add_missing(self) -> None:
+        missing = self._metrics() - self._complete
+        for metric in sorted(self._metrics(), key=str):
+            if metric.selection not in self._counted:
+                bit = self._selections.add((metric.selection,) if metric.selection else ())
+                self._counted[metric.selection] = bit
+                for sketches in self._sketches:
+                    sketches["counted"] |= np.uint64(1 << bit)
+            part = _part_of(metric)
+            if metric.name not in _COUNTS and part not in self._slots:
+                self._slots[part] = slot = _Slot(self._free_slot(), self._outer_fds)
+                self._connect(part, slot)
+        if missing and not self._any_packet():
+            grace.wait()  # a packet on its way may have missed the new counters
+            if not self._any_packet():
+                self._complete |= missing
+
+    def _any_packet(self) -> bool:
+        """Whether the window has had a packet."""
+        return any(sketches["tallies"]["packets"].any() for sketches in self._sketches)
+
+    def _free_slot(self) -> int:
+        taken = {slot.bit for slot in self._slots.values()}
+        free = [bit for bit in range(MAX_SLOTS) if bit not in taken]
+        if not free:
+            raise UsageError(
+                f"conditions count distinct values or shares of more than {MAX_SLOTS} selections",
+                hint="packets and bytes of a selection need no sketch",
+            )
+        return free[0]
+
+    def _connect(self, part: _Part, slot: _Slot) -> None:
+        """Have packets of the part's selection counted in a slot."""
+        selection, place = self._counted[part.selection], place_of(slot.bit)
+        for sketches in self._sketches:
+            sketches["parts"][:, place] = _PARTS.index(part.name)
+            sketches["selection_of"][:, place] = 1 << selection
+            sketches["slots_of"][:, place_of(selection)] |= np.uint64(1 << slot.bit)
+
+    def _remove_unneeded(self) -> None:
+        metrics = self._metrics()
+        self._complete &= metrics
+        selections = {metric.selection for metric in metrics}
+        old_slots = self._slots.keys() - {_part_of(metric) for metric in metrics}
+        old = self._counted.keys() - selections
+        if not (old_slots or old):
+            return
+        for part in old_slots:
+            place = place_of(self._counted[part.selection])
+            for sketches in self._sketches:
+                sketches["slots_of"][:, place] &= ~np.uint64(1 << self._slots[part].bit)
+        for selection in old:
+            for sketches in self._sketches:
+                sketches["counted"] &= ~np.uint64(1 << self._counted[selection])
+        grace.wait()
+        for part in old_slots:
+            self._slots.pop(part).close()
+        for selection in old:
+            bit = self._counted.pop(selection)
+            self._selections.remove(bit)
+            for sketches in self._sketches:
+                sketches["selected"][:, place_of(bit)] = 0
+
+
+def _distinct(registers: Array) -> Estimate:
+    """The number of distinct values, of registers (CPUs, 2**_BITS) u4."""
+    sketch = Sketch.of_cpus(registers, _BITS, "")
+    return Estimate(sketch.flows(), *sketch.band())
+
+
+def largest_share(buckets: Array, packets: int) -> Estimate:
+    """The share of `packets` that the commonest value has; buckets (CPUs, n) of `struct bucket`.
+
+    The limits are certain. The value is the upper one: it hardly differs from the share if one
+    value has most packets of its bucket.
+    """
+    if not packets:
+        return Estimate(0.0, 0.0, 0.0)
+    total = buckets["packets"].sum(axis=0).astype("i8")
+    _, votes = functools.reduce(
+        _elected, zip(buckets["candidate"], buckets["votes"].astype("i8"), strict=True)
+    )
+    low, high = votes.max() / packets, (total + votes).max() / 2 / packets
+    return Estimate(high, low, high)
+
+
+def _elected(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Join the majority votes of two CPUs: candidates and votes (n,) of their buckets."""
+    (candidate, votes), (other_candidate, other_votes) = one, other
+    same = candidate == other_candidate
+    return (
+        np.where(votes >= other_votes, candidate, other_candidate),
+        np.where(same, votes + other_votes, abs(votes - other_votes)),
+    )
