@@ -11,6 +11,7 @@ from typing import Self
 
 from probes.filter import Domain, Filter, fields, parse
 from probes.filter.domain import NONE
+from probes.filter.network import TUNNELS
 from probes.flow.records import FlowDirection
 
 
@@ -32,6 +33,7 @@ def key_fields(*, named: bool) -> dict[str, fields.Field]:
 BARE = ("proto", "port", "net")
 """Fields of a bare word, if rows have a flow's key."""
 _DIRECTIONS = {"in": int(FlowDirection.INGRESS), "out": int(FlowDirection.EGRESS)}
+_TUNNELS = {"none": 0, **TUNNELS}
 _COUNTED: dict[str, fields.Field] = {
     "dir": fields.Codes("direction", "direction, seen from this host", "direction", _DIRECTIONS),
     "rate": fields.Quantity("bit_rate", "bits per second", fields.BIT_RATES),
@@ -41,6 +43,9 @@ _COUNTED: dict[str, fields.Field] = {
     "bytes": fields.Quantity("bytes", "bytes of frames", fields.SIZES),
     "flags": fields.Flags(),
     "vlan": fields.Vlans(),
+    "tunnel": fields.Codes("tunnel", "kind of the tunnel around it", "kind of tunnel", _TUNNELS),
+    "tunnel_id": fields.Quantity("tunnel_id", "id of the tunnel around it, such as a VNI", {}),
+    "tos": fields.Quantity("tos", "type of service of the first packet", {}, most=255),
 }
 WINDOW_FLOWS = Domain("flows", {**key_fields(named=False), **_COUNTED}, BARE, "host")
 """Flows of a window: dtype FLOW, with columns `bit_rate` and `packet_rate`."""

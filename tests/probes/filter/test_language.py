@@ -37,6 +37,10 @@ def made_rows() -> Any:
         rows[f"{end}_port"] = choose([0, 53, 80, 443, 8000, 65535], SIZE)
     rows["protocol"] = choose([1, 6, 17], SIZE)
     rows["direction"] = choose([0, 1], SIZE)
+    rows["vlan"] = choose([0, 7, 20, 21], SIZE)
+    rows["tunnel"] = choose([0, 1, 3], SIZE)
+    rows["tunnel_id"] = np.where(rows["tunnel"] > 0, 5, 0)
+    rows["tos"] = choose([0, 184], SIZE)
     rows["tcp_flags"] = choose([0, 2, 18, 16, 82], SIZE)
     for name in ("packets", "bytes"):
         rows[name] = choose([0, 100, 1000, 1024, 10**6], SIZE)
@@ -215,6 +219,8 @@ WRONG = [
     ("rtt>ms", 5, "'ms' is not a number", "units are ns, us, ms, s, m, h, d"),
     ("packets:1-x", 11, "'x' is not a number", "units are k, M, G, T, Ki, Mi, Gi, Ti"),
     ("packets:2k-1k", 9, "the range is empty: it ends before it begins", ""),
+    ("vlan:4096", 6, "'4096' is not a VLAN id", ""),
+    ("tunnel:vxlam", 8, "there is no kind of tunnel 'vxlam'", "did you mean vxlan?"),
     ("flags:SX", 8, "'X' is no TCP flag", "they are FSRPAUEW"),
     ("what", 1, "'what' is not understood", "a bare word is one of proto, port, net"),
     ("tcp; drop", 1, "'tcp;' is not understood", "did you mean tcp?"),
@@ -275,6 +281,9 @@ def test_what_is_wrong_is_said_with_its_column(
         ("flags:sa", "flags:SA"),
         ("flags=S", "flags:S !flags:F,R,P,A,U"),
         ("flags!=S", "!flags=S"),
+        ("vlan:7-20", "vlan>6 vlan<=20"),
+        ("vlan!=0 tunnel:none", "vlan:1-4095 !tunnel:gre,vxlan"),
+        ("tunnel_id>0 tos:184", "tunnel!=none tos>=184 tos<185"),
         ("flags=0", "!flags:F,S,R,P,A,U"),
         ("bytes>1K", "bytes>1kB"),
         ("rtt>50", "rtt>50ms"),

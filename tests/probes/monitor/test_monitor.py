@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -212,6 +213,26 @@ def test_policies_and_applications_change_while_others_run_on(bed: Bed) -> None:
     assert bed.window()["metrics"]["packets"] == [1]
     bed.run(frame(), 5)
     assert bed.counted("other")[0] == 18
+
+
+def test_a_policy_that_is_replaced_in_traffic_gets_each_packet_once(bed: Bed) -> None:
+    """S2.14: a packet meets the old policy or the new one."""
+    bed.add(application("counting"))
+    filters = (
+        "proto:udp",
+        "sport:1000 dport:1-100",
+        "!tcp or src:10.0.0.0/8",
+        "dst:198.51.100.0/24",
+    )
+    bed.set(f"p: always -> counting on {filters[0]}")
+    replaced = 0
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(bed.run, frame(), 3_000_000)
+        while not running.done():
+            replaced += 1
+            bed.set(f"p: always -> counting on {filters[replaced % len(filters)]}")
+    assert replaced > len(filters)
+    assert bed.counted("counting")[0] == bed.monitor.router.selected()["p"] == 3_000_000
 
 
 def test_mirrored_packets_end_here_after_their_applications(compiler: Compiler) -> None:
