@@ -29,7 +29,7 @@ _ANSWER = {
 }
 """Each field of an answer's flow, and the field of the flow that it equals."""
 _KEY = np.dtype([(name, FLOW[name]) for name in _ANSWER])
-
+_ICMP = (1, 58)
 
 FlowTrace = tuple[str, TracedFlow]
 """A destination, and one flow to it."""
@@ -63,6 +63,10 @@ def top_flows(rows: Array, select: Sequence[str]) -> list[FlowTrace]:
     answers, answered = np.empty(len(busiest), _KEY), np.empty(len(outgoing), _KEY)
     for name, of in _ANSWER.items():
         answers[name], answered[name] = busiest[of], outgoing[name]
+    for keys in (answers, answered):
+        # All echo to a host is one path; its ports are identifier and type.
+        echo = np.isin(keys["protocol"], _ICMP)
+        keys["source_port"][echo] = keys["destination_port"][echo] = 0
     known = set(answered.view(f"V{_KEY.itemsize}").tolist())
     which = [key in known for key in answers.view(f"V{_KEY.itemsize}").tolist()]
     found = (

@@ -32,7 +32,7 @@ def value_text(one: PolicyView, name: str) -> str:
 
 def band_text(one: PolicyView, between: str = "..") -> str:
     """Return the error band, `982..1.06k`; empty if the value is exact or missing."""
-    if one.exact:
+    if one.exact or math.isnan(one.numbers["value"]):
         return ""
     return between.join(value_text(one, end).replace(" ", "") for end in ("low", "high"))
 

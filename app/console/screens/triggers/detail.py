@@ -232,8 +232,8 @@ def _largest(finding: Finding) -> Iterator[tuple[str, str, str]]:
     }
     for label, part in parts.items():
         if part.count > 1:
-            largest = ", ".join(f"{top.name} {percent(top.share)}" for top in part.top)
-            yield label, f"{part.count:,}: {largest}", "dim"
+            largest = [f"{top.name} {percent(top.share)}" for top in part.top if top.share >= 0.01]
+            yield label, f"{part.count:,}: {', '.join(largest) or 'none over 1 %'}", "dim"
 
 
 def _state(triggers: Triggers, one: PolicyView) -> str:

@@ -42,6 +42,15 @@ def talk(last: int, packets: int, *, answered: bool = True) -> list[Rows]:
     return rows
 
 
+def test_echo_is_traced_without_ports() -> None:
+    """The ports of an echo request and of its answer are the identifier and the types."""
+    asked = row("192.0.2.9", 77, HERE, 8 << 8, 5, incoming=True)
+    answer = row(HERE, 77, "192.0.2.9", 0, 5, incoming=False)
+    for each in (asked, answer):
+        each["protocol"] = 1
+    assert top_flows(np.concatenate((asked, answer)), ()) == [("192.0.2.9", TracedFlow(1, 0, 0))]
+
+
 def flow(last: int) -> tuple[str, TracedFlow]:
     return f"{THERE}{last}", TracedFlow(17, 53, 4000)
 

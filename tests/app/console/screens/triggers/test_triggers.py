@@ -12,13 +12,14 @@ import pytest
 from app.console.prompt.prompt import MARK, ErrorLine, PromptInput
 from app.console.screens.triggers.detail import TriggerDetail
 from bpf.errors import UsageError
+from probes.flow.records import FlowDirection
 from probes.monitor.applications import views
 from probes.monitor.applications.top_table import TopTable
 from probes.monitor.finding import Distinct, Finding, TopShare
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.snapshot import Event
-from tests.app.console.fake import Desk, desk
+from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
 from tests.app.console.screens.triggers.policies import ARMED, FLOOD, NASTY, ON
@@ -182,13 +183,23 @@ async def test_an_alarm_says_who_and_keys_lead_to_the_culprit(
             assert "flood: 192.0.2.7 (100 %)" in c.text
             await c.press("d")
         assert "f flows, T trace, C capture" in c.text
-        await c.press("T")
-        assert ["this host answers none" in each for each in c.complaints] == [True]
+        if screen == "4":
+            await c.press("T")
+            assert ["this host answers none" in each for each in c.complaints] == [True]
         await c.press("C")
         assert c.app.screen.query_one(PromptInput).value == WHO.filter
         await c.press("escape", "f")
         await c.becomes(lambda: c.app.current_mode == "flows")
         await c.becomes(lambda: WHO.filter in c.strip)
+        if screen == "6":
+            asked, answer = flow(7, 8), flow(7, 8)
+            asked["source"][0, :4] = answer["destination"][0, :4] = (192, 0, 2, 7)
+            answer["source"], answer["direction"] = asked["destination"], FlowDirection.EGRESS
+            answer["source_port"] = asked["destination_port"]
+            answer["destination_port"] = asked["source_port"]
+            await c.feed(asked, answer)
+            await c.press("6", "T")
+            await c.asks(("trace", "192.0.2.7 (6, 443, 40007)"))
 
 
 async def test_values_have_units_and_the_chart_says_which_comparison() -> None:
