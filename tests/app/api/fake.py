@@ -26,6 +26,7 @@ from probes.control_plane import (
     Value,
 )
 from probes.flow.filter import FlowFilter
+from probes.monitor.finding import Distinct, Finding, TopShare
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.policy import BUILT_IN, Policy, check_names
@@ -212,7 +213,10 @@ class FakePlane:
     def set_policy(self, policy: Policy) -> PolicyInfo:
         self.monitors = True
         check_names(policy, BUILT_IN, PROFILES)
-        self._policies[policy.name] = PolicyInfo(policy, PolicyState.ARMED, 1, 0, False, "", 0)
+        ports = Distinct(2, (TopShare("tcp:1", 0.5),))
+        finding = Finding("192.0.2.7 scans", "src:192.0.2.7", 300, ports=ports)
+        info = PolicyInfo(policy, PolicyState.ARMED, 1, 0, False, "", 0, finding)
+        self._policies[policy.name] = info
         return self._policies[policy.name]
 
     def remove_policy(self, name: str) -> None:

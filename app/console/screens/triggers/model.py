@@ -29,7 +29,7 @@ _SAME_NS = 1_000_000_000
 _TOP = 2.0
 """End of the scale of time lines, in thresholds: half a bar is the threshold."""
 _MISTAKE = re.compile(r"policy '[^']*': (.*)", re.DOTALL)
-_COLUMN = re.compile(r"(condition|deactivate): column (\d+)")
+_COLUMN = re.compile(r"\(column (\d+)\)")
 _QUOTED = re.compile(r"'([^']+)'")
 
 
@@ -293,14 +293,12 @@ def relative(rows: Array) -> NDArray[np.float64]:
 def place_of(mistake: str, text: str) -> int | None:
     """Return the character of a policy's short form that an error is about, from 0, or None.
 
-    The error has the column of a condition, or quotes the words.
+    The error has a column, or quotes the words.
     """
     if (about := _MISTAKE.match(mistake)) is None:
         return None
-    if (found := _COLUMN.match(about[1])) is not None:
-        # A condition begins after the name, or after `until`.
-        clause = re.search(r"(?<!\S)until\s+" if found[1] == "deactivate" else r":\s*", text)
-        return min((clause.end() if clause else 0) + int(found[2]) - 1, len(text))
+    if (found := _COLUMN.search(about[1])) is not None:
+        return min(int(found[1]) - 1, len(text))
     quoted = _QUOTED.search(about[1])
     place = text.rfind(quoted[1]) if quoted else -1
     return place if place >= 0 else None

@@ -17,6 +17,7 @@ from app.api import wire
 from app.api.models import Problem, error_of
 from app.api.remote import RemoteController
 from bpf.errors import TextError, UsageError
+from probes.monitor.finding import TopShare
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
@@ -188,6 +189,9 @@ def test_a_remote_console_does_as_a_local_one(site: Site) -> None:
         assert truth is not None
         assert (told.policies, told.profiles) == (truth.policies, PROFILES)
         assert told.policies[0].policy == policy
+        finding = told.policies[0].finding
+        assert finding
+        assert finding.ports.top == (TopShare("tcp:1", 0.5),)
         assert [math.isnan(found.ns) for found in told.applications] == [False, True]
         assert remote.deactivate_policy("flood").state is PolicyState.COOLDOWN
         assert remote.set_policy(Policy.parse_short("flood: always -> dns")).selected == 0

@@ -286,7 +286,7 @@ async def test_what_is_wrong_is_marked_where_it_is_and_mended_there() -> None:
         assert answer.value == text
         assert answer.has_focus
         mark = next(n for n, row in enumerate(c.lines) if row.strip() == MARK)
-        assert "column 8" in c.lines[mark - 2] + c.lines[mark - 1]
+        assert "'>' where a metric" in c.lines[mark - 2] + c.lines[mark - 1]
         assert c.lines[mark + 1][c.lines[mark].index(MARK) :].startswith("> 500")
         await c.press("delete")
         assert not c.mistake.has_class("open")
