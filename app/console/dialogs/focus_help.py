@@ -65,6 +65,7 @@ _FILTER = (
 _POLICY = (
     ("NAME: ... -> ...", "While the condition holds, the applications after the arrow run"),
     ("packets > 1000", "Of a window: packets bytes flows, tcp_packets udp_bytes icmp_..."),
+    ("packets on udp", "Of a selection: also bytes flows sources destinations ports top_source"),
     ("rate(bytes)>1Mbit/s", "Per second; also avg min max sum(x, 60s), of the last windows"),
     ("5 * baseline(60s)", "Compared with the usual value; and, or, not join conditions"),
     ("always, operator", "In place of a condition: permanent; only by key o"),
