@@ -125,21 +125,24 @@ def _resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     return family, (str(where[0]), int(where[1]))
 
 
-def read_token(path: str) -> bytes:
-    """Return the token of a file that only its owner can read. Raises UsageError."""
+def read_token(path: str, name: str = "token") -> bytes:
+    """Return the token, or another secret, of a file that only its owner can read.
+
+    Raises UsageError, which calls the secret by `name`.
+    """
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             token = file.read(4096).strip()
     except OSError as error:
-        raise UsageError(f"cannot read the token in {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read the {name} in {path}: {error.strerror}") from None
     if mode & 0o077:
-        raise UsageError(f"others can use the token in {path}", hint=f"chmod 600 {path}")
+        raise UsageError(f"others can use the {name} in {path}", hint=f"chmod 600 {path}")
     if not token or not all(0x21 <= byte <= 0x7E for byte in token):
-        raise UsageError(f"{path} holds no token: one word of ASCII characters")
+        raise UsageError(f"{path} holds no {name}: one word of ASCII characters")
     if len(token) < _LEAST_TOKEN:
         raise UsageError(
-            f"the token in {path} has {len(token)} characters, and can be guessed",
+            f"the {name} in {path} has {len(token)} characters, and can be guessed",
             hint=f"at least {_LEAST_TOKEN}: openssl rand -hex 16",
         )
     return token

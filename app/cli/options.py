@@ -115,6 +115,12 @@ class Options:
     bits: int | None = setting(
         MONITOR, None, "Use 2^N registers in the sketch, 4 to 14.", "N", usual="12"
     )
+    seed_file: str = setting(
+        MONITOR,
+        "",
+        "Key of the sketch's hash; hosts with the same key can merge their registers.",
+        "FILE",
+    )
     input: Input | None = setting(
         MONITOR,
         None,
@@ -175,6 +181,7 @@ class Options:
         yield from _error("networks", self.describe)
         if self.memory:
             yield from _error("memory", lambda: _bytes("--memory", self.memory))
+        yield from _error("seed_file", self._seed)
         if (bits := self.bits) is not None:
             yield from _error("bits", lambda: MonitorOptions(bits=bits).check())
         if saved is not None and (self.policies or self.policy):
@@ -194,7 +201,7 @@ class Options:
     def monitors(self) -> bool:
         """Whether the monitor runs: the options contain one of its options."""
         flags = self.monitor or self.drop_others or self.offload
-        lists = self.policy or self.policies or self.receiver
+        lists = self.policy or self.policies or self.receiver or self.seed_file
         return bool(flags or lists) or self.bits is not None or self.input is not None
 
     def describe(self) -> Describe:
@@ -290,11 +297,19 @@ class Options:
             "drop_others": self.drop_others or None,
             "offload": self.offload or None,
             "ingress": INGRESS[self.ingress],
+            "seed": self._seed() or None,
         }
         over = {name: value for name, value in given.items() if value is not None}
         options = MonitorOptions(**{"interval": self.interval, **said, **over})
         options.check()
         return options, replace(policies, applications=applications)
+
+    def _seed(self) -> str:
+        if not self.seed_file:
+            return ""
+        from app.api.sockets import read_token
+
+        return read_token(self.seed_file, "seed").decode()
 
     def _api(self, version: str) -> Any:
         if not (self.api or self.api_socket or self.api_listen):
