@@ -302,10 +302,10 @@ class _Parser:
             self._check_continued()
             example = f"flows > {node}" if isinstance(node, terms.Number) else f"{node} > 10000"
             problem, hint = f"{shown(node)} alone is no condition", f"compare it, such as {example}"
-            if self._token.text == "or" and isinstance(node, terms.MetricTerm) and node.selection:
-                hint = (
-                    f"a filter with or needs parentheses: {node.name} on ({node.selection} or ...)"
-                )
+            word = self._token.text
+            if word in ("and", "or") and isinstance(node, terms.MetricTerm) and node.selection:
+                whole = f"{node.name} on ({node.selection} {word} ...)"
+                hint = f"a filter with {word} needs parentheses: {whole}"
             raise ConditionError(problem, column=column, hint=hint)
         return node
 

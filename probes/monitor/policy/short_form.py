@@ -23,6 +23,8 @@ FORM = (
 WORDS = {"always": "permanent", "operator": "operator"}
 """Words instead of a condition, and their modes."""
 _CLAUSE = re.compile(r"(?<!\S)(until|hold|cooldown|suspects)(?!\S)")
+_LATE = re.compile(r"(?<![,\s])\s+(until|hold|cooldown|suspects)(?!\S)")
+"""A clause behind the applications or their filter; after a comma it is a name."""
 _CLAUSES = {"until": "deactivate"}
 """Keys of clauses, if they differ from the word."""
 _THEN = re.compile(r"\s*([^\s,]+(?:\s*,\s*[^\s,]+)*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
@@ -62,6 +64,9 @@ class ShortForm:
         self._put(("name",), name, 0)
         self._split_when(when, len(name) + 1)
         begin = len(head) + 2
+        if late := _LATE.search(then):
+            problem = f"{late[1]} stands before '->'"
+            raise self._wrong(problem, begin + late.start(1), FORM)
         found = _THEN.fullmatch(then)
         if not found:
             problem = f"{then.strip()[:40]!r} after '->' is not understood"

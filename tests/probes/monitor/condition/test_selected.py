@@ -69,6 +69,8 @@ def test_text_reads_back(text: str, again: str, metrics: set[str]) -> None:
         ("packets on udp port 53 > 5", 16, "'port' has no value", "write port:443"),
         ("packets on dport:53 or dport:123 > 5", 1, "'packets on dport:53' alone is no condition",
          "a filter with or needs parentheses: packets on (dport:53 or ...)"),
+        ("packets on udp and sport:53 > 5", 1, "'packets on udp' alone is no condition",
+         "a filter with and needs parentheses: packets on (udp and ...)"),
         ("packets on (udp dprt:53) > 5", 17, "flows have no 'dprt'", "did you mean dport?"),
         ("flows > 1 and packets on 'udp prot:6' > 5", 31, "flows have no 'prot'",
          "did you mean proto?"),

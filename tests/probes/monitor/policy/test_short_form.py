@@ -54,14 +54,21 @@ def test_the_short_form_says_all_of_a_policy() -> None:
 WORD = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,12}", fullmatch=True)
 DURATION = st.floats(0, MAX_SECONDS)
 CONDITION = st.sampled_from(
-    ["flows > 5", "not (tcp_packets < 3 or udp_packets / packets >= 80%)", "flows>1"]
+    [
+        "flows > 5",
+        "packets on (udp or tcp port:53) > 5 * baseline(1m, 9)",
+        "not (tcp_packets < 3 or udp_packets / packets >= 80%)",
+        "flows>1",
+    ]
 )
 TRIGGERED = st.fixed_dictionaries(
     {"condition": CONDITION},
     optional={"deactivate": CONDITION, "hold": DURATION, "cooldown": DURATION},
 )
 OTHER = st.sampled_from([{"mode": "permanent"}, {"mode": "operator"}])
-FILTER = st.sampled_from(["udp", "net:10.0.0.0/8 dport:53,5353", "src:2001:db8::/32", "ip:6"])
+FILTER = st.sampled_from(
+    ["udp", "(udp or tcp) port:53", "net:10.0.0.0/8 dport:53,5353", "src:2001:db8::/32", "ip:6"]
+)
 THE_REST = st.fixed_dictionaries(
     {
         "name": WORD | st.sampled_from(["until", "on", "or", "always", "hold"]),
@@ -127,6 +134,10 @@ SHORT = {
     "a: flows > 5 ->": "policy 'a': '' after '->' is not understood (column 16); " + THEN,
     "a: flows > 5 -> dns half_open": (
         "policy 'a': 'dns half_open' after '->' is not understood (column 17); " + THEN
+    ),
+    "a: flows > 5 -> dns hold 5s": ("policy 'a': hold stands before '->' (column 21); " + FORM),
+    "a: flows > 5 -> dns on udp suspects tcp": (
+        "policy 'a': suspects stands before '->' (column 28); " + FORM
     ),
     "a: flows > 5 -> dns on": "policy 'a': 'dns on' after '->' is not understood (column 17); "
     + THEN,
