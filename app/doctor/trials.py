@@ -109,7 +109,7 @@ def _flow_clock() -> HostCheck:
         return note(name, "not tried: no program can be loaded")
     if clock.error_ns < _MILLISECOND_NS:
         return ok(name, detail)
-    return note(name, detail, "kernel 5.15 has timers of programs")
+    return note(name, detail, "kernel 5.15 without PREEMPT_RT has timers of programs")
 
 
 def _statistics() -> HostCheck:
