@@ -39,6 +39,22 @@ from tests.support.generator import Generator, frame
 from tests.support.veth import veth_pair
 
 _REPEAT = 2_000_000
+_COUNTED = "8 counters, flags and HLL, b = 12"
+_PARTS = ("sources", "destinations", "ports")
+_ONE = "+ 1 selection by protocol and port, with every packet"
+_SELECTED = {
+    "+ 1 selection by protocol and port, without a packet": ["packets on (proto:udp dport:53)"],
+    _ONE: ["packets on (proto:udp dport:2000)"],
+    "+ 10 selections by protocol and port, with every packet": [
+        f"packets on (proto:udp dport:{2000 - n}-2000)" for n in range(10)
+    ],
+    "+ 1 selection by a network, with every packet": [
+        "packets on (src:10.0.0.0/8 or src:fd95::/16)"
+    ],
+    "+ 1 selection with 1 sketch": ["sources on (proto:udp dport:2000)"],
+    "+ 1 selection with 3 sketches": [f"{part} on (proto:udp dport:2000)" for part in _PARTS],
+}
+"""Metrics of selections in conditions, by their line."""
 _PARSE = """
 #include "packet.h"
 
@@ -148,7 +164,11 @@ def costs(compiler: Compiler, report: Report, version: int, rounds: int) -> None
         bench("nothing")
         bench("parse alone").add(_PARSE, "parse_alone")
         for bits in (8, 10, 12, 14):
-            monitored(f"8 counters and HLL, b = {bits}", bits)
+            monitored(f"8 counters, flags and HLL, b = {bits}", bits)
+        for name, metrics in _SELECTED.items():
+            counting = monitored(name)
+            for n, metric in enumerate(metrics):
+                counting.policy(f"p{n}: {metric} > 1T -> dns")
         idle = monitored("16 applications, 8 policies with tables, none active")
         names = ", ".join(idle.count(16))
         for n in range(8):
@@ -173,11 +193,14 @@ def costs(compiler: Compiler, report: Report, version: int, rounds: int) -> None
             for name, fd in fds.items():
                 times[name].append(prog_test_run(fd, packet, repeat=_REPEAT).duration_ns)
     medians = {name: statistics.median(t[1:]) for name, t in times.items()}
-    floor = medians["parse alone"]
+    floor, counted = medians["parse alone"], medians[_COUNTED]
     for name, median in medians.items():
         text = f"{median:.0f} ns, {median - floor:+.0f} to parsing"
         if name.startswith(("8 counters", "16 applications")):
             report.target(f"IPv{version}: {name}", text, median - floor <= 5)
+        elif name in _SELECTED:
+            text = f"{median:.0f} ns, {median - counted:+.0f} to the counters"
+            report.target(f"IPv{version}: {name}", text, median - counted <= 3 or name != _ONE)
         else:
             report.row(f"IPv{version}: {name}", text)
 

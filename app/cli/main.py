@@ -45,11 +45,12 @@ def cli(context: click.Context) -> None:
 
 @click.command(cls=GroupedCommand, epilog="\b\nExample:\n  probedeck doctor -i eth0")
 @option("-i", "--interface", metavar="NAME", default=None, help="Check this interface, too.")
-def doctor(interface: str | None) -> int:
+@option("--policies", metavar="FILE", help="Measure the cost of these policies, too; as root.")
+def doctor(interface: str | None, policies: str) -> int:
     """Check the requirements of monitoring, and name remedies."""
     from app import doctor as examination
 
-    return examination.run(interface)
+    return examination.run(interface, policies)
 
 
 @click.command()

@@ -37,7 +37,8 @@ policy = CommandGroup(
 @policy.command(epilog=EXAMPLES)
 @argument("given", "TEXT|FILE", "A policy, or a .toml or .json file of policies.")
 @option("--probe", multiple=True, metavar="FILE", help="An application's configuration.")
-def check(given: str, probe: tuple[str, ...]) -> None:
+@option("--cost", is_flag=True, help="Measure the nanoseconds a packet of each policy; as root.")
+def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
     """Explain each policy in one line."""
     from probes.config.model import load
 
@@ -47,6 +48,11 @@ def check(given: str, probe: tuple[str, ...]) -> None:
     interval = said.get("interval", MonitorOptions().interval)
     for each in policies.policies:
         print(f"{each.name}: {'; '.join(_meaning(each, policies.profiles, interval))}")
+    if cost:
+        from app.lab.policy_cost import cost_texts
+
+        for name, text in cost_texts(policies.policies, MonitorOptions(**said)).items():
+            print(f"{name}: {text}")
 
 
 @policy.command(epilog=TEST_EXAMPLES)

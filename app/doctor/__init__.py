@@ -13,6 +13,7 @@ from typing import TextIO
 from app.doctor.check import HostCheck, Status
 from app.doctor.device import device
 from app.doctor.host import compiler, kernel, privileges
+from app.doctor.policies import cost_of
 from app.doctor.trials import try_features
 from bpf.attach import interface as interfaces
 from bpf.errors import KernelError
@@ -21,10 +22,11 @@ _WIDTH = 80
 _DETAIL_COLUMN = 28
 
 
-def run(interface: str | None, out: TextIO = sys.stdout) -> int:
+def run(interface: str | None, policies: str = "", out: TextIO = sys.stdout) -> int:
     """Print each check as soon as it is complete, and return the exit code.
 
-    The code is 0 if monitoring can run, else 4. Raises UsageError for an unknown interface.
+    The code is 0 if monitoring can run, else 4. Raises UsageError for an unknown interface and for
+    mistakes in the file `policies`.
     """
     sections: list[tuple[str, Iterable[HostCheck]]] = [
         ("privileges", privileges()),
@@ -35,6 +37,8 @@ def run(interface: str | None, out: TextIO = sys.stdout) -> int:
     if interface is not None:
         found = interfaces.find(interface)
         sections.append((f"interface {interface}", device(found)))
+    if policies:
+        sections.append((f"policies {policies}", cost_of(policies)))
     fatal: list[str] = []
     for title, checks in sections:
         print(title, file=out)

@@ -70,7 +70,7 @@ def cost(prog_fd: int, prog_type: ProgType) -> float:
 
     Otherwise as `verdicts`.
     """
-    return max(0.0, _ns(prog_fd) - _floor(prog_type))
+    return max(0.0, _ns(prog_fd) - floor_ns(prog_type))
 
 
 def _ns(prog_fd: int) -> float:
@@ -82,7 +82,7 @@ def _ns(prog_fd: int) -> float:
 
 
 @functools.cache
-def _floor(prog_type: ProgType) -> float:
+def floor_ns(prog_type: ProgType) -> float:
     """Return the nanoseconds of an empty program."""
     code = pack([(0xB7, 0x00, 0, VERDICT_PASS[prog_type]), (0x95, 0x00, 0, 0)])
     with opened(prog_load(code, prog_type, "floor")) as fd:

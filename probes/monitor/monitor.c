@@ -108,7 +108,8 @@ static __always_inline u64 observe(struct sketch *sketch, struct packet *packet,
     u64 hash = hash_of(&packet->key);
     count(&sketch->tallies[PROTOCOL(&packet->key)], size);
     /* A merged segment adds one: FIN is its last packet's, and SYN and RST are not merged. */
-    sketch->flags[(packet->tcp_flags & TCP_FLAGS) | any_of(packet->fragment) * FRAGMENT]++;
+    u64 flags = (packet->tcp_flags & TCP_FLAGS) | any_of(packet->fragment) * FRAGMENT;
+    sketch->flags[flags & (2 * FRAGMENT - 1)]++;
     raise_register(sketch->registers, REGISTERS - 1, hash);
     return hash;
 }
@@ -222,7 +223,7 @@ int count_records(CONTEXT *ctx) {
         hash_parts(sketch->hashes[at], &selected->packet.key, selected->hash);
     }
     u64 selections = present & sketch->counted;
-    for (u32 n = 0; n < SELECTIONS && selections; n++) {
+    for (u64 n = 0; n < SELECTIONS && selections; n++) {
         u64 bit = selections & -selections;
         selections ^= bit;
         u32 place = place_of(bit);
@@ -233,7 +234,7 @@ int count_records(CONTEXT *ctx) {
                 count(&sketch->selected[place], (struct wire_size){1, selected->bytes});
         }
     }
-    for (u32 n = 0; n < MOST_SLOTS && slots_left; n++) {
+    for (u64 n = 0; n < MOST_SLOTS && slots_left; n++) {
         u32 place = place_of(slots_left & -slots_left);
         slots_left &= slots_left - 1;
         struct slot *slot = slot_at(place);
@@ -257,7 +258,7 @@ int count_records(CONTEXT *ctx) {
 static __always_inline void observe_selections(struct sketch *sketch, struct flow_key *key,
                                                struct wire_size size, u64 hash, u64 selections) {
     u64 slots_left = 0;
-    for (u32 n = 0; n < SELECTIONS && selections; n++) {
+    for (u64 n = 0; n < SELECTIONS && selections; n++) {
         u32 place = place_of(selections & -selections);
         selections &= selections - 1;
         count(&sketch->selected[place], size);
@@ -267,7 +268,7 @@ static __always_inline void observe_selections(struct sketch *sketch, struct flo
         return;
     u64 *hashes = sketch->hashes[0];
     hash_parts(hashes, key, hash);
-    for (u32 n = 0; n < MOST_SLOTS && slots_left; n++) {
+    for (u64 n = 0; n < MOST_SLOTS && slots_left; n++) {
         u32 place = place_of(slots_left & -slots_left);
         slots_left &= slots_left - 1;
         u64 part = hashes[sketch->parts[place] & (PARTS - 1)];
@@ -328,7 +329,7 @@ int route(CONTEXT *ctx) {
         struct selected *selected = &selection->packets[at];
         u64 selections = selected->selections & active;
         u32 runs = 0;
-        for (u32 n = 0; n < SELECTIONS && selections; n++) {
+        for (u64 n = 0; n < SELECTIONS && selections; n++) {
             u32 place = place_of(selections & -selections);
             selections &= selections - 1;
             runs |= control->applications[place];

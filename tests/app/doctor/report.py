@@ -32,5 +32,5 @@ class Report:
 
 def examine(name: str | None = None) -> Report:
     out = io.StringIO()
-    code = doctor.run(name, out)
+    code = doctor.run(name, out=out)
     return Report(out.getvalue(), code)

@@ -35,7 +35,7 @@ def veth() -> Iterator[End]:
 def test_an_unknown_interface() -> None:
     out = io.StringIO()
     with pytest.raises(UsageError, match="no interface 'nonesuch0'"):
-        doctor.run("nonesuch0", out)
+        doctor.run("nonesuch0", out=out)
     assert out.getvalue() == ""
 
 

@@ -78,11 +78,11 @@ def test_frames_are_told_apart(compiler: Compiler) -> None:
 def test_a_program_that_does_nothing_costs_nothing_and_one_that_works_some(
     compiler: Compiler, kind: ProgType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert trial._floor(kind) > 0
+    assert trial.floor_ns(kind) > 0
     with loaded(VERDICT_PASS[kind], kind) as fd:
         assert 0 <= trial.cost(fd, kind) < 20
         with monkeypatch.context() as patch:
-            patch.setattr(trial, "_floor", lambda _: 1_000_000)
+            patch.setattr(trial, "floor_ns", lambda _: 1_000_000)
             assert trial.cost(fd, kind) == 0
     source = """\
         int f(void *ctx)
