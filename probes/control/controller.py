@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 _LONGEST_WAIT_S = 1.0
 """Longest wait for a window of flows; the monitor's kernel programs count on meanwhile."""
-_OVERLAP_NS = 10_000_000
-"""Windows that overlap by less only end or begin together."""
+_OVERLAP = 0.1
+"""Windows that overlap by a smaller share of the shorter one only end or begin together."""
 
 
 class Controller(ProbeRunner):
@@ -248,7 +248,8 @@ class Controller(ProbeRunner):
         windows = [
             window
             for window in self.history.snapshots(FLOW_PROBE.name)
-            if window.end_ns > start_ns + _OVERLAP_NS and window.start_ns < end_ns - _OVERLAP_NS
+            if min(window.end_ns, end_ns) - max(window.start_ns, start_ns)
+            > _OVERLAP * min(window.end_ns - window.start_ns, end_ns - start_ns)
         ]
         if not windows:
             return (), "the flow probe's window did not end in time"
