@@ -14,6 +14,7 @@ from app.lab.capture import MAX_LATE_NS, CapturedFrame, CaptureFile, open_captur
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
+from bpf.maps.memory import unlock
 from bpf.syscall import FrameRunner
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
@@ -81,6 +82,7 @@ class PolicyRunner:
         """Time without frames after which another empty window changes nothing."""
         options = replace(options, ingress=Hook.XDP, offload=False)
         hooks = Hooks(attach=lambda point: None)
+        unlock()
         with ExitStack() as stack:
             compiler = Compiler()
             stack.callback(compiler.close)
