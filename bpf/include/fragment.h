@@ -32,7 +32,7 @@ static __always_inline void join_fragments(struct packet *packet) {
     key.transport = TRANSPORT(packet->datagram, version == 4 ? PROTOCOL(&key) : 0, version) |
                     packet->vlan << 48;
     u64 now = coarse_ns();
-    if (packet->fragment == FIRST_FRAGMENT) {
+    if (!is_later_fragment(packet)) {
         struct datagram datagram = {packet->key.transport, now};
         datagrams.update(&key, &datagram);
         return;

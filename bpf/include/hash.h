@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The keyed hash of a flow. HASH_0 .. HASH_5 are odd secrets. */
+/* The keyed hash of a flow. HASH_0 .. HASH_6 are odd secrets. */
 #pragma once
 
 #include "packet.h"
@@ -22,6 +22,9 @@ static __always_inline u64 mix64(u64 hash) {
  */
 static __always_inline u64 hash_of(struct flow_key *key) {
     u64 hash = HASH_5 + key->transport * HASH_4;
+#if TUNNELS
+    hash += fold64(key->tunnel) * HASH_6;
+#endif
     if (VERSION(key) == 4)
         hash += key->source[0] * HASH_0 + key->destination[0] * HASH_2;
     else

@@ -22,7 +22,8 @@
 struct cursor {
     void *at;
     void *end;
-    u64 vlan; /* id of the first tag that was skipped */
+    void *start; /* of the bytes at hand */
+    u64 vlan;    /* id of the first tag that was skipped */
 };
 
 static __always_inline void take_vlan(struct cursor *c, void *tag) {
@@ -34,6 +35,7 @@ static __always_inline void take_vlan(struct cursor *c, void *tag) {
  * Returns false if the bytes at hand end before that header. */
 static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
 #if LINK_ETHERNET
+    c->start = c->at;
     c->at += ETH_HLEN;
     if (c->at > c->end)
         return false;
@@ -72,57 +74,77 @@ static __always_inline __be16 type_in_mpls(struct cursor *c, u8 *first) {
 }
 
 /*
- * Move `c` on to IP from a header of Ethernet type `type`, and set `type`. What is no such header
- * stays. Returns false if the bytes at hand end before the next header.
+ * Move `c` from a header of Ethernet type `type` to the next one, and set `type`. Any other type
+ * becomes 0. Returns false if the bytes at hand end before the next header.
+ */
+static __always_inline bool skip_header(struct cursor *c, __be16 *type) {
+    u8 *header = c->at;
+    u32 size;
+    if (*type == bpf_htons(ETH_P_8021Q) || *type == bpf_htons(ETH_P_8021AD)) {
+        size = VLAN_TAG_SIZE;
+        if ((void *)(header + size) > c->end)
+            return false;
+        take_vlan(c, header);
+        *type = *(__be16 *)(header + 2);
+    } else if (*type == bpf_htons(ETH_P_MPLS_UC) || *type == bpf_htons(ETH_P_MPLS_MC)) {
+        size = 4;
+        if ((void *)(header + size) > c->end)
+            return false;
+        if (header[2] & MPLS_BOTTOM) {
+            *type = type_in_mpls(c, header + size);
+            if (!*type)
+                return false;
+            if (*type == bpf_htons(ETH_P_TEB))
+                size += 4;
+        }
+    } else if (*type == bpf_htons(ETH_P_PPP_SES)) {
+        size = 8;
+        if ((void *)(header + size) > c->end)
+            return false;
+        __be16 protocol = *(__be16 *)(header + 6);
+        *type = protocol == bpf_htons(PPP_IPV4)   ? bpf_htons(ETH_P_IP)
+                : protocol == bpf_htons(PPP_IPV6) ? bpf_htons(ETH_P_IPV6)
+                                                  : 0;
+    } else {
+        /* Behind a tag of 0, 2 or 4 bytes two addresses and a type. */
+        if (*type == bpf_htons(ETH_P_TEB)) {
+            size = ETH_HLEN;
+        } else if (*type == bpf_htons(ETH_P_FABRICPATH)) {
+            size = 2 + ETH_HLEN;
+        } else if (*type == bpf_htons(ETH_P_PBB)) {
+            size = 4 + ETH_HLEN;
+        } else {
+            *type = 0;
+            return true;
+        }
+        if ((void *)(header + size) > c->end)
+            return false;
+        *type = *(__be16 *)(header + size - 2);
+    }
+    c->at = header + size;
+    return true;
+}
+
+/* As `forget`: else the verifier follows every sequence of headers on its own. */
+static __always_inline void blur(struct cursor *c, __be16 *type) {
+    c->at = c->start + (forget(c->at - c->start) & MAX_LINK_OFFSET);
+    c->vlan = forget(c->vlan);
+    *type = forget(*type);
+}
+
+/*
+ * Move `c` on to IP from a header of Ethernet type `type`, and set `type`. Returns false if the
+ * bytes at hand end before that.
  */
 static __always_inline bool look_through(struct cursor *c, __be16 *type) {
-    void *start = c->at;
-    u32 at = 0;
 #pragma nounroll
     for (int i = 0; i < MAX_LINK_HEADERS; i++) {
-        u32 size;
-        u8 *header = start + at;
-        if (*type == bpf_htons(ETH_P_8021Q) || *type == bpf_htons(ETH_P_8021AD)) {
-            size = VLAN_TAG_SIZE;
-            if ((void *)(header + size) > c->end)
-                return false;
-            take_vlan(c, header);
-            *type = *(__be16 *)(header + 2);
-        } else if (*type == bpf_htons(ETH_P_MPLS_UC) || *type == bpf_htons(ETH_P_MPLS_MC)) {
-            size = 4;
-            if ((void *)(header + size) > c->end)
-                return false;
-            if (header[2] & MPLS_BOTTOM) {
-                *type = type_in_mpls(c, header + size);
-                if (!*type)
-                    return false;
-                if (*type == bpf_htons(ETH_P_TEB))
-                    size += 4;
-            }
-        } else if (*type == bpf_htons(ETH_P_PPP_SES)) {
-            size = 8;
-            if ((void *)(header + size) > c->end)
-                return false;
-            __be16 protocol = *(__be16 *)(header + 6);
-            *type = protocol == bpf_htons(PPP_IPV4)   ? bpf_htons(ETH_P_IP)
-                    : protocol == bpf_htons(PPP_IPV6) ? bpf_htons(ETH_P_IPV6)
-                                                      : 0;
-        } else {
-            /* Behind a tag of 0, 2 or 4 bytes two addresses and a type. */
-            if (*type == bpf_htons(ETH_P_TEB))
-                size = ETH_HLEN;
-            else if (*type == bpf_htons(ETH_P_FABRICPATH))
-                size = 2 + ETH_HLEN;
-            else if (*type == bpf_htons(ETH_P_PBB))
-                size = 4 + ETH_HLEN;
-            else
-                break;
-            if ((void *)(header + size) > c->end)
-                return false;
-            *type = *(__be16 *)(header + size - 2);
-        }
-        at = (forget(at) + size) & MAX_LINK_OFFSET;
-        c->at = start + at;
+        blur(c, type);
+        if (*type == bpf_htons(ETH_P_IP) || *type == bpf_htons(ETH_P_IPV6) || !*type)
+            break;
+        if (!skip_header(c, type))
+            return false;
     }
+    blur(c, type);
     return true;
 }

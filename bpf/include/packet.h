@@ -4,7 +4,8 @@
  * extension headers, fragments; TCP, UDP, ICMP and every other protocol.
  *
  * LINK_ETHERNET is 0 for interfaces whose packets start with the IP header (tun, WireGuard).
- * A probe that defines IPV4_ONLY does without IPv6, and compiles in half the time.
+ * TUNNELS is 1 for probes that look into tunnels (tunnel.h). With 2, flows count a packet in its
+ * outer flow, too. A probe that defines IPV4_ONLY does without IPv6, and compiles in half the time.
  */
 #pragma once
 
@@ -40,14 +41,17 @@ enum parse_result {
 };
 
 /*
- * The flow that a packet belongs to: five words, compared and hashed as such. They are put together
- * in registers, whole: bcc's instruction set has no 32-bit arithmetic, and halves cost shifts.
- * Little endian only, as every machine that probedeck runs on.
+ * The flow that a packet belongs to: five words, six with TUNNELS, compared and hashed as such.
+ * They are put together in registers, whole: bcc's instruction set has no 32-bit arithmetic, and
+ * halves cost shifts. Little endian only, as every machine that probedeck runs on.
  */
 struct flow_key {
     u64 source[2]; /* network order; IPv4 in the first four bytes, the rest zero */
     u64 destination[2];
     u64 transport; /* see TRANSPORT */
+#if TUNNELS
+    u64 tunnel; /* its id, and above 32 bits its kind (enum tunnel); 0: outside of tunnels */
+#endif
 };
 
 /*
@@ -63,12 +67,13 @@ struct flow_key {
 #define PROTOCOL(key) ((key)->transport >> 32 & 0xff)
 #define VERSION(key) ((key)->transport >> 40 & 0xff)
 #define VLAN(key) ((key)->transport >> 48)
-
-enum fragment {
-    NO_FRAGMENT,
-    FIRST_FRAGMENT,
-    LATER_FRAGMENT,
-};
+#if TUNNELS
+#define TUNNEL_ID(key) ((key)->tunnel & 0xffffffff)
+#define TUNNEL_KIND(key) ((key)->tunnel >> 32)
+#else
+#define TUNNEL_ID(key) 0
+#define TUNNEL_KIND(key) 0
+#endif
 
 struct packet {
     struct flow_key key;
@@ -76,8 +81,11 @@ struct packet {
     u64 tos;      /* IPv4's type of service, IPv6's traffic class */
     u64 vlan;     /* id of the outermost tag; 0: none */
     u64 icmp_id;  /* of echo and the like, network order */
-    u64 fragment; /* enum fragment */
+    u64 fragment; /* the header's bits that make it one, network order; 0: no fragment */
     u64 datagram; /* a fragment's identification, network order */
+#if TUNNELS
+    u64 transport_at; /* offset of the transport header in the frame */
+#endif
 };
 
 static __always_inline int parse_transport(struct cursor *c, struct packet *packet, u64 protocol,
@@ -130,14 +138,11 @@ static __always_inline int parse_ipv4(struct cursor *c, struct packet *packet) {
     packet->key.destination[0] = ip->daddr;
     packet->tos = ip->tos;
     u64 protocol = ip->protocol;
-    if (ip->frag_off & bpf_htons(IPV4_FRAGMENT)) {
-        packet->datagram = ip->id;
-        packet->fragment = FIRST_FRAGMENT;
-        if (ip->frag_off & bpf_htons(IPV4_OFFSET)) {
-            packet->fragment = LATER_FRAGMENT;
-            packet->key.transport = TRANSPORT(0, protocol, 4);
-            return PARSED;
-        }
+    packet->fragment = ip->frag_off & bpf_htons(IPV4_FRAGMENT);
+    packet->datagram = ip->id;
+    if (ip->frag_off & bpf_htons(IPV4_OFFSET)) {
+        packet->key.transport = TRANSPORT(0, protocol, 4);
+        return PARSED;
     }
     c->at += ip->ihl * 4;
     return parse_transport(c, packet, protocol, 4);
@@ -176,14 +181,11 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
         case IPPROTO_FRAGMENT:
             if ((void *)(header + 8) > c->end)
                 return PARSED_CUT;
-            if (*(__be16 *)(header + 2) & bpf_htons(IPV6_FRAGMENT)) {
-                packet->datagram = *(__be32 *)(header + 4);
-                packet->fragment = FIRST_FRAGMENT;
-                if (*(__be16 *)(header + 2) & bpf_htons(IPV6_OFFSET)) {
-                    packet->fragment = LATER_FRAGMENT;
-                    packet->key.transport = TRANSPORT(0, header[0], 6);
-                    return PARSED;
-                }
+            packet->fragment = *(__be16 *)(header + 2) & bpf_htons(IPV6_FRAGMENT);
+            packet->datagram = *(__be32 *)(header + 4);
+            if (packet->fragment & bpf_htons(IPV6_OFFSET)) {
+                packet->key.transport = TRANSPORT(0, header[0], 6);
+                return PARSED;
             }
             size = 8;
             break;
@@ -234,7 +236,17 @@ static __always_inline int parse_frame(struct cursor *c, struct packet *packet) 
 /* As `parse_frame`, of a frame whose transport header nobody asks for. */
 static __always_inline int parse(void *data, void *end, struct packet *packet) {
     struct cursor c = {data, end};
-    return parse_frame(&c, packet);
+    int result = parse_frame(&c, packet);
+#if TUNNELS
+    packet->transport_at = c.at - data;
+#endif
+    return result;
+}
+
+/* Whether a packet is a fragment without the transport header. */
+static __always_inline bool is_later_fragment(struct packet *packet) {
+    return packet->fragment &
+           (VERSION(&packet->key) == 4 ? bpf_htons(IPV4_OFFSET) : bpf_htons(IPV6_OFFSET));
 }
 
 /* Fill `packet`, which is zero, from the hook's; a socket buffer's headers are made readable. */

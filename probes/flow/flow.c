@@ -16,14 +16,14 @@
  * overflow ring, until user space has made larger tables.
  *
  * RECORDS_PER_CPU, SETS_PER_CPU (powers of two), ALARM_AT, HASH_0 ..
- * HASH_5 (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py. RECORDS, SETS, CPUS,
+ * HASH_6 (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py. RECORDS, SETS, CPUS,
  * OVERFLOW_PAGES and DATAGRAMS are 1 for the compiler; user space makes the tables as large as
  * probes/flow/sizes.py says.
  */
 #include "probe.h"
-#include "fragment.h"
 #include "hash.h"
 #include "tracer.h"
+#include "tunnel.h"
 #include "capture.h"
 #include "clock.h"
 
@@ -32,7 +32,7 @@
 #define NUMBER_MASK ((1 << NUMBER_BITS) - 1)
 #define LATE_ALARM_MASK 15 /* at one time of 16 */
 
-/* One cache line, for IPv4 and IPv6 alike. */
+/* One cache line, for IPv4 and IPv6 alike; with TUNNELS one word more. */
 struct flow_record {
     struct flow_key key;
     u64 bytes;   /* and the first packet's type of service, in its highest byte */
@@ -62,6 +62,9 @@ BPF_RINGBUF_OUTPUT(alarm, 1);
 static __always_inline bool same_flow(struct flow_key *a, struct flow_key *b) {
     return a->source[0] == b->source[0] && a->source[1] == b->source[1] &&
            a->destination[0] == b->destination[0] && a->destination[1] == b->destination[1] &&
+#if TUNNELS
+           a->tunnel == b->tunnel &&
+#endif
            a->transport == b->transport;
 }
 
@@ -145,18 +148,25 @@ static __always_inline void count(struct packet *packet, struct wire_size *size)
     append(set, way, tag, cpu, packet, size, now);
 }
 
+static __always_inline void take(struct packet *packet, struct wire_size *size) {
+    if (captured(packet))
+        count(packet, size);
+    else
+        lose(LOSS_FILTERED, size->packets, size->bytes);
+}
+
 int flow(CONTEXT *ctx) {
     if (is_tracers(ctx))
         return VERDICT_PASS;
     struct packet packet = {};
     struct wire_size size = size_on_wire(ctx);
-    if (!parse_or_lose(ctx, &packet, size.packets, size.bytes))
+    if (!parse_flow(ctx, &packet, size.packets, size.bytes))
         return VERDICT_PASS;
-    widen_key(&packet);
-    join_fragments(&packet);
-    if (captured(&packet))
-        count(&packet, &size);
-    else
-        lose(LOSS_FILTERED, size.packets, size.bytes);
+#if TUNNELS
+    struct inside *inside = enter_tunnels(ctx, &packet);
+    if (TUNNELS == 2 && inside)
+        take(&inside->outer, &size);
+#endif
+    take(&packet, &size);
     return VERDICT_PASS;
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from bpf.attach.attachment import Hook
 from probes.flow.filter import FlowFilter
+from probes.tunnels import Tunnels
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,4 @@ class FlowOptions:
     """XDP or TC_INGRESS; None: the hook that suits the interface."""
     capture: FlowFilter = field(default_factory=FlowFilter)
     """Flows that are counted."""
+    tunnels: Tunnels = Tunnels.OUTER

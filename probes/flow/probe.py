@@ -35,11 +35,12 @@ from probes.hooks import Hooks, InterfaceHook
 from probes.memory_limit import default_limit, flow_share
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
+from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
 
-_FACTORS = 6
+_FACTORS = 7
 _MAP_SIZES = ("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES", "DATAGRAMS")
 _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 """As flow.c declares it; both hooks and all generations share one."""
@@ -84,6 +85,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         *,
         memory: int | None = None,
         interval: float = 1.0,
+        tunnels: Tunnels = Tunnels.OUTER,
     ) -> None:
         """Join the chains of the hooks `where`; raises ProbedeckError, and leaves nothing behind.
 
@@ -93,7 +95,9 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         """
         super().__init__(compiler, interface, interval)
         self._memory = flow_share(default_limit()) if memory is None else memory
-        self._sizes = sizes or TableSizes.within(self._memory)
+        self._tunnels = tunnels
+        inside = tunnels is not Tunnels.OUTER
+        self._sizes = sizes or TableSizes.within(self._memory, tunnels=inside)
         self._cpus = self._sizes.cpus
         """CPUs that the tables were to be made for; fewer have records if memory was short."""
         self._registry = hooks
@@ -103,7 +107,8 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         self._losses: dict[LossReason, Loss] = {}
         self.alarm_fd = map_create(_ALARM)
         self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
-        self._datagrams_fd = map_create(_DATAGRAMS)
+        key_size = self._sizes.record["key"].itemsize
+        self._datagrams_fd = map_create(replace(_DATAGRAMS, key_size=key_size))
         self._shared = {
             **self._clock.fds, "alarm": self.alarm_fd, "datagrams": self._datagrams_fd,
         }  # fmt: skip
@@ -228,7 +233,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         text = f"CPU {cpus - 1} is online"
         try:
             if sizes.memory > self._memory:
-                sizes = TableSizes.within(self._memory, cpus)
+                sizes = TableSizes.within(self._memory, cpus, tunnels=sizes.tunnels)
             self._resize(sizes)
         except ProbedeckError as error:
             problem = f"{text}, and has no flow tables: {error}"
@@ -330,6 +335,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             "RECORDS_PER_CPU": sizes.records,
             "SETS_PER_CPU": sizes.sets,
             "ALARM_AT": sizes.alarm_at,
+            "TUNNELS": self._tunnels.macro,
             # The compiler's own tables need no room: only the verifier looks at them.
             **dict.fromkeys(_MAP_SIZES, 1),
             **self._clock.macros,

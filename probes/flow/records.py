@@ -21,16 +21,21 @@ class FlowDirection(IntEnum):
     EGRESS = 1
 
 
-RECORD = np.dtype(
-    {
-        "names": ["key", "bytes", "tos", "packets", "tcp_flags", "first", "last"],
-        "formats": [("u8", (5,)), "u8", "u1", "u8", "u1", "u4", "u4"],
-        "offsets": [0, 40, 47, 48, 55, 56, 60],
-        "itemsize": 64,
-    }
-)
-"""`struct flow_record` of flow.c: 64 bytes. `tos` is the highest byte of `bytes`, and `tcp_flags`
-that of `packets`."""
+def _record(key_words: int) -> np.dtype[Any]:
+    end = 8 * key_words
+    return np.dtype(
+        {
+            "names": ["key", "bytes", "tos", "packets", "tcp_flags", "first", "last"],
+            "formats": [("u8", (key_words,)), "u8", "u1", "u8", "u1", "u4", "u4"],
+            "offsets": [0, end, end + 7, end + 8, end + 15, end + 16, end + 20],
+            "itemsize": end + 24,
+        }
+    )
+
+
+RECORD, TUNNEL_RECORD = _record(5), _record(6)
+"""`struct flow_record` of flow.c: 64 bytes, or 72 with the tunnel in the key. `tos` is the highest
+byte of `bytes`, and `tcp_flags` that of `packets`."""
 _COUNT = np.uint64((1 << 56) - 1)
 
 FLOW = np.dtype([
@@ -40,8 +45,8 @@ FLOW = np.dtype([
     ("packets", "u8"), ("bytes", "u8"), ("first_ns", "i8"), ("last_ns", "i8"),
 ])  # fmt: skip
 """A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes.
-The ports of ICMP are its identifier (of echo and the like), and type * 256 + code. `tunnel` is a
-TunnelKind; `tos` is of the first packet; bytes are of frames without FCS. Times are
+The ports of ICMP are its identifier (of echo and the like), and type * 256 + code. `tunnel` is one
+of TUNNELS or 0; `tos` is of the first packet; bytes are of frames without FCS. Times are
 CLOCK_MONOTONIC to `FlowClock.error_ns`, never outside the window."""
 
 KEY_WORDS = 6
@@ -98,8 +103,10 @@ def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: FlowClock) 
 
 def _fill(rows: Array, records: Array, direction: FlowDirection, clock: FlowClock) -> None:
     words = words_of(rows)
-    words[:, : KEY_WORDS - 1] = records["key"]
-    words[:, KEY_WORDS - 1] = np.uint64(direction << _DIRECTION_SHIFT)
+    key = records["key"]
+    words[:, KEY_WORDS - 1] = 0
+    words[:, : key.shape[1]] = key
+    words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)
     for name in ("tcp_flags", "tos"):
         rows[name] = records[name]
     for name in ("packets", "bytes"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
 
 from bpf.cpus import numbered_cpus, possible_cpus
 from bpf.errors import UsageError
-from probes.flow.records import RECORD
+from probes.flow.records import RECORD, TUNNEL_RECORD
 from probes.memory_limit import limit_for_flows, size_text
 
 _TABLES = 4
@@ -39,15 +41,17 @@ class TableSizes:
     """CPUs that have records. Packets of a CPU with a higher number go to the overflow ring."""
     ring: int = _RINGS[1]
     """Bytes of the overflow ring, a power of two and at least a page."""
+    tunnels: bool = False
+    """Whether flows are told apart by their tunnels."""
 
     @classmethod
-    def within(cls, memory: int, cpus: int | None = None) -> Self:
+    def within(cls, memory: int, cpus: int | None = None, *, tunnels: bool = False) -> Self:
         """The largest sizes with which a probe takes at most `memory` bytes.
 
         `cpus` are the online ones by default. Raises UsageError if the smallest tables take more.
         """
         cpus = numbered_cpus() if cpus is None else cpus
-        least = cls.least(cpus)
+        least = replace(cls.least(cpus), tunnels=tunnels)
         if least.memory > memory:
             raise UsageError(
                 f"the flow tables of {cpus} CPUs do not fit into {size_text(memory)} "
@@ -56,11 +60,12 @@ class TableSizes:
             )
         _, records = _RECORDS
         ring = max(least.ring, min(_RINGS[1], _power_below(memory // (_RING_SHARE * _TABLES))))
-        while records > least.records and cls(records, cpus, ring).memory > memory:
-            records //= 2
-        while cls(records, cpus, ring).memory > memory:
-            ring //= 2
-        return cls(records, cpus, ring)
+        sizes = replace(least, records=records, ring=ring)
+        while sizes.records > least.records and sizes.memory > memory:
+            sizes = replace(sizes, records=sizes.records // 2)
+        while sizes.memory > memory:
+            sizes = replace(sizes, ring=sizes.ring // 2)
+        return sizes
 
     @classmethod
     def least(cls, cpus: int | None = None) -> Self:
@@ -69,9 +74,14 @@ class TableSizes:
         return cls(_RECORDS[0], cpus, max(_RINGS[0], mmap.PAGESIZE))
 
     @property
+    def record(self) -> np.dtype[Any]:
+        """`struct flow_record` of flow.c."""
+        return TUNNEL_RECORD if self.tunnels else RECORD
+
+    @property
     def memory(self) -> int:
         """Bytes of kernel memory of a probe on two hooks."""
-        own = self.records * (RECORD.itemsize + _SET_BYTES) + _CACHE_LINE
+        own = self.records * (self.record.itemsize + _SET_BYTES) + _CACHE_LINE
         hooks = _TABLES * (self.cpus * own + self.ring + possible_cpus() * _LOSSES)
         return hooks + _DATAGRAMS_BYTES
 

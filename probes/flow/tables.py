@@ -13,7 +13,7 @@ from bpf.maps.memory import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs.program import sized
 from probes.builtin import ProbeMaps
-from probes.flow.records import RECORD, Array
+from probes.flow.records import Array
 from probes.flow.sizes import TableSizes
 from probes.losses import read_losses
 from probes.snapshot import Loss, LossReason
@@ -37,11 +37,11 @@ class FlowTables:
                 spec = sized(declared.spec, entries.get(name))
                 fd = os.dup(self.fds[name])
                 self._maps[name] = Map(fd, spec, declared.key, declared.value)
-            self._overflow = RingReader(self.fds["overflow"], sizes.ring, RECORD)
+            self._overflow = RingReader(self.fds["overflow"], sizes.ring, sizes.record)
         except BaseException:
             self._close_maps()
             raise
-        self._records = self._maps["records"].view().view(RECORD).reshape(sizes.cpus, -1)
+        self._records = self._maps["records"].view().view(sizes.record).reshape(sizes.cpus, -1)
         self._sets = self._maps["sets"].view().view("u8").reshape(sizes.cpus, -1)
         self._used = self._maps["cpus"].view()["records"]
 
@@ -55,7 +55,7 @@ class FlowTables:
         return int(self._used.max()) / self._sizes.records
 
     def records(self) -> Iterator[Array]:
-        """The counted records, dtype RECORD: the kernel's own memory, valid until `clear`."""
+        """The counted records, of dtype `sizes.record`: kernel memory, valid until `clear`."""
         for cpu in np.flatnonzero(self._used):
             yield self._records[cpu, : self._used[cpu]]
         if len(overflow := self._overflow.read()):

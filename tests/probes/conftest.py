@@ -18,6 +18,7 @@ from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
+from probes.tunnels import Tunnels
 from tests.support.compiling import Thrifty
 
 
@@ -61,6 +62,7 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
             records: int = 4096,
             sizes: TableSizes | None = None,
             memory: int | None = None,
+            tunnels: Tunnels = Tunnels.OUTER,
         ) -> LooseProbe:
             interface = Interface("test", 0, ethernet)
             hooks = Hooks(lambda point: None)
@@ -71,8 +73,9 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
                 [(hook, direction)],
                 hooks,
                 FlowFilter.parse(capture),
-                sizes or TableSizes(records),
+                sizes or TableSizes(records, tunnels=tunnels is not Tunnels.OUTER),
                 memory=memory,
+                tunnels=tunnels,
             )
             stack.callback(probe.close)
             return LooseProbe(probe, hook, hooks.in_use()[0].chain.fd)

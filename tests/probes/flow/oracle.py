@@ -28,6 +28,9 @@ class Flow:
     destination_port: int = 0
     tcp_flags: int = 0
     vlan: int = 0
+    tunnel: int = 0
+    """One of TUNNELS, and its id."""
+    tunnel_id: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Datagram:
     identification: int | None = None
     """None: no fragment."""
     later: bool = False
+    rest: bytes = b""
+    """From the transport header on."""
 
 
 @dataclass
@@ -54,6 +59,8 @@ class Oracle:
     """Judges frames in their order: later fragments have the ports of a first one before."""
 
     ethernet: bool = True
+    inner: bool = False
+    """Whether it looks into tunnels."""
     _known: dict[tuple[object, ...], Flow] = field(default_factory=dict)
     """The flow of a datagram's first fragment."""
 
@@ -67,14 +74,35 @@ class Oracle:
         if link.kind not in (0x0800, 0x86DD):
             return "not_ip"
         found = (_ipv4 if link.kind == 0x0800 else _ipv6)(link.rest)
-        return self._joined(found, link.vlan) if found else "malformed"
+        if not found:
+            return "malformed"
+        flow = self._joined(found, link.vlan)
+        return self._inside(flow, found) if self.inner else flow
+
+    def _inside(self, flow: Flow, found: Datagram) -> Flow:
+        """The flow of the innermost packet in a packet."""
+        while not found.later and (tunnel := _opened(flow, found.rest)):
+            number, identifier, link = tunnel
+            while link and link.kind in SIZES:
+                link = _next(link)
+            if not link or link.kind not in (0x0800, 0x86DD):
+                break
+            inner = (_ipv4 if link.kind == 0x0800 else _ipv6)(link.rest)
+            if not inner:
+                break
+            bare = replace(inner.flow, tunnel=number, tunnel_id=identifier)
+            found, flow = inner, self._joined(replace(inner, flow=bare), link.vlan or flow.vlan)
+        return flow
 
     def _joined(self, found: Datagram, vlan: int) -> Flow:
         flow = replace(found.flow, vlan=vlan)
         if found.identification is None:
             return flow
         protocol = flow.protocol if flow.version == 4 else 0
-        key = (flow.version, flow.source, flow.destination, protocol, vlan, found.identification)
+        key = (
+            flow.version, flow.source, flow.destination, protocol, vlan, flow.tunnel,
+            flow.tunnel_id, found.identification,
+        )  # fmt: skip
         if not found.later:
             self._known[key] = replace(flow, tcp_flags=0)
         return self._known.get(key, flow) if found.later else flow
@@ -122,7 +150,7 @@ def _ipv4(raw: bytes) -> Datagram | None:
     if ip.frag:
         return Datagram(bare, ip.id, later=True)
     flow = _with_ports(bare, raw[ip.ihl * 4 :])
-    return Datagram(flow, ip.id if ip.flags.MF else None)
+    return Datagram(flow, ip.id if ip.flags.MF else None, rest=raw[ip.ihl * 4 :])
 
 
 def _ipv6(raw: bytes) -> Datagram | None:
@@ -136,8 +164,7 @@ def _ipv6(raw: bytes) -> Datagram | None:
         following, length = rest[0], rest[1]
         if protocol == 44:
             offset, number = struct.unpack_from("!HI", rest, 2)
-            if offset & 0xFFF9:
-                identification = number
+            identification = number if offset & 0xFFF9 else None
             if offset & 0xFFF8:
                 return Datagram(Flow(6, following, ip.src, ip.dst), number, later=True)
             size = 8
@@ -146,7 +173,57 @@ def _ipv6(raw: bytes) -> Datagram | None:
         protocol, rest = following, rest[size:]
     else:
         return Datagram(Flow(6, protocol, ip.src, ip.dst), identification)
-    return Datagram(_with_ports(Flow(6, protocol, ip.src, ip.dst), rest), identification)
+    flow = _with_ports(Flow(6, protocol, ip.src, ip.dst), rest)
+    return Datagram(flow, identification, rest=rest)
+
+
+def _opened(flow: Flow, raw: bytes) -> tuple[int, int, Link | None] | None:
+    """Kind and id of the tunnel in a packet, and what is inside; `raw` is its transport header."""
+    if flow.protocol in (4, 41):
+        return 2, 0, Link(0x0800 if flow.protocol == 4 else 0x86DD, raw, 0)
+    if flow.protocol == 47:
+        return _opened_gre(raw)
+    if flow.protocol != 17 or len(raw) < 16:
+        return None
+    identifier = int.from_bytes(raw[12:15], "big")
+    match flow.destination_port:
+        case 4789 | 8472 if raw[8] & 8:
+            return 3, identifier, Link(0x6558, raw[16:], 0)
+        case 6081 if raw[8] < 64:
+            kind = struct.unpack_from("!H", raw, 10)[0]
+            return 4, identifier, Link(kind, raw[16 + raw[8] * 4 :], 0)
+        case 2152 if raw[8] >> 4 == 3 and raw[9] == 255:
+            return _opened_gtp(raw)
+    return None
+
+
+def _opened_gre(raw: bytes) -> tuple[int, int, Link | None] | None:
+    if len(raw) < 4 or raw[0] & 0x40 or raw[1] & 7:
+        return None
+    at, key = 8 if raw[0] & 0x80 else 4, 0
+    if raw[0] & 0x20:
+        if len(raw) < at + 4:
+            return None
+        key, at = struct.unpack_from("!I", raw, at)[0], at + 4
+    at += 4 if raw[0] & 0x10 else 0
+    return 1, key, Link(struct.unpack_from("!H", raw, 2)[0], raw[at:], 0)
+
+
+def _opened_gtp(raw: bytes) -> tuple[int, int, Link | None] | None:
+    at, number = 16, struct.unpack_from("!I", raw, 12)[0]
+    if raw[8] & 7:
+        if len(raw) < 20:
+            return None
+        following, at = raw[19] if raw[8] & 4 else 0, 20
+        for _ in range(4):
+            if not following:
+                break
+            if len(raw) <= at or len(raw) < (at := at + (raw[at] * 4 - 1 & 0x3FF) + 1):
+                return None
+            following = raw[at - 1]
+    if len(raw) <= at:
+        return None
+    return 5, number, Link({4: 0x0800, 6: 0x86DD}.get(raw[at] >> 4, 0), raw[at:], 0)
 
 
 def _with_ports(flow: Flow, raw: bytes) -> Flow:

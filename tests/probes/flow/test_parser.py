@@ -132,17 +132,23 @@ def garbled(count: int) -> list[bytes]:
     out: list[bytes] = []
     for _ in range(count):
         frame = bytearray(random_.choice(frames))
-        match random_.randrange(3):
-            case 0:
-                frame = bytearray(random_.randbytes(random_.randrange(SHORTEST, 120)))
-                frame[12:14] = random_.choice([b"\x08\x00", b"\x86\xdd", b"\x81\x00", frame[12:14]])
-            case 1:
-                del frame[random_.randrange(SHORTEST, len(frame) + 1) :]
-            case 2:
-                for _ in range(random_.randrange(1, 6)):
-                    frame[random_.randrange(12, len(frame))] = random_.randrange(256)
+        if random_.randrange(3):
+            out.append(garbled_frame(random_, bytes(frame)))
+            continue
+        frame = bytearray(random_.randbytes(random_.randrange(SHORTEST, 120)))
+        frame[12:14] = random_.choice([b"\x08\x00", b"\x86\xdd", b"\x81\x00", frame[12:14]])
         out.append(bytes(frame))
     return out
+
+
+def garbled_frame(dice: random.Random, whole: bytes, first: int = 12) -> bytes:
+    """A frame that is cut, or has other bytes from byte `first` on."""
+    if dice.randrange(2):
+        return whole[: dice.randrange(SHORTEST, len(whole) + 1)]
+    frame = bytearray(whole)
+    for _ in range(dice.randrange(1, 6)):
+        frame[dice.randrange(first, len(frame))] = dice.randrange(256)
+    return bytes(frame)
 
 
 def seen(snapshot: Snapshot) -> Counter[Flow | str]:
@@ -159,6 +165,8 @@ def seen(snapshot: Snapshot) -> Counter[Flow | str]:
             int(row["destination_port"]),
             int(row["tcp_flags"]),
             int(row["vlan"]),
+            int(row["tunnel"]),
+            int(row["tunnel_id"]),
         )
         counted[flow] += int(row["packets"])
     for reason, loss in snapshot.losses.items():
