@@ -20,12 +20,13 @@ from probes import memory_limit as memory
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.path.options import MAX_DESTINATIONS, PathOptions
+from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
-GENERAL, OUTPUT, MONITOR, API = "General", "Output", "Monitor", "API"
+GENERAL, PACKETS, OUTPUT, MONITOR, API = "General", "Packets", "Output", "Monitor", "API"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 
 
@@ -38,14 +39,22 @@ class Options:
         GENERAL, None, "Stop after this many seconds.", "SECONDS", usual="no limit"
     )
     ingress: str = setting(
-        GENERAL,
+        PACKETS,
         "auto",
         "Hook that counts incoming packets. auto: native XDP if the driver has it and keeps its "
         "offloads, else TC. xdp: XDP even if generic.",
         "|".join(INGRESS),
     )
+    tunnels: str = setting(
+        PACKETS,
+        "outer",
+        "Flows of tunnels (GRE, IP in IP, VXLAN, Geneve, GTP-U). outer: the tunnel's own packet. "
+        "inner: the innermost IP packet. both: each packet in both flows; the monitor counts it "
+        "once, by the inner one.",
+        "|".join(Tunnels),
+    )
     capture: str = setting(
-        GENERAL,
+        PACKETS,
         "",
         "Count only these flows. Terms: proto: port: sport: dport: net: src: dst: ip:4 ip:6; ! "
         "negates a term.",
@@ -166,6 +175,8 @@ class Options:
             yield "format", UsageError(f"no format {self.format!r}", hint=known)
         if self.ingress not in INGRESS:
             yield "ingress", UsageError(f"--ingress {self.ingress!r} is not {', '.join(INGRESS)}")
+        if self.tunnels not in list(Tunnels):
+            yield "tunnels", UsageError(f"--tunnels {self.tunnels!r} is not {', '.join(Tunnels)}")
         # Packet counts of a window have 32 bits: enough for seven minutes at 10 Mpps.
         if not 0.01 <= self.interval <= 300:
             words = f"--interval {self.interval:g} is not between 0.01 and 300 seconds"
@@ -246,6 +257,7 @@ class Options:
             interface=interface,
             interval=self.interval,
             ingress=INGRESS[self.ingress],
+            tunnels=Tunnels(self.tunnels),
             capture=self._capture(),
             duration=self.duration,
             probes=tuple(probe for probe in probes if probe not in policies.applications),
@@ -297,6 +309,7 @@ class Options:
             "drop_others": self.drop_others or None,
             "offload": self.offload or None,
             "ingress": INGRESS[self.ingress],
+            "tunnels": Tunnels(self.tunnels) if self.tunnels != Tunnels.OUTER else None,
             "seed": self._seed() or None,
         }
         over = {name: value for name, value in given.items() if value is not None}

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from app.cli.command import CommandGroup, argument, option
 from app.files import write_atomic
 from app.run.monitor import policies_of
 from bpf.errors import ProbedeckError, UsageError
 from probes.monitor.options import MonitorOptions
+from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from probes.monitor.policy import Policy
@@ -69,9 +72,13 @@ def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
     "--interval", type=float, default=None, metavar="SECONDS", usual="the file's, or 1",
     help="Length of a window.",
 )  # fmt: skip
+@option(
+    "--tunnels", type=click.Choice(list(map(str, Tunnels))), default=None,
+    usual="the file's, or outer", help="Packets of tunnels that are counted.",
+)  # fmt: skip
 def test(
     captures: tuple[str, ...], policies: str, texts: tuple[str, ...], expect: tuple[str, ...],
-    junit: str, interval: float | None,
+    junit: str, interval: float | None, tunnels: str | None,
 ) -> int:  # fmt: skip
     """Run policies over captures, without an interface.
 
@@ -90,6 +97,8 @@ def test(
     found, said = policies_of(policies, texts, ())
     if interval is not None:
         said = {**said, "interval": interval}
+    if tunnels is not None:
+        said = {**said, "tunnels": Tunnels(tunnels)}
     names = [each.name for each in found.policies]
     expected = [Expectation.parse(text, names) for text in expect]
     for name in captures:

@@ -89,7 +89,9 @@ class PolicyRunner:
             where = ((Hook.XDP, FlowDirection.INGRESS),)
             # Before the monitor, which ends mirrored packets.
             memory = max(_FLOW_BYTES, TableSizes.least().memory)
-            self._flow = FlowProbe(compiler, _INTERFACE, where, hooks, memory=memory)
+            self._flow = FlowProbe(
+                compiler, _INTERFACE, where, hooks, memory=memory, tunnels=options.tunnels
+            )
             stack.callback(self._flow.close)
             self._monitor = MonitorProbe(compiler, _INTERFACE, hooks, options)
             stack.callback(self._monitor.close)

@@ -16,6 +16,7 @@ from bpf.errors import UsageError
 from probes.monitor.options import MonitorOptions
 from probes.path.options import OwnFlow, PathOptions
 from probes.snapshot import Event
+from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from app.api.server.listener import Api
@@ -41,6 +42,8 @@ class RunSpec:
     duration: float | None
     """Seconds; None: no limit."""
     probes: tuple[ProbeConfig, ...] = ()
+    tunnels: Tunnels = Tunnels.OUTER
+    """The packets of tunnels that flows are made of."""
     force: bool = False
     """Start probes even if they drop every packet of their interfaces."""
     flows: bool = True

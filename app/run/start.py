@@ -34,7 +34,7 @@ def start(
         controller.memory_limit = spec.memory
     if spec.flows:
         capture = FlowFilter.parse(spec.capture)
-        options = FlowOptions(spec.interval, spec.ingress, capture)
+        options = FlowOptions(spec.interval, spec.ingress, capture, spec.tunnels)
         controller.start(FLOW_PROBE, spec.interface, options, first=first)
     if spec.interface:
         # The policies, which start below, may trace paths.

@@ -25,6 +25,7 @@ from probes.monitor.state import PROBE
 from probes.path.options import PathOptions
 from probes.poller import Publish
 from probes.snapshot import Event
+from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from probes.monitor.probe import MonitorProbe
@@ -69,7 +70,7 @@ def _prepare_flow(
         least = TableSizes.least().memory
         refuse_over(host.memory_limit, host.memory_used, least, FlowProbe.name)
         memory = free
-    sizes = TableSizes.within(memory)
+    sizes = TableSizes.within(memory, tunnels=options.tunnels is not Tunnels.OUTER)
     text = f"the tables take {sizes.summary} (--memory: {size_text(host.memory_limit)})"
     host.publish(Event.now("info", FlowProbe.name, text))
 
@@ -85,6 +86,7 @@ def _prepare_flow(
             sizes,
             memory=memory,
             interval=options.interval,
+            tunnels=options.tunnels,
         )
 
     return make

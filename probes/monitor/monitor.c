@@ -12,16 +12,16 @@
  * them calls the next one; `finish` comes last.
  *
  * CPUS, DATAGRAMS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY,
- * VERDICT_END, VERDICT_OTHERS, HASH_0 .. HASH_5 (odd secrets) and LINK_ETHERNET come from
+ * VERDICT_END, VERDICT_OTHERS, HASH_0 .. HASH_6 (odd secrets) and LINK_ETHERNET come from
  * probes/monitor/programs.py.
  */
 #include "application.h"
-#include "fragment.h"
 #include "hash.h"
 #include "kernel.h"
 #include "select.h"
 #include "slots.h"
 #include "tracer.h"
+#include "tunnel.h"
 #include <uapi/linux/udp.h>
 
 #define SELECTIONS 64
@@ -282,12 +282,13 @@ static __always_inline void observe_selections(struct sketch *sketch, struct flo
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct wire_size size = size_on_wire(ctx);
     struct packet packet = {};
-    if (!parse_or_lose(ctx, &packet, size.packets, size.bytes)) {
+    if (!parse_flow(ctx, &packet, size.packets, size.bytes)) {
         count(&sketch->tallies[NO_PROTOCOL], size);
         return true;
     }
-    widen_key(&packet);
-    join_fragments(&packet);
+#if TUNNELS
+    enter_tunnels(ctx, &packet);
+#endif
     u64 hash = observe(sketch, &packet, size);
     u64 active = active_selections(), counted = sketch->counted;
     u64 selections = active | counted ? selections_of(&packet) : 0;

@@ -9,6 +9,7 @@ from enum import StrEnum
 from bpf.attach.attachment import Hook
 from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
+from probes.tunnels import Tunnels
 
 _HALVES = 2
 _TALLIES = 257 * 16 + 128 * 8 + 64 * (16 + 8 + 4 + 8) + 45 * 32 + 8
@@ -72,6 +73,8 @@ class MonitorOptions:
     """
     offload: bool = False
     """Whether to ask the driver to run the monitor on the NIC (S2.20)."""
+    tunnels: Tunnels = Tunnels.OUTER
+    """The packets of tunnels that are counted; BOTH is as INNER."""
     drop_others: bool = False
     """Whether packets other than telemetry are dropped, too (S2.1)."""
 
@@ -95,5 +98,7 @@ class MonitorOptions:
             raise UsageError(f"receivers are for telemetry, not for {self.input} traffic")
         if self.drop_others and self.input is not Input.TELEMETRY:
             raise UsageError(f"drop_others is for telemetry, not for {self.input} traffic")
+        if self.tunnels is not Tunnels.OUTER and self.input is Input.TELEMETRY:
+            raise UsageError(f"records of telemetry have no {self.tunnels} packets")
         for receiver in self.receivers:
             receiver.check()

@@ -24,6 +24,7 @@ from probes.monitor.records import METRIC, Array
 from probes.monitor.selection import SELECTIONS, TABLES
 from probes.program.metrics import open_map
 from probes.snapshot import Loss, LossReason
+from probes.tunnels import Tunnels
 
 FUNCTION, ROUTE, FINISH = PROGRAMS = ("monitor", "route", "finish")
 COUNT_RECORDS = "count_records"
@@ -39,7 +40,7 @@ APPLICATIONS = 16
 
 CONTROL = np.dtype([("active", "u8"), ("applications", "u4", (SELECTIONS,))])
 """`struct control` of monitor.c."""
-_FACTORS = 6
+_FACTORS = 7
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
 """IANA's protocol numbers by the metrics' names."""
@@ -61,6 +62,7 @@ def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict
     return {
         hook.macro: 1,
         "LINK_ETHERNET": int(interface.ethernet),
+        "TUNNELS": int(options.tunnels is not Tunnels.OUTER),
         "RECORDS": RECORDS if options.input is Input.TELEMETRY else 1,
         **{f"HASH_{n}": f"{factor:#x}ULL" for n, factor in enumerate(hash_factors(options.seed))},
     }

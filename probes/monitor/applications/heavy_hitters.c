@@ -130,7 +130,9 @@ APPLICATION(heavy_hitters) {
         counts->bytes += packet->bytes;
         return;
     }
-    u64 hash = hash_of((struct flow_key *)&hitter.flow); /* five words, as that is */
+    struct flow_key flow = {};
+    *(struct key *)&flow = hitter.flow; /* five words, as the flow's */
+    u64 hash = hash_of(&flow);
     u32 set_at = hash & (SETS - 1);
     struct set *set = sets.lookup(&set_at);
     if (!set)

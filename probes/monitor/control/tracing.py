@@ -51,9 +51,10 @@ class TraceRequest:
 def top_flows(rows: Array, select: Sequence[str]) -> list[FlowTrace]:
     """Return the reverse flows of incoming flows that this host answers, busiest first.
 
-    If there are filters, a flow must pass one. Only answers can be traced. Rows are of dtype FLOW
-    (n,).
+    If there are filters, a flow must pass one. Only answers outside of tunnels can be traced. Rows
+    are of dtype FLOW (n,).
     """
+    rows = rows[rows["tunnel"] == 0]
     incoming = rows[rows["direction"] == FlowDirection.INGRESS]
     outgoing = rows[rows["direction"] == FlowDirection.EGRESS]
     if select:

@@ -26,6 +26,7 @@ from probes.monitor.policy.model import BUILT_IN, TRACE, Policy, PolicyModel, so
 from probes.monitor.policy.names import unknown_names
 from probes.monitor.state import MAX_POLICIES
 from probes.path.options import Guard, Guarded, Order, PathOptions, Per
+from probes.tunnels import Tunnels
 
 
 class _Receiver(PolicyModel):
@@ -47,6 +48,7 @@ class Monitor(PolicyModel):
     interval: float = _DEFAULT.interval
     input: Input = _DEFAULT.input
     receivers: tuple[_Receiver, ...] = ()
+    tunnels: Tunnels = _DEFAULT.tunnels
     drop_others: bool = _DEFAULT.drop_others
     seed: Text = _DEFAULT.seed
     offload: bool = _DEFAULT.offload

@@ -23,6 +23,8 @@ from probes.monitor.records import METRIC
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import MAX_POLICIES, PolicyState
 from probes.snapshot import LossReason, Snapshot
+from probes.tunnels import Tunnels
+from tests.probes.flow.test_tunnels import frames
 from tests.probes.monitor.bed import (
     ARP,
     COUNTING,
@@ -71,6 +73,16 @@ def test_eight_counters_and_the_distinct_flows_of_each_window(bed: Bed) -> None:
     assert bed.window()["metrics"]["flows"] == [5], "five flows are not more than five"
     (again,) = bed.window()["metrics"]
     assert not any(again.tolist()[:9])
+
+
+def test_packets_of_tunnels_count_once_by_their_inner_flow(compiler: Compiler) -> None:
+    with Bed(compiler, MonitorOptions(bits=8, tunnels=Tunnels.BOTH)) as made:
+        inside = list(frames())
+        for packet, _ in inside:
+            made.run(packet)
+        (row,) = made.window()["metrics"]
+    assert row["packets"] == row["udp_packets"] == len(inside)
+    assert row["flows_low"] <= len({flow for _, flow in inside}) <= row["flows_high"]
 
 
 def test_registers_of_windows_merge_and_depend_on_the_seed(compiler: Compiler) -> None:

@@ -161,6 +161,8 @@ def path_of(row: Any) -> PathKey:
 
     `row` is of dtype FLOW or LIVE. The path of an incoming flow is that of its answers.
     """
+    if row["tunnel"]:
+        raise UsageError("this flow is inside a tunnel", hint="trace the tunnel's own flow")
     protocol = int(row["protocol"])
     leaves = row["direction"] == FlowDirection.EGRESS
     near, far = ("source", "destination") if leaves else ("destination", "source")
