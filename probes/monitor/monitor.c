@@ -109,7 +109,7 @@ static __always_inline u64 observe(struct sketch *sketch, struct packet *packet,
     count(&sketch->tallies[PROTOCOL(&packet->key)], size);
     /* A merged segment adds one: FIN is its last packet's, and SYN and RST are not merged. */
     u64 flags = (packet->tcp_flags & TCP_FLAGS) | any_of(packet->fragment) * FRAGMENT;
-    sketch->flags[flags & (2 * FRAGMENT - 1)]++;
+    sketch->flags[opaque(flags) & (2 * FRAGMENT - 1)]++; /* Linux 6.1 sees no other bound */
     raise_register(sketch->registers, REGISTERS - 1, hash);
     return hash;
 }
