@@ -250,3 +250,21 @@ def test_the_largest_share_over_cpus() -> None:
         assert found.low <= share <= found.high
         if heavy > 0.4:
             assert found.value == pytest.approx(share, abs=0.02)
+
+
+def test_a_policy_fires_by_its_selection_alone(bed: Bed) -> None:
+    """S2.11: its metrics are counted from its begin to its end, through a replacement."""
+    tcp, udp = (next(p for p in random_packets(99) if p.protocol == n) for n in (TCP, UDP))
+    text = "p: packets on proto:udp > {} and sources on proto:udp < 2 -> counting"
+    bed.set(text.format(5))
+    bed.run(tcp.frame(), 20)
+    bed.run(udp.frame(), 3)
+    bed.set(text.format(6))
+    bed.run(udp.frame(), 3)
+    assert not len(bed.window().get("triggers", ()))
+    bed.run(udp.frame(), 7)
+    (transition,) = bed.window()["triggers"]
+    assert transition["cause"].decode().startswith("packets on proto:udp 7 > 6")
+    bed.monitor.remove_policy("p")
+    bed.window()
+    assert bed.monitor.selected == {}
