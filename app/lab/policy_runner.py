@@ -76,7 +76,6 @@ class PolicyRunner:
         policies: Sequence[Policy],
         options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
     ) -> None:
-        self._policies = policies
         rest = max(map(_memory_of, policies), default=0.0) + _MIN_WINDOWS * options.interval
         self._rest_ns = round(rest * 1e9)
         """Time without frames after which another empty window changes nothing."""
@@ -95,6 +94,10 @@ class PolicyRunner:
             stack.callback(self._flow.close)
             self._monitor = MonitorProbe(compiler, _INTERFACE, hooks, options)
             stack.callback(self._monitor.close)
+            for policy in policies:
+                self._monitor.set_policy(policy, ())
+            # Metrics of selections are known of whole windows: this one ends before any frame.
+            self._monitor.export()
             (point,) = hooks.in_use()
             self._run = FrameRunner(point.chain.fd)
             self._alarm = select.poll()
@@ -125,8 +128,6 @@ class PolicyRunner:
         if first is None:
             return CaptureResult((), 0, 0.0, {}, ())
         windows = _Windows(self._flow, self._monitor, self._rest_ns, first.time_ns)
-        for policy in self._policies:
-            self._monitor.set_policy(policy, ())
         run, shortest, longest = self._run, FrameRunner.shortest, FrameRunner.longest
         count = filled = too_short = too_long = missing = 0
         last_ns = first.time_ns

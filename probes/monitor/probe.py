@@ -196,14 +196,17 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._log.forget(name)
 
     def restart(self, now: Callable[[], int]) -> None:
-        """Forget all policies and windows, and keep time by `now` (see `keep_time`)."""
+        """Begin anew with the same policies, without a window. Keep time by `now` (see
+        `keep_time`)."""
         with self._lock:
-            for status in self._engine.policies():
-                self.remove_policy(status.policy.name)
+            policies = [status.policy for status in self._engine.policies()]
             self._engine = Engine()
             self._log = PolicyLog(self._engine, self._utc)
             self._sketches.clear()
             self.keep_time(now)
+            for policy in policies:
+                self._engine.set(policy, self._now())
+            self.router.activate(self._engine.active())
 
     def activate(self, name: str) -> None:
         """Run a policy until `deactivate`."""

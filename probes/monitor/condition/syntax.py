@@ -20,7 +20,7 @@ from probes.monitor.condition.tokens import WORDS, Token, TokenReader
 from probes.monitor.condition.units import COUNTS, RATIO
 from probes.monitor.selected import UNITS, SelectedMetric
 
-MAX_LENGTH = 1000
+MAX_LENGTH = 2000
 MAX_DEPTH = 20
 """Nested parentheses, functions, `not` and `-`."""
 MAX_TIME = 3600.0

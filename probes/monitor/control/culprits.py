@@ -82,4 +82,7 @@ def _asked(status: PolicyStatus) -> tuple[Sequence[str], str]:
     ]
     compared = [metric.selection for metric in metrics if metric.selection][:1]
     suspects = (policy.suspects,) if policy.suspects else policy.select or compared
-    return suspects, "flows" if _DISTINCT.intersection(each.name for each in metrics) else ""
+    deciding = {each.name for each in metrics[:1]}
+    if _DISTINCT & deciding:
+        return suspects, "flows"
+    return suspects, "packets" if policy.suspects else ""

@@ -68,7 +68,7 @@ MALFORMED = [
     ("(" * 500, 21, "more than 20 levels", ""),
     ("flows > " + "-" * 500 + "5", 29, "more than 20 levels", ""),
     ("not " * 200 + "flows > 5", 81, "more than 20 levels", ""),
-    ("(" * 10_000, 1001, "it is longer than 1000 characters", ""),
+    ("(" * 10_000, 2001, "it is longer than 2000 characters", ""),
 ]  # fmt: skip
 
 

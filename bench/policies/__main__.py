@@ -1,0 +1,224 @@
+"""Attacks that policies tell, alone and beside other traffic, and false alarms.
+
+    python -I -m bench.policies --captures DIR [--policies examples/policies.toml] [--ratio 10]
+
+`DIR/labels.toml` describes the captures:
+
+    [[capture]]
+    file = "pkt.TCP.synflood.spoofed.pcap"
+    policy = "syn_flood"           # empty or missing: ordinary traffic
+    source = "192.0.2.66"          # the culprit, if there is one
+    destination = "198.51.100.1"   # the victim, if there is one
+    start = 33.0                   # seconds until the attack begins
+
+Each attack runs alone and, from its begin on for a few seconds, in a mix of all ordinary captures
+at `--ratio` times its rate, where it begins after two seconds. It is told if its policy becomes
+active within three seconds, and its culprit if the finding's largest source or destination is the
+label's. Ordinary captures and made loads run alone. Captures and frames of the mix have their own
+times; copies of the ordinary captures fill the mix, each with other addresses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import random
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+
+from app.lab.capture import CapturedFrame, CaptureFile, open_capture
+from app.lab.policy_runner import PolicyRunner, Told
+from bench.support.report import Report
+from bpf.errors import ProbedeckError
+from probes.monitor.policy import load
+from tests.support.made.loads import LOADS
+from tests.support.made.traffic import pcap
+
+_SECOND = 1_000_000_000
+_BY = 3.0
+"""Seconds in which an attack has to be told."""
+_TARGET = 0.95
+_QUIET, _ATTACK = 2.0, 3.0
+"""Seconds of a mix before the attack, and at most from its begin on."""
+_MOST_RATE = 20_000
+"""Frames a second of a mix: more would only test the patience of the reader."""
+_IPV4_AT, _SOURCE_AT, _DESTINATION_AT = 12, 27, 31
+"""The Ethernet type, and the second byte of each address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A capture and its truth."""
+
+    name: str
+    frames: tuple[CapturedFrame, ...]
+    """From time 0 on."""
+    policy: str = ""
+    source: str = ""
+    destination: str = ""
+    start: float = 0.0
+
+    @property
+    def attack(self) -> tuple[CapturedFrame, ...]:
+        """The frames from the attack's begin on."""
+        begin = round(self.start * _SECOND)
+        end = begin + round(_ATTACK * _SECOND)
+        return shifted((f for f in self.frames if begin <= f.time_ns < end), -begin)
+
+
+def shifted(frames: Iterable[CapturedFrame], by_ns: int) -> tuple[CapturedFrame, ...]:
+    return tuple(frame._replace(time_ns=frame.time_ns + by_ns) for frame in frames)
+
+
+def read(path: Path) -> tuple[CapturedFrame, ...]:
+    with open_capture(str(path)) as file:
+        frames = sorted(CaptureFile(file, path.name), key=lambda frame: frame.time_ns)
+    return shifted(frames, -frames[0].time_ns) if frames else ()
+
+
+def labelled(folder: Path) -> Iterator[Labelled]:
+    for entry in tomllib.loads((folder / "labels.toml").read_text())["capture"]:
+        name = entry.pop("file")
+        try:
+            yield Labelled(name, read(folder / name), **entry)
+        except ProbedeckError as error:
+            print(f"left out: {error}")
+
+
+def peak(frames: Sequence[CapturedFrame]) -> int:
+    """Frames of the busiest second."""
+    return int(np.bincount([frame.time_ns // _SECOND for frame in frames]).max())
+
+
+class OrdinaryMix:
+    """Windows of all ordinary captures at once, each from a place in it at random."""
+
+    def __init__(self, captures: Sequence[Labelled], seed: int = 1) -> None:
+        self._captures = [each.frames for each in captures if each.frames]
+        self._random = random.Random(seed)
+
+    def frames(self, rate: float, seconds: float) -> tuple[CapturedFrame, ...]:
+        wanted, made, copy = rate * seconds, 0, 0
+        parts: list[tuple[CapturedFrame, ...]] = []
+        while made < wanted:
+            copy += 1
+            for frames in self._random.sample(self._captures, len(self._captures)):
+                part = self._part(frames, round(seconds * _SECOND), copy)
+                parts.append(part)
+                made += len(part)
+                if made >= wanted:
+                    break
+        return tuple(heapq.merge(*parts, key=lambda frame: frame.time_ns))
+
+    def _part(
+        self, frames: Sequence[CapturedFrame], length_ns: int, copy: int
+    ) -> tuple[CapturedFrame, ...]:
+        begin = frames[self._random.randrange(len(frames))].time_ns
+        begin = max(0, min(begin, frames[-1].time_ns - length_ns))
+        part = shifted((f for f in frames if begin <= f.time_ns < begin + length_ns), -begin)
+        return tuple(frame._replace(data=_moved(frame.data, copy)) for frame in part)
+
+
+def _moved(data: bytes, copy: int) -> bytes:
+    """The frame from and to other addresses."""
+    if data[_IPV4_AT : _IPV4_AT + 2] != b"\x08\x00" or len(data) <= _DESTINATION_AT:
+        return data
+    moved = bytearray(data)
+    moved[_SOURCE_AT] ^= copy & 0xFF
+    moved[_DESTINATION_AT] ^= copy & 0xFF
+    return bytes(moved)
+
+
+def fired(runner: PolicyRunner, frames: Iterable[CapturedFrame]) -> dict[str, Told]:
+    """First alarms by policy."""
+    told = reversed(runner.run(frames).told)
+    return {each.transition.policy: each for each in told if each.transition.begins}
+
+
+def named(told: Told, capture: Labelled) -> bool:
+    """Whether the finding has the culprit first, and the victim first."""
+    finding = told.finding
+    if finding is None:
+        return False
+    sides = ((capture.source, finding.sources), (capture.destination, finding.destinations))
+    return all(not name or (side.top and side.top[0].name == name) for name, side in sides)
+
+
+class Score:
+    def __init__(self) -> None:
+        self.attacks = self.told = self.named = self.runs = self.false = 0
+
+    def attack(
+        self, how: str, capture: Labelled, alarms: dict[str, Told], begin: float
+    ) -> Iterator[str]:
+        self.attacks += 1
+        mine = alarms.get(capture.policy)
+        in_time = mine is not None and mine.seconds - begin <= _BY
+        who = mine is not None and named(mine, capture)
+        self.told += in_time
+        self.named += in_time and who
+        when = f"{mine.seconds - begin:.1f} s" if mine else "-"
+        words = f"{capture.policy:18}{how:8}{when:>7}  {'who' if who else '   '}  {capture.name}"
+        yield words if in_time and who else f"{words}  MISSED"
+        if mine and not who:
+            yield f"    {mine.finding.text if mine.finding else 'no finding'}"
+        yield from self.others(capture.name, alarms, capture.policy)
+
+    def others(self, name: str, alarms: dict[str, Told], expected: str = "") -> Iterator[str]:
+        self.runs += 1
+        wrong = {policy: told for policy, told in alarms.items() if policy != expected}
+        self.false += bool(wrong)
+        for policy, told in wrong.items():
+            yield f"    FALSE {policy} {told.seconds:.1f} s in {name}: {told.transition.cause}"
+
+
+def show(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--captures", type=Path, required=True)
+    parser.add_argument("--policies", type=Path, default=Path("examples/policies.toml"))
+    parser.add_argument("--ratio", type=float, default=10.0)
+    options = parser.parse_args()
+    captures = list(labelled(options.captures))
+    attacks = [each for each in captures if each.policy]
+    ordinary = [each for each in captures if not each.policy]
+    mix, score, quiet = OrdinaryMix(ordinary), Score(), Score()
+    with PolicyRunner(load(options.policies).policy) as runner:
+        for each in attacks:
+            print(
+                *score.attack("alone", each, fired(runner, each.frames), each.start),
+                sep="\n",
+                flush=True,
+            )
+            attack = shifted(each.attack, round(_QUIET * _SECOND))
+            rate = min(options.ratio * peak(attack), _MOST_RATE)
+            beside = mix.frames(rate, _QUIET + _ATTACK)
+            mixed = heapq.merge(beside, attack, key=lambda frame: frame.time_ns)
+            show(score.attack("mixed", each, fired(runner, mixed), _QUIET))
+        for each in ordinary:
+            show(quiet.others(each.name, fired(runner, each.frames)))
+        for name, make in LOADS.items():
+            made = CaptureFile(BytesIO(pcap(make(5.0, np.random.default_rng(1)))), name)
+            show(quiet.others(name, fired(runner, made)))
+    share = score.named / max(1, score.attacks)
+    report = Report(f"Told within {_BY:g} s, alone and beside {options.ratio:g} times the rate:")
+    report.row("right name", f"{score.told} of {score.attacks}")
+    report.target("right name and culprit", f"{score.named} of {score.attacks}", share >= _TARGET)
+    report.row("another alarm beside an attack", f"{score.false} of {score.runs}")
+    report.target("false alarms", f"{quiet.false} of {quiet.runs}", not quiet.false)
+    report.end()
+
+
+if __name__ == "__main__":
+    main()
