@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import ColumnSpec, TableSpec
+from probes.filter.network import TUNNELS, tunnel_name
 from widgets.format import age, bit_rate, byte_size, clock, milliseconds, si, signed
 from widgets.tones import Tone
 
@@ -93,6 +94,19 @@ FLOWS: TableSpec[Flow] = TableSpec(
             cell=lambda flow: clock(flow.utc_ns("last_ns")),
             numbers=lambda flows: flows.field("last_ns"),
             values=lambda flows: flows.times("last_ns")),
+        ColumnSpec("vlan", "VLAN", 4, "right", hidden=True, larger_first=True,
+            help="Id of the outermost VLAN tag.",
+            cell=lambda flow: str(flow.row["vlan"] or "")),
+        ColumnSpec("tunnel", "Tunnel", 6, hidden=True, larger_first=True,
+            help="Kind of the tunnel around the flow, with --tunnels: gre, ipip, vxlan, ...",
+            cell=lambda flow: tunnel_name(int(flow.row["tunnel"])),
+            values=lambda flows: flows.words("tunnel", ("", *TUNNELS))),
+        ColumnSpec("tunnel_id", "Tunnel id", 10, "right", hidden=True, larger_first=True,
+            help="Key of GRE, VNI of VXLAN and Geneve, TEID of GTP.",
+            cell=lambda flow: str(flow.row["tunnel_id"]) if flow.row["tunnel"] else ""),
+        ColumnSpec("tos", "TOS", 3, "right", hidden=True, larger_first=True,
+            help="Type of service, or traffic class, of the first packet.",
+            cell=lambda flow: str(flow.row["tos"])),
         ColumnSpec("totals", "Totals", 8, priority=1, hidden=True, larger_first=True,
             help="at least, and ≥ elsewhere: the full table had no row for the flow at times.",
             cell=lambda flow: _TOTALS[flow.row["at_least"]],

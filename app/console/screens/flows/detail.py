@@ -15,7 +15,7 @@ from textual.widgets import Static
 from app.console.live.flows import LiveView
 from app.console.screens.flows.columns import whole
 from app.console.screens.flows.flow import endpoint, flag_letters
-from probes.filter.network import protocol_name
+from probes.filter.network import protocol_name, tunnel_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History
 from widgets.chart import ChartSeries, HistoryChart
@@ -105,6 +105,11 @@ def _described(row: Any, now_ns: int) -> Text:
         ("Total", f"{bound}{byte_size(row['bytes'])} in {packets}, {mean} each"),
         ("Seen", f"first {first} ago, last {last} ago"),
     ]
+    if row["vlan"]:
+        lines[0] = (lines[0][0], f"{lines[0][1]}, VLAN {row['vlan']}")
+    if row["tunnel"]:
+        tunnel = f"{tunnel_name(int(row['tunnel']))} {row['tunnel_id']}"
+        lines[0] = (lines[0][0], f"{lines[0][1]}, in {tunnel}")
     if protocol == 6:
         lines.append(("TCP flags", flag_letters(int(row["tcp_flags"]))))
     text = Text(no_wrap=True, overflow="ellipsis")
