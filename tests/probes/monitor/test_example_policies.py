@@ -104,3 +104,11 @@ def test_other_traffic_does_not_hide_an_attack(runner: PolicyRunner, attack: Att
     told = fired(run(runner, mixed(beside, later(rows, 0.3))))
     assert told.keys() == {attack.policy}
     assert named(told[attack.policy], attack)
+
+
+def test_the_first_window_of_a_runner_has_all_metrics() -> None:
+    """A capture may be over within a window."""
+    attack = next(attack for attack in ATTACKS if attack.policy == "worm")
+    rows = attack.make(0.9, generator(attack.id))
+    with PolicyRunner(load(EXAMPLES / "policies" / "worm.toml").policy) as runner:
+        assert fired(run(runner, rows)).keys() == {"worm"}
