@@ -96,8 +96,6 @@ class PolicyRunner:
             stack.callback(self._monitor.close)
             for policy in policies:
                 self._monitor.set_policy(policy, ())
-            # Metrics of selections are known of whole windows: this one ends before any frame.
-            self._monitor.export()
             (point,) = hooks.in_use()
             self._run = FrameRunner(point.chain.fd)
             self._alarm = select.poll()
