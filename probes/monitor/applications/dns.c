@@ -4,8 +4,8 @@
  * one flow.
  *
  * Ports decide, because the bytes are out of reach: a packet from PORT is a response, also if it
- * goes to PORT. Only the first fragment of a response has ports. Later fragments count as a
- * response if the server has answered this client already, and if a policy selects them.
+ * goes to PORT. Later fragments, which have the ports of their datagram, add bytes but no packets:
+ * a datagram is one query or response.
  *
  * All CPUs share the flows, because neither times nor the largest response can be added up. A flow
  * without room is a counted loss; after that the table is not asked again before the next tick.
@@ -23,7 +23,7 @@ struct dns_flow {
 };
 
 struct messages {
-    u64 packets;
+    u64 packets; /* without later fragments */
     u64 bytes;
     u64 first; /* CLOCK_MONOTONIC, to a tick's resolution; 0: none yet */
     u64 last;
@@ -39,7 +39,8 @@ BPF_HASH(flows, struct dns_flow, struct exchange, ENTRIES);
 BPF_PERCPU_ARRAY(full_at, u64, 1); /* when the table was last full, on this CPU */
 
 static __always_inline void add(struct messages *messages, struct selected *packet) {
-    lock_xadd(&messages->packets, packet->packets);
+    if (!is_later_fragment(&packet->packet))
+        lock_xadd(&messages->packets, packet->packets);
     lock_xadd(&messages->bytes, packet->bytes);
     if (!messages->first)
         messages->first = packet->now_ns;
@@ -63,8 +64,7 @@ APPLICATION(dns) {
     u64 *full = full_at.lookup(&zero);
     if (!full || (protocol != IPPROTO_UDP && protocol != IPPROTO_TCP))
         return;
-    bool fragment = protocol == IPPROTO_UDP && !from && !to;
-    bool response = fragment || from == bpf_htons(PORT);
+    bool response = from == bpf_htons(PORT);
     if (!response && to != bpf_htons(PORT))
         return;
 
@@ -74,18 +74,15 @@ APPLICATION(dns) {
     u64 *server = response ? key->source : key->destination;
     write_address(flow.server, server, VERSION(key));
     struct exchange none = {};
-    struct exchange *exchange = fragment || *full == packet->now_ns
-                                    ? flows.lookup(&flow)
-                                    : flows.lookup_or_try_init(&flow, &none);
+    struct exchange *exchange =
+        *full == packet->now_ns ? flows.lookup(&flow) : flows.lookup_or_try_init(&flow, &none);
     if (!exchange) {
-        if (fragment)
-            return;
         *full = packet->now_ns;
         lose(LOSS_TABLE_FULL, packet->packets, packet->bytes);
-    } else if (!response) {
-        add(&exchange->queries, packet);
-    } else if (!fragment || exchange->responses.packets) {
+    } else if (response) {
         add(&exchange->responses, packet);
         keep_largest(&exchange->largest, packet->bytes);
+    } else {
+        add(&exchange->queries, packet);
     }
 }

@@ -66,10 +66,12 @@ BPF_HASH(targets, struct target, struct reached, TARGETS);
 BPF_ARRAY(seen, struct line, LINES);
 BPF_PERCPU_ARRAY(full, struct full, 1);
 
-/* The port that a packet tries, host order; 0: none, or a fragment. */
+/* The port that a packet tries, host order; 0: none. A later fragment has no TCP flags to tell. */
 static __always_inline u32 port_of(struct packet *packet) {
     u64 protocol = PROTOCOL(&packet->key);
     u32 from = bpf_ntohs(SOURCE_PORT(&packet->key)), to = bpf_ntohs(DESTINATION_PORT(&packet->key));
+    if (is_later_fragment(packet))
+        return 0;
     if (protocol == IPPROTO_TCP)
         return packet->tcp_flags & (TCP_RST | TCP_ACK) ? 0 : to;
     return protocol != IPPROTO_UDP || (from < ANSWERS && to >= ANSWERS) ? 0 : to;

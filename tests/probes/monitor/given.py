@@ -109,7 +109,8 @@ class Given:
 
     def packets(self, flows: Sequence[Flow], **fields: Any) -> Array:
         """Packets of these flows, `struct selected` (n,): 100 bytes each unless `fields` says
-        otherwise, one value or one for each; `tcp_flags` and `tos` are of the packet."""
+        otherwise, one value or one for each; `tcp_flags`, `tos`,
+        `fragment` are of the packet."""
         given = np.zeros(len(flows), self._selection.dtype["packets"].base)
         given["packets"], given["bytes"], given["now_ns"], given["applications"] = 1, 100, NOW_NS, 1
         words = np.array([words_of(flow) for flow in flows], "u8").reshape(-1, 5)
@@ -118,7 +119,7 @@ class Given:
         key["transport"] = words[:, 4]
         given["hash"] = hash_keys(words)
         for field, value in fields.items():
-            where = given["packet"] if field in ("tcp_flags", "tos") else given
+            where = given["packet"] if field in ("tcp_flags", "tos", "fragment") else given
             where[field] = value
         return given
 

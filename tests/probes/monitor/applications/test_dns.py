@@ -14,6 +14,9 @@ CLIENT, SERVER = "192.0.2.10", "198.51.100.53"
 QUERY = Flow(CLIENT, SERVER, 40000, 53)
 RESPONSE = Flow(SERVER, CLIENT, 53, 40000)
 MS = 1_000_000
+# The header's bits in the packet's order: more fragments, and an offset.
+FIRST, LATER = 0x0020, 0xB920
+FIRST_OF_6, LATER_OF_6 = 0x0100, 0xC805
 
 
 def query6(port: int = 53, protocol: str = "udp") -> Flow:
@@ -84,18 +87,21 @@ def test_other_ports_are_not_dns(compiler: Compiler) -> None:
 
 
 @pytest.mark.parametrize("records", [1, 45])
-def test_an_answer_in_fragments_is_whole(compiler: Compiler, records: int) -> None:
-    """Later fragments have no ports: they take those of the earlier answer, or none."""
-    fragment = Flow(SERVER, CLIENT)
+def test_an_answer_in_fragments_is_one_response(compiler: Compiler, records: int) -> None:
+    """Later fragments have their datagram's ports; without ports they are none of DNS."""
+    fragments = [FIRST, LATER, LATER]
     with Given(compiler, "dns", records=records) as app:
-        app.run(app.packets([fragment, QUERY, fragment, RESPONSE, fragment, fragment], bytes=1500))
+        app.give(QUERY)
+        app.run(app.packets([RESPONSE] * 3, bytes=[1500, 1500, 900], fragment=fragments))
+        app.run(app.packets([Flow(SERVER, CLIENT)] * 2, fragment=LATER))
         (row,) = app.tables()["flows"]
-        assert (row["value.queries.packets"], row["value.responses.packets"]) == (1, 3)
-        assert row["value.responses.bytes"] == 4500
-        app.run(app.packets([Flow(CLIENT, SERVER)] * 3))
-        (window,) = app.window()
-        assert not len(window.rows)
-        assert not window.losses
+        assert (row["value.queries.packets"], row["value.responses.packets"]) == (1, 1)
+        assert (row["value.responses.bytes"], row["value.largest"]) == (3900, 1500)
+        app.run(app.packets([query6()] * 3, fragment=[FIRST_OF_6, LATER_OF_6, LATER_OF_6]))
+        (row,) = app.tables()["flows"]
+        assert (row["value.queries.packets"], row["value.queries.bytes"]) == (1, 300)
+        app.give(Flow(SERVER, CLIENT), fragment=LATER)
+        assert app.tables()["flows"] == []
 
 
 def test_an_amplified_flood_is_told_of(compiler: Compiler) -> None:

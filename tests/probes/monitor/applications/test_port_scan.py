@@ -143,11 +143,20 @@ def test_each_window_begins_with_nothing(given: Given) -> None:
     ],
 )
 def test_what_tries_a_port(given: Given, protocol: str, flags: int, tries: bool) -> None:
-    """Neither what belongs to a connection, nor a fragment, which has no ports."""
+    """Neither packets of a connection, nor those without ports."""
     send(given, vertical([0, 0, 7, 8, 9], protocol), flags)
     ports, hosts = shown(given)
     assert [row["ports"] for row in ports] == ([3] if tries else [])
     assert len(hosts) == (3 if tries else 0)
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_later_fragments_try_no_port(given: Given, protocol: str) -> None:
+    """They have the ports of their datagram, but no flags: TCP data would be a null scan."""
+    given.run(given.packets(vertical([7, 8, 9], protocol), fragment=0xB920))
+    assert shown(given) == ([], [])
+    given.run(given.packets(vertical([7, 8, 9], protocol), fragment=0x0020))
+    assert shown(given)[0][0]["ports"] == 3
 
 
 def test_answers_of_a_resolver_are_no_scan(given: Given) -> None:
