@@ -85,8 +85,15 @@ def create_like(declared: CompiledMap, flags: int = 0, entries: int | None = Non
     Raises KernelError if the kernel refuses.
     """
     spec = replace(sized(declared.spec, entries), flags=declared.spec.flags | flags)
+    return make_map(spec, like=declared.fd, btf_fd=declared.btf_fd)
+
+
+def make_map(
+    spec: MapSpec, *, inner_map_fd: int = 0, like: int | None = None, btf_fd: int = 0
+) -> int:
+    """Create a map, as `map_create` does. Raises KernelError if the kernel refuses."""
     try:
-        return map_create(spec, like=declared.fd, btf_fd=declared.btf_fd)
+        return map_create(spec, inner_map_fd=inner_map_fd, like=like, btf_fd=btf_fd)
     except OSError as error:
         raise KernelError(f"map {spec.name} cannot be made: {error.strerror}") from None
 

@@ -22,8 +22,8 @@ from bpf.errors import ProbedeckError
 from bpf.maps.memory import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs import grace
-from bpf.programs.program import Program
-from bpf.syscall import MapSpec, map_create
+from bpf.programs.program import Program, make_map
+from bpf.syscall import MapSpec
 from probes.builtin import BuiltinProbe, CompiledSides
 from probes.flow.clock import flow_clock
 from probes.flow.filter import FlowFilter
@@ -100,15 +100,22 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         self._sizes = sizes or TableSizes.within(self._memory, tunnels=inside)
         self._cpus = self._sizes.cpus
         """CPUs that the tables were to be made for; fewer have records if memory was short."""
-        self._registry = hooks
-        self._points = [(hooks.acquire(interface, hook), direction) for hook, direction in where]
-        self._clock = flow_clock()
         self._rows: list[Array] = []
         self._losses: dict[LossReason, Loss] = {}
-        self.alarm_fd = map_create(_ALARM)
-        self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
-        key_size = self._sizes.record["key"].itemsize
-        self._datagrams_fd = map_create(replace(_DATAGRAMS, key_size=key_size))
+        self._points: list[tuple[InterfaceHook, FlowDirection]] = []
+        with ExitStack() as owned:
+            for hook, direction in where:
+                point = hooks.acquire(interface, hook)
+                owned.callback(hooks.release, point)
+                self._points.append((point, direction))
+            self._clock = flow_clock()
+            owned.callback(self._clock.close)
+            self.alarm_fd = _made(_ALARM, owned)
+            self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
+            owned.callback(self._alarm.close)
+            key_size = self._sizes.record["key"].itemsize
+            self._datagrams_fd = _made(replace(_DATAGRAMS, key_size=key_size), owned)
+            self._owned = owned.pop_all()
         self._shared = {
             **self._clock.fds, "alarm": self.alarm_fd, "datagrams": self._datagrams_fd,
         }  # fmt: skip
@@ -288,13 +295,8 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
                 hook.close()
             self._current.close()
             self._current = replace(self._current, hooks=())
-            for point, _ in self._points:
-                self._registry.release(point)
             self._hooks, self._points = [], []
-            self._alarm.close()
-            os.close(self.alarm_fd)
-            os.close(self._datagrams_fd)
-            self._clock.close()
+            self._owned.close()
 
     def _collect(self, quiet: Sequence[tuple[FlowHook, FlowTables]]) -> None:
         """Take the contents of tables that no CPU writes any more."""
@@ -357,3 +359,9 @@ def _joined(parts: Sequence[Array]) -> Array:
         return filled[0]
     # Without the dtype numpy would turn ports to the machine's byte order.
     return np.concatenate([np.empty(0, FLOW), *filled], dtype=FLOW)
+
+
+def _made(spec: MapSpec, owned: ExitStack) -> int:
+    fd = make_map(spec)
+    owned.callback(os.close, fd)
+    return fd

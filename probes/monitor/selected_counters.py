@@ -17,11 +17,12 @@ import numpy as np
 
 from bpf.abi import MapFlag, MapType
 from bpf.cpus import possible_cpus
-from bpf.errors import KernelError, UsageError
+from bpf.errors import UsageError
 from bpf.maps.map import Map, ReadMethod
 from bpf.maps.memory import map_memory
 from bpf.programs import grace
-from bpf.syscall import MapSpec, map_create, map_delete, map_update
+from bpf.programs.program import make_map
+from bpf.syscall import MapSpec, map_delete, map_update
 from probes.monitor.records import Array
 from probes.monitor.selected import Estimate, SelectedMetric
 from probes.monitor.selection import Selections, place_of
@@ -97,11 +98,7 @@ def _key(bit: int) -> bytes:
 def _make_model() -> Map:
     """A map that a slot of one half can be."""
     spec = MapSpec(_MODEL, MapType.ARRAY, 4, _SLOT.itemsize, possible_cpus(), MapFlag.MMAPABLE)
-    try:
-        fd = map_create(spec)
-    except OSError as error:
-        raise KernelError(f"map {spec.name} cannot be made: {error.strerror}") from None
-    return Map(fd, spec, np.dtype("u4"), _SLOT, routine=ReadMethod.MMAP)
+    return Map(make_map(spec), spec, np.dtype("u4"), _SLOT, routine=ReadMethod.MMAP)
 
 
 class SelectedCounters:
@@ -112,7 +109,7 @@ class SelectedCounters:
         self._selections = selections
         self._model = _make_model()
         spec = MapSpec(_SLOTS, MapType.ARRAY_OF_MAPS, 4, 4, _PLACES)
-        self._outer_fds = [map_create(spec, inner_map_fd=self._model.fd) for _ in range(HALVES)]
+        self._outer_fds = [make_map(spec, inner_map_fd=self._model.fd) for _ in range(HALVES)]
         self._sketches: Sequence[Array] = ()
         self._wanted: dict[str, frozenset[SelectedMetric]] = {}
         self._counted: dict[str, int] = {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from bpf.attach.attachment import Hook
 from bpf.cpus import online_cpus
-from bpf.errors import UsageError
+from bpf.errors import KernelError, UsageError
 from bpf.maps.memory import map_memory
 from bpf.syscall import prog_test_run
 from probes.flow import probe as flow_probe
@@ -19,6 +20,7 @@ from probes.snapshot import Event, Item, Loss, LossReason, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.test_windows import frame
 from tests.probes.program.tools import Traffic, held_ids, on_cpu
+from tests.support.descriptors import open_fds
 
 MIB = 1 << 20
 LAST = online_cpus()[-1]
@@ -179,3 +181,15 @@ def test_where_larger_tables_do_not_fit_a_line_says_so_and_all_runs_on(
             (event,) = said
     assert event[0] == "warning"
     assert event[1].startswith("CPU 63 is online, and has no flow tables: the flow tables of 64")
+
+
+@pytest.mark.parametrize("name", ["alarm", "datagrams"])
+def test_a_map_that_the_kernel_refuses_is_named_and_leaves_nothing(
+    make_probe: MakeProbe, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    before = open_fds()
+    spec = getattr(flow_probe, f"_{name.upper()}")
+    monkeypatch.setattr(flow_probe, f"_{name.upper()}", replace(spec, max_entries=0))
+    with pytest.raises(KernelError, match=f"map {name} cannot be made: .*Invalid argument"):
+        make_probe()
+    assert open_fds() == before
