@@ -347,3 +347,23 @@ def test_large_segments_are_counted_as_packets_on_the_wire() -> None:
     assert len(received) == 4_000_000
     assert 4_000_000 <= payload < 5_000_000
     assert packets >= payload / 1448
+
+
+def test_a_tag_that_the_kernel_takes_out_of_the_packet_is_the_flow_s_vlan() -> None:
+    """TC sees the outermost tag beside the packet, and its bytes count."""
+    tags = {100: "8100 a064", 5: "88a8 0005 8100 0007"}
+    with (
+        veth_pair() as (left, right),
+        watching(right, 60, Hook.TC_INGRESS) as (collected, _, _),
+    ):
+        with netns.inside(left.ns):
+            sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        with sender:
+            sender.bind((left.ifname, 0))
+            for number, tag in tags.items():
+                plain = frame(number)
+                sender.send(plain[:12] + bytes.fromhex(tag) + plain[12:])
+    rows = collected.rows()
+    rows = rows[rows["destination_port"] == 2000]
+    found = {int(row["source"][3]): (int(row["vlan"]), int(row["bytes"])) for row in rows}
+    assert found == {100: (100, 64), 5: (5, 68)}
