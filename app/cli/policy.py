@@ -160,7 +160,7 @@ def _condition(text: str, interval: float) -> str:
     from probes.monitor.condition import Condition
     from probes.monitor.condition.series import WindowSeries
 
-    condition = Condition.parse(text)
+    condition = Condition.stored(text)
     compared = condition.evaluate(WindowSeries()).comparisons
     units = dict.fromkeys(each.of.left.unit.joined(each.of.right.unit).label for each in compared)
     time = f"windows of {interval:g} s" if condition.span else f"a window of {interval:g} s"

@@ -242,6 +242,6 @@ class _Windows:
 def _memory_of(policy: Policy) -> float:
     """Return for how many seconds a policy's state depends on frames."""
     conditions = [text for text in (policy.condition, policy.deactivate) if text]
-    span = max((Condition.parse(text).span for text in conditions), default=0.0)
+    span = max((Condition.stored(text).span for text in conditions), default=0.0)
     # A baseline's windows are those after the policy's end.
     return 2 * span + policy.hold + policy.cooldown

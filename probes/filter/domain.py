@@ -77,6 +77,11 @@ class Filter:
     def __bool__(self) -> bool:
         return self.root is not None
 
+    @property
+    def canonical(self) -> str:
+        """The text with one space between terms, and saved filters replaced by their text."""
+        return self.root.inside if isinstance(self.root, Joined) else str(self.root or "")
+
     def mask(self, rows: RowTable | Array) -> Array:
         """Which rows pass: bool (n,)."""
         table = rows if isinstance(rows, RowTable) else RowTable(rows)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NoReturn
 
 import numpy as np
 
+from bpf.errors import did_you_mean
 from probes.filter.conjunction import Conjunction, Dimension, Set, merged, union
 from probes.filter.error import TermError
 from probes.filter.fields import Test, Value
@@ -22,6 +23,7 @@ MAX_DEPTH = 20
 MAX_CONJUNCTIONS = 64
 """Bits that the monitor has for the conjunctions of all selections."""
 _SELECTS = "selections take protocols, ports, addresses, IP versions, TCP flags and VLANs"
+_NO_NAMES = "[filters] of the configuration has them; for policies, [filters] of their file"
 _SPACE = re.compile(r"\s*")
 _FIELD = re.compile(r"([A-Za-z_]\w*)(?:(:)|\s*(<=|>=|!=|==|[<>=])\s*)")
 _PLAIN = re.compile(r"[^\s,()]+")
@@ -84,10 +86,11 @@ class Term:
 class Not:
     of: Node
     column: int
+    within: bool = False
+    """Whether the text of the term contains the negation: `a!=b`."""
 
     def __str__(self) -> str:
-        # `a!=b` contains the negation.
-        return str(self.of) if self.column == self.of.column else f"!{self.of}"
+        return str(self.of) if self.within else f"!{self.of}"
 
     def terms(self) -> Iterator[Term]:
         return self.of.terms()
@@ -161,7 +164,15 @@ def tree(text: str, saved: Mapping[str, str]) -> Node | None:
 
     `saved` are filters by name. Mistakes in a saved filter have the column of its name.
     """
-    return _Parser(text, saved).tree()
+    found = _Parser(text, saved).tree()
+    if "@" in text:
+        # The limits hold for the text without names, too: it is stored and parsed again.
+        try:
+            _Parser(str(found), {}).tree()
+        except TermError as error:
+            problem = f"{error.problem} with the saved filters"
+            raise TermError(problem, 1, error.hint) from None
+    return found
 
 
 class _Parser:
@@ -190,14 +201,14 @@ class _Parser:
         column, parts = self._at + 1, [self._all()]
         while self._take("or"):
             parts.append(self._all())
-        return parts[0] if len(parts) == 1 else Joined("or", tuple(parts), column)
+        return _joined("or", parts, column)
 
     def _all(self) -> Node:
         column, parts = self._at + 1, [self._inverted()]
         while not self._ended and self._text[self._at] != ")" and self._word() != "or":
             self._take("and")
             parts.append(self._inverted())
-        return parts[0] if len(parts) == 1 else Joined("and", tuple(parts), column)
+        return _joined("and", parts, column)
 
     def _inverted(self) -> Node:
         column = self._at + 1
@@ -237,9 +248,8 @@ class _Parser:
         self._skip()
         text = self._saved.get(name)
         if text is None:
-            known = ", ".join(f"@{other}" for other in self._saved)
-            hint = f"there are {known}" if known else "[filters] of the configuration has them"
-            self._fail(f"no filter is saved as {name!r}", hint, begin)
+            hint = did_you_mean(f"@{name}", [f"@{other}" for other in self._saved])
+            self._fail(f"no filter is saved as {name!r}", hint or _NO_NAMES, begin)
         if name in self._within or len(self._within) >= MAX_DEPTH:
             self._fail(f"@{name} is saved as a filter of itself", at=begin)
         origin = f"in @{name}, {text!r}: "
@@ -265,7 +275,7 @@ class _Parser:
         self._skip()
         same = "=" if operator in ("==", "!=") else operator
         term = Term(field, same, tuple(values), text, begin + 1)
-        return Not(term, begin + 1) if operator == "!=" else term
+        return Not(term, begin + 1, within=True) if operator == "!=" else term
 
     def _field(self) -> tuple[str, str]:
         """The field and the operator of a term; empty and `:` for a bare word."""
@@ -323,6 +333,16 @@ class _Parser:
 
     def _fail(self, problem: str, hint: str = "", at: int | None = None) -> NoReturn:
         raise TermError(problem, (self._at if at is None else at) + 1, hint)
+
+
+def _joined(word: str, parts: Sequence[Node], column: int) -> Node:
+    """Join nodes, and merge parts that the same word joins."""
+    if len(parts) == 1:
+        return parts[0]
+    same = (
+        part.of if isinstance(part, Joined) and part.word == word else (part,) for part in parts
+    )
+    return Joined(word, tuple(chain.from_iterable(same)), column)
 
 
 def _is_address(found: re.Match[str] | None) -> bool:

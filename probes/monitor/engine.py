@@ -89,8 +89,8 @@ class _Machine:
     """State machine of one policy."""
 
     def __init__(self, policy: Policy, now_ns: int) -> None:
-        self._condition = Condition.parse(policy.condition) if policy.condition else None
-        self._deactivate = Condition.parse(policy.deactivate) if policy.deactivate else None
+        self._condition = Condition.stored(policy.condition) if policy.condition else None
+        self._deactivate = Condition.stored(policy.deactivate) if policy.deactivate else None
         first = _FIRST[policy.mode]
         self.standing = PolicyStatus(policy, first, now_ns, now_ns if first.runs else 0)
         self.span = max((c.span for c in (self._condition, self._deactivate) if c), default=0.0)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from probes.filter.domain import NONE
 from probes.monitor.condition.logic import ConditionOutcome, Logic
 from probes.monitor.condition.series import WindowSeries
-from probes.monitor.condition.syntax import parse
+from probes.monitor.condition.syntax import MAX_LENGTH, MAX_STORED, parse
 from probes.monitor.condition.terms import WindowSelection
 from probes.monitor.selected import SelectedMetric
 
@@ -26,10 +28,21 @@ class Condition:
     _root: Logic = field(repr=False, compare=False)
 
     @classmethod
-    def parse(cls, text: str, where: str = "condition") -> Condition:
-        """Parse a condition. Raises ConditionError, with the column, after `where`."""
-        root, span, metrics = parse(text, where)
+    def parse(
+        cls, text: str, where: str = "condition", saved: Mapping[str, str] = NONE,
+        limit: int = MAX_LENGTH,
+    ) -> Condition:  # fmt: skip
+        """Parse a condition, which may name `saved` filters; `limit` is its greatest length.
+
+        Raises ConditionError, with the column, after `where`.
+        """
+        root, span, metrics = parse(text, where, saved, limit)
         return cls(str(root), span, metrics, root)
+
+    @classmethod
+    def stored(cls, text: str) -> Condition:
+        """Parse the condition of a policy, in which the texts of named filters are."""
+        return cls.parse(text, limit=MAX_STORED)
 
     def evaluate(self, series: WindowSeries, quiet: WindowSeries | None = None) -> ConditionOutcome:
         """Evaluate the condition in the last window of `series`.

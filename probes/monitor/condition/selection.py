@@ -8,9 +8,9 @@ parentheses or quotation marks, a filter has all of its language.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from bpf.errors import TextError
-from probes.filter.syntax import Joined
 from probes.flow.filter import FlowFilter
 
 _STOP = re.compile(r"[<>)]|==|!=|=[<>]|,(?=\s|[0-9.]+(?:ms|[smh])\s*[,)]|\Z)")
@@ -43,10 +43,10 @@ def written(selection: str) -> str:
     return selection if one_word and read(selection, 0)[0] == selection else f"({selection})"
 
 
-def canonical(text: str) -> str:
-    """Return a filter with one space between its terms. Raises TextError if it is malformed, or
-    can't select packets."""
-    found = FlowFilter.parse(text)
+def canonical(text: str, saved: Mapping[str, str]) -> str:
+    """Return a filter's canonical text. Raises TextError if it is malformed, or can't select
+    packets."""
+    found = FlowFilter.parse(text, saved)
     if not found.conjunctions():
         raise TextError("it passes no packet", text, 1)
-    return found.root.inside if isinstance(found.root, Joined) else str(found.root or "")
+    return found.canonical

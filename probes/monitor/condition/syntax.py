@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeAlias
 
 from probes.monitor.condition import terms
@@ -21,6 +21,8 @@ from probes.monitor.condition.units import COUNTS, RATIO
 from probes.monitor.selected import UNITS, SelectedMetric
 
 MAX_LENGTH = 2000
+MAX_STORED = 8 * MAX_LENGTH
+"""Characters of a stored condition, which has the texts of named filters."""
 MAX_DEPTH = 20
 """Nested parentheses, functions, `not` and `-`."""
 MAX_TIME = 3600.0
@@ -30,16 +32,17 @@ Node: TypeAlias = terms.Expression | Logic
 _METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS)))
 
 
-def parse(text: str, where: str) -> tuple[Logic, float, frozenset[SelectedMetric]]:
+def parse(
+    text: str, where: str, saved: Mapping[str, str], limit: int
+) -> tuple[Logic, float, frozenset[SelectedMetric]]:
     """Return the condition, its longest time in seconds, and its metrics of selections.
 
-    Raises ConditionError.
+    `saved` are filters by name, and `limit` is the greatest length. Raises ConditionError.
     """
     try:
-        if len(text) > MAX_LENGTH:
-            problem = f"it is longer than {MAX_LENGTH} characters"
-            raise ConditionError(problem, column=MAX_LENGTH + 1)
-        parser = _Parser(text)
+        if len(text) > limit:
+            raise ConditionError(f"it is longer than {limit} characters", column=limit + 1)
+        parser = _Parser(text, saved)
         return parser.condition(), parser.span, frozenset(parser.selected)
     except ConditionError as error:
         raise ConditionError(
@@ -50,10 +53,10 @@ def parse(text: str, where: str) -> tuple[Logic, float, frozenset[SelectedMetric
 class _Parser:
     """Recursive descent; the methods follow precedence, from `or` to a name."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, saved: Mapping[str, str]) -> None:
         self.span = 0.0
         self.selected: set[SelectedMetric] = set()
-        self._tokens = TokenReader(text)
+        self._tokens = TokenReader(text, saved)
         self._token = self._tokens.read()
         self._before = ""
         self._depth = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +47,9 @@ class Token(NamedTuple):
 class TokenReader:
     """Reads the tokens of a text in turn."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, saved: Mapping[str, str]) -> None:
         self._text = text
+        self._saved = saved
         self._at = 0
 
     def read(self) -> Token:
@@ -75,7 +77,7 @@ class TokenReader:
             hint = "such as packets on proto:udp"
             raise ConditionError("nothing follows 'on'", column=begin + 1, hint=hint)
         try:
-            return selection.canonical(text)
+            return selection.canonical(text, self._saved)
         except TextError as error:
             compared = re.compile(r"\w[<>=!]").match(self._text, self._at - 1)
             hint = "a filter with a comparison needs parentheses" if compared else error.hint

@@ -22,6 +22,7 @@ from probes.config.files import read_document
 from probes.config.map_config import Name, Text
 from probes.config.model import MAX_FILE, ProbeConfig
 from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.policy.filters import NamedFilters
 from probes.monitor.policy.model import BUILT_IN, TRACE, Policy, PolicyModel, some
 from probes.monitor.policy.names import unknown_names
 from probes.monitor.state import MAX_POLICIES
@@ -106,6 +107,8 @@ class PolicyFile(PolicyModel):
     """Named sets of applications (S2.12)."""
     application: tuple[Text, ...] = ()
     """Files with configurations of applications, relative to this one (S2.16)."""
+    filters: dict[Name, Text] = Field(default_factory=dict)
+    """Filters that policies name as `@datagrams`."""
     monitor: Monitor = Monitor()
     paths: PolicyTracing = PolicyTracing()
     _applications: tuple[ProbeConfig, ...] = PrivateAttr(())
@@ -163,12 +166,13 @@ def load(path: str | Path, others: Sequence[str] = ()) -> PolicyFile:
     path = Path(path)
     document = read_document(path, MAX_FILE, "a file of policies")
     data = document.data
-    faults: list[ConfigFault] = []
+    filters = NamedFilters(_of(data, "filters"))
+    faults = list(filters.faults)
     file = PolicyFile()
     try:
-        file = PolicyFile.model_validate(data)
+        file = PolicyFile.model_validate(data, context=filters.texts)
     except ValidationError as error:
-        faults += faults_of(error, PolicyFile)
+        faults += (each for each in faults_of(error, PolicyFile) if not filters.caused(each))
     taken = [*BUILT_IN, TRACE]
     applications = []
     for number, name in enumerate(_texts(data, "application")):

@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
+    ValidationInfo,
     WrapValidator,
     field_validator,
     model_validator,
@@ -34,8 +35,10 @@ from probes.config.config_errors import (
 )
 from probes.config.map_config import Name, Text
 from probes.filter import parse
+from probes.filter.domain import NONE
 from probes.flow.filter import WINDOW_FLOWS, FlowFilter
 from probes.monitor.condition import Condition, ConditionError
+from probes.monitor.condition.syntax import MAX_STORED
 from probes.monitor.condition.units import TIMES
 from probes.monitor.policy.short_form import WORDS, ShortForm
 from probes.monitor.selected import SelectedMetric
@@ -77,24 +80,30 @@ def some(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _filter(text: str) -> str:
+def _filter(text: str, info: ValidationInfo) -> str:
     if not text.strip():
         raise invalid("must not be empty", hint="leave select out for every packet")
     try:
-        conjunctions = FlowFilter.parse(text).conjunctions()
+        found = FlowFilter.parse(text, info.context or NONE)
+        conjunctions = found.conjunctions()
     except TextError as error:
         raise invalid(error.problem, hint=error.hint, column=error.column) from None
     if not conjunctions:
         raise invalid(f"{text[:40]!r} passes no packet")
-    return " ".join(text.split())
+    return _without_names(text, found.canonical)
 
 
-def _suspects(text: str) -> str:
+def _suspects(text: str, info: ValidationInfo) -> str:
     try:
-        parse(text, WINDOW_FLOWS)
+        found = parse(text, WINDOW_FLOWS, info.context or NONE)
     except TextError as error:
         raise invalid(error.problem, hint=error.hint, column=error.column) from None
-    return " ".join(text.split())
+    return _without_names(text, found.canonical)
+
+
+def _without_names(text: str, canonical: str) -> str:
+    """Return the stored form of a text: the canonical one if it has names."""
+    return canonical if "@" in text else " ".join(text.split())
 
 
 Seconds = Annotated[
@@ -124,7 +133,11 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[ConfigFault]:
 
 
 class Policy(PolicyModel):
-    """When which applications get which packets."""
+    """When which applications get which packets.
+
+    The context of its validation are the named filters of its file. Its texts have the filters
+    instead of the names.
+    """
 
     name: Name
     mode: Mode = "operator"
@@ -166,13 +179,20 @@ class Policy(PolicyModel):
 
     @field_validator("condition", "deactivate")
     @classmethod
-    def _is_condition(cls, text: str) -> str:
+    def _is_condition(cls, text: str, info: ValidationInfo) -> str:
+        if not text.strip():
+            return ""
         try:
-            if text.strip():
-                Condition.parse(text)
+            if info.context is None:  # It may be the text of a stored policy.
+                found = Condition.stored(text)
+            else:
+                found = Condition.parse(text, saved=info.context)
         except ConditionError as error:
             raise invalid(error.problem, hint=error.hint, column=error.column) from None
-        return " ".join(text.split())
+        stored = _without_names(text, found.text)
+        if len(stored) > MAX_STORED:
+            raise invalid(f"it is longer than {MAX_STORED} characters with its named filters")
+        return stored
 
     @classmethod
     def parse(cls, data: object, where: str) -> Policy:
@@ -195,7 +215,7 @@ class Policy(PolicyModel):
     def metrics(self) -> frozenset[SelectedMetric]:
         """Metrics of selections that its conditions need."""
         texts = filter(None, (self.condition, self.deactivate))
-        return frozenset(metric for text in texts for metric in Condition.parse(text).metrics)
+        return frozenset(metric for text in texts for metric in Condition.stored(text).metrics)
 
     @property
     def when(self) -> str:
