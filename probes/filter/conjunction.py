@@ -84,6 +84,16 @@ def merged(conjunctions: Iterable[Conjunction]) -> tuple[Conjunction, ...]:
     return tuple(found)
 
 
+def inverse(conjunctions: Iterable[Conjunction]) -> tuple[Conjunction, ...]:
+    """The packets that are in none of the conjunctions."""
+    found: tuple[Conjunction, ...] = (Conjunction(),)
+    for each in conjunctions:
+        sets = zip(Dimension, each.sets, strict=True)
+        others = [Conjunction.of({place: ~part}) for place, part in sets if part is not None]
+        found = merged(one & other for one in found for other in others)
+    return found
+
+
 def _both(one: Set | None, another: Set | None) -> Set | None:
     if one is None or another is None:
         return one if another is None else another

@@ -41,9 +41,12 @@ class Domain:
         return tuple(found.test(term.operator, value) for value in term.values)
 
     def _bare(self, value: Value) -> Test:
-        if value.kind == "word" and (known := self.fields.get(value.text.lower())):
+        words = _words(self, self.bare)
+        word = value.text.lower() if value.kind == "word" else ""
+        # `icmp` is a field and a protocol.
+        if word not in words and (known := self.fields.get(word)):
             usual = next(iter(known.words), "")
-            hint = f"write {value.text.lower()}:{usual}" if usual else ""
+            hint = f"write {word}:{usual}" if usual else ""
             raise value.wrong(f"{value.text!r} has no value", hint)
         fields = self.bare if value.kind == "word" else (self.text,)
         for name in filter(None, fields):
@@ -53,7 +56,7 @@ class Domain:
                 if value.kind != "word":
                     raise
         hint = f"a bare word is one of {', '.join(self.bare)}" if self.bare else ""
-        hint = did_you_mean(value.text, [*self.fields, *_words(self, self.bare)], hint)
+        hint = did_you_mean(value.text, [*self.fields, *words], hint)
         raise value.wrong(f"{value.text!r} is not understood", hint)
 
     def knows(self, node: Node) -> bool:

@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from bpf.errors import did_you_mean
-from probes.filter.conjunction import Conjunction, Dimension, Set, merged, union
+from probes.filter.conjunction import Conjunction, inverse, merged
 from probes.filter.error import TermError
 from probes.filter.fields import Test, Value
 from probes.filter.table import Array, RowTable
@@ -22,7 +22,9 @@ MAX_DEPTH = 20
 """Nested parentheses, negations and saved filters."""
 MAX_CONJUNCTIONS = 64
 """Bits that the monitor has for the conjunctions of all selections."""
-_SELECTS = "selections take protocols, ports, addresses, IP versions, TCP flags and VLANs"
+_SELECTS = (
+    "selections take protocols, ports, ICMP types, addresses, IP versions, TCP flags and VLANs"
+)
 _NO_NAMES = "[filters] of the configuration has them; for policies, [filters] of their file"
 _SPACE = re.compile(r"\s*")
 _FIELD = re.compile(r"([A-Za-z_]\w*)(?:(:)|\s*(<=|>=|!=|==|[<>=])\s*)")
@@ -70,16 +72,13 @@ class Term:
         return "(" + " || ".join(f"({test.c})" for test in self.tests) + ")"
 
     def conjunctions(self, negated: bool = False) -> tuple[Conjunction, ...]:
-        found: dict[Dimension, list[Set]] = {}
+        alternatives: list[Conjunction] = []
         for test in self.tests:
             if not test.within:
                 raise TermError(f"{self.text!r} can't select packets", self.column, _SELECTS)
-            for dimension, part in test.within.items():
-                found.setdefault(dimension, []).append(part)
-        sets = {dimension: union(parts) for dimension, parts in found.items()}
-        if negated:
-            return merged([Conjunction.of({place: ~part for place, part in sets.items()})])
-        return merged(Conjunction.of({place: part}) for place, part in sets.items())
+            alternatives += test.within
+        found = merged(alternatives)
+        return inverse(found) if negated else found
 
 
 @dataclass(frozen=True, slots=True)

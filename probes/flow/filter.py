@@ -22,6 +22,8 @@ def key_fields(*, named: bool) -> dict[str, fields.Field]:
         "port": fields.Ports("either port"),
         "sport": fields.Ports("source port", ("source",)),
         "dport": fields.Ports("destination port", ("destination",)),
+        "icmp": fields.IcmpTypes(),
+        "id": fields.IcmpIdentifiers(),
         "net": fields.Addresses("either address is within", prefixes_only=True),
         "host": fields.Addresses("either host", named=named),
         "src": fields.Addresses("source host or prefix", ("source",), named=named),
@@ -33,6 +35,12 @@ def key_fields(*, named: bool) -> dict[str, fields.Field]:
 BARE = ("proto", "port", "net")
 """Fields of a bare word, if rows have a flow's key."""
 _DIRECTIONS = {"in": int(FlowDirection.INGRESS), "out": int(FlowDirection.EGRESS)}
+_DSCPS = {
+    "le": 1, "ef": 46, "va": 44,
+    **{f"cs{n}": 8 * n for n in range(8)},
+    **{f"af{n}{drop}": 8 * n + 2 * drop for n in range(1, 5) for drop in range(1, 4)},
+}  # fmt: skip
+"""Differentiated services (IANA) by name."""
 _TUNNELS = {"none": 0, **TUNNELS}
 _COUNTED: dict[str, fields.Field] = {
     "dir": fields.Codes("direction", "direction, seen from this host", "direction", _DIRECTIONS),
@@ -46,6 +54,7 @@ _COUNTED: dict[str, fields.Field] = {
     "tunnel": fields.Codes("tunnel", "kind of the tunnel around it", "kind of tunnel", _TUNNELS),
     "tunnel_id": fields.Quantity("tunnel_id", "id of the tunnel around it, such as a VNI", {}),
     "tos": fields.Quantity("tos", "type of service of the first packet", {}, most=255),
+    "dscp": fields.Codes("tos", "DSCP of the first packet", "DSCP", _DSCPS, 64, shift=2),
 }
 WINDOW_FLOWS = Domain("flows", {**key_fields(named=False), **_COUNTED}, BARE, "host")
 """Flows of a window: dtype FLOW, with columns `bit_rate` and `packet_rate`."""

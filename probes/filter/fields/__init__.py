@@ -1,6 +1,7 @@
 """Kinds of fields: their values, and tests of rows and packets."""
 
 from probes.filter.fields.field import Field, Test, Value, plain
+from probes.filter.fields.icmp import IcmpIdentifiers, IcmpTypes
 from probes.filter.fields.numbers import BIT_RATES, PLAIN, RATES, SHARES, SIZES, Quantity, times
 from probes.filter.fields.packet import (
     ENDS,
@@ -25,6 +26,8 @@ __all__ = [
     "Codes",
     "Field",
     "Flags",
+    "IcmpIdentifiers",
+    "IcmpTypes",
     "Ports",
     "Quantity",
     "Test",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from probes.filter.conjunction import Dimension, Set
+from probes.filter.conjunction import Conjunction
 from probes.filter.error import TermError
 from probes.filter.table import Array, RowTable
 
@@ -34,8 +34,8 @@ class Test:
     """From a table of n rows to bool (n,)."""
     c: str = ""
     """An expression over `struct packet *p`; empty if the kernel lacks the field."""
-    within: Mapping[Dimension, Set] = field(default_factory=dict)
-    """Sets of which one must contain its part of the packet; empty if a packet lacks the field."""
+    within: tuple[Conjunction, ...] = ()
+    """Alternatives of the packet's parts; empty if a packet lacks the field."""
 
 
 EQUAL = (":", "=")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bpf.errors import did_you_mean
-from probes.filter.conjunction import SIZES, Dimension
+from probes.filter.conjunction import SIZES, Conjunction, Dimension
 from probes.filter.fields.field import EQUAL, Test, Value, plain
 from probes.filter.fields.texts import passing
 from probes.filter.hosts import Hosts
@@ -19,7 +19,7 @@ from probes.filter.sets import NumberSet, PrefixSet
 from probes.filter.table import Array, RowTable
 
 ENDS = ("source", "destination")
-_PORTS = dict(zip(ENDS, (Dimension.SOURCE_PORT, Dimension.DESTINATION_PORT), strict=True))
+PORT_DIMENSIONS = dict(zip(ENDS, (Dimension.SOURCE_PORT, Dimension.DESTINATION_PORT), strict=True))
 _ADDRESSES = dict(zip(ENDS, (Dimension.SOURCE, Dimension.DESTINATION), strict=True))
 _FLAGS = "FSRPAUEW"
 _PLAIN_FLAGS = 0x3F
@@ -37,11 +37,13 @@ class Codes:
     """The word for a value in messages: `protocol`."""
     codes: Mapping[str, int]
     numbers: int = 0
-    """NumberSet below this are values, too."""
+    """Numbers below this are values, too."""
     macro: str = ""
     """Macro of packet.h; empty if the kernel lacks the field."""
     dimension: Dimension | None = None
     """None if packets are not selected by the field."""
+    shift: int = 0
+    """Bits of the column below the number."""
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -56,10 +58,11 @@ class Codes:
             hint = did_you_mean(said.lower(), self.codes)
             raise value.wrong(f"there is no {self.what} {said!r}", hint)
         c = f"{self.macro}(&p->key) == {code}" if self.macro else ""
-        within = {}
+        within: tuple[Conjunction, ...] = ()
         if self.dimension is not None:
-            within[self.dimension] = NumberSet.between(SIZES[self.dimension], code, code)
-        return Test(lambda table: table[self.column] == code, c, within)
+            passed = NumberSet.between(SIZES[self.dimension], code, code)
+            within = (Conjunction.of({self.dimension: passed}),)
+        return Test(lambda table: table[self.column] >> self.shift == code, c, within)
 
 
 def protocol(help_text: str = "protocol: a name or a number") -> Codes:
@@ -72,8 +75,8 @@ def ip_version() -> Codes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
-    """NumberSet that are compared, and have ranges."""
+class WholeNumbers:
+    """Numbers that are compared, and have ranges."""
 
     what: str
     """The word for a number in messages: `port`."""
@@ -105,8 +108,8 @@ class _Numbers:
         return int(said)
 
 
-_PORT = _Numbers("port", 65536)
-_VLAN_ID = _Numbers("VLAN id", 4096)
+_PORT = WholeNumbers("port", 65536)
+_VLAN_ID = WholeNumbers("VLAN id", 4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,8 @@ class Ports:
                 passed |= (port >= first) & (port <= last)
             return passed
 
-        within = {_PORTS[end]: NumberSet.between(_PORT.size, first, last) for end in self.ends}
+        passed = NumberSet.between(_PORT.size, first, last)
+        within = tuple(Conjunction.of({PORT_DIMENSIONS[end]: passed}) for end in self.ends)
         return Test(mask, " || ".join(c), within)
 
 
@@ -156,7 +160,7 @@ class Vlans:
         return Test(
             lambda table: (table["vlan"] >= first) & (table["vlan"] <= last),
             f"p->vlan >= {first} && p->vlan <= {last}",
-            {Dimension.VLAN: NumberSet.between(_VLAN_ID.size, first, last)},
+            (Conjunction.of({Dimension.VLAN: NumberSet.between(_VLAN_ID.size, first, last)}),),
         )
 
 
@@ -225,7 +229,8 @@ class Addresses:
             ]
             sides.append("(" + (" && ".join(parts) or "true") + ")")
         c = f"VERSION(&p->key) == {network.version} && ({' || '.join(sides)})" if sides else ""
-        return Test(mask, c, {_ADDRESSES[end]: PrefixSet.within(network) for end in ends})
+        inside = PrefixSet.within(network)
+        return Test(mask, c, tuple(Conjunction.of({_ADDRESSES[end]: inside}) for end in ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +253,9 @@ class Flags:
             bits |= 1 << _FLAGS.index(letter)
         # ECN sets E and W on handshakes of any kind: they count only if they are named.
         looked_at = bits | _PLAIN_FLAGS if operator == "=" else bits
+        passed = NumberSet(256, sum(1 << n for n in range(256) if n & looked_at == bits))
         return Test(
             lambda table: (table[self.column] & looked_at) == bits,
             f"(p->tcp_flags & {looked_at}) == {bits}",
-            {
-                Dimension.FLAGS: NumberSet(
-                    256, sum(1 << n for n in range(256) if n & looked_at == bits)
-                )
-            },
+            (Conjunction.of({Dimension.FLAGS: passed}),),
         )

@@ -28,6 +28,8 @@ def offered(text: str, table: RowTable | None = None) -> list[str]:
         ("rt|", ["rtt>"]),
         ("proto:tc|", ["proto:tcp"]),
         ("proto:tcp,UD| x", ["proto:tcp,udp x", "proto:tcp,udplite x"]),
+        ("icmp:ti|", ["icmp:time-exceeded", "icmp:timestamp-request", "icmp:timestamp-reply"]),
+        ("dscp:cs1,E|", ["dscp:cs1,ef"]),
         ("dir:|", ["dir:in", "dir:out"]),
         ("rtt>50|", ["rtt>50ns", "rtt>50us", "rtt>50ms", "rtt>50s", "rtt>50m", "rtt>50h",
                      "rtt>50d"]),

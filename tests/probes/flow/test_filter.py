@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
-from scapy.layers.inet6 import IPv6
+from scapy.layers.inet6 import ICMPv6DestUnreach, ICMPv6EchoRequest, ICMPv6TimeExceeded, IPv6
 from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 
 from bpf.errors import TextError, UsageError
 from bpf.syscall import prog_test_run as run
@@ -86,9 +87,44 @@ def test_kernel_and_rows_agree(make_probe: MakeProbe, text: str, packets: int) -
     assert snapshot.lost.packets == 0
 
 
+MESSAGES = [
+    IP() / ICMP(type=8, id=77),
+    IP() / ICMP(type=0, id=78),
+    IP() / ICMP(type=3, code=3),
+    IP() / UDP(sport=77, dport=8 << 8),
+    IPv6() / ICMPv6EchoRequest(id=77),
+    IPv6() / ICMPv6DestUnreach(code=3),
+    IPv6() / ICMPv6TimeExceeded(),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("icmp:echo-request id:77 or icmp:unreachable/3", {0, 2, 4, 5}),
+        ("!(icmp:3 or id:77,78)", {3, 5}),
+    ],
+)
+def test_icmp_has_types_and_identifiers(
+    make_probe: MakeProbe, text: str, messages: set[int]
+) -> None:
+    everything, captured = make_probe(), make_probe(capture=text)
+    for at, message in enumerate(MESSAGES):
+        frame = bytes(Ether() / message / Raw(bytes(at + 8)))
+        run(everything.fd, frame)
+        run(captured.fd, frame)
+    rows = everything.probe.poll().rows
+    assert len(rows) == len(MESSAGES)
+    shown = rows[FlowFilter.parse(text).mask(rows)]
+    sizes = {len(bytes(Ether() / MESSAGES[at] / Raw(bytes(at + 8)))) for at in messages}
+    assert set(shown["bytes"].tolist()) == sizes
+    assert set(captured.probe.poll().rows["bytes"].tolist()) == sizes
+
+
 @pytest.mark.parametrize(
     ("text", "column", "said"),
     [
+        ("tcp dscp:ef", 5, "'dscp:ef' can't select packets"),
         ("tcp !dir:in", 6, "'dir:in' can't select packets"),
         ("rate>1M", 1, "'rate>1M' can't select packets"),
         ("udp or (tcp host:/x/)", 13, "'host:/x/' can't select packets"),
@@ -112,6 +148,10 @@ def test_not_every_filter_can_select(text: str, column: int, said: str) -> None:
         ("sport:53,123,1000-2000", 1),
         ("tcp or udp or !ip:6 proto:47", 2),
         ("port:53", 2),
+        ("icmp:8", 1),
+        ("icmp:echo-request,unreachable", 2),
+        ("!icmp:8", 2),
+        ("id:77", 1),
         ("!port:53", 1),
         ("tcp udp", 0),
         ("tcp or !tcp", 1),

@@ -111,7 +111,7 @@ blank = ""
 number = 5
          ^
 16:24: policy[0].select[1]: 'packets<=3' can't select packets; selections take protocols, ports, \
-addresses, IP versions, TCP flags and VLANs
+ICMP types, addresses, IP versions, TCP flags and VLANs
 select = ["@two", "udp @few", "@fwe", "@number"]
                        ^
 16:32: policy[0].select[2]: no filter is saved as 'fwe'; did you mean @few?

@@ -180,12 +180,12 @@ MALFORMED = {
     "a filter of what is not": (
         f'{A}select = ["proto:udp !rate>1M"]\n',
         "5:23: policy[0].select[0]: 'rate>1M' can't select packets; selections take protocols,"
-        " ports, addresses, IP versions, TCP flags and VLANs",
+        " ports, ICMP types, addresses, IP versions, TCP flags and VLANs",
     ),
     "a direction": (
         f'{A}select = ["dir:in"]\n',
         "5:12: policy[0].select[0]: 'dir:in' can't select packets; selections take protocols,"
-        " ports, addresses, IP versions, TCP flags and VLANs",
+        " ports, ICMP types, addresses, IP versions, TCP flags and VLANs",
     ),
     "an empty filter": (
         f'{A}select = [" "]\n',

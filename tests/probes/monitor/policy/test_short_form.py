@@ -149,7 +149,7 @@ SHORT = {
     ),
     "a: flows > 5 -> dns on !dir:in": (
         "policy 'a': select[0]: 'dir:in' can't select packets (column 25); selections take"
-        " protocols, ports, addresses, IP versions, TCP flags and VLANs"
+        " protocols, ports, ICMP types, addresses, IP versions, TCP flags and VLANs"
     ),
 }
 

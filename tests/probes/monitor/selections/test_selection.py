@@ -120,7 +120,8 @@ PREFIXES = [
     "10.0.0.0/8", "10.0.0.0/9", "10.1.0.0/16", "10.1.2.3", "192.0.2.0/24", "0.0.0.0/0", "::/0",
     "2001:db8::/32", "2001:db8::/33", "2001:db8::1", "172.16.0.0/12",
 ]  # fmt: skip
-PORTS = [0, 22, 53, 80, 81, 443, 1024, 8000, 8100, 40000, 65535]
+ICMP = [3, 128, "echo-reply", "3/3", "unreachable/5", "time-exceeded"]
+PORTS = [0, 3 << 8 | 3, 129 << 8, 22, 53, 80, 81, 443, 1024, 8000, 8100, 40000, 65535]
 
 
 def packets(choose: random.Random, count: int = 1000) -> Array:
@@ -132,7 +133,7 @@ def packets(choose: random.Random, count: int = 1000) -> Array:
             raw = choose.choice(POOL[version]).packed.ljust(16, b"\0")
             row[end] = np.frombuffer(raw, "u1")
             row[f"{end}_port"] = choose.choice(PORTS)
-        row["version"], row["protocol"] = version, choose.choice((1, 6, 6, 17, 47))
+        row["version"], row["protocol"] = version, choose.choice((1, 6, 6, 17, 47, 58))
         row["vlan"] = choose.choice((0, 0, 1, 7, 4095))
         row["tcp_flags"] = choose.randrange(256) if row["protocol"] == 6 else 0
     return rows
@@ -156,6 +157,8 @@ def term(choose: random.Random) -> str:
             f"vlan{sign}{some([0, 1, '2-7', '5-4095'])}",
             f"flags{sign}{some(['S', 'SA', 'R', 'SE'])}",
             "flags=0",
+            f"icmp{sign}{some(ICMP)}",
+            f"id{sign}{low}-{high}",
         ]
     )
 
