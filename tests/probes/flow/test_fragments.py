@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 import pytest
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment
-from scapy.layers.l2 import Dot1Q, Ether
+from scapy.layers.l2 import Dot1Q
 from scapy.packet import Packet, Raw
 
 from bpf.attach.attachment import Hook
@@ -17,6 +17,7 @@ from bpf.syscall import map_lookup, map_update
 from bpf.syscall import prog_test_run as run
 from probes.flow.filter import FlowFilter
 from tests.probes.conftest import LooseProbe, MakeProbe
+from tests.probes.flow.test_parser import ETHER
 
 FOUR = {"src": "192.0.2.1", "dst": "198.51.100.7"}
 SIX = {"src": "2001:db8::1", "dst": "2001:db8:7::99"}
@@ -38,7 +39,7 @@ MAKE: dict[int, Callable[..., Packet]] = {4: four, 6: six}
 def counted(loose: LooseProbe, *frames: Packet) -> dict[tuple[int, int], int]:
     """Packets by source and destination port."""
     for frame in frames:
-        run(loose.fd, bytes(Ether() / frame))
+        run(loose.fd, bytes(ETHER / frame))
     rows = loose.probe.poll().rows
     return {(int(r["source_port"]), int(r["destination_port"])): int(r["packets"]) for r in rows}
 
@@ -92,7 +93,7 @@ def test_the_protocol_of_later_fragments_is_that_behind_the_first_ones_options(
     options = IPv6(**SIX) / IPv6ExtHdrFragment(id=9, m=1) / IPv6ExtHdrDestOpt() / UDP(sport=5)
     later = IPv6(**SIX) / IPv6ExtHdrFragment(id=9, offset=6, nh=60) / DATA
     for frame in (options, later):
-        run(loose.fd, bytes(Ether() / frame))
+        run(loose.fd, bytes(ETHER / frame))
     (row,) = loose.probe.poll().rows
     assert (row["protocol"], row["source_port"], row["packets"]) == (17, 5, 2)
 

@@ -38,15 +38,16 @@ SHORTEST = 15
 
 FOUR = {"src": "192.0.2.1", "dst": "198.51.100.7"}
 SIX = {"src": "2001:db8::1", "dst": "2001:db8:7::99"}
+ETHER = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+"""Scapy would ask the network for addresses that are missing."""
 
 
 def links() -> Iterable[Packet]:
-    ether = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
-    yield ether
-    yield ether / Dot1Q(vlan=7)
-    yield ether / Dot1AD(vlan=5) / Dot1Q(vlan=7)
-    yield ether / Dot1Q(vlan=5) / Dot1Q(vlan=7)
-    yield ether / Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3)
+    yield ETHER
+    yield ETHER / Dot1Q(vlan=7)
+    yield ETHER / Dot1AD(vlan=5) / Dot1Q(vlan=7)
+    yield ETHER / Dot1Q(vlan=5) / Dot1Q(vlan=7)
+    yield ETHER / Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3)
 
 
 def rare_links(type_: int) -> dict[str, bytes]:
@@ -239,8 +240,8 @@ def test_packets_without_a_link_layer(make_probe: MakeProbe) -> None:
 
 def test_not_ip_is_no_loss_but_malformed_is(make_probe: MakeProbe) -> None:
     loose = make_probe()
-    run(loose.fd, bytes(Ether() / ARP()))
-    run(loose.fd, bytes(Ether() / IP() / UDP())[:20])
+    run(loose.fd, bytes(ETHER / ARP()))
+    run(loose.fd, bytes(ETHER / IP() / UDP())[:20])
     snapshot = loose.probe.poll()
     assert snapshot.losses[LossReason.NOT_IP].packets == 1
     assert snapshot.losses[LossReason.MALFORMED].packets == 1

@@ -18,7 +18,15 @@ from probes.filter.network import TUNNELS
 from probes.tunnels import Tunnels
 from tests.probes.conftest import MakeProbe
 from tests.probes.flow.oracle import Flow, Oracle
-from tests.probes.flow.test_parser import FOUR, HOOKS, SIX, garbled_frame, seen, without_flags
+from tests.probes.flow.test_parser import (
+    ETHER,
+    FOUR,
+    HOOKS,
+    SIX,
+    garbled_frame,
+    seen,
+    without_flags,
+)
 
 INNER = {4: IP(src="10.0.0.1", dst="10.0.0.2"), 6: IPv6(src="fd00::1", dst="fd00::2")}
 UDP_IN = UDP(sport=1111, dport=53) / Raw(b"y" * 30)
@@ -57,9 +65,9 @@ def tunnels(version: int) -> Iterator[tuple[str, int, int, Packet]]:
 def outer(version: int, inside: Packet) -> Packet:
     if version == 4:
         protocol = {IP: 4, IPv6: 41, GRE: 47, UDP: 17}[type(inside)]
-        return Ether() / IP(**FOUR, proto=protocol) / inside
+        return ETHER / IP(**FOUR, proto=protocol) / inside
     protocol = {IP: 4, IPv6: 41, GRE: 47, UDP: 17}[type(inside)]
-    return Ether() / IPv6(**SIX, nh=protocol) / inside
+    return ETHER / IPv6(**SIX, nh=protocol) / inside
 
 
 def frames() -> Iterator[tuple[bytes, Flow]]:
@@ -85,7 +93,7 @@ def test_inner_flows_of_each_kind_of_tunnel(make_probe: MakeProbe, hook: Hook) -
 @pytest.mark.parametrize("hook", [Hook.XDP, Hook.TC_INGRESS])
 def test_both_flows_of_a_packet(make_probe: MakeProbe, hook: Hook) -> None:
     loose = make_probe(hook, tunnels=Tunnels.BOTH)
-    plain = bytes(Ether() / IP(**FOUR) / UDP_IN)
+    plain = bytes(ETHER / IP(**FOUR) / UDP_IN)
     outside = Oracle()
     expected = Counter([outside.flow_of(plain)])
     run(loose.fd, plain)
@@ -125,7 +133,7 @@ def test_fragments_of_a_tunnel_and_in_a_tunnel(make_probe: MakeProbe) -> None:
     later = IP(src="10.0.0.1", dst="10.0.0.2", id=5, frag=4, proto=17) / Raw(b"y" * 30)
     cut = IP(**FOUR, id=6, flags="MF", proto=47) / GRE() / first
     rest = IP(**FOUR, id=6, frag=8, proto=47) / Raw(b"y" * 30)
-    given = [bytes(Ether() / p) for p in (
+    given = [bytes(ETHER / p) for p in (
         IP(**FOUR) / GRE() / first, IP(**FOUR) / GRE() / later, cut, rest,
     )]  # fmt: skip
     for frame in given:
