@@ -26,12 +26,17 @@ from widgets.table.rows import Tones, Value
 from widgets.tones import Tone
 
 
-def flow_columns(*, traced: bool, at_least: bool) -> tuple[Column, ...]:
-    """Return the columns of flows, with RTTs of traced paths, and with `totals` of lower bounds."""
-    changes: dict[str, dict[str, Any]] = {}
+def flow_columns(rows: Array, *, traced: bool) -> tuple[Column, ...]:
+    """Return the columns of flows, with RTTs of traced paths.
+
+    VLAN, tunnel, its id, and `totals` of lower bounds are there if one of `rows`, dtype LIVE, needs
+    them.
+    """
+    needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
+    changes: dict[str, dict[str, Any]] = {name: {"hidden": False} for name in needed}
     if traced:
         changes["rtt"] = {"hidden": False}
-    if at_least:
+    if rows["at_least"].any():
         changes |= {"totals": {"hidden": False}, "bytes": {"width": 9}}
     return columns(FLOWS, **changes)
 

@@ -146,10 +146,8 @@ class FlowsScreen(ConsoleScreen):
         tables = "flows", "changes"
         self.turn_to(*(tables if frames is None else reversed(tables)))
         if frames is None:
-            self.table.columns = flow_columns(
-                traced=len(self.console.frame.paths.series) > 0,
-                at_least=bool(view.rows["at_least"].any()),
-            )
+            traced = len(self.console.frame.paths.series) > 0
+            self.table.columns = flow_columns(view.rows, traced=traced)
         filtered = _FILTERED_SOME if view.left_out else _FILTERED
         self.table.empty = filtered if rows.total else _WAITING
         self.table.fill(rows)

@@ -10,6 +10,7 @@ import pytest
 from app.console.screens.flows.columns import FLOWS
 from app.console.tables.sorted_table import SortedTable
 from bpf.errors import ProbedeckError
+from probes.filter.network import TUNNELS
 from probes.flow.records import Array
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake import Desk, becomes, desk, flow
@@ -83,6 +84,23 @@ async def test_where_nothing_is_traced_an_order_by_rtt_says_how_it_is_known() ->
         await console.press("s")
         await console.feed(*three())
         assert "no RTT" not in console.strip
+
+
+async def test_vlans_and_tunnels_have_columns_while_a_flow_has_one() -> None:
+    async with desk(width=160) as console:
+        await console.feed(*three())
+        assert "VLAN" not in console.header
+        assert "Tunnel" not in console.header
+        tagged, tunnelled = flow(4, 40), flow(5, 50)
+        tagged["vlan"] = 7
+        await console.feed(*three(), tagged)
+        assert "VLAN" in console.header
+        assert "Tunnel" not in console.header
+        tunnelled["tunnel"], tunnelled["tunnel_id"] = TUNNELS["vxlan"], 4711
+        await console.feed(*three(), tagged, tunnelled)
+        assert "Tunnel id" in console.lines[1]
+        assert console.lines[2].split()[-2:] == ["vxlan", "4711"]
+        assert console.lines[3].split()[-1] == "7"
 
 
 async def test_a_click_on_a_title_sorts_and_another_reverses() -> None:
