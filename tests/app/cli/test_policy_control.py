@@ -22,9 +22,12 @@ FILE = """\
 bits = 8
 [profiles]
 web = ["dns", "accounting"]
+[filters]
+queries = "udp dport:53"
 [[policy]]
 name = "busy"
-condition = "flows > 5"
+condition = "flows on @queries > 5"
+select = ["@queries ip:6"]
 run = ["web", "both"]
 [[policy]]
 name = "books"
@@ -92,7 +95,7 @@ def test_a_policys_life(command: Command, plane: FakePlane) -> None:
 
 
 def test_policies_of_a_file(command: Command, plane: FakePlane, tmp_path: Path) -> None:
-    """Its profiles become applications, as the controller's profiles stay."""
+    """The controller gets applications instead of profiles, and filters instead of their names."""
     path = tmp_path / "policies.toml"
     path.write_text(FILE)
     warning = f"warning: {path}: [monitor] counts at the start only\n"
@@ -101,7 +104,11 @@ def test_policies_of_a_file(command: Command, plane: FakePlane, tmp_path: Path) 
     )  # fmt: skip
     monitor = plane.monitor()
     assert monitor is not None
-    assert monitor.policies[0].policy.run == ("dns", "accounting", "both")
+    busy = monitor.policies[0].policy
+    assert busy.run == ("dns", "accounting", "both")
+    assert (busy.condition, busy.select) == (
+        "flows on (udp dport:53) > 5", ("udp dport:53 ip:6",),
+    )  # fmt: skip
     path.write_text(FILE.replace("books", "book"))
     code, _, said = command("replace", str(path))
     assert (code, said) == (
