@@ -187,6 +187,7 @@ class SelectedCounters:
         return sum(map(map_memory, fds)) + sum(slot.memory() for slot in self._slots.values())
 
     def close(self) -> None:
+        self._sketches = ()  # views of the programs' maps, which end with the last view
         for slot in self._slots.values():
             slot.close()
         self._model.close()

@@ -14,6 +14,7 @@ from app.cli.options import SECTIONS
 from app.config.load import load
 from app.config.path_settings import PathSettings
 from app.config.schema import settings_of
+from app.lab.plan import LabPlan
 from app.run import headless
 from app.run.spec import RunSpec
 from bpf.errors import UsageError
@@ -132,7 +133,7 @@ def test_the_rate_of_the_lab_is_its_traffic(
     class Nowhere:
         interface = "lo"
 
-        def __init__(self, **options: Any) -> None:
+        def __init__(self, plan: LabPlan, **options: Any) -> None:
             made.append(options)
 
         def __enter__(self) -> Nowhere:

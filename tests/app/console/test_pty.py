@@ -48,7 +48,7 @@ def after_the_end(terminal: Terminal) -> str:
 
 def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
     with console("--interval", "0.3", rows=50) as terminal:
-        terminal.wait(r"out +icmp6 +fd94::1 +fd94:0:0:6::2 echo")
+        terminal.wait(r"out +icmp6 +fd94::1 id \d+ +fd94:0:0:6::2 echo")
         terminal.wait(r"in +udp +10\.94\.6\.2:53 +10\.94\.0\.1:\d+ +[\d.]+ k?bit/s")
         terminal.wait(r"in +tcp +\[fd94:0:0:6::2\]:443 +\[fd94::1\]:\d+ ")
         assert "eth0 tcx" in terminal.screen().splitlines()[0]

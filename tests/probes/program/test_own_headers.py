@@ -98,7 +98,7 @@ def test_an_error_in_a_header_is_told_with_its_file_and_line(
 
 
 @pytest.mark.parametrize(
-    "name", ["../secret.h", "net/../../secret.h", "ABSOLUTE", "link.h", "to/secret.h"]
+    "name", ["../secret.h", "net/../../secret.h", "ABSOLUTE", "linked.h", "to/secret.h"]
 )
 def test_files_outside_of_the_directory_are_not_read(
     compiler: Compiler, loose: Loose, tmp_path: Path, name: str
@@ -106,7 +106,7 @@ def test_files_outside_of_the_directory_are_not_read(
     name = name.replace("ABSOLUTE", f"{tmp_path}/secret.h")
     path = written(tmp_path, {**FILES, "src/probe.c": f'#include "{name}"\n{PROBE}'})
     (tmp_path / "secret.h").write_text("root:x:0\n")
-    (tmp_path / "src/link.h").symlink_to(tmp_path / "secret.h")
+    (tmp_path / "src/linked.h").symlink_to(tmp_path / "secret.h")
     (tmp_path / "src/to").symlink_to(tmp_path)
     config = load(path)
     assert "root:x" not in str(dump(config))
