@@ -88,13 +88,19 @@ def test_kernel_and_rows_agree(make_probe: MakeProbe, text: str, packets: int) -
 
 
 MESSAGES = [
-    IP() / ICMP(type=8, id=77),
-    IP() / ICMP(type=0, id=78),
-    IP() / ICMP(type=3, code=3),
-    IP() / UDP(sport=77, dport=8 << 8),
-    IPv6() / ICMPv6EchoRequest(id=77),
-    IPv6() / ICMPv6DestUnreach(code=3),
-    IPv6() / ICMPv6TimeExceeded(),
+    bytes(Ether(dst="02:00:00:00:00:02") / message / Raw(bytes(size)))
+    for size, message in enumerate(
+        (
+            IP() / ICMP(type=8, id=77),
+            IP() / ICMP(type=0, id=78),
+            IP() / ICMP(type=3, code=3),
+            IP() / UDP(sport=77, dport=8 << 8),
+            IPv6() / ICMPv6EchoRequest(id=77),
+            IPv6() / ICMPv6DestUnreach(code=3),
+            IPv6() / ICMPv6TimeExceeded(),
+        ),
+        start=8,
+    )
 ]
 
 
@@ -109,14 +115,13 @@ def test_icmp_has_types_and_identifiers(
     make_probe: MakeProbe, text: str, messages: set[int]
 ) -> None:
     everything, captured = make_probe(), make_probe(capture=text)
-    for at, message in enumerate(MESSAGES):
-        frame = bytes(Ether() / message / Raw(bytes(at + 8)))
+    for frame in MESSAGES:
         run(everything.fd, frame)
         run(captured.fd, frame)
     rows = everything.probe.poll().rows
     assert len(rows) == len(MESSAGES)
     shown = rows[FlowFilter.parse(text).mask(rows)]
-    sizes = {len(bytes(Ether() / MESSAGES[at] / Raw(bytes(at + 8)))) for at in messages}
+    sizes = {len(MESSAGES[at]) for at in messages}
     assert set(shown["bytes"].tolist()) == sizes
     assert set(captured.probe.poll().rows["bytes"].tolist()) == sizes
 
