@@ -40,9 +40,13 @@ def _any_cpu() -> Iterator[None]:
     os.sched_setaffinity(0, allowed)
 
 
+EMULATED_S = 120.0
+"""CPU time for a compile: an emulated machine is slow, and counts time when it does not run."""
+
+
 @pytest.fixture(scope="session")
 def compiler() -> Iterator[Compiler]:
-    with Compiler() as helper, closing(Thrifty(helper)) as thrifty:
+    with Compiler(cpu_limit=EMULATED_S) as helper, closing(Thrifty(helper)) as thrifty:
         yield cast(Compiler, thrifty)
 
 

@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,24 @@ import pytest
 from app.lab.netns import inside
 from bpf import features
 from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiler
 from bpf.errors import KernelError
+from bpf.syscall import prog_test_run
 from probes.config.model import load
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.flow.options import FlowOptions
 from probes.flow.records import Array, FlowDirection
+from probes.hooks import Hooks
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy import BUILT_IN, Policy
-from probes.monitor.state import METRICS_TABLE, PROBE
+from probes.monitor.probe import MonitorProbe
+from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
 from probes.path.options import PathOptions
 from probes.snapshot import Snapshot
+from probes.tunnels import Tunnels
 from tests.bpf.tools import send
+from tests.probes.conftest import MakeProbe
 from tests.probes.deck import Deck, deck
 from tests.probes.test_examples import CONFIGS
 
@@ -39,7 +47,15 @@ PORT = 9
 """Where `send` sends to."""
 FRAME = 14 + 20 + 8 + 4
 """Bytes of such a packet's frame."""
+IP_IN_IP = (
+    bytes(12)
+    + struct.pack("!HBBHIBBHII", 0x0800, 0x45, 0, 48, 0, 64, 4, 0, 1, 2)
+    + struct.pack("!BBHIBBHII", 0x45, 0, 28, 0, 64, 17, 0, 3, 4)
+    + struct.pack("!HHHH", 1000, PORT, 8, 0)
+)
 PATIENCE_S = 60.0
+COUNTED = "counted: packets on proto:udp >= {} and sources on proto:udp < 3 -> accounting"
+"""A policy whose condition is true of so many packets of a host."""
 INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
 
 
@@ -52,6 +68,11 @@ def published(deck: Deck, probe: str, table: str = "") -> Array:
             if isinstance(item, Snapshot) and (item.probe, item.metric) == (probe, table)
         ]
     )
+
+
+def triggered(deck: Deck) -> set[str]:
+    """Names of policies whose condition has become true."""
+    return {name.decode() for name in published(deck, PROBE, TRIGGERS_TABLE)["policy"]}
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -84,6 +105,25 @@ def test_flows_are_counted_to_the_packet(deck: Deck, ingress: Hook) -> None:
 
 
 @INGRESS
+def test_flows_of_tunnels(make_probe: MakeProbe, ingress: Hook) -> None:
+    """The largest of all programs."""
+    loose = make_probe(ingress, tunnels=Tunnels.BOTH)
+    prog_test_run(loose.fd, IP_IN_IP)
+    assert sorted(loose.probe.poll().rows["protocol"]) == [4, 17]
+
+
+@INGRESS
+def test_the_monitor_looks_into_tunnels(compiler: Compiler, ingress: Hook) -> None:
+    hooks = Hooks(lambda point: None)
+    options = MonitorOptions(bits=8, ingress=ingress, tunnels=Tunnels.INNER)
+    with closing(MonitorProbe(compiler, Interface("test", 0, True), hooks, options)) as monitor:
+        (point,) = hooks.in_use()
+        prog_test_run(point.chain.fd, IP_IN_IP)
+        (row,) = next(each.rows for each in monitor.export() if isinstance(each, Snapshot))
+        assert row["packets"] == row["udp_packets"] == 1
+
+
+@INGRESS
 def test_the_monitor_counts_and_hands_packets_to_every_application(
     deck: Deck, ingress: Hook
 ) -> None:
@@ -92,12 +132,14 @@ def test_the_monitor_counts_and_hands_packets_to_every_application(
     controller.set_policy(
         Policy.parse_short(f"all: always -> {', '.join(BUILT_IN)} on proto:udp dport:{PORT}")
     )
+    controller.set_policy(Policy.parse_short(COUNTED.format(PACKETS)))
     deck.receive(PACKETS)
     info = controller.monitor()
     assert info
     assert {app.name: app.packets for app in info.applications} == dict.fromkeys(BUILT_IN, PACKETS)
     controller.remove(PROBE)
     assert published(deck, PROBE, METRICS_TABLE)["udp_packets"].sum() == PACKETS
+    assert "counted" in triggered(deck)
 
 
 @INGRESS
@@ -109,6 +151,7 @@ def test_telemetry_records_are_handed_to_every_application(deck: Deck, ingress: 
     )
     controller.watch_metrics("right", options)
     controller.set_policy(Policy.parse_short(f"all: always -> {', '.join(BUILT_IN)}"))
+    controller.set_policy(Policy.parse_short(COUNTED.format(2 * PACKETS)))
     record = struct.pack("!4s4sHHIQHHHBB", b"\x0a" * 4, b"\x0b" * 4, 1, 2, 0, 0, 0, 100, 0, 17, 0)
     with inside(deck.left.ns):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -121,6 +164,7 @@ def test_telemetry_records_are_handed_to_every_application(deck: Deck, ingress: 
     assert {a.name: a.packets for a in info.applications} == dict.fromkeys(BUILT_IN, 2 * PACKETS)
     controller.remove(PROBE)
     assert published(deck, PROBE, METRICS_TABLE)["udp_packets"].sum() == 2 * PACKETS
+    assert "counted" in triggered(deck)
 
 
 @INGRESS

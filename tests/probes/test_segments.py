@@ -129,12 +129,13 @@ def test_each_packet_of_a_segment_has_all_its_headers(
 def test_the_verifier_does_not_follow_each_sequence_of_headers(
     make_probe: MakeProbe, hook: Hook
 ) -> None:
-    """Its limit is a million instructions; without `forget` it looks at half of them."""
+    """Its limit is a million instructions. It looks at 100,000, on Linux 6.1 at 270,000, and
+    without `forget` at 800,000."""
     (side,) = make_probe(hook).probe._hooks
     info = ct.create_string_buffer(256)
     call(BpfCommand.OBJ_GET_INFO_BY_FD, InfoByFd(side.active.fd, len(info), ct.addressof(info)))
     (verified,) = struct.unpack_from("I", info, _VERIFIED_INSTRUCTIONS)
-    assert verified < 100_000
+    assert verified < 300_000
 
 
 @pytest.mark.parametrize("hook", TC)
