@@ -22,7 +22,7 @@ class CulpritCommands:
         return text
 
     def hint(self, prefix: str) -> str:
-        """Return the keys of the commands, whose names begin with `prefix`."""
+        """Return the keys of the commands with names that begin with `prefix`."""
         words = ("flows", "trace", "capture")
         keys = (self._screen.console.key_of(f"{prefix}.{word}") for word in words)
         return ", ".join(f"{key} {word}" for key, word in zip(keys, words, strict=True))

@@ -52,7 +52,7 @@ class PolicyCost(NamedTuple):
 def policy_costs(
     policies: Sequence[Policy], options: MonitorOptions
 ) -> tuple[float, list[PolicyCost]]:
-    """Return the nanoseconds a packet of the monitor alone, and what each policy adds by itself.
+    """Return the nanoseconds a packet of the monitor alone, and of each policy.
 
     Raises KernelError without the right to load programs.
     """
@@ -141,7 +141,7 @@ def frame_of(conjunction: Conjunction) -> bytes:
 
 
 def _address(part: NumberSet | PrefixSet | None, version: int) -> int | None:
-    """An address of a set; None if it has none of this IP version."""
+    """An address of a set; None for another IP version."""
     if part is None:
         return _DOCUMENTATION[version]
     assert isinstance(part, PrefixSet)

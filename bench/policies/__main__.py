@@ -41,7 +41,7 @@ from tests.support.made.traffic import pcap
 
 _SECOND = 1_000_000_000
 _BY = 3.0
-"""Seconds in which an attack has to be told."""
+"""Seconds within which a policy has to report an attack."""
 _TARGET = 0.95
 _QUIET, _ATTACK = 2.0, 3.0
 """Seconds of a mix before the attack, and at most from its begin on."""

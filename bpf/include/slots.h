@@ -57,7 +57,7 @@ static __always_inline void observe_part(struct slot *slot, u64 hash, u64 packet
     bucket->candidate ^= (bucket->candidate ^ value) & is_lost;
 }
 
-/* Write the keyed hashes of a packet's parts; 0 if it has none. */
+/* Write the keyed hashes of a packet's parts; 0 for a part that it lacks. */
 static __always_inline void hash_parts(u64 *hashes, struct flow_key *key, u64 hash) {
     u64 protocol = PROTOCOL(key), port = DESTINATION_PORT(key);
     bool ported = protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_SCTP;

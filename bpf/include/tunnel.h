@@ -177,7 +177,7 @@ struct inside {
 
 BPF_PERCPU_ARRAY(insides, struct inside, 1);
 
-/* What comes next inside of a tunnel: an Ethernet type, an IP protocol, or nothing more. */
+/* The next header inside of a tunnel: an Ethernet type, an IP protocol, or nothing more. */
 #define IN_IPV4 0x100 /* above a protocol */
 #define IN_IPV6 0x200
 #define NOTHING_MORE 0

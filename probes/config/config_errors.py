@@ -75,7 +75,7 @@ def invalid(text: str, *, at: str = "", hint: str = "", column: int = 0) -> Pyda
 def with_faults(
     model: type[BaseModel], error: ValidationError | None, faults: Iterable[ConfigFault]
 ) -> ValidationError:
-    """Return an error of a model with further faults, whose keys start at the model."""
+    """Return an error of a model with further faults; their keys start at the model."""
     details = [
         InitErrorDetails(
             type=PydanticCustomError(_OWN, "{text}", each["ctx"]) if each["type"] == _OWN

@@ -40,7 +40,7 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class Conjunction:
-    """Packets of which each part is in a set."""
+    """Packets with each part in a set."""
 
     sets: tuple[Set | None, ...] = (None,) * len(Dimension)
     """By Dimension; None: anything."""

@@ -42,7 +42,7 @@ class TableSizes:
     ring: int = _RINGS[1]
     """Bytes of the overflow ring, a power of two and at least a page."""
     tunnels: bool = False
-    """Whether flows are told apart by their tunnels."""
+    """Whether flows of other tunnels are other flows."""
 
     @classmethod
     def within(cls, memory: int, cpus: int | None = None, *, tunnels: bool = False) -> Self:

@@ -1,4 +1,4 @@
-"""Findings: a summary of flow rows that says who sends what to whom."""
+"""Findings: summaries of flow rows, with senders, receivers and amounts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _NONE = Distinct()
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Who sent what to whom: a summary of the incoming flows of a window."""
+    """A summary of the incoming flows of a window: senders, receivers and amounts."""
 
     text: str
     """One line for an operator."""
@@ -260,7 +260,7 @@ def _targets(finding: Finding) -> str:
     """` tcp:80 (96 %) by SYN`, `, 1,998 ports by TCP SYN`, ` by GRE`, ` by 130 protocols`."""
     protocol, flags = finding.protocols.chief.upper(), finding.flags.chief
     if flags.count("-") >= _TOP:
-        flags = ""  # Those of whole connections.
+        flags = ""  # Flags of whole connections.
     if finding.protocols.count > 1 and not protocol:
         return f" by {finding.protocols.count} protocols"
     if port := finding.ports.chief:

@@ -152,7 +152,7 @@ class SelectedCounters:
             self._remove_unneeded()
 
     def forget(self, policy: str) -> None:
-        """Count no more for a policy."""
+        """Stop counting for a policy."""
         with self.changed(policy, ()):
             pass
         del self._wanted[policy]

@@ -1,4 +1,4 @@
-"""What fields have in common: values of terms, and their tests of rows and packets."""
+"""The base of all fields: values of terms, and their tests of rows and packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of ICMP, whose messages have numbers in place of ports."""
+"""Fields of ICMP: its messages have numbers in place of ports."""
 
 from __future__ import annotations
 

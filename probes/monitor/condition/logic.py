@@ -48,7 +48,7 @@ class ComparisonResult:
 
     @property
     def unit(self) -> str:
-        """The threshold's unit without a prefix, else that of the value: `bit/s`, `B`, `/s`, `%`;
+        """The threshold's unit without a prefix, else the value's unit: `bit/s`, `B`, `/s`, `%`;
         empty for plain numbers."""
         left, right = self.of.left.unit, self.of.right
         suffix = right.suffix if isinstance(right, Number) else ""

@@ -1,1 +1,1 @@
-"""The monitor under a controller: its policies, and what they cause beside applications."""
+"""The monitor under a controller: its policies, their traces and their findings."""

@@ -29,7 +29,7 @@ class FlowWindows(Protocol):
         self, interface: str, start_ns: int, end_ns: int
     ) -> tuple[Sequence[Snapshot], str]:
         """Return the windows of the interface's flows that overlap a time (CLOCK_MONOTONIC), the
-        oldest first. A phrase names the flows that they lack, or the reason if there are none."""
+        oldest first. A phrase names the flows that they lack, or the reason for an empty array."""
 
 
 class Culprits:

@@ -109,7 +109,7 @@ class MonitorService:
         return found
 
     def active_policy(self, application: str) -> str:
-        """Return the name of an active policy that runs an application; empty if there is none."""
+        """Return the name of an active policy that runs an application, or an empty text."""
         for each in self.probe.policies():
             if each.state.runs and application in resolve(each.policy, self._profiles)[0]:
                 return each.policy.name

@@ -28,7 +28,7 @@ class NamedFilters:
             self._read(name)
 
     def caused(self, fault: ConfigFault) -> bool:
-        """Whether a fault comes from a mistaken filter, whose name stands there."""
+        """Whether a fault comes from a mistaken filter, which it names."""
         found = fault.column and _NAME.match(fault.text, fault.column - 1)
         return bool(found and self.texts.get(found[1]) == "")
 
@@ -37,7 +37,7 @@ class NamedFilters:
             return
         self._begun.add(name)
         text = self._written[name]
-        # Filters within come first: a mistake is told where it stands, and texts stay short.
+        # Filters within come first: each mistake has its own place, and texts stay short.
         for other in _NAME.findall(text):
             self._read(other, depth + 1)
         fault = ConfigFault(("filters", name), "must not be empty")

@@ -1,4 +1,4 @@
-"""Names in policies: applications, profiles, and what they stand for."""
+"""Names in policies: applications and profiles."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ShortForm:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Split a text into its parts. Raises TextError if they are no policy."""
+        """Split a text into its parts. Raises TextError for anything else."""
         form = cls(text)
         form._split()
         return form
@@ -113,7 +113,7 @@ class ShortForm:
 
 
 def _blanks(text: str) -> int:
-    """Blanks before the first word; 0 if there is none."""
+    """Blanks before the first word."""
     return len(text) - len(text.lstrip()) if text.strip() else 0
 
 

@@ -147,7 +147,7 @@ class MtuSearches:
             except BlockingIOError:
                 return
             except OSError:
-                pass  # Such as no route: counts as a request without an answer.
+                pass  # No route, for example: counts as a request without an answer.
             batch.tries[trial] = batch.tries.get(trial, 0) + 1
             batch.tried_ns = now_ns
 

@@ -35,7 +35,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Link:
-    """What comes next in a frame: its Ethernet type, its bytes, and the outermost VLAN so far."""
+    """The rest of a frame: its Ethernet type, its bytes, and the outermost VLAN so far."""
 
     kind: int
     rest: bytes
@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Datagram:
-    """An IP packet: its flow, and what it is a fragment of."""
+    """An IP packet: its flow, and the datagram of a fragment."""
 
     flow: Flow
     identification: int | None = None
@@ -178,7 +178,7 @@ def _ipv6(raw: bytes) -> Datagram | None:
 
 
 def _opened(flow: Flow, raw: bytes) -> tuple[int, int, Link | None] | None:
-    """Kind and id of the tunnel in a packet, and what is inside; `raw` is its transport header."""
+    """Kind, id and content of the tunnel in a packet; `raw` is its transport header."""
     if flow.protocol in (4, 41):
         return 2, 0, Link(0x0800 if flow.protocol == 4 else 0x86DD, raw, 0)
     if flow.protocol == 47:

@@ -51,7 +51,7 @@ def links() -> Iterable[Packet]:
 
 
 def rare_links(type_: int) -> dict[str, bytes]:
-    """Headers that are looked through, before IP of an Ethernet type."""
+    """Headers before IP of an Ethernet type."""
     to_from, kind = bytes.fromhex("020000000002 020000000001"), type_.to_bytes(2, "big")
     ppp = {0x0800: "0021", 0x86DD: "0057"}[type_]
     tags = [bytes.fromhex("8100 00") + bytes([vlan]) for vlan in range(12)]

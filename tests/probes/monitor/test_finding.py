@@ -1,4 +1,4 @@
-"""What a finding says of the flows of each kind of attack."""
+"""A finding about the flows of each kind of attack."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def pings(seconds: float, random: Random) -> Rows:
 
 
 def office(seconds: float, random: Random, rate: float = 5000) -> Rows:
-    """What an office does all day, at any rate: downloads, calls, browsing, DNS, an upload."""
+    """An office's usual traffic, at any rate: downloads, calls, browsing, DNS, an upload."""
     tcp, quic = 0.45 * rate, 0.2 * rate
     return mixed(
         lasting(
