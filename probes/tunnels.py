@@ -19,3 +19,13 @@ class Tunnels(StrEnum):
     def macro(self) -> int:
         """TUNNELS of bpf/include/packet.h."""
         return list(Tunnels).index(self)
+
+
+TUNNELS = {"gre": 1, "ipip": 2, "vxlan": 3, "geneve": 4, "gtp": 5}
+"""Kinds of tunnels by name, as `enum tunnel` of bpf/include/tunnel.h; 0: no tunnel."""
+_TUNNEL_NAMES = {number: name for name, number in TUNNELS.items()}
+
+
+def tunnel_name(number: int) -> str:
+    """The kind of a tunnel; empty for 0."""
+    return _TUNNEL_NAMES.get(number, "")

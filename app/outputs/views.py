@@ -20,9 +20,9 @@ from app.outputs.view import (
     one,
     time,
 )
-from probes.filter.network import tunnel_name
 from probes.flow.records import FlowDirection
 from probes.snapshot import Event, LossReason, Snapshot
+from probes.tunnels import tunnel_name
 
 DIRECTIONS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 

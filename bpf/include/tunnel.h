@@ -10,7 +10,7 @@
 
 #include "fragment.h"
 
-/* As TUNNELS in probes/filter/network.py. */
+/* As TUNNELS in probes/tunnels.py. */
 enum tunnel {
     NO_TUNNEL,
     TUNNEL_GRE,

@@ -17,16 +17,6 @@ def protocol_name(number: int) -> str:
     return _NAMES.get(number, str(number))
 
 
-TUNNELS = {"gre": 1, "ipip": 2, "vxlan": 3, "geneve": 4, "gtp": 5}
-"""Kinds of tunnels by name, as `enum tunnel` of bpf/include/tunnel.h; 0: no tunnel."""
-_TUNNEL_NAMES = {number: name for name, number in TUNNELS.items()}
-
-
-def tunnel_name(number: int) -> str:
-    """The kind of a tunnel; empty for 0."""
-    return _TUNNEL_NAMES.get(number, "")
-
-
 def address_text(raw: bytes, version: int) -> str:
     if version == 4:
         return socket.inet_ntop(socket.AF_INET, raw[:4])

@@ -11,8 +11,8 @@ from typing import Self
 
 from probes.filter import Domain, Filter, fields, parse
 from probes.filter.domain import NONE
-from probes.filter.network import TUNNELS
 from probes.flow.records import FlowDirection
+from probes.tunnels import TUNNELS
 
 
 def key_fields(*, named: bool) -> dict[str, fields.Field]:

@@ -14,8 +14,7 @@ from scapy.packet import Packet, Raw
 
 from bpf.attach.attachment import Hook
 from bpf.syscall import prog_test_run as run
-from probes.filter.network import TUNNELS
-from probes.tunnels import Tunnels
+from probes.tunnels import TUNNELS, Tunnels
 from tests.probes.conftest import MakeProbe
 from tests.probes.flow.oracle import Flow, Oracle
 from tests.probes.flow.test_parser import (

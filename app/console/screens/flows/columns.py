@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import ColumnSpec, TableSpec
-from probes.filter.network import TUNNELS, tunnel_name
+from probes.tunnels import TUNNELS, tunnel_name
 from widgets.format import age, bit_rate, byte_size, clock, milliseconds, si, signed
 from widgets.tones import Tone
 

@@ -15,9 +15,10 @@ from textual.widgets import Static
 from app.console.live.flows import LiveView
 from app.console.screens.flows.columns import whole
 from app.console.screens.flows.flow import endpoint, flag_letters
-from probes.filter.network import protocol_name, tunnel_name
+from probes.filter.network import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History
+from probes.tunnels import tunnel_name
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import age, bit_rate, byte_size
 
