@@ -58,7 +58,7 @@ def branches(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, set[int]]
     counted: set[int] = set()
 
     def count(network: Topology, app: Application, _: Tracing) -> None:
-        wait(2.5)
+        wait(3.5)
         app.finish()
         counted.update(network.counted_ports("d1", "filter forward"))
 
