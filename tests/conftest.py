@@ -8,6 +8,8 @@ import tempfile
 
 import pytest
 
+_WAITING = ("tests/topologies/", "tests/probes/path/active/", "tests/app/cli/", "tests/app/run/")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hide the user's settings from the tests, and the tests' state from the user."""
@@ -17,6 +19,11 @@ def pytest_configure(config: pytest.Config) -> None:
     state = tempfile.TemporaryDirectory(prefix="probedeck-tests-")
     config.add_cleanup(state.cleanup)
     os.environ["XDG_STATE_HOME"] = state.name
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that mostly wait: last, they would leave workers without a test."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_WAITING))
 
 
 def pytest_collection_finish() -> None:
