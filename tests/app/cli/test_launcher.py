@@ -104,7 +104,7 @@ def test_both_parts_of_the_tests_run_and_either_can_fail(machine: Machine, fails
         shutil.copy(machine.path / f"{name}.txt", stamp)
     run = machine.run("test")
     assert log.read_text().splitlines() == [
-        "-I -m pytest -q -n 3 --dist loadfile -m not timing",
+        "-I -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m not timing",
         "-I -m pytest -q -m timing",
     ]
     assert run.returncode == (fails != "nothing")
