@@ -15,6 +15,8 @@ from tests.topologies.network import VERSIONS, Topology
 from tests.topologies.scenes import TOLERANCE_MS, Scene, play
 from tests.topologies.tracing import Tracing, wait
 
+pytestmark = pytest.mark.timing
+
 QUEUE_MS = 100
 LOSS_PERCENT = 10
 _LINE = "tbf rate 8mbit burst 4kb latency 200ms"
