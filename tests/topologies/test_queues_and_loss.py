@@ -15,8 +15,6 @@ from tests.topologies.network import VERSIONS, Topology
 from tests.topologies.scenes import TOLERANCE_MS, Scene, play
 from tests.topologies.tracing import Tracing, wait
 
-pytestmark = pytest.mark.timing
-
 QUEUE_MS = 100
 LOSS_PERCENT = 10
 _LINE = "tbf rate 8mbit burst 4kb latency 200ms"
@@ -96,6 +94,7 @@ def test_the_destinations_time_is_the_built_one(lossy: Scene, kind: str) -> None
         assert abs(took - lossy.delays[-1]) < TOLERANCE_MS
 
 
+@pytest.mark.timing
 def test_loss_that_starts_and_ends_is_told(lossy: Scene) -> None:
     texts = lossy.trace.events
     assert any("loss" in text and "hop 4" in text for text in texts), texts
@@ -111,6 +110,7 @@ def test_loss_is_measured(lossy: Scene) -> None:
         assert 0.02 < share < 0.08
 
 
+@pytest.mark.timing
 def test_a_queue_on_the_way_back_is_between_two_hops(queued_back: Scene) -> None:
     texts = [text for text in queued_back.trace.events if "queue" in text]
     assert texts
