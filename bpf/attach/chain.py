@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bpf.abi import MapType, ProgType
 from bpf.errors import KernelError, UsageError
@@ -34,6 +36,7 @@ class Stage:
     """A probe's place in a chain. Its programs pass packets on through the array `next_fd`."""
 
     def __init__(self, name: str = "") -> None:
+        """Raises KernelError if the kernel refuses."""
         self.name = name
         self.next_fd = _program_array("probe_next")
         self.prog_fd = -1
@@ -53,14 +56,17 @@ class Chain:
         self._reserved = 0
         """Tail calls that the probes make beside those to the next probe."""
         self._lock = threading.Lock()
+        self._head_fd = _program_array("chain_head")
         try:
-            self._head_fd = _program_array("chain_head")
-            self.fd = prog_load(
-                pack(tail_call_stub(self._head_fd, VERDICT_PASS[prog_type])), prog_type, "probedeck"
-            )
-            """Descriptor of the dispatcher, to be attached."""
-        except PermissionError:
-            raise KernelError("not allowed to load packet programs", hint=PRIVILEGES) from None
+            with _refusals():
+                self.fd = prog_load(
+                    pack(tail_call_stub(self._head_fd, VERDICT_PASS[prog_type])),
+                    prog_type, "probedeck",
+                )  # fmt: skip
+                """Descriptor of the dispatcher, to be attached."""
+        except KernelError:
+            os.close(self._head_fd)
+            raise
 
     def __len__(self) -> int:
         return len(self._stages)
@@ -145,4 +151,16 @@ class Chain:
 
 
 def _program_array(name: str) -> int:
-    return map_create(MapSpec(name, MapType.PROG_ARRAY, 4, 4, 1))
+    with _refusals():
+        return map_create(MapSpec(name, MapType.PROG_ARRAY, 4, 4, 1))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the kernel's refusal into a KernelError."""
+    try:
+        yield
+    except PermissionError:
+        raise KernelError("not allowed to load packet programs", hint=PRIVILEGES) from None
+    except OSError as error:
+        raise KernelError(f"a chain of programs cannot be made: {error.strerror}") from None

@@ -108,8 +108,14 @@ class SelectedCounters:
         """Raises KernelError if memory is short."""
         self._selections = selections
         self._model = _make_model()
+        self._outer_fds: list[int] = []
         spec = MapSpec(_SLOTS, MapType.ARRAY_OF_MAPS, 4, 4, _PLACES)
-        self._outer_fds = [make_map(spec, inner_map_fd=self._model.fd) for _ in range(HALVES)]
+        try:
+            for _ in range(HALVES):
+                self._outer_fds.append(make_map(spec, inner_map_fd=self._model.fd))
+        except BaseException:
+            self._close_maps()
+            raise
         self._sketches: Sequence[Array] = ()
         self._wanted: dict[str, frozenset[SelectedMetric]] = {}
         self._counted: dict[str, int] = {}
@@ -190,6 +196,9 @@ class SelectedCounters:
         self._sketches = ()  # views of the programs' maps, which end with the last view
         for slot in self._slots.values():
             slot.close()
+        self._close_maps()
+
+    def _close_maps(self) -> None:
         self._model.close()
         for fd in self._outer_fds:
             os.close(fd)
