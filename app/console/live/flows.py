@@ -7,21 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from probes.flow.records import FLOW, Array, hash_keys, key_words, words_of
 from probes.snapshot import Snapshot
 
+RATE_NS = 500_000_000
+IDLE_NS = 60_000_000_000
+CELLS = 12
+CELL_NS = IDLE_NS // CELLS
 LIVE = np.dtype(
     [(name, FLOW[name]) for name in FLOW.names or ()]
     + [("id", "u8"), ("bit_rate", "f8"), ("packet_rate", "f8")]
     + [(name, "u8") for name in ("new_packets", "new_bytes", "at_least")]
+    + [("history", "f4", (CELLS,))]
 )
 """FLOW with totals since the flow was first seen. A flow keeps its `id` until its row is removed.
 Rates are per second over the last `RATE_NS` or more; `new_*` count towards the next rate.
-`at_least` is 1 if the totals are lower bounds: the flow may have been left out before."""
-
-RATE_NS = 500_000_000
-IDLE_NS = 60_000_000_000
+`at_least` is 1 if the totals are lower bounds: the flow may have been left out before.
+`history` has the bytes of the last minute in cells of CELL_NS, the newest last: 48 of the 176 bytes
+of a row. An idle flow leaves after a minute, so no row has an older past."""
 MAX_FLOWS = 65536
 MAX_NEW_FLOWS = 16384
 
@@ -54,6 +59,22 @@ class LiveView:
     """Flows that the last window had no room for in `rows`, because there were too many."""
     to_utc_ns: int = 0
     """Nanoseconds from CLOCK_MONOTONIC to UTC."""
+    seconds: tuple[float, ...] = (0.0,) * CELLS
+    """Seconds of windows in each cell of `history`; the last cell may still grow."""
+
+    def lines(self, places: Array, of: Array, count: int) -> NDArray[np.float64]:
+        """Return the bits per second of the last minute, (count, CELLS), newest last.
+
+        Row `places[k]` counts in line `of[k]`. A cell without a window is NaN.
+        """
+        history = self.rows["history"][places]
+        sums = [np.bincount(of, history[:, cell], count) for cell in range(CELLS)]
+        seconds = np.array(self.seconds)
+        # Windows may be longer than cells: older cells are then no part of the minute.
+        begun = np.cumsum(seconds[::-1])[::-1] - seconds
+        seconds[(seconds == 0) | (begun >= IDLE_NS / 1e9)] = np.nan
+        found: NDArray[np.float64] = np.stack(sums, axis=1) * 8 / seconds
+        return found
 
 
 class LiveFlows:
@@ -70,6 +91,7 @@ class LiveFlows:
         """Set by the reader's thread."""
         self._view = LiveView(np.empty(0, LIVE), 0, 0)
         self._rate_start_ns = 0
+        self._has_rates = False
         self._left_out_ns = -IDLE_NS
         """End of the last window in which flows were left out."""
         self._lock = threading.Lock()
@@ -85,23 +107,35 @@ class LiveFlows:
         now = snapshot.end_ns
         # A flow that was left out longer ago would have left as idle, and begins anew.
         at_least = now - self._left_out_ns < IDLE_NS
-        merged, left_out = _merged(self._view.rows, snapshot, self.focus, at_least=at_least)
+        old, seconds = self._view, self._view.seconds
+        # A window at the end of a cell belongs to it.
+        if begins := (now - 1) // CELL_NS != (old.now_ns - 1) // CELL_NS:
+            seconds = (*seconds[1:], 0.0)
+        seconds = (*seconds[:-1], seconds[-1] + snapshot.seconds)
+        merged, left_out = _merged(
+            old.rows, snapshot, self.focus, at_least=at_least, begins_cell=begins
+        )
         if left_out:
             self._left_out_ns = now
         self._rate_start_ns = self._rate_start_ns or snapshot.start_ns
-        elapsed = now - self._rate_start_ns
-        if elapsed >= RATE_NS:
+        elapsed = max(1, now - self._rate_start_ns)
+        # The first window may be short, and has a rate all the same.
+        if elapsed >= RATE_NS or not self._has_rates:
             merged["bit_rate"] = merged["new_bytes"] * (8e9 / elapsed)
             merged["packet_rate"] = merged["new_packets"] * (1e9 / elapsed)
+        if elapsed >= RATE_NS:
             merged["new_bytes"] = merged["new_packets"] = 0
-            self._rate_start_ns = now
-        return LiveView(merged, now, left_out, snapshot.end_utc_ns - now)
+            self._rate_start_ns, self._has_rates = now, True
+        return LiveView(merged, now, left_out, snapshot.end_utc_ns - now, seconds)
 
 
-def _merged(old: Array, window: Snapshot, focus: Focus, *, at_least: bool) -> tuple[Array, int]:
+def _merged(
+    old: Array, window: Snapshot, focus: Focus, *, at_least: bool, begins_cell: bool
+) -> tuple[Array, int]:
     """LIVE rows, by `id`, of those in `old` and of a window; and how many flows have no row.
 
-    `at_least` says whether flows that are new may have been left out before.
+    `at_least` says whether flows that are new may have been left out before. `begins_cell` says
+    whether the window is the first of a cell of `history`.
     """
     rows = window.rows
     if not len(old) and not len(rows):
@@ -139,6 +173,10 @@ def _merged(old: Array, window: Snapshot, focus: Focus, *, at_least: bool) -> tu
     merged = np.empty(len(is_old), LIVE)
     _words(merged)[np.flatnonzero(is_old)] = _words(old).take(np.flatnonzero(kept), axis=0)
 
+    history = merged["history"]
+    if begins_cell:
+        history[:, :-1] = history[:, 1:]
+        history[:, -1] = 0
     staying = known.copy()
     staying[known] = kept[at[known]]
     hits = np.flatnonzero(is_old)[rank[at[staying]]]
@@ -146,6 +184,7 @@ def _merged(old: Array, window: Snapshot, focus: Focus, *, at_least: bool) -> tu
     for part in ("packets", "bytes"):
         merged[part][hits] += news[part]
         merged[f"new_{part}"][hits] += news[part]
+    history[hits, -1] += news["bytes"]
     merged["tcp_flags"][hits] |= news["tcp_flags"]
     merged["last_ns"][hits] = np.maximum(merged["last_ns"][hits], news["last_ns"])
     fresh = _live(rows.take(new), ids[new])
@@ -178,9 +217,10 @@ def _live(rows: Array, ids: Array) -> Array:
     _words(live)[:, : FLOW.itemsize // 8] = words_of(rows)
     live["id"] = ids
     live["new_packets"], live["new_bytes"] = live["packets"], live["bytes"]
+    live["history"][:, -1] = live["bytes"]
     return live
 
 
 def _words(rows: Array) -> Array:
-    """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 16), FLOW's first."""
+    """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 22), FLOW's first."""
     return rows.view("u8").reshape(len(rows), LIVE.itemsize // 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -39,6 +40,7 @@ class Oracle:
     def __init__(self) -> None:
         self.flows: dict[tuple[object, ...], dict[str, float]] = {}
         self.rate_start = 0
+        self.rated = False
 
     def add(self, rows: Array, start_ns: int, end_ns: int) -> None:
         for row in rows:
@@ -55,12 +57,14 @@ class Oracle:
         self.rate_start = self.rate_start or start_ns
         elapsed = end_ns - self.rate_start
         for flow in self.flows.values():
-            if elapsed >= SECOND // 2:
+            # The first window has rates, however short it is.
+            if elapsed >= SECOND // 2 or not self.rated:
                 flow["bit_rate"] = flow["new_bytes"] * 8e9 / elapsed
                 flow["packet_rate"] = flow["new_packets"] * 1e9 / elapsed
+            if elapsed >= SECOND // 2:
                 flow["new_bytes"] = flow["new_packets"] = 0
         if elapsed >= SECOND // 2:
-            self.rate_start = end_ns
+            self.rate_start, self.rated = end_ns, True
         self.flows = {k: f for k, f in self.flows.items() if f["last"] > end_ns - 60 * SECOND}
 
 
@@ -88,6 +92,54 @@ def test_totals_rates_and_times_are_those_of_a_dictionary(seed: int) -> None:
             assert int(row["last_ns"]) == expected["last"]
             assert row["bit_rate"] == pytest.approx(expected["bit_rate"])
             assert row["packet_rate"] == pytest.approx(expected["packet_rate"])
+
+
+@pytest.mark.parametrize("step_s", [0.5, 1, 5, 20])
+def test_lines_have_the_rates_of_the_last_minute(step_s: float) -> None:
+    random, flows, lives = np.random.default_rng(3), Flows(60).next(0), LiveFlows()
+    sent: list[tuple[int, Array]] = []
+    for number in range(1, round(80 / step_s) + 1):
+        end_ns = round(number * step_s * SECOND)
+        rows = random_rows(random, flows, end_ns, round(step_s * SECOND))
+        lives.add(window(rows, number, seconds=step_s, end_ns=end_ns))
+        sent.append((end_ns, rows))
+    view = lives.view()
+    of = (view.rows["destination_port"] == 443).astype(int)
+    lines = view.lines(np.arange(len(view.rows)), of, 3)
+    assert not lines[2][~np.isnan(lines[2])].any()
+    # Windows longer than a cell have one cell each.
+    cell = max(step_s, 5)
+    cells = math.ceil(60 / cell)
+    assert (~np.isnan(lines)).sum(axis=1).tolist() == [cells] * 3
+    for line, is_https in zip(lines[:2], (False, True), strict=True):
+        for back, rate in enumerate(line[::-1][:cells].tolist()):
+            until = 80 - back * cell
+            total = sum(
+                int(rows["bytes"][(rows["destination_port"] == 443) == is_https].sum())
+                for end_ns, rows in sent
+                if until - cell < end_ns / SECOND <= until
+            )
+            assert rate == pytest.approx(total * 8 / cell, rel=1e-5)
+
+
+def test_the_newest_cell_grows_and_older_views_keep_theirs() -> None:
+    flows, lives, views = Flows(10), LiveFlows(), []
+    for second in range(1, 8):
+        lives.add(window(flows.next(second * SECOND), second, end_ns=second * SECOND))
+        views.append(lives.view())
+    assert [view.seconds[-2:] for view in views[3:]] == [(0, 4), (0, 5), (5, 1), (5, 2)]
+    last = views[-1].rows
+    assert (views[4].rows["history"][:, -1] == last["history"][:, -2]).all()
+    assert (last["history"].sum(axis=1) == last["bytes"].astype("f4")).all()
+
+
+def test_a_short_first_window_has_rates() -> None:
+    rows, lives = Flows(5).next(0), LiveFlows()
+    lives.add(window(rows, seconds=0.1, end_ns=SECOND + SECOND // 10))
+    found = lives.view().rows
+    assert sorted(found["bit_rate"]) == pytest.approx(sorted(rows["bytes"] * 80.0))
+    lives.add(window(rows, 2, seconds=0.9, end_ns=2 * SECOND))
+    assert sorted(lives.view().rows["bit_rate"]) == pytest.approx(sorted(rows["bytes"] * 16.0))
 
 
 def test_a_flow_keeps_its_id_and_an_old_view_its_numbers() -> None:
