@@ -224,7 +224,9 @@ HOPS = OutputView(
             lambda part: part.rows["whole"].astype(bool)),
         _if(lambda part: part.rows["remote_clock"] != 0, "remote_clock",
             "TCP timestamp of the packet that ended a round trip of the flow"),
-        _if(_is_probe, "sequence", "number of the sent packet, counted for each destination"),
+        _if(_is_probe, "sequence",
+            "number of the sent packet, counted for each destination; no probe has a multiple of"
+            " 65536"),
         OutputColumn("packet_bytes", "length of the packet that caused it"),
         *_about_responder(_has_answer),
     ),

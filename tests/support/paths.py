@@ -25,6 +25,15 @@ UTC = 1_767_225_600_123_456_789
 OVERRUN = {LossReason.OVERRUN: Loss(2, 0)}
 
 
+def probe_numbers(first: int, count: int) -> list[int]:
+    """The numbers of `count` probes from `first` on, without those that the kernel skips.
+
+    The low 16 bits of a number are a probe's mark. A mark of 0 tells nothing, because usual packets
+    have it, too.
+    """
+    return [n for n in range(first, first + count + 1) if n & 0xFFFF][:count]
+
+
 def packed(address: str) -> list[int]:
     """As rows hold it."""
     return list(ipaddress.ip_address(address).packed.ljust(16, b"\0"))

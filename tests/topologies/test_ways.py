@@ -10,11 +10,12 @@ import pytest
 
 from tests.topologies.application import Application
 from tests.topologies.catalogue import LAYOUTS, PARALLEL
-from tests.topologies.network import VERSIONS, Topology
+from tests.topologies.network import ROUTERS, VERSIONS, Topology
 from tests.topologies.scenes import Scene, play
-from tests.topologies.tracing import Tracing, wait
+from tests.topologies.tracing import Tracing, wait_until
 
-FLOWS = 6
+FLOWS = 8
+"""With fewer, the kernel too often puts all of them on one branch."""
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +58,18 @@ def branches(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, set[int]]
     """Flows by two branches of unequal length, and the source ports that d1 counted."""
     counted: set[int] = set()
 
-    def count(network: Topology, app: Application, _: Tracing) -> None:
-        wait(3.5)
+    def count(network: Topology, app: Application, trace: Tracing) -> None:
+        def is_complete() -> bool:
+            """Whether every router of each flow's way has answered."""
+            counted.update(network.counted_ports("d1", "filter forward"))
+            seen = trace.answered()
+            return all(
+                seen.get(port, set()) >= set(range(1, ROUTERS + 1 + (port in counted)))
+                for port in app.ports
+            )
+
+        wait_until(is_complete)
         app.finish()
-        counted.update(network.counted_ports("d1", "filter forward"))
 
     folder = tmp_path_factory.mktemp("trace")
     scene = play(folder, LAYOUTS["branches"], count, kinds=("udp",), flows=FLOWS, rate=50)

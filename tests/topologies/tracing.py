@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ TIMEOUT = 0.5
 PROTOCOLS = {"tcp": {4: 6, 6: 6}, "udp": {4: 17, 6: 17}, "echo": {4: 1, 6: 58}}
 STDERR = "stderr"
 _START_SECONDS = 90
+_MOST_SECONDS = 15
 _HARMLESS = ("tc ingress: ", "tc egress: ", "xdp: ")
 """Events that name the hooks."""
 
@@ -64,6 +65,17 @@ class Tracing:
     def output(self) -> str:
         """Standard error."""
         return (self._folder / STDERR).read_text()
+
+    def answered(self) -> dict[int, set[int]]:
+        """Return the hops that have answered UDP so far, by the source port of the flow."""
+        path = self._folder / "hops.csv"
+        # A window's rows are written at once; the table begins with the first window.
+        text = path.read_text() if path.exists() else ""
+        found = dict[int, set[int]]()
+        for row in csv.DictReader(text[: text.rfind("\n") + 1].splitlines()):
+            if row["outcome"] == "answered" and row["protocol"] == "17":
+                found.setdefault(int(row["source_port"]), set()).add(_hop(row["hop"]))
+        return found
 
     def finish(self) -> None:
         """Interrupt the trace, and wait for its end. A second call does nothing."""
@@ -165,3 +177,10 @@ def tracing(
 def wait(seconds: float) -> None:
     """Let the traffic and the trace run."""
     time.sleep(seconds)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Let the traffic and the trace run until the condition holds, at most for `_MOST_SECONDS`."""
+    end = time.monotonic() + _MOST_SECONDS
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.1)

@@ -19,6 +19,7 @@ from app.api.client import Client, Remote
 from app.lab import Lab
 from app.lab.netns import inside
 from probes.path.records import HOP
+from tests.support.paths import probe_numbers
 from tests.support.runs import Remains, Row, deck, deck_ends, rows, stop
 from tests.support.sight import becomes
 
@@ -65,7 +66,7 @@ def router(version: int, hop: int) -> str:
 def assert_without_gaps(table: list[Row]) -> None:
     """Every probe has its row."""
     numbers = sorted(int(row["sequence"]) for row in table)
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert numbers == probe_numbers(numbers[0], len(numbers))
 
 
 @pytest.mark.parametrize("version", [4, 6])

@@ -31,6 +31,7 @@ from tests.probes.path.wire.frames import (
     wire,
     with_checksum,
 )
+from tests.support.paths import probe_numbers
 
 ROUTERS = 4
 LEVEL = {4: socket.IPPROTO_IP, 6: socket.IPPROTO_IPV6}
@@ -186,7 +187,7 @@ def test_times_and_responders(host: Host, version: int) -> None:
             host.network.play()
             received.append(time.monotonic_ns())
         rows = host.tracing.rows()
-    assert list(rows["sequence"]) == list(range(first, first + 2 * ROUTERS))
+    assert list(rows["sequence"]) == probe_numbers(first, 2 * ROUTERS)
     for n, row in enumerate(rows):
         assert sent[2 * n] <= row["sent_ns"] <= sent[2 * n + 1]
         assert received[2 * n] <= row["received_ns"] <= received[2 * n + 1]

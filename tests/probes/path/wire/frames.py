@@ -26,6 +26,7 @@ from probes.hooks import Hooks, InterfaceHook
 from probes.path.options import Guard, Order, PathOptions
 from probes.path.probe import PathProbe
 from probes.path.records import Array
+from tests.support.paths import probe_numbers
 
 HOST = {4: "10.96.0.1", 6: "fd96::1"}
 PEER = {4: "10.96.0.2", 6: "fd96::2"}
@@ -381,7 +382,7 @@ class Tracing:
     def sequence(self, destination: str) -> int:
         """Number of the next probe to it."""
         (target,) = (t for t in self.probe._targets if t.summary().destination == destination)
-        return target.sequence
+        return probe_numbers(target.sequence, 1)[0]
 
     def rows(self) -> Array:
         """Rows of the probes since the last call, dtype HOP."""
