@@ -13,12 +13,13 @@ from rich.cells import split_graphemes
 # ruff: noqa: RUF001
 _ASCII = {
     **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*%#", strict=True)),
+    **dict(zip("▏▎▍▋▊▉", ".:-+*%", strict=True)),
     **dict(zip("▓▒░▀▔", "&o'--", strict=True)),
     **dict(zip("◆●○•·…×✕✓", "**oo.~xx+", strict=True)),
     **dict(zip("▲▼▶◀◄►←↑→↓≤≥≈−–—", "^v><<><^>v<>~---", strict=True)),
     **dict(zip("‘’“”«»⏎↵µ±√", "''\"\"<><<u++", strict=True)),
 }
-_ASCII |= dict.fromkeys("─━═╌╍┄┅┈┉╴╶╸╺", "-") | dict.fromkeys("│┃║▏▎▍▌▋▊▉▐▕╵╷", "|")
+_ASCII |= dict.fromkeys("─━═╌╍┄┅┈┉╴╶╸╺", "-") | dict.fromkeys("│┃║▌▐▕╵╷", "|")
 _BRAILLE = " ..:::###"
 """Braille signs by their number of dots."""
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
+from textual.geometry import Size
 
 from widgets.distribution import Distribution
 from widgets.format import duration
+from widgets.terminal.compositor import DiffApp
 
 
-class Holder(App[None]):
+class Holder(DiffApp[None]):
+    least = Size(1, 1)
+
     def compose(self) -> ComposeResult:
         yield Distribution(unit=duration)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
+from textual.geometry import Size
 from textual.pilot import Pilot
 
 from widgets.status import StatusItem, StatusStrip
+from widgets.terminal.compositor import DiffApp
 from widgets.tones import Tone
 
 ITEMS = (
@@ -18,7 +20,9 @@ ITEMS = (
 )
 
 
-class StripApp(App[None]):
+class StripApp(DiffApp[None]):
+    least = Size(1, 1)
+
     def __init__(self, items: Sequence[StatusItem]) -> None:
         super().__init__()
         self.strip = StatusStrip(items)

@@ -43,6 +43,7 @@ from widgets.terminal.diff_writer import CellLine, DiffWriter
 from widgets.terminal.driver import TerminalDriver
 from widgets.terminal.link import LinkEstimator
 from widgets.terminal.terminal_state import TerminalState, text_of
+from widgets.tones import TONE_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,9 @@ class DiffApp(App[ReturnType]):
 
     def get_default_screen(self) -> Screen[Any]:
         return DiffScreen(id="_default")
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return TONE_VARIABLES
 
     def get_driver_class(self) -> type[Driver]:
         return TerminalDriver

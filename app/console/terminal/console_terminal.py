@@ -23,6 +23,7 @@ CSS = """
 .-low-bandwidth ModalScreen { background: transparent; }
 .-plain .tone--warn { text-style: bold; }
 .-plain .tone--active { background: $surface; text-style: underline; }
+.-plain .tone--in-bar, .-plain .tone--out-bar { background: $surface; text-style: underline; }
 Toast { width: auto; max-width: 100%; padding: 0 1; margin-top: 0; }
 """
 """On a slow link neither a whole row nor a whole screen changes its ground. Without colours a

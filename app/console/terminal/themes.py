@@ -34,10 +34,18 @@ class _Colors:
     """Ground of active times on a time line."""
     line: str
     """Between two panes."""
+    incoming: tuple[str, str, str]
+    outgoing: tuple[str, str, str]
+    """Traffic, from low to high rates."""
+    in_bar: str
+    out_bar: str
+    """Ground of a bar behind a text; the usual ground underlines the text."""
     dark: bool
 
 
 def _theme(name: str, c: _Colors) -> Theme:
+    names = "in-low", "in", "in-high", "out-low", "out", "out-high"
+    rates = dict(zip(names, c.incoming + c.outgoing, strict=True))
     return Theme(
         name=name, dark=c.dark,
         primary=c.accent, secondary=c.special, accent=c.accent, warning=c.warn, error=c.bad,
@@ -60,6 +68,8 @@ def _theme(name: str, c: _Colors) -> Theme:
             "input-cursor-background": c.ground, "input-cursor-foreground": c.text,
             "input-cursor-text-style": "reverse",  # also visible without colours
             "input-selection-background": c.cursor, "input-selection-foreground": c.text,
+            **rates, "in-bar": c.in_bar, "out-bar": c.out_bar,
+            "bar-style": "underline" if c.in_bar == c.ground else "none",
         },
     )  # fmt: skip
 
@@ -67,22 +77,30 @@ def _theme(name: str, c: _Colors) -> Theme:
 _DARK = _Colors(
     text="#e4e4e4", muted="#a8a8a8", accent="#87d7ff", good="#87d787", warn="#ffd75f",
     bad="#ff8787", special="#d7afff", ground="#121212", panel="#262626", cursor="#0000af",
-    blurred="#3a3a3a", active="#5f5f00", line="#5f5f87", dark=True,
+    blurred="#3a3a3a", active="#5f5f00", line="#5f5f87",
+    incoming=("#87afd7", "#5fafff", "#afd7ff"), outgoing=("#d7af87", "#ff8700", "#ffaf5f"),
+    in_bar="#005f87", out_bar="#5f0000", dark=True,
 )  # fmt: skip
 _LIGHT = _Colors(
-    text="#1c1c1c", muted="#585858", accent="#005faf", good="#005f00", warn="#5f5f00",
-    bad="#af0000", special="#5f0087", ground="#ffffff", panel="#e4e4e4", cursor="#d7d7ff",
-    blurred="#dadada", active="#ffd7af", line="#8787af", dark=False,
+    text="#1c1c1c", muted="#585858", accent="#005f87", good="#005f00", warn="#5f5f00",
+    bad="#af0000", special="#5f0087", ground="#ffffff", panel="#eeeeee", cursor="#d7ffff",
+    blurred="#eeeeee", active="#ffd7af", line="#8787af",
+    incoming=("#5f5f87", "#005fd7", "#00005f"), outgoing=("#870000", "#875f00", "#5f0000"),
+    in_bar="#afd7ff", out_bar="#ffd7af", dark=False,
 )  # fmt: skip
 _DARK_16 = _Colors(
     text="#ffffff", muted="#aaaaaa", accent="#55ffff", good="#55ff55", warn="#ffff55",
     bad="#ff5555", special="#ff55ff", ground="#000000", panel="#000000", cursor="#0000aa",
-    blurred="#555555", active="#555555", line="#5555ff", dark=True,
+    blurred="#555555", active="#555555", line="#5555ff",
+    incoming=("#00aaaa",) * 3, outgoing=("#ff55ff",) * 3, in_bar="#000000",
+    out_bar="#000000", dark=True,
 )  # fmt: skip
 _LIGHT_16 = _Colors(
     text="#000000", muted="#555555", accent="#0000aa", good="#00aa00", warn="#aa00aa",
     bad="#aa0000", special="#0000aa", ground="#ffffff", panel="#ffffff", cursor="#ffff55",
-    blurred="#ffffff", active="#55ffff", line="#555555", dark=False,
+    blurred="#ffffff", active="#55ffff", line="#555555",
+    incoming=("#5555ff",) * 3, outgoing=("#aa5500",) * 3, in_bar="#ffffff",
+    out_bar="#ffffff", dark=False,
 )  # fmt: skip
 
 _COLORS = {"dark": _DARK, "light": _LIGHT, "dark-16": _DARK_16, "light-16": _LIGHT_16}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
+from textual.geometry import Size
 from textual.pilot import Pilot
 from textual.strip import Strip
 
@@ -15,6 +16,7 @@ from tests.widgets.demo import TABLE_KEYS, Flows
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows
 from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import DiffApp
 from widgets.tones import Tone
 
 COLUMNS = (
@@ -32,7 +34,9 @@ def names(count: int) -> list[str]:
     return [f"row{i}" for i in range(count)]
 
 
-class TableApp(App[None]):
+class TableApp(DiffApp[None]):
+    least = Size(1, 1)
+
     BINDINGS: ClassVar = TABLE_KEYS
 
     def __init__(self, columns: Sequence[Column] = COLUMNS) -> None:
