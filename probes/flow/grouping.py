@@ -1,0 +1,154 @@
+"""Flows in groups: conversations, hosts, services and networks.
+
+Of an incoming flow the near end is the destination, of an outgoing flow the source. A conversation
+is both directions of near end, far end, protocol, VLAN and tunnel. Each conversation belongs to one
+host, one service and one network, so that sums over groups are the sums over flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probes.flow.records import Array, FlowDirection, hash_keys
+from probes.flow.services import service_ports
+
+KINDS = ("conversations", "hosts", "services", "networks")
+PREFIXES = (24, 64)
+"""Lengths of networks' prefixes, of IPv4 and IPv6."""
+GROUP = np.dtype([
+    ("near", "u1", (16,)), ("far", "u1", (16,)), ("near_port", ">u2"), ("far_port", ">u2"),
+    ("service_port", ">u2"), ("protocol", "u1"), ("version", "u1"), ("tunnel_id", "u4"),
+    ("vlan", "u2"), ("tunnel", "u1"), ("prefix", "u1"), ("id", "u8"), ("in_packets", "u8"),
+    ("in_bytes", "u8"), ("out_packets", "u8"), ("out_bytes", "u8"), ("first_ns", "i8"),
+    ("last_ns", "i8"), ("flows", "u4"), ("tcp_flags", "u1"), ("at_least", "u1"),
+    ("zero", "u1", (2,)),
+])  # fmt: skip
+"""A group. The first six words are its key: a field that is not of the kind's key is 0. `id` is the
+key's hash, the same in every window of a run. Of ICMP, `near_port` is the identifier and `far_port`
+type * 256 + code, of an answer those of the request. `service_port` is of conversations and
+services. `far` has the hosts' and networks' addresses, `near` if they are grouped by the near end;
+a network's ends with zeros after `prefix` bits. `flows` counts conversations."""
+_KEY_WORDS = 6
+_WORDS = GROUP.itemsize // 8
+_SUMS = ("in_packets", "in_bytes", "out_packets", "out_bytes")
+_REQUESTS = {1: {0: 8, 14: 13, 16: 15, 18: 17}, 58: {129: 128}}
+"""Types of ICMP requests, by the types of their answers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Rows in groups."""
+
+    rows: Array
+    """dtype GROUP, (m,), ascending by `id`."""
+    of: Array
+    """The place in `rows` of the group of each grouped row, (n,)."""
+
+
+def group(
+    rows: Array, kind: str, prefixes: Sequence[int] = PREFIXES, *, near: bool = False
+) -> Groups:
+    """Group flows by a kind of KINDS; `rows` (n,) has the fields of dtype FLOW.
+
+    `near` groups hosts and networks by the near address in place of the far one. Lower bounds are
+    known if `rows` has the field `at_least`.
+    """
+    conversations = _merged(_single(rows))
+    conversations.rows["flows"] = 1
+    return regroup(conversations, kind, prefixes, near=near)
+
+
+def regroup(
+    conversations: Groups, kind: str, prefixes: Sequence[int] = PREFIXES, *, near: bool = False
+) -> Groups:
+    """Group conversations by another kind, for less work than `group`: `of` is of their flows."""
+    if kind == "conversations":
+        return conversations
+    source = conversations.rows
+    rows = np.zeros(len(source), GROUP)
+    _words(rows)[:, _KEY_WORDS:] = _words(source)[:, _KEY_WORDS:]
+    if kind == "services":
+        for name in ("protocol", "service_port"):
+            rows[name] = source[name]
+    else:
+        end = "near" if near else "far"
+        rows["version"], rows[end] = source["version"], source[end]
+        if kind == "networks":
+            rows["prefix"] = np.where(rows["version"] == 4, *prefixes)
+            rows[end] &= _masks(prefixes)[(rows["version"] == 6).astype("u1")]
+    groups = _merged(rows)
+    return Groups(groups.rows, groups.of[conversations.of])
+
+
+def _single(rows: Array) -> Array:
+    """Each flow as a conversation, (n,) of dtype GROUP."""
+    made = np.zeros(len(rows), GROUP)
+    leaves = rows["direction"] == FlowDirection.EGRESS
+    words = _words(made)
+    source, destination = (_halves(rows[end]) for end in ("source", "destination"))
+    of_leaves = leaves[:, None]
+    words[:, 0:2] = np.where(of_leaves, source, destination)
+    words[:, 2:4] = np.where(of_leaves, destination, source)
+    for name in ("protocol", "version", "vlan", "tunnel", "tunnel_id"):
+        made[name] = rows[name]
+    protocol = rows["protocol"]
+    # As native numbers: np.where of big-endian ones takes twice the time.
+    first, last = (rows[f"{end}_port"].astype("u2") for end in ("source", "destination"))
+    is_icmp = np.isin(protocol, tuple(_REQUESTS))
+    forward = leaves | is_icmp
+    near, far = np.where(forward, first, last), np.where(forward, last, first)
+    made["service_port"] = service_ports(protocol, near, far)
+    for number, types in _REQUESTS.items():
+        for answer, request in types.items():
+            far[(protocol == number) & (far == answer << 8)] = request << 8
+    made["near_port"], made["far_port"] = near, far
+    for name, field, is_ours in (("in", "packets", ~leaves), ("out", "packets", leaves),
+                                 ("in", "bytes", ~leaves), ("out", "bytes", leaves)):  # fmt: skip
+        made[f"{name}_{field}"] = rows[field] * is_ours
+    for name in ("first_ns", "last_ns", "tcp_flags"):
+        made[name] = rows[name]
+    if "at_least" in (rows.dtype.names or ()):
+        made["at_least"] = rows["at_least"] != 0
+    return made
+
+
+def _merged(rows: Array) -> Groups:
+    """Merge rows (n,) of dtype GROUP that have the same key."""
+    ids = hash_keys(_words(rows)[:, :_KEY_WORDS])
+    order = np.argsort(ids)
+    sorted_ids = ids[order]
+    begins = np.ones(len(rows), bool)
+    begins[1:] = sorted_ids[1:] != sorted_ids[:-1]
+    of = np.empty(len(rows), "i8")
+    of[order] = np.cumsum(begins) - 1
+    starts = np.flatnonzero(begins)
+    merged = rows.take(order[starts])
+    merged["id"] = sorted_ids[starts]
+    if len(starts) < len(rows):
+        reductions: dict[str, Any] = dict.fromkeys((*_SUMS, "flows"), np.add) | {
+            "first_ns": np.minimum, "last_ns": np.maximum,
+            "tcp_flags": np.bitwise_or, "at_least": np.bitwise_or,
+        }  # fmt: skip
+        for name, reduction in reductions.items():
+            merged[name] = reduction.reduceat(rows[name].take(order), starts)
+    return Groups(merged, of)
+
+
+def _words(rows: Array) -> Array:
+    """Return the memory of rows of dtype GROUP as 64-bit words (n, 14)."""
+    return rows.view("u8").reshape(len(rows), _WORDS)
+
+
+def _halves(addresses: Array) -> Array:
+    """Addresses (n, 16) u1 as words (n, 2)."""
+    return np.ascontiguousarray(addresses).view("u8").reshape(len(addresses), 2)
+
+
+def _masks(prefixes: Sequence[int]) -> Array:
+    """Masks (2, 16) u1 of networks of IPv4 and IPv6."""
+    bits = np.arange(128) < np.array(prefixes)[:, None]
+    return np.packbits(bits, axis=1)
