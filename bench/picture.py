@@ -12,6 +12,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from app.console.app import ConsoleApp
+from app.console.tables.picture import svg
 from app.lab import Lab
 from app.run.monitor import Policies
 from app.run.spec import RunSpec, probes_of
@@ -47,22 +48,22 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
         )  # fmt: skip
         async with app.run_test(size=_SIZE) as pilot:
             await pilot.pause(_SECONDS)
-            overview = app.export_screenshot()
+            overview = svg(app)
             # Most flows of the lab are short, and would be over when the picture is drawn.
             rows = app.frame.flows.rows
             lasting = rows[rows["bit_rate"] > 0]
             await app.turn_to("flows", int(lasting["id"][lasting["packets"].argmax()]))
             await pilot.press("d")
             await pilot.pause(1.0)
-            flows = app.export_screenshot()
+            flows = svg(app)
             await pilot.press("escape", "2", "j", "j", "j", "enter")
             await _seen(pilot, "here, none before it")
-            paths = app.export_screenshot()
+            paths = svg(app)
             await pilot.press("escape", "4", "enter")
             await pilot.pause(1.0)
-            triggers = app.export_screenshot()
+            triggers = svg(app)
             await _edit(app, pilot)
-            programs = app.export_screenshot()
+            programs = svg(app)
             return {
                 "overview": overview, "console": flows, "paths": paths, "triggers": triggers,
                 "programs": programs,
@@ -97,11 +98,8 @@ def main() -> None:
     with Lab() as lab, Controller() as controller:
         lab.enter()
         pictures = asyncio.run(_draw(controller, lab))
-    for name, svg in pictures.items():
-        # Viewers without a browser's style sheets would drop leading blanks.
-        text = svg.replace("<text class", '<text xml:space="preserve" class')
+    for name, text in pictures.items():
         path = _ROOT / "docs" / f"{name}.svg"
-        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(f"{path.name}: {len(text) / 1000:.0f} kB")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.commands.line import quoted
 from app.commands.model import Command, Parameter, ParameterKind
-from app.commands.registry import REGISTRY
+from app.commands.registry import REGISTRY, find
 from app.files import as_invoker, expand
 from bpf.errors import UsageError
 
@@ -59,7 +59,7 @@ class Completer:
         words = text[begin:position].split(maxsplit=1)
         if not words or begin + len(words[0]) >= position:
             return _commands(text[begin:position], begin, screen)
-        command = REGISTRY.get(words[0])
+        command = find(words[0])
         found = _parameter_at(command, text, begin + len(words[0]), position) if command else None
         return self._value(*found, position) if found else Completion(position)
 
@@ -123,5 +123,5 @@ def _files(typed: str) -> list[str]:
 
 def usage(text: str) -> str:
     """Return the usage and the title of a line's command; empty for an unknown command."""
-    command = REGISTRY.get(text.split(maxsplit=1)[0]) if text.strip() else None
+    command = find(text.split(maxsplit=1)[0]) if text.strip() else None
     return f"{command.usage}: {command.title}" if command else ""

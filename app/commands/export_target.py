@@ -9,12 +9,15 @@ from app.files import expand
 from app.outputs.formats import FORMATS
 from bpf.errors import UsageError, did_you_mean
 
-PICTURE, TEXT = "svg", "txt"
-PICTURES = (PICTURE, TEXT)
+DRAWN = ("svg", "png")
+"""Suffixes of pictures."""
+TEXT = "txt"
+PICTURES = (*DRAWN, TEXT)
 """Suffixes of files with the whole screen."""
+PICTURE_NAME = "probedeck-VIEW-TIME.svg"
 VALUES = tuple(each.name for each in FORMATS.values() if each.in_console)
 """Suffixes of files with the values of a table."""
-SUFFIXES = (*VALUES, TEXT, PICTURE)
+SUFFIXES = (*VALUES, *PICTURES)
 """Suffixes of files with a table, or a picture of it."""
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.commands.moment import moment
-from app.commands.registry import REGISTRY
+from app.commands.registry import REGISTRY, find
 from bpf.errors import TextError, UsageError, did_you_mean
 
 CommandValue = str | int
 QUOTE = '"'
 _DIGITS = 6
+_ROWS = re.compile(r"([+-]?)(\d+)")
+"""A row's number, or a number of rows: `10`, `+5`, `-5`."""
+_MOVES = {"": "table.first", "+": "table.down", "-": "table.up"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,12 @@ def parse(line: str, saved: Saved | None = None) -> Invocation:
     text = line.rstrip()
     begin = len(text) - len(text.lstrip().removeprefix(":").lstrip())
     name = text[begin:].split(maxsplit=1)[0] if begin < len(text) else ""
-    if name not in REGISTRY:
+    if row := _ROWS.fullmatch(text[begin:]):
+        return parse(f"{_MOVES[row[1]]} {row[2]}")
+    if (command := find(name)) is None:
         problem = f"there is no command {name!r}" if name else "a command is missing"
         hint = did_you_mean(name, REGISTRY, "ctrl+p lists all")
         raise TextError(problem, line, begin + 1, hint=hint)
-    command = REGISTRY[name]
     values: list[CommandValue] = []
     at = begin + len(name)
     for parameter in command.parameters:

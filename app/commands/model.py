@@ -90,6 +90,8 @@ class Command:
     """Its word in the footer; empty: not in the footer."""
     parameters: tuple[Parameter, ...] = ()
     help: str = ""
+    alias: str = ""
+    """A short name for the prompt, such as `q`."""
 
     writes: bool = False
     """It changes what runs: a read-only console refuses it, and a tape without `--allow-write`."""

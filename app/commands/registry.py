@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.commands import remote, values
-from app.commands.export_target import VALUES
+from app.commands.export_target import PICTURE_NAME, VALUES
 from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.console.screens import SCREENS, register
 from app.console.screens.info import ScreenInfo
@@ -21,6 +21,8 @@ _POLICY = Parameter("policy", ParameterKind.POLICY)
 _PROBE = Parameter("probe", ParameterKind.PROBE)
 _DESTINATION = Parameter("destination", ParameterKind.DESTINATION)
 _WINDOWS = Parameter("windows", ParameterKind.COUNT)
+_COUNT = Parameter("count", ParameterKind.COUNT)
+_ROW = Parameter("row", ParameterKind.COUNT)
 _LINE = Parameter("command", ParameterKind.COMMAND, rest=True)
 _LAYOUT = Parameter("layout", ParameterKind.LAYOUT, check=values.layout)
 
@@ -62,6 +64,10 @@ _EVERYWHERE = (
     Command("tour.end", "End the tour"),
     Command("app.prompt", "Type a command", "colon", parameters=(_LINE,), asks=True),
     Command("app.palette", "All commands", "ctrl+p", footer="Commands"),
+    Command("app.count", "Type a number for the next key", "apostrophe",
+            help="'5j goes five rows down, '10G to row 10, '3[ three windows back. The next key"
+            " that takes a number gets it; esc forgets it. Digits alone turn to the screens. In the"
+            " prompt, :10 goes to row 10, and :+5 or :-5 moves by rows."),
     Command("app.redraw", "Redraw the screen", "ctrl+l"),
     Command("app.suspend", "Suspend to the shell; fg returns", "ctrl+z",
             help="Packets that arrive meanwhile are in the next window that ends.", local=True),
@@ -79,15 +85,15 @@ _EVERYWHERE = (
     Command("macro.play", "Play a tape", "at", parameters=(Parameter("tape", ParameterKind.TAPE),),
             asks=True, help="A register's letter, the name of a tape, or its file. esc stops it."),
     Command("macro.stop", "Stop the tape"),
-    Command("app.quit", "Quit", "q,ctrl+c", footer="Quit", local=True),
+    Command("app.quit", "Quit", "q,ctrl+c", footer="Quit", local=True, alias="q"),
 )  # fmt: skip
 _TABLES = (
-    Command("table.down", "Next row", "down,j"),
-    Command("table.up", "Previous row", "up,k"),
-    Command("table.page_down", "A page down", "pagedown"),
-    Command("table.page_up", "A page up", "pageup"),
-    Command("table.first", "First row", "g"),
-    Command("table.last", "Last row", "G,end"),
+    Command("table.down", "Next row", "down,j", parameters=(_COUNT,)),
+    Command("table.up", "Previous row", "up,k", parameters=(_COUNT,)),
+    Command("table.page_down", "A page down", "pagedown", parameters=(_COUNT,)),
+    Command("table.page_up", "A page up", "pageup", parameters=(_COUNT,)),
+    Command("table.first", "First row", "g", parameters=(_ROW,)),
+    Command("table.last", "Last row", "G,end", parameters=(_ROW,)),
     Command("table.top", "Top, and stay there", "home"),
     Command("table.select", "Choose the row", "enter"),
     Command("pane.next", "Next pane", "tab"),
@@ -104,8 +110,13 @@ _VIEW = (
     Command("view.export", "Write the table to a file", "E", asks=True,
             parameters=(replace(_FILE, check=values.export_file), _OVERWRITE),
             help="All filtered and sorted rows, with the chosen columns:"
-            f" .{', .'.join(VALUES)} have values, .txt the shown text. .svg is a picture of the"
-            " screen. Replaces an existing file only with overwrite, or by enter again."),
+            f" .{', .'.join(VALUES)} have values, .txt the shown text. .svg and .png are a picture"
+            " of the screen. Replaces an existing file only with overwrite, or by enter again."),
+    Command("view.screenshot", "Write a picture of the screen",
+            parameters=(replace(_FILE, check=values.picture_file), _OVERWRITE),
+            help=f"A .svg or .png; the default name is {PICTURE_NAME}, with the time of day."
+            " .png needs the extra package: pip install 'probedeck[picture]'.",
+            alias="screenshot"),
     Command("work.cancel", "Cancel running work"),
 )  # fmt: skip
 _TIME = (
@@ -120,8 +131,8 @@ _TIME = (
     Command("time.live", "Back to the present"),
     Command("time.mark", "Compare with this moment", "M",
             help="Flows and hops show their changes since then; again ends the comparison."),
-    Command("time.zoom_out", "Charts look back longer", "minus"),
-    Command("time.zoom_in", "Charts look back shorter", "equals_sign,plus"),
+    Command("time.zoom_out", "Charts: show more history", "minus"),
+    Command("time.zoom_in", "Charts: show less history", "equals_sign,plus"),
 )  # fmt: skip
 _OVERVIEW = (
     Command("overview.open", "Open the row on its screen", "", "overview", "Open",
@@ -229,6 +240,13 @@ REGISTRY: dict[str, Command] = {
         *_PROGRAMS, *_EVENTS,
     )
 }  # fmt: skip
+
+_ALIASES = {command.alias: command for command in REGISTRY.values() if command.alias}
+
+
+def find(name: str) -> Command | None:
+    """Return the command of a name or an alias; None for an unknown name."""
+    return REGISTRY.get(name) or _ALIASES.get(name)
 
 
 def add_screen(screen: ScreenInfo) -> None:

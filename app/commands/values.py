@@ -6,7 +6,7 @@ name, for `@NAME`. Imports are inside: a tape without such values needs neither 
 
 from __future__ import annotations
 
-from app.commands.export_target import target
+from app.commands.export_target import DRAWN, target
 from app.commands.model import Saved
 from app.commands.tables import check_columns
 
@@ -68,6 +68,10 @@ def layout(text: str, saved: Saved) -> None:
 
 def export_file(text: str, saved: Saved) -> None:
     target(text)
+
+
+def picture_file(text: str, saved: Saved) -> None:
+    target(text, DRAWN)
 
 
 def columns(text: str, saved: Saved) -> None:

@@ -40,8 +40,8 @@ class TomlDocument:
         except tomllib.TOMLDecodeError as error:
             place = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
             line = f":{place[1]}" if place and place[1] else ""
-            column = f", column {place[2]}" if place and place[2] else ", at its end"
-            what = f"{path}{line}: this is no TOML{column}"
+            column = f"at column {place[2]}" if place and place[2] else "at its end"
+            what = f"{path}{line}: invalid TOML {column}"
             raise UsageError(what, hint=_reason(error)) from None
 
     def place(self, keys: Keys) -> str:
@@ -63,7 +63,7 @@ def _reason(error: ValueError) -> str:
     """Return the parser's message without text of the file, which may be a secret."""
     words = str(error).split(" (at ")[0]
     if words.startswith(("Cannot declare", "Cannot overwrite", "Duplicate", "Cannot mutate")):
-        return "this is there twice"
+        return "it is defined twice"
     return words[:1].lower() + words[1:] if words.isascii() and words.isprintable() else ""
 
 

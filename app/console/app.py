@@ -21,6 +21,7 @@ from app.commands import Invocation
 from app.config.keymap import Keymap
 from app.config.model import Settings
 from app.console.commands.bindings import bindings, is_view
+from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
 from app.console.commands.overwriting import Overwriting
 from app.console.commands.table_commands import TableCommands
@@ -110,12 +111,14 @@ class ConsoleApp(DiffApp[int]):
         self.tapes = Tapes(self)
         self.layouts = Layouts(self, self.settings.ui.layout)
         self.overwriting = Overwriting()
+        self.counts = Counts(self.show_status)
         self.tour = Tour(self)
         if tour:
             self.tour.begin()
         self.type_ahead = TypeAhead(self)
         parts = (
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
+            self.counts,
             TableCommands(self), DialogCommands(self, self.tour.offers),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
@@ -210,8 +213,9 @@ class ConsoleApp(DiffApp[int]):
         now = event if self.tapes.playing else self.type_ahead.next(event)
         if now is None or not self.tapes.admits(now):
             return
-        with self.tapes.handling(now):
-            await super().on_event(now)
+        if not self.counts.takes(now):
+            with self.tapes.handling(now):
+                await super().on_event(now)
         self.type_ahead.handled(now)
 
     def on_ground_known(self, event: GroundKnown) -> None:
@@ -240,6 +244,11 @@ class ConsoleApp(DiffApp[int]):
         return self.tour.offers(lines) and self.commands.is_offered(lines)
 
     async def action_command(self, lines: str) -> None:
+        try:
+            lines = self.counts.applied(lines)
+        except ProbedeckError as error:
+            self.complain(error)
+            return
         self.tapes.called(lines)
         await self.commands.run_lines(lines)
 
@@ -293,7 +302,8 @@ class ConsoleApp(DiffApp[int]):
 
     def show_status(self) -> None:
         if (front := self._front()) is not None:
-            items = status_items(self, self._where, self.tapes.status_items())
+            own = [*self.counts.status_items(), *self.tapes.status_items()]
+            items = status_items(self, self._where, own)
             front.query_one("#status", StatusStrip).show([*items, *front.notes])
 
     def _published(self, item: Snapshot | Event) -> None:

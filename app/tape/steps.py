@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, NoReturn, Protocol, Self
 
 from app.commands import REGISTRY, Invocation, parse
-from app.commands.export_target import PICTURE, PICTURES, SUFFIXES, TEXT, VALUES, suffix_of, target
+from app.commands.export_target import DRAWN, PICTURES, SUFFIXES, TEXT, VALUES, suffix_of, target
 from app.commands.keys import NAMES, key_name
 from app.commands.model import Saved
 from app.commands.registry import OVERWRITE
@@ -324,8 +324,8 @@ class Export(TapeInstruction):
         line.skip()
         at = line.at
         path = _file(line, SUFFIXES)
-        if view == _NO_TABLE and suffix_of(Path(path)) != PICTURE:
-            line.refuse(f"{view} has no table", at, hint=f"a picture of it ends in .{PICTURE}")
+        if view == _NO_TABLE and suffix_of(Path(path)) not in DRAWN:
+            line.refuse(f"{view} has no table", at, hint=f"a picture of it ends in .{DRAWN[0]}")
         # An exported file is the tape's result: the next run replaces it.
         command = Invocation(REGISTRY["view.export"], (path, OVERWRITE))
         return cls(Invocation(REGISTRY[f"view.{view}"]), command, path)
@@ -342,7 +342,7 @@ class Screenshot(TapeInstruction):
     """`Screenshot "x.svg"`."""
 
     path: str
-    forms = (("Screenshot FILE", "Write the screen to a file: .svg or .txt."),)
+    forms = (("Screenshot FILE", "Write the screen to a file: .svg, .png or .txt."),)
 
     @classmethod
     def read(cls, line: TapeLine, head: LineHead) -> Self:

@@ -28,6 +28,8 @@ class KeyBar(Footer):
         super().__init__(show_command_palette=False)
         self._is_short = is_short
         self._shown: tuple[int, list[_Key]] = (0, [])
+        """The width and the keys of the last `compose`."""
+        self._mounted = self._shown
 
     def compose(self) -> ComposeResult:
         if not self._bindings_ready:
@@ -51,6 +53,16 @@ class KeyBar(Footer):
             # Set at once: a later class would restyle each key.
             made.set_reactive(FooterKey.compact, close)
             yield made
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the drawn keys are those of now."""
+        drawn = all(each.size.width for each in self.children)
+        return drawn and self._mounted == self._shown == (self.size.width, self._keys())
+
+    async def recompose(self) -> None:
+        await super().recompose()
+        self._mounted = self._shown
 
     def bindings_changed(self, screen: Screen[object]) -> None:
         """Show the present keys if they changed."""

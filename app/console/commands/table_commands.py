@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
-from app.commands.export_target import PICTURE, TEXT, VALUES, suffix_of, target
+from app.commands.export_target import DRAWN, PICTURE_NAME, TEXT, VALUES, suffix_of, target
 from app.commands.tables import USUAL, columns_of
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, counted, front_screen
@@ -14,14 +15,19 @@ from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
 from widgets.format import REPLACED, byte_size, safe
 from widgets.table.table import VirtualTable
+from widgets.terminal.keybar import KeyBar
 
 _OTHERS = " ".join(f".{suffix}" for suffix in (*VALUES[1:], TEXT))
-_EXAMPLE = f"flows.{VALUES[0]}; also {_OTHERS}, .svg is a picture"
+_EXAMPLE = f"flows.{VALUES[0]}; also {_OTHERS}; .svg and .png are pictures"
 ROW, TABLE = "row", "table"
 
 
 def _on_table(act: Callable[[VirtualTable], None]) -> Callable[[TableCommands], None]:
     return lambda commands: act(commands._table)
+
+
+def _by_count(act: Callable[[VirtualTable, int], None]) -> Callable[..., None]:
+    return lambda commands, count=1: act(commands._table, count)
 
 
 class TableCommands:
@@ -45,14 +51,17 @@ class TableCommands:
             raise UsageError("there is no table here")
         return found[0]
 
-    do_table_down = _on_table(lambda table: table.action_move(1))
-    do_table_up = _on_table(lambda table: table.action_move(-1))
-    do_table_page_down = _on_table(lambda table: table.action_page(1))
-    do_table_page_up = _on_table(lambda table: table.action_page(-1))
-    do_table_first = _on_table(lambda table: table.move_to(0))
-    do_table_last = _on_table(lambda table: table.move_to(table.source.rows - 1))
+    do_table_down = _by_count(lambda table, count: table.action_move(count))
+    do_table_up = _by_count(lambda table, count: table.action_move(-count))
+    do_table_page_down = _by_count(lambda table, count: table.action_page(count))
+    do_table_page_up = _by_count(lambda table, count: table.action_page(-count))
+    do_table_first = _by_count(lambda table, row: table.move_to(row - 1))
     do_table_top = _on_table(VirtualTable.action_top)
     do_table_select = _on_table(VirtualTable.action_select)
+
+    def do_table_last(self, row: int | None = None) -> None:
+        table = self._table
+        table.move_to((row or table.source.rows) - 1)
 
     def do_pane_next(self) -> None:
         self._screen.focus_next()
@@ -109,7 +118,7 @@ class TableCommands:
         path = target(file)
         self._console.overwriting.check(path, overwrite, prompt=screen.prompt.is_open)
         task = Task(f"writing {path.name}")
-        if suffix_of(path) == PICTURE:
+        if suffix_of(path) in DRAWN:
             # The picture must not show the prompt, which closes only now.
             screen.call_after_refresh(self._write_picture, screen, path, task)
             return
@@ -123,17 +132,22 @@ class TableCommands:
 
         screen.run_in_worker(write, written, self._console.complain, task=task)
 
-    def _write_picture(self, screen: ConsoleScreen, path: Path, task: Task) -> None:
-        from app.console.tables import export
+    def do_view_screenshot(self, file: str = "", overwrite: str = "") -> None:
+        now = f"{datetime.now(UTC):%H%M%S}"
+        name = PICTURE_NAME.replace("VIEW", self._console.app.current_mode).replace("TIME", now)
+        self.do_view_export(file or name, overwrite)
 
-        if screen.prompt.region.height and not screen.prompt.is_open:
-            # The prompt is closed, but still drawn.
+    def _write_picture(self, screen: ConsoleScreen, path: Path, task: Task) -> None:
+        from app.console.tables import export, picture
+
+        closed = screen.prompt.region.height and not screen.prompt.is_open
+        if closed or not screen.query_one(KeyBar).is_current:
+            # The prompt is closed, but it and its keys are still drawn.
             screen.call_after_refresh(self._write_picture, screen, path, task)
             return
-        app = self._console.app
-        drawn = app.export_screenshot(title=f"probedeck: {app.current_mode}").encode()
+        drawn = picture.svg(self._console.app)
         screen.run_in_worker(
-            lambda: export.write(path, [drawn]),
+            lambda: export.write(path, [picture.encoded(drawn, suffix_of(path))]),
             lambda _: self._notify_written(path, "a picture of the screen"),
             self._console.complain,
             task=task,

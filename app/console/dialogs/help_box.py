@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from widgets.terminal.compositor import DiffModalScreen
 
-_CELLS = 80
+CELLS = 80
 
 
 class BoxScreen(DiffModalScreen[None]):
@@ -26,7 +26,7 @@ class BoxScreen(DiffModalScreen[None]):
 
     DEFAULT_CSS = f"""
     BoxScreen > .box {{
-        width: {_CELLS}; max-width: 100%; height: auto; max-height: 100%;
+        width: {CELLS}; max-width: 100%; height: auto; max-height: 100%;
         background: $panel; border: round $primary;
         border-title-color: $text-primary; border-subtitle-color: $text-muted;
     }}
@@ -43,7 +43,7 @@ class BoxScreen(DiffModalScreen[None]):
 
     def _fit_sides(self) -> None:
         # Breakpoints would come after the first frame.
-        self.set_class(self.app.size.width <= _CELLS, "-narrow")
+        self.set_class(self.app.size.width <= CELLS, "-narrow")
 
 
 class HelpBox(BoxScreen):
@@ -69,11 +69,26 @@ class HelpBox(BoxScreen):
     def compose(self) -> ComposeResult:
         box = VerticalScroll(_Lines(lambda: Group(*self.text())), classes="box")
         box.border_title = Content(self.title_text)
-        box.border_subtitle = "j k go on, esc closes this"
         yield box
 
+    @property
+    def _box(self) -> VerticalScroll:
+        return self.query_one(VerticalScroll)
+
+    def on_mount(self) -> None:
+        self.watch(self._box, "scroll_y", self._tell_more, init=False)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._tell_more)
+
+    def _tell_more(self) -> None:
+        below = round(self._box.max_scroll_y - self._box.scroll_offset.y)
+        more = f"▼ {below} more lines: j, back: k, " if below > 0 else "back: k, "
+        begins = not self._box.max_scroll_y
+        self._box.border_subtitle = f"{'' if begins else more}esc closes this"
+
     def action_scroll(self, pages: int) -> None:
-        box = self.query_one(VerticalScroll)
+        box = self._box
         box.scroll_relative(y=pages * max(1, box.size.height - 1), animate=False)
 
 

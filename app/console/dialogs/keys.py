@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from app.commands.keys import spoken
 from app.config.keymap import BoundKey, Keymap
-from app.console.dialogs.help_box import HelpBox
+from app.console.dialogs.help_box import CELLS, HelpBox
 from app.console.screens import SCREENS
 
 _EVERYWHERE = "Everywhere"
@@ -21,6 +22,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
 }
 """Sections of the common commands, by the beginnings of their names; the first that fits counts."""
 _KEYS_CELLS, _NAME_CELLS = 13, 22
+_MOST_COLUMNS = 2
 
 
 class KeysScreen(HelpBox):
@@ -30,9 +32,39 @@ class KeysScreen(HelpBox):
         """`offers` says whether a command means anything now."""
         super().__init__()
         self._of, self._keymap, self._offers = screen, keymap, offers
+        self._columns = 1
         self.title_text = f"Keys of {screen.capitalize()}"
 
-    def text(self) -> Iterator[Text | Table]:
+    def on_mount(self) -> None:
+        self._fit()
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        room = self.app.size.width
+        self._columns = max(1, min(_MOST_COLUMNS, room // CELLS))
+        self.query_one(".box").styles.width = CELLS * self._columns
+
+    def text(self) -> Iterator[Table]:
+        """Yield a table whose columns have some sections each."""
+        sections = list(self._sections())
+        height = sum(2 + len(lines) for _, lines in sections) / self._columns
+        columns: list[list[Text | Table]] = [[]]
+        filled = 0.0
+        for title, lines in sections:
+            if len(columns) < self._columns and filled + len(lines) / 2 > height * len(columns):
+                columns.append([])
+            filled += 2 + len(lines)
+            columns[-1] += self._section(title, lines, first=not columns[-1])
+        grid = Table.grid(padding=(0, 2), expand=True)
+        for _ in columns:
+            grid.add_column(ratio=1)
+        grid.add_row(*(Group(*column) for column in columns))
+        yield grid
+
+    def _sections(self) -> Iterator[tuple[str, Sequence[tuple[str, ...]]]]:
+        """Yield titles and lines."""
         own = self._keymap.of(self._of)
         hidden = {bound.key for bound in own}
         parts: dict[str, list[BoundKey]] = {title: [] for title in _PARTS}
@@ -40,17 +72,16 @@ class KeysScreen(HelpBox):
             offered = bound.command is None or self._offers(bound.command.name)
             if offered and bound.key not in hidden:
                 parts[_part(bound)].append(bound)
-        yield from self._section("", _commands(own))
+        yield SCREENS[self._of].title if self._columns > 1 else "", _commands(own)
         if (signs := SCREENS[self._of].signs) is not None:
-            yield from self._section(*signs)
+            yield signs
         for title, part in parts.items():
-            yield from self._section(title, _commands(part))
+            if lines := _commands(part):
+                yield title, lines
 
-    def _section(self, title: str, lines: Sequence[tuple[str, ...]]) -> Iterator[Text | Table]:
-        if not lines:
-            return
-        if title:
-            yield Text(f"\n{title}", "bold underline")
+    def _section(
+        self, title: str, lines: Sequence[tuple[str, ...]], *, first: bool
+    ) -> list[Text | Table]:
         grid = Table.grid(padding=(0, 2), expand=True)
         grid.add_column(style="bold", width=_KEYS_CELLS, no_wrap=True)
         grid.add_column(ratio=1)
@@ -58,7 +89,8 @@ class KeysScreen(HelpBox):
         grid.add_column(style=muted, no_wrap=True, width=_NAME_CELLS)
         for keys, what, *name in lines:
             grid.add_row(Text(keys), Text(what), Text("".join(name)))
-        yield grid
+        above = "" if first else "\n"
+        return [Text(f"{above}{title}", "bold underline"), grid] if title else [grid]
 
 
 def _part(bound: BoundKey) -> str:

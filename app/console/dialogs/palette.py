@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -13,17 +16,19 @@ from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
 from app.console.dialogs.help_box import BoxScreen
 from app.console.protocol import console_of
+from app.console.screens import SCREENS
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
 _COLUMNS = (
-    Column("title", "Command", 35),
-    Column("keys", "Keys", 9),
+    Column("title", "Command", 33),
+    Column("screen", "Screen", 10),
+    Column("keys", "Keys", 8),
     Column("usage", "As it is typed", 10, priority=1, grows=True),
 )
-_TONES = (Tone.NORMAL, Tone.ACCENT, Tone.MUTED)
+_TONES = (Tone.NORMAL, Tone.MUTED, Tone.ACCENT, Tone.MUTED)
 _OTHER_LINES = 4
 """Lines of the box and below it, without the rows."""
 
@@ -47,6 +52,11 @@ class Palette(BoxScreen):
 
     _most = 0
     """The most lines of the table until now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: Counter[tuple[str, str]] = Counter()
+        """Number of commands of each deed that matches."""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
@@ -81,20 +91,39 @@ class Palette(BoxScreen):
         self._table.styles.height = max(2, min(self._most, room))
 
     def _meant(self, text: str) -> list[Command]:
-        """Return the commands that match a text: commands of this screen and common ones by
-        likelihood, then commands of other screens, which an empty text leaves out."""
+        """Return the commands that contain a text, or else those that look like it: first those
+        with its whole words, then commands of this screen and common ones, then likely ones. An
+        empty text has no commands of other screens."""
         mode = self.app.current_mode
+        self._places.clear()
         found = sorted(REGISTRY.values(), key=lambda entry: not entry.screen)
         if not text:
             return [entry for entry in found if entry.screen in (mode, "")]
-        match = Matcher(text).match
-        scores = {entry.name: max(match(entry.title), match(entry.name)) for entry in found}
-        found = [entry for entry in found if scores[entry.name] > 0]
-        return sorted(found, key=lambda e: (e.screen not in (mode, ""), -scores[e.name]))
+        match, words = Matcher(text).match, _words(text)
+        ranks = {}
+        typed = text.lower()
+        for entry in found:
+            if score := max(match(entry.title), match(entry.name)):
+                whole = f"{entry.name} {entry.title}".lower()
+                named = typed in (entry.name, entry.alias)
+                misses = len(words - _words(whole)), not all(word in whole for word in words)
+                ranks[entry.name] = not named, *misses, entry.screen not in (mode, ""), -score
+        found = sorted((e for e in found if e.name in ranks), key=lambda e: ranks[e.name])
+        if any(not ranks[entry.name][2] for entry in found):
+            found = [entry for entry in found if not ranks[entry.name][2]]
+        # The same deed on several screens is one row: its best command.
+        best: dict[tuple[str, str], Command] = {}
+        for entry in found:
+            best.setdefault(_deed(entry), entry)
+            self._places[_deed(entry)] += 1
+        return list(best.values())
 
     def _row(self, entry: Command) -> Row:
         keys = spoken(console_of(self.app).keymap.keys(entry.name, self.app.current_mode))
-        return Row(entry.name, (entry.title, keys, entry.usage), _TONES)
+        others = self._places[_deed(entry)] - 1
+        screen = SCREENS[entry.screen].title if entry.screen else ""
+        where = f"{screen} +{others}" if others > 0 else screen
+        return Row(entry.name, (entry.title, where, keys, entry.usage), _TONES)
 
     def action_move(self, rows: int) -> None:
         self._table.action_move(rows)
@@ -118,3 +147,12 @@ class Palette(BoxScreen):
         needs = any(parameter.needed for parameter in entry.parameters)
         line = f"app.prompt {entry.name}" if needs else entry.name
         self.app.call_later(console_of(self.app).action_command, line)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.lower().replace("_", " ")))
+
+
+def _deed(command: Command) -> tuple[str, str]:
+    """Return what commands of several screens have in common."""
+    return command.name.partition(".")[2], command.title

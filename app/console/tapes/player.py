@@ -13,8 +13,10 @@ from typing import Any, NoReturn
 from textual import events
 from textual.dom import DOMNode
 
+from app.commands.export_target import DRAWN, suffix_of
 from app.console.protocol import Console
 from app.console.tables.export import write
+from app.console.tables.picture import encoded, svg
 from app.tape.condition import found
 from app.tape.model import StepError, Tape, TapeStep
 from app.tape.named_state import StateValue
@@ -101,11 +103,11 @@ class Player:
             await self.sleep(pause)
 
     def picture(self, path: Path) -> None:
-        if path.suffix.lower() == ".svg":
-            text = self._app.export_screenshot(title=f"probedeck: {self._app.current_mode}")
+        if (suffix := suffix_of(path)) in DRAWN:
+            drawn = encoded(svg(self._app), suffix)
         else:
-            text = "".join(f"{line.rstrip()}\n" for line in self._lines)
-        write(path, [text.encode()])
+            drawn = "".join(f"{line.rstrip()}\n" for line in self._lines).encode()
+        write(path, [drawn])
 
     @property
     def _lines(self) -> list[str]:

@@ -14,8 +14,9 @@ from bpf.errors import UsageError
 _IDLE = 0.5
 """Seconds without a key from which on a comment notes them."""
 _QUOTES = "\"'`"
-_NOT = ("@", "macro.")
-"""Beginnings of commands that a tape must not contain: they play and record tapes."""
+_NOT = ("@", "macro.", "app.count")
+"""Beginnings of commands that a tape does not need: they play and record tapes, or begin a number
+that the next command has."""
 _RECALLED = {"up", "down", "tab", "shift+tab"}
 """Keys whose effect in a prompt depends on the history, or on names that exist now."""
 _TYPED = {"app.prompt", "app.palette"}

@@ -20,6 +20,9 @@ from bpf.errors import TextError
         (r'probe.add "a \"file\".toml"', ('a "file".toml',)),
         ("  view.flows", ()),
         (" : flow.sort bytes", ("bytes",)),
+        (":10", (10,)),
+        ("-5", (5,)),
+        (":q", ()),
     ],
 )
 def test_a_line_is_read_and_written_again(line: str, values: tuple[str, ...]) -> None:

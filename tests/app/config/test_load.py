@@ -139,13 +139,13 @@ def test_a_variable_that_nothing_knows_is_a_warning() -> None:
         ("[filters]\nweb = '(port:80'", ":2: [filters] web: "),
         ("[filters]\nweb = '@wb'", ":2: [filters] web: "),
         ("[filters]\nweb = 443", ":2: [filters] web: is not a text"),
-        ("[ui\n", ":1: this is no TOML, column 4"),
-        ('[ui]\ntheme = "secret', ": this is no TOML, at its end; unterminated string"),
-        ("[ui]\nmouse = true\n[ui]", ":3: this is no TOML, column 4; this is there twice"),
+        ("[ui\n", ":1: invalid TOML at column 4"),
+        ('[ui]\ntheme = "secret', ": invalid TOML at its end; unterminated string"),
+        ("[ui]\nmouse = true\n[ui]", ":3: invalid TOML at column 4; it is defined twice"),
         ("a = " + "[" * 5000, ": this is nested too deep"),
         ('[ui]\n"\\u001b[31mx\\n" = 1', ":2: [ui] ?[31mx?: unknown key; there are"),
         ("[keys]\nf12 = '@'", ":2: [keys] f12: @ is no tape; such as @triage"),
-        ("[ui]\nmouse = true\nmouse = secret", ":3: this is no TOML, column 9"),
+        ("[ui]\nmouse = true\nmouse = secret", ":3: invalid TOML at column 9"),
     ],
 )
 def test_what_is_wrong_says_where_and_what_may_be_meant(read: Read, text: str, says: str) -> None:

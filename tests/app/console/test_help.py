@@ -52,6 +52,11 @@ async def test_the_first_page_of_keys_has_what_one_looks_for() -> None:
         await console.press("question_mark")
         for name in ("flow.filter", "view.pause", "view.columns", "view.copy", "view.export"):
             assert name in console.text
+        await console.still()
+        assert " more lines: j" in console.lines[-1]
+        for _ in range(4):
+            await console.press("j")
+        assert "more lines" not in console.lines[-1]
 
 
 @pytest.mark.parametrize(("width", "sides"), [(80, 0), (81, 2)])

@@ -88,7 +88,7 @@ def test_texts_come_back_as_they_were() -> None:
     layouts.save("x-1.2", kept)
     assert layouts.load("x-1.2") == kept
     (state_dir() / "layouts" / "broken.toml").write_text("[x")
-    with pytest.raises(UsageError, match=r"broken.toml: this is no TOML"):
+    with pytest.raises(UsageError, match=r"broken.toml: invalid TOML"):
         layouts.load("broken")
 
 

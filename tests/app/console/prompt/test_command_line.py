@@ -149,7 +149,20 @@ async def test_the_palette_finds_what_other_screens_do_and_covers_no_less_while_
         assert console.app.tapes.asking == ("path.trace", "")
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_the_palette_ranks_whole_words_first_and_folds_the_same_deed_of_screens() -> None:
+    async with desk(80, 24) as console:
+        await console.press("1", "ctrl+p")
+        await console.type("sort")
+        rows = [line.strip() for line in console.lines[3:] if ".sort" in line or "Charts" in line]
+        assert len(rows) == 1
+        assert "Flows +" in rows[0]
+        assert "Sort by the next column" in rows[0]
+        await console.press("escape", "ctrl+p")
+        await console.type("path.sort")
+        assert "path.sort" in next(line for line in console.lines if "Sort by" in line)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60)])
 async def test_help_names_every_key_of_the_screen_and_its_command(width: int, height: int) -> None:
     async with desk(width, height) as console:
         await console.press("3", "question_mark")

@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import os
+import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -250,3 +252,29 @@ async def test_a_picture_shows_the_screen_without_the_prompt(tmp_path: Path) -> 
     assert picture.startswith("<svg")
     assert "10.0.0.1:40001" in picture
     assert str(path) not in picture
+    assert "Apply" not in picture, "the prompt's keys"
+    assert "Sort" in picture, "the screen's keys"
+    assert "https:" not in picture.replace("https://www.textualize.io", ""), "no font of a server"
+    assert '<text xml:space="preserve"' in picture
+
+
+async def test_screenshot_names_its_file_itself_and_png_needs_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    async with desk(120, 24) as console:
+        await console.feed(flow(1, 10))
+        await console.app.action_command("screenshot")
+        await console.app.action_command("screenshot x.png")
+        await console.still()
+        assert any("pip install 'probedeck[picture]'" in text for text in console.complaints)
+        await console.app.action_command("screenshot x.csv")
+        assert any("did you mean .svg?" in text for text in console.complaints)
+        drawn = types.SimpleNamespace(svg_to_bytes=lambda svg_string: svg_string[:4].encode())
+        monkeypatch.setitem(sys.modules, "resvg_py", drawn)
+        await console.app.action_command("screenshot x.png")
+        await console.still()
+    (made,) = tmp_path.glob("probedeck-flows-*.svg")
+    assert "10.0.0.1:40001" in made.read_text()
+    assert (tmp_path / "x.png").read_bytes() == b"<svg"
