@@ -21,6 +21,7 @@ from bpf.maps.memory import map_memory
 from bpf.programs.program import Program, create_like
 from probes.compiled_config import CompiledConfig
 from probes.hooks import ProbeHook
+from probes.map_reading import LentMap
 from probes.poller import UtcClock
 from probes.reports import Compatibility, ProgramInfo
 from probes.snapshot import Item, Losses, Snapshot
@@ -77,6 +78,15 @@ class BuiltinProbe(Generic[L]):
     @property
     def config(self) -> ProbeConfig:
         """The configuration that a user's probe would have; only its sources can be replaced."""
+        raise NotImplementedError
+
+    def lend_maps(self) -> tuple[LentMap, ...]:
+        """Lend the maps of the programs that packets reach; only maps that a user added have
+        values."""
+        with self._lock:
+            return tuple(self._lent())
+
+    def _lent(self) -> Iterator[LentMap]:
         raise NotImplementedError
 
     def dependents(self) -> tuple[str, ...]:

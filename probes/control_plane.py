@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
-from probes.reports import Compatibility, ProgramInfo
+from probes.reports import Compatibility, MapReadings, ProgramInfo
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from probes.path.options import OwnFlow, PathOptions, TracedFlow
     from probes.path.traced import Traced
 
+MOST_ROWS = 1000
+"""Rows of a map in a reading, unless the caller wants another number."""
 Listener = Callable[[Snapshot | Event], None]
 Value = Any
 """A number, a text, a list, or a table of fields by name, as in JSON."""
@@ -90,7 +92,26 @@ class MemoryUse:
     """Bytes; the controller refuses probes that need more. 0: unknown."""
 
 
-class ControlPlane(Protocol):
+class MapAccess(Protocol):
+    """Maps of probes, as front ends see them."""
+
+    def maps(self, name: str, most: int = MOST_ROWS) -> MapReadings:
+        """Read all maps of a probe now, at most `most` rows of each; nothing changes in them.
+
+        Rows of exported metrics are those of the last window.
+        """
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        """Return a map's entries. Raises UsageError if it is unknown or not writable."""
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
+
+
+class ControlPlane(MapAccess, Protocol):
     """The interface for screens, REST and scripts.
 
     Any thread may call a method. It may take as long as a compile, and raises ProbedeckError, or
@@ -203,15 +224,6 @@ class ControlPlane(Protocol):
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         """End the probe's window now; publish and return its tables."""
-
-    def entries(self, name: str, map_name: str) -> list[Entry]:
-        """Return a map's entries. Raises UsageError if it is unknown or not writable."""
-
-    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
-
-    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
 
     def cost(self, name: str) -> tuple[Cost, ...]:
         """Return the run time of each current program, measured once a generation."""

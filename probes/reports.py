@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from probes.config.model import Side
@@ -63,3 +63,52 @@ class ProgramInfo:
     program_id: int
     memory: int
     """Bytes of the maps of all its clones."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapReading:
+    """One map of a probe, at a moment."""
+
+    side: Side
+    name: str
+    kind: str
+    """The kernel's kind: `percpu hash`."""
+    table: str
+    """`hash`, `array`, `lpm` or `histogram`: the meaning of `rows`; empty if there are none."""
+    max_entries: int
+    """Bytes of a ring buffer."""
+    entries: int | None
+    """Entries, or bytes, in use; None if the kernel does not tell."""
+    at_least: bool
+    """Whether the map has more than `entries`."""
+    fill: float | None
+    """Share in use, 0 to 1; None for arrays, and if it is unknown."""
+    memory: int
+    """Bytes of kernel memory."""
+    line: int
+    """Line of its declaration in the source; 0 if a header declares it."""
+    metrics: tuple[str, ...] = ()
+    """Metrics that export it."""
+    cleared: bool = False
+    """Whether `rows` are of the last window only; otherwise programs add to them for ever."""
+    columns: tuple[str, ...] = ()
+    """`key.port`, `value`; of a histogram `slot`, `low`, `high`, `count`."""
+    rows: tuple[tuple[Any, ...], ...] = ()
+    """Entries, summed over the CPUs: an array by index, others with the largest value first."""
+    note: str = ""
+    """Why it has no rows, or not all."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapReadings:
+    """All maps of a probe, at a moment."""
+
+    probe: str
+    generation: int
+    window: int
+    """Number of the last window; 0 before the first."""
+    seconds: float
+    """Length of that window; 0 before the first."""
+    at_ns: int
+    """Time of the reading, CLOCK_MONOTONIC of the measuring host."""
+    maps: tuple[MapReading, ...]

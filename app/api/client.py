@@ -21,13 +21,23 @@ from app.api.models import ControllerStatus, Problem, error_of
 from app.api.sockets import DEFAULT_SOCKET, read_token
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import ProbeConfig, dump
-from probes.control_plane import Check, Cost, Entry, MemoryUse, ProbeInfo, Replacement, Value
+from probes.control_plane import (
+    MOST_ROWS,
+    Check,
+    Cost,
+    Entry,
+    MemoryUse,
+    ProbeInfo,
+    Replacement,
+    Value,
+)
 from probes.flow.filter import FlowFilter
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.path.options import OwnFlow, TracedFlow
 from probes.path.traced import Traced
+from probes.reports import MapReadings
 from probes.snapshot import HookStatus, Snapshot
 
 DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
@@ -188,6 +198,11 @@ class Client:
         """End the window. Returns its tables in format `kind`, or in the probe's own format."""
         query = {"format": kind} if kind else {}
         return self._http.answer("POST", _path("probes", name, "export"), params=query)
+
+    def maps(self, name: str, most: int = MOST_ROWS) -> MapReadings:
+        return self._http.ask(
+            MapReadings, "GET", _path("probes", name, "maps"), params={"most": most}
+        )
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
         return self._http.ask(list[Entry], "GET", _entries(name, map_name))

@@ -169,6 +169,19 @@ class Map:
             self._typed(values),
         )
 
+    def first(self, most: int) -> Entries:
+        """Return some `most` entries, or all if the map has fewer; the map keeps them.
+
+        For the methods BATCH and ITERATE. Raises OSError if the kernel refuses.
+        """
+        keys, values = self._reader.first(most)
+        if keys is not None:
+            keys, values = _last_of_each(keys, values)
+        return Entries(
+            self._numbers(len(values)) if keys is None else keys.view(self.key),
+            self._typed(values),
+        )
+
     def clear(self) -> None:
         """Empty the map without reading it (S1.18); an array's entries are set to zero.
 

@@ -9,6 +9,7 @@ import ctypes as ct
 import errno
 import mmap
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -41,6 +42,13 @@ class Reader:
 
     def read(self, clear: bool) -> Iterator[Chunk]:
         """Yield the map's entries; with `clear` a chunk has left the map when it is yielded."""
+        raise NotImplementedError
+
+    def first(self, most: int) -> Chunk:
+        """Return some `most` entries, or all if the map has fewer; the map keeps them.
+
+        Only `Batched` and `Iteration` can. Raises OSError.
+        """
         raise NotImplementedError
 
     def erase(self) -> None:
@@ -109,6 +117,10 @@ class Batched(Reader):
             return
         for keys, values in self._look_up(False):
             yield from self._zero(values) if keys is None else self._delete(keys, values)
+
+    def first(self, most: int) -> Chunk:
+        self._room = min(self._spec.max_entries, most) + _SLACK
+        return next(self._look_up(False))
 
     def erase(self) -> None:
         if self._spec.kind.shape == Shape.ARRAY:
@@ -183,22 +195,28 @@ class Iteration(Reader):
         return _next_key(fd, None, spec.key_size)[1] in (0, errno.ENOENT)
 
     def read(self, clear: bool) -> Iterator[Chunk]:
-        keys: list[bytes] = []
-        values: list[bytes] = []
+        found: list[tuple[bytes, bytes]] = []
         failure: OSError | None = None
         try:
-            for key, value in self._entries(clear):
-                keys.append(key)
-                values.append(value)
+            for entry in self._entries(clear):
+                found.append(entry)  # noqa: PERF402 - keeps what came before an error
         except OSError as error:
             failure = error
-        numbered = self._layout.key_size == 0
-        yield (
-            None if numbered else np.frombuffer(b"".join(keys), f"V{self._spec.key_size}"),
-            np.frombuffer(bytearray().join(values), self._layout.value_dtype, len(values)),
-        )
+        yield self._chunk(found)
         if failure:
             raise failure
+
+    def first(self, most: int) -> Chunk:
+        return self._chunk(list(islice(self._entries(clear=False), most)))
+
+    def _chunk(self, found: list[tuple[bytes, bytes]]) -> Chunk:
+        keys, values = (
+            (b"".join(part) for part in zip(*found, strict=True)) if found else (b"", b"")
+        )
+        return (
+            np.frombuffer(keys, f"V{self._spec.key_size}") if self._layout.key_size else None,
+            np.frombuffer(bytearray(values), self._layout.value_dtype, len(found)),
+        )
 
     def erase(self) -> None:
         for key in self.keys():

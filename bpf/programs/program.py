@@ -33,8 +33,12 @@ class Program:
         shared: Mapping[str, int] | None = None,
         next_fd: int | None = None,
         entries: Mapping[str, int] = MappingProxyType({}),
+        partner: Program | None = None,
     ) -> None:
         """Load function `name` on the maps in `shared`, by name, and on new maps otherwise.
+
+        Maps that are not in `shared` are those of `partner`, if it has them; either may close
+        first.
 
         `entries`: numbers of entries by map, if they differ from the source's.
         `next_fd`: array of the program that gets the packets which this one passes.
@@ -42,11 +46,19 @@ class Program:
         VerifierError if the program does not fit the maps that it shares.
         """
         program = compiled.programs[name]
+        self.declared = compiled.maps
+        """Declarations of its maps; their descriptors are closed with the compiled source."""
         self._shared = dict(shared or {})
         self._own: dict[str, int] = {}
+        own = {} if partner is None else partner._own
+        self._borrowed = own.keys() - self._shared.keys()
         try:
             for map_name, declared in compiled.maps.items():
-                if map_name not in self._shared:
+                if map_name in self._shared:
+                    continue
+                if map_name in self._borrowed:
+                    self._own[map_name] = os.dup(own[map_name])
+                else:
                     self._own[map_name] = create_like(declared, entries=entries.get(map_name))
             places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
             code = relocate(program.instructions, places)
@@ -66,8 +78,8 @@ class Program:
         return prog_info(self.fd)
 
     def memory(self) -> int:
-        """Return the bytes of kernel memory of this program's own maps."""
-        return sum(map_memory(fd) for fd in self._own.values())
+        """Return the bytes of kernel memory of the maps that were made for this program."""
+        return sum(map_memory(fd) for name, fd in self._own.items() if name not in self._borrowed)
 
     def close(self) -> None:
         os.close(self.fd)

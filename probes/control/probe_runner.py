@@ -18,6 +18,7 @@ from probes.control.hook_watch import HookWatch
 from probes.control.loss_events import LossEvents
 from probes.control.running_probe import RunningProbe, RunningProbes
 from probes.control_plane import (
+    MOST_ROWS,
     Check,
     Cost,
     Entry,
@@ -30,7 +31,7 @@ from probes.control_plane import (
 )
 from probes.hooks import InterfaceHook, on_best_hook
 from probes.memory_limit import default_limit, refuse_over
-from probes.reports import Compatibility, Fate
+from probes.reports import Compatibility, Fate, MapReadings
 from probes.snapshot import Event, History, HookStatus, Item, Snapshot
 
 if TYPE_CHECKING:
@@ -184,6 +185,9 @@ class ProbeRunner:
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         return self._running.find(name).export()
+
+    def maps(self, name: str, most: int = MOST_ROWS) -> MapReadings:
+        return self._running.find(name).maps(most)
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
         return self._running.program(name).entries(map_name)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.compiled_config import CompiledConfig
 from probes.control_plane import Cost, NoProbeError, ProbeInfo
+from probes.map_reading import LentMap, read_maps
 from probes.poller import Poller, Probe, Publish
-from probes.reports import Compatibility, ProgramInfo
+from probes.reports import Compatibility, MapReadings, ProgramInfo
 from probes.snapshot import REMOVED, Event, Item, Snapshot
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Replaceable(Probe, Protocol):
     def latest(self) -> tuple[Snapshot, ...]: ...
 
     def programs(self) -> tuple[ProgramInfo, ...]: ...
+
+    def lend_maps(self) -> tuple[LentMap, ...]: ...
 
     def compile(self, config: ProbeConfig) -> CompiledConfig: ...
 
@@ -126,6 +129,11 @@ class RunningProbe:
             latest = self.probe.latest
             self.probe.close()
             return latest
+
+    def maps(self, most: int) -> MapReadings:
+        """Read its maps, at most `most` rows of each."""
+        probe = self.probe
+        return read_maps(self.name, probe.generation, probe.latest, probe.lend_maps(), most)
 
     def info(self) -> ProbeInfo:
         config = self.probe.config

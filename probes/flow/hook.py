@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from probes.flow.records import Array, FlowDirection, rows_of
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import InterfaceHook
+from probes.map_reading import LentMap, lend
 from probes.snapshot import Losses
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class FlowHook:
         programs: list[Program] = []
         try:
             for tables in self._tables:
-                programs.append(self._load(compiled, tables, shared))  # noqa: PERF401
+                partner = programs[0] if programs else None
+                programs.append(self._load(compiled, tables, shared, partner))
         except BaseException:
             close_all(programs)
             raise
@@ -98,6 +100,10 @@ class FlowHook:
         """The program that packets reach."""
         return self._programs[self._active]
 
+    def lend_maps(self) -> Iterator[LentMap]:
+        """Lend the maps of the active program."""
+        return lend(self.side, self.active, self._shapes)
+
     def occupancy(self) -> float:
         """How full the active half's tables are, 0 to 1."""
         return self._tables[self._active].occupancy()
@@ -122,7 +128,7 @@ class FlowHook:
         idle = self._active ^ 1
         tables = FlowTables(compiled, sizes)
         try:
-            program = self._load(compiled, tables, shared)
+            program = self._load(compiled, tables, shared, self.active)
         except BaseException:
             tables.close()
             raise
@@ -149,9 +155,17 @@ class FlowHook:
         self._tables.clear()
         self._programs = []
 
-    def _load(self, compiled: Compiled, tables: FlowTables, shared: Mapping[str, int]) -> Program:
-        maps = {**shared, **tables.fds}
-        return Program(compiled, FUNCTION, shared=maps, next_fd=self._stage.next_fd)
+    def _load(
+        self,
+        compiled: Compiled,
+        tables: FlowTables,
+        shared: Mapping[str, int],
+        partner: Program | None,
+    ) -> Program:
+        """Load the program of a half. Maps that a user added are those of `partner`, if given: a
+        count must not go to each half in turn."""
+        maps, next_fd = {**shared, **tables.fds}, self._stage.next_fd
+        return Program(compiled, FUNCTION, shared=maps, next_fd=next_fd, partner=partner)
 
 
 def close_all(programs: list[Program]) -> None:

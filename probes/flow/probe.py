@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,7 @@ from probes.flow.records import FLOW, Array, FlowDirection
 from probes.flow.sizes import DATAGRAMS, TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import Hooks, InterfaceHook
+from probes.map_reading import LentMap
 from probes.memory_limit import default_limit, flow_share
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
@@ -215,6 +217,9 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
     def memory(self) -> int:
         own = map_memory(self._datagrams_fd)
         return own + sum(program.memory for program in self.programs())
+
+    def _lent(self) -> Iterator[LentMap]:
+        return chain.from_iterable(hook.lend_maps() for hook in self._hooks)
 
     def _become(self, new: FlowGeneration) -> tuple[Item, ...]:
         self._alarm.read()

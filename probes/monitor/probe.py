@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bpf import features
-from bpf.attach.attachment import Hook
 from bpf.attach.chain import Stage
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
@@ -27,6 +26,7 @@ from probes.builtin import (
 )
 from probes.flow.sizes import DATAGRAMS
 from probes.hooks import Hooks, MonitoredHook, ProbeHook
+from probes.map_reading import LentMap, lend
 from probes.monitor.applications.catalog import seed_trial_packet
 from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.finding import Finding
@@ -142,6 +142,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._counters = SelectedCounters(self._router.selections)
             kept = (*SHARED, *MODELS, "sketches")
             self._shapes = {name: shape_of(compiled.maps[name]) for name in kept}
+            self._shipped = frozenset(compiled.maps)
             self._current = self._load(self._current.source, compiled)
         for receiver in self.options.receivers:
             self._router.receive(receiver_key(receiver))
@@ -166,10 +167,6 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     def counters(self) -> SelectedCounters:
         assert self._counters
         return self._counters
-
-    @property
-    def hook(self) -> Hook:
-        return self._point.hook
 
     @property
     def config(self) -> ProbeConfig:
@@ -297,6 +294,9 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             if self._shared:
                 self._shared.close()
             self._registry.release(self._point)
+
+    def _lent(self) -> Iterator[LentMap]:
+        return lend("ingress", self._current.halves[self._active].program, self._shipped)
 
     def _become(self, new: MonitorGeneration) -> tuple[Item, ...]:
         started = time.monotonic_ns()

@@ -34,6 +34,8 @@ GIVEN = ("selections", "applications", "given")
 """Maps that applications share with the monitor (bpf/include/application.h)."""
 SHARED = (*GIVEN, "controls", "chosen", "receivers", "router", "datagrams", *TABLES)
 """Maps that all programs and generations share."""
+PRIVATE = ("sketches", "losses", "counter")
+"""Maps of which each half has its own."""
 RECORDS = 45
 """Most telemetry records of one datagram: they fit into 1500 bytes."""
 APPLICATIONS = 16
@@ -196,7 +198,13 @@ def load(
     steps: list[Program] = []
     try:
         for maps in shared:
-            halves.append(SketchHalf(compiled, maps, next_fd))  # noqa: PERF401
+            # A count of a user must not go to each half in turn.
+            common = {
+                name: halves[0].program.map_fd(name)
+                for name in compiled.maps.keys() - {*maps, *PRIVATE}
+                if halves
+            }
+            halves.append(SketchHalf(compiled, {**maps, **common}, next_fd))
         one = halves[0].program
         # The steps share the maps of `monitor`: they need no counters of their own.
         every = {name: one.map_fd(name) for name in compiled.maps}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from probes.builtin import (
     shape_of,
 )
 from probes.hooks import Hooks, InterfaceHook
+from probes.map_reading import LentMap, lend
 from probes.path.active.finder import Finder
 from probes.path.active.mtu import MtuSearches
 from probes.path.active.own_flows import OwnFlows
@@ -157,6 +158,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             self._targets = TracedDestinations(
                 addresses_fd, shared, table, slots, self.options, self.finder
             )
+            self._shipped = {side: frozenset(one.maps) for side, one in compiled.sides.items()}
             self._current = self._load(self._current.sources, compiled.sides)
         for side, point in self._points.items():
             fd = self._current.programs[side].main.fd
@@ -315,6 +317,10 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 self._program_info(side, each.main, each.memory() + shared.get(side, 0))
                 for side, each in self._current.programs.items()
             )
+
+    def _lent(self) -> Iterator[LentMap]:
+        for side, each in self._current.programs.items():
+            yield from lend(side, each.main, self._shipped[side])
 
     def close(self) -> None:
         with self._lock:

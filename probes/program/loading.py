@@ -48,8 +48,9 @@ from probes.program.map_options import (
     shared_name,
     write_entry,
 )
-from probes.program.metrics import MetricMap, make_map, open_map, rows_of
+from probes.program.metrics import MetricMap, make_map, open_map
 from probes.snapshot import Loss, LossReason
+from probes.tables.aggregation import rows_of
 from probes.tables.conversion import TableSchema, schema_of
 
 _EXTERN = re.compile(

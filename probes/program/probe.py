@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from bpf.attach.chain import Stage
@@ -17,6 +18,7 @@ from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.programs import grace
 from probes.config.model import ProbeConfig, Side
 from probes.hooks import HookKey, Hooks, ProbeHook
+from probes.map_reading import LentMap, lend
 from probes.poller import UtcClock
 from probes.program.compatibility import compare, keeps
 from probes.program.compiled import CompiledProbe
@@ -148,6 +150,31 @@ class ProgramProbe:
         known = sorted({each for side in sides for each in side.codecs})
         hint = did_you_mean(name, known) or f"give maps.{name}.writable = true"
         raise UsageError(f"probe {self.name} has no writable map {name!r}", hint=hint)
+
+    def lend_maps(self) -> tuple[LentMap, ...]:
+        """Lend the maps of the active programs, with the tables of their metrics."""
+        with self._lock:
+            return tuple(chain.from_iterable(map(self._lent, self._current.sides)))
+
+    def _lent(self, side: LoadedSide) -> Iterator[LentMap]:
+        metrics: dict[str, list[str]] = {}
+        tables: dict[str, list[Snapshot]] = {}
+        cleared = set(side.private)
+        for metric in side.config.metrics:
+            metrics.setdefault(metric.map, []).append(metric.name)
+            tables.setdefault(metric.map, []).extend(
+                table
+                for table in self.latest
+                if (table.side, table.metric) == (side.side, metric.name)
+                and table.generation == self.generation
+            )
+            if metric.init:
+                cleared.add(metric.map)
+        return lend(
+            side.side, side.program, self._slots[side.hook_key].point.shared,
+            types={name: options.types for name, options in side.options.items()},
+            tables=tables, metrics=metrics, cleared=cleared,
+        )  # fmt: skip
 
     def export(self) -> tuple[Item, ...]:
         """End the window: swap the clones, wait, and read (Algorithm 2)."""

@@ -36,11 +36,13 @@ from bpf.errors import UsageError, did_you_mean
 from probes.config import model as configuration
 from probes.config.map_config import MapEntry
 from probes.config.model import ProbeConfig
-from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement
+from probes.control_plane import MOST_ROWS, Check, Cost, Entry, ProbeInfo, Replacement
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
+from probes.map_reading import MOST_ENTRIES
 from probes.path.options import OwnFlow, TracedFlow
 from probes.path.traced import Traced
+from probes.reports import MapReadings
 from probes.snapshot import Snapshot
 from probes.tables.entries import value_of
 
@@ -148,6 +150,15 @@ class ProbeEndpoints(Endpoints):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         answer.headers.update(headers)
         return answer
+
+    @route("GET", f"{_PROBE}/maps", 404, 422)
+    def maps(
+        self, name: str, most: Annotated[WholeNumber, Query(ge=0, le=MOST_ENTRIES)] = MOST_ROWS
+    ) -> MapReadings:
+        """Read all maps of a probe now, at most `most` rows of each. Nothing changes in them. Rows
+        of exported metrics are those of the last window."""
+        self._find(name)
+        return self.plane.maps(name, most)
 
     @route("GET", f"{_PROBE}/cost", 403, 404, 409, 422, works=True)
     def cost(self, name: str) -> tuple[Cost, ...]:

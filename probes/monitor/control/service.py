@@ -62,7 +62,7 @@ class MonitorService:
         applications = {each.name: each for each in self._host.applications()}
         return MonitorInfo(
             probe.interface.name,
-            probe.hook.value,
+            probe.points()["ingress"].hook.value,
             probe.options.input,
             probe.options.bits,
             probe.options.interval,

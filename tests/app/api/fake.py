@@ -34,7 +34,7 @@ from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
-from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
+from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
 
@@ -252,6 +252,16 @@ class FakePlane:
             for table in tables:
                 self.publish(table)
             return tables
+
+    def maps(self, name: str, most: int = 1000) -> MapReadings:
+        info = self._info(name)
+        rows = tuple((f"192.0.2.{n}", n * 10) for n in range(9, 0, -1))[:most]
+        read = MapReading(
+            "ingress", "mine", "percpu hash", "hash", 64, 9, False, 9 / 64, 4096, 3,
+            columns=("key", "value"), rows=rows,
+        )  # fmt: skip
+        ring = MapReading("ingress", "ring", "ringbuf", "", 4096, None, False, None, 0, 0, note="?")
+        return MapReadings(name, info.generation, info.window, 1.0, 7, (read, ring))
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
         return [{"key": key, "value": value} for key, value in self.rules.items()]

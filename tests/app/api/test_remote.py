@@ -70,6 +70,8 @@ def test_every_question_is_answered_as_the_controller_would(
     assert dump(remote.config("counter")) == dump(config(source="int g;"))
     assert remote.roll_back("counter").generation == 3
     assert remote.cost("counter") == plane.cost("counter")
+    for most in (1000, 3):
+        assert remote.maps("counter", most) == plane.maps("counter", most)
     (hook,) = remote.hook_status()
     assert (hook.mode, hook.before) == ("generic", ("XDP program 'x' id 7",))
     assert remote.read_only == ""

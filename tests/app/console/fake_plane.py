@@ -18,7 +18,7 @@ from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import PolicyState
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
-from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
+from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
 from probes.snapshot import Event, Snapshot
 from tests.support.console.feed import FakeController
 
@@ -110,6 +110,8 @@ class FakePlane(FakeController):
         self.diagnostics: tuple[Diagnostic, ...] = ()
         self.refusal: Exception | None = None
         """The error that every check or change raises."""
+        self.readings: tuple[MapReading, ...] = ()
+        """The maps of every probe."""
         self.paths: dict[str, Traced] = {}
         self._path_options = PathOptions()
         self.monitor_info: MonitorInfo | None = None
@@ -175,6 +177,11 @@ class FakePlane(FakeController):
         self.asked.append(("export", name))
         self._check_known(name, self.running)
         return ()
+
+    def maps(self, name: str, most: int = 1000) -> MapReadings:
+        self._check_known(name, self.running)
+        info = self.running[name]
+        return MapReadings(name, info.generation, 0, 0.0, time.monotonic_ns(), self.readings)
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
         return []

@@ -360,7 +360,7 @@ def test_without_ethernet_headers_it_is_in_tc(compiler: Compiler) -> None:
     options = MonitorOptions(ingress=Hook.TC_INGRESS, offload=True)
     monitor = MonitorProbe(compiler, find("lo"), hooks, options)
     try:
-        assert monitor.hook is Hook.TC_INGRESS
+        assert monitor.points()["ingress"].hook is Hook.TC_INGRESS
         assert "\n" not in monitor.offload
         assert monitor.offload.startswith("lo: its driver takes no programs (")
         assert monitor.programs()[0].hook == "tc ingress"

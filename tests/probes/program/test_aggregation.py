@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bpf.cpus import possible_cpus
-from probes.program.metrics import aggregate
+from probes.tables.aggregation import aggregate
 from probes.tables.conversion import objects
 from tests.probes.program.tools import (
     CPUS,

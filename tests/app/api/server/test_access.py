@@ -23,7 +23,8 @@ from tests.app.api.fake import FakePlane, config
 from tests.support.nobody import become_nobody
 
 READS = ["status", "probes", "probes/counter", "probes/counter/config", "probes/counter/cost",
-         "probes/counter/metrics", "events", "paths", "commands"]  # fmt: skip
+         "probes/counter/metrics", "probes/counter/maps", "events", "paths",
+         "commands"]  # fmt: skip
 WRITES = [("POST", "probes"), ("POST", "compile"), ("PUT", "probes/counter"),
           ("DELETE", "probes/counter"), ("POST", "probes/counter/rollback"),
           ("POST", "probes/counter/export"), ("POST", "paths"), ("POST", "commands"),

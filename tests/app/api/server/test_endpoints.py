@@ -43,6 +43,12 @@ def test_a_probes_life(tcp: Site, http: httpx.Client) -> None:
     assert body_of(http.post("/v1/probes/counter/rollback"))["generation"] == 3
 
     assert body_of(http.get("/v1/probes/counter/cost")) == [{"side": "ingress", "ns": 12.5}]
+    maps = body_of(http.get("/v1/probes/counter/maps?most=1"))["maps"]
+    assert [(each["name"], each["kind"], each["rows"]) for each in maps] == [
+        ("mine", "percpu hash", [["192.0.2.9", 90]]),
+        ("ring", "ringbuf", []),
+    ]
+    assert http.get("/v1/probes/counter/maps?most=10001").status_code == 422
     assert http.delete("/v1/probes/counter").status_code == 200
     assert body_of(http.get("/v1/probes")) == []
     assert tcp.plane.probes() == ()

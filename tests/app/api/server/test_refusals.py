@@ -54,7 +54,7 @@ def test_an_unknown_name_is_told_apart_and_the_nearest_one_offered(
     tcp.plane.add(config())
     calls = [
         ("GET", ""), ("PUT", ""), ("DELETE", ""), ("GET", "/config"), ("POST", "/rollback"),
-        ("POST", "/export"), ("GET", "/metrics"), ("GET", "/cost"),
+        ("POST", "/export"), ("GET", "/metrics"), ("GET", "/cost"), ("GET", "/maps"),
     ]  # fmt: skip
     for method, end in calls:
         given: dict[str, Any] = {"json": dump(config("countr"))} if method == "PUT" else {}
