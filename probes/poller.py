@@ -210,10 +210,12 @@ class Poller:
         for interface in interfaces:
             if interface.is_up() == (interface.name in down):
                 down ^= {interface.name}
-                severity, word = "info", "is up"
+                severity, word, phase = "info", "is up", "end"
                 if interface.name in down:
-                    severity, word = "warning", "is down" if interface.exists() else "went away"
-                self._publish(Event.now(severity, interface.name, f"the interface {word}"))
+                    severity, phase = "warning", "begin"
+                    word = "is down" if interface.exists() else "went away"
+                text = f"the interface {word}"
+                self._publish(Event.now(severity, interface.name, text, "link", phase))
 
     def _fail(self, error: ProbedeckError) -> None:
         with self._ended:

@@ -199,20 +199,40 @@ class History:
         return sum(map(len, tuple(self._tables.values())))
 
 
+SEVERITIES = ("info", "warning", "error")
+"""Severities of events, the worst last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """An entry of the event log."""
 
     utc_ns: int
     severity: str
-    """`info`, `warning` or `error`."""
+    """One of SEVERITIES."""
     source: str
     """The probe, the interface or the part of probedeck."""
     text: str
+    subject: str = ""
+    """What the event is about: `policy burst`, `10.94.6.2 hop 4 queue`. Events of one source and
+    subject tell one story; empty: the text alone says what it is about."""
+    phase: str = ""
+    """`begin` or `end` of something that lasts; otherwise empty."""
+    value: float | None = None
+    """Measured amount, in `unit`; None without one."""
+    unit: str = ""
 
     @classmethod
-    def now(cls, severity: str, source: str, text: str) -> Event:
-        return cls(time.time_ns(), severity, source, text)
+    def now(
+        cls, severity: str, source: str, text: str, subject: str = "", phase: str = "",
+        value: float | None = None, unit: str = "",
+    ) -> Event:  # fmt: skip
+        return cls(time.time_ns(), severity, source, text, subject, phase, value, unit)
+
+
+def loss_subject(side: str) -> str:
+    """Return the subject of events about the packets that a side's tables lack."""
+    return f"{side} losses".lstrip()
 
 
 REMOVED = "removed"

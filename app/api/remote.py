@@ -124,7 +124,7 @@ class RemoteController(Client):
             wait = min(2 * wait, _LONGEST_WAIT_S) if self._is_lost else _FIRST_WAIT_S
             if not self._is_lost:
                 self._is_lost = True
-                self._say("warning", f"connection lost: {why}")
+                self._say("warning", f"connection lost: {why}", "begin")
             self._stopping.wait(wait)
 
     def _read(self) -> None:
@@ -138,7 +138,8 @@ class RemoteController(Client):
                 if self._is_lost:
                     self._learn()
                     self._is_lost = False
-                    self._say("info", "connected again; what was published meanwhile is missing")
+                    text = "connected again; what was published meanwhile is missing"
+                    self._say("info", text, "end")
                 self._first.set()
                 for record in decoder.feed(part):
                     self._take(record)
@@ -169,5 +170,6 @@ class RemoteController(Client):
         self._failure = error
         self._say("error", str(error))
 
-    def _say(self, severity: str, text: str) -> None:
-        self.publish(Event.now(severity, self.url, text))
+    def _say(self, severity: str, text: str, phase: str = "") -> None:
+        subject = "connection" if phase else ""
+        self.publish(Event.now(severity, self.url, text, subject, phase))

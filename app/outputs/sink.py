@@ -88,7 +88,7 @@ class OutputTable:
             if self._reported:
                 text = f"{self._name} is written again; {_rows(self._lost)} lost"
                 self._reported, self._lost = False, 0
-                self._report(Event.now("info", SOURCE, text))
+                self._report(Event.now("info", SOURCE, text, f"writing {self._name}", "end"))
         return lost
 
     @property
@@ -115,7 +115,7 @@ class OutputTable:
         if not self._reported and now >= self._quiet_until:
             self._reported, self._quiet_until = True, now + _QUIET_S
             text = f"{self._name} is not written, its rows are lost: {reason}"
-            self._report(Event.now("error", SOURCE, text))
+            self._report(Event.now("error", SOURCE, text, f"writing {self._name}", "begin"))
 
 
 def _rows(count: int) -> str:

@@ -119,12 +119,16 @@ WINDOWS = OutputView(
 )  # fmt: skip
 EVENTS = OutputView(
     "events",
-    1,
+    2,
     (
         one("time", "UTC, ISO 8601", lambda event: iso(event.utc_ns)),
         one("severity", "info, warning or error"),
         one("source", "interface, probe or part of the program"),
         one("text", "the event in words"),
+        one("subject", "what it is about, the same in all events of one story; may be empty"),
+        one("phase", "begin or end of something that lasts; otherwise empty"),
+        one("value", "measured amount; empty without one"),
+        one("unit", "unit of value"),
     ),
     kind=Event,
 )

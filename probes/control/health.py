@@ -155,7 +155,7 @@ class HealthWatches:
             try:
                 self._roll_back(name)
             except ProbedeckError as error:
-                self._publish(Event.now("error", name, f"it could not be: {error}"))
+                self._publish(Event.now("error", name, f"the roll-back failed: {error}"))
 
 
 def _kept_rows(running: RunningProbe, report: Compatibility) -> dict[str, Array]:

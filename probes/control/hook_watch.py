@@ -52,8 +52,8 @@ def _attached(status: HookStatus) -> Event:
     """Describe a hook that was attached now."""
     text = status.mode + (f" ({status.reason})" if status.reason else "")
     if status.before:
-        text += f"; {_first(status)}"
-    return _event("warning" if status.before else "info", status, text)
+        return _event("warning", status, f"{text}; {_first(status)}", "begin")
+    return _event("info", status, text)
 
 
 def _order_changed(status: HookStatus) -> Event:
@@ -61,12 +61,13 @@ def _order_changed(status: HookStatus) -> Event:
     if status.mode == "removed":
         return _event("error", status, "another program removed ours, and probedeck counts nothing")
     if status.before:
-        return _event("warning", status, _first(status))
-    return _event("info", status, "no other program runs first any more")
+        return _event("warning", status, _first(status), "begin")
+    return _event("info", status, "no other program runs first any more", "end")
 
 
-def _event(severity: str, status: HookStatus, text: str) -> Event:
-    return Event.now(severity, status.interface, f"{status.hook}: {text}")
+def _event(severity: str, status: HookStatus, text: str, phase: str = "") -> Event:
+    subject = f"{status.hook} order" if phase else ""
+    return Event.now(severity, status.interface, f"{status.hook}: {text}", subject, phase)
 
 
 def _first(status: HookStatus) -> str:

@@ -14,6 +14,7 @@ from probes.snapshot import (
     LossReason,
     Snapshot,
     add_losses,
+    loss_subject,
     lost_of,
 )
 
@@ -51,7 +52,7 @@ class LossEvents:
         elif item.text == REMOVED:
             for key in [key for key in tuple(self._episodes) if key[0] == item.source]:
                 text = _summary(self._episodes.pop(key))
-                yield Event.now("info", item.source, text)
+                yield Event.now("info", item.source, text, loss_subject(key[1]), "end")
 
     def _window(self, item: Snapshot) -> Iterator[Event]:
         key = item.probe, item.side
@@ -61,7 +62,10 @@ class LossEvents:
             if episode is None:
                 episode = self._episodes[key] = _Episode(item.window, item.window)
                 text = f"window {item.window} lacks {lost} packets ({share:.1%}): "
-                yield Event.now("warning", item.probe, text + _words(item.losses))
+                yield Event.now(
+                    "warning", item.probe, text + _words(item.losses), loss_subject(item.side),
+                    "begin", lost, "packets",
+                )  # fmt: skip
             episode.last = item.window
         if episode is None:
             return
@@ -69,7 +73,7 @@ class LossEvents:
         if item.window > episode.last + _WHOLE:
             del self._episodes[key]
             text = f"windows are whole again; {_summary(episode)}"
-            yield Event.now("info", item.probe, text)
+            yield Event.now("info", item.probe, text, loss_subject(item.side), "end")
 
 
 def _summary(episode: _Episode) -> str:

@@ -9,9 +9,8 @@ import numpy as np
 from probes.filter.domain import Domain
 from probes.filter.fields import Codes, Texts
 from probes.filter.table import RowTable
-from probes.snapshot import Event
+from probes.snapshot import SEVERITIES, Event
 
-SEVERITIES = ("info", "warning", "error")
 EVENTS = Domain(
     "events",
     {

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +52,15 @@ class PolicyTransition:
     at_ns: int
     cause: str
     """Text with the compared values."""
+    value: float | None = None
+    """Value of the comparison that activated it, in `unit`; None without one."""
+    unit: str = ""
+    """Unit in which the threshold was typed."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether the policy's applications ran until then."""
+        return self.before.runs and not self.after.runs
 
     @property
     def begins(self) -> bool:
@@ -176,7 +186,9 @@ class _Machine:
             )
         state = self.standing.state
         if state in (PolicyState.ARMED, PolicyState.HOLD) and outcome and outcome.holds:
-            yield self.move(PolicyState.ACTIVE, at_ns, outcome.summary)
+            transition = self.move(PolicyState.ACTIVE, at_ns, outcome.summary)
+            value, unit = outcome.deciding.typed
+            yield transition if isnan(value) else replace(transition, value=value, unit=unit)
         elif state is PolicyState.HOLD and over:
             yield self.end(at_ns, f"it was active for {before.policy.hold:g} s at least")
         elif state is PolicyState.ACTIVE and not before.forced and outcome and self._ends(outcome):

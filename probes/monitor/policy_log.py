@@ -11,12 +11,20 @@ from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo
 from probes.monitor.records import TRANSITION, Array
-from probes.monitor.state import POLICIES_TABLE, PROBE, TRIGGERS_TABLE
+from probes.monitor.state import POLICIES_TABLE, PROBE, TRIGGERS_TABLE, PolicyState
 from probes.poller import UtcClock
 from probes.snapshot import Event
 
 _PARTS = ("source", "destination", "source_port", "port")
 """Parts of a finding that have columns for their number and for the largest."""
+
+
+_CHANGES = {
+    PolicyState.ACTIVE: "goes on",
+    PolicyState.HOLD: "held",
+    PolicyState.ARMED: "is armed again",
+}
+"""Words of changes that neither begin nor end."""
 
 
 class PolicyLog:
@@ -96,12 +104,22 @@ class PolicyLog:
 
     def _event(self, transition: PolicyTransition, finding: Finding | None) -> Event:
         at = self._utc.utc_ns(transition.at_ns)
-        text = f"policy {transition.policy} is {transition.after.label}: {transition.cause}"
-        if finding:
+        name, after = transition.policy, transition.after
+        phase, did = "", _CHANGES.get(after, f"is {after.label}")
+        if transition.begins:
+            phase, did = "begin", "fired"
+        elif transition.ends:
+            phase, did = "end", "ended"
+        text = f"{did}: {transition.cause}"
+        if finding and finding.packets:
             # Culprits come first: a narrow screen cuts the rest.
-            who = f"{transition.policy}: {finding.text}"
-            text = f"{who}; {text}" if finding.packets else f"{text}; {finding.text}"
-        return Event(at, "warning" if transition.begins else "info", PROBE, text)
+            text = f"{name}: {finding.text}; {text}"
+        else:
+            text = f"{name} {text}; {finding.text}" if finding else f"{name} {text}"
+        severity = "warning" if transition.begins else "info"
+        return Event(
+            at, severity, PROBE, text, f"policy {name}", phase, transition.value, transition.unit
+        )
 
 
 def _row(transition: PolicyTransition, metrics: Array, finding: Finding | None) -> Array:

@@ -275,10 +275,11 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             self.latest = tuple(tables)
             self._start_ns = started
             now = tables[0].end_utc_ns
-            found = self._events.add(paths, started, final=ends) + self._targets.new_notes()
-            found += self._interference.events(self._targets, started)
+            told = self._events.add(paths, started, final=ends)
+            events = [Event(now, each.severity, self.name, *each[1:]) for each in told]
+            found = self._targets.new_notes() + self._interference.events(self._targets, started)
             found += sizes + self._mtu_searches.poll() + self._own_flows.events()
-            events = [Event(now, severity, self.name, text) for severity, text in found]
+            events += [Event(now, severity, self.name, text) for severity, text in found]
             return (*tables, *events)
 
     def _analyse(self, hops: Array, now_ns: int) -> Array:

@@ -12,7 +12,7 @@ from app.console.live.monitor import LiveMonitor, MonitorView
 from app.console.live.overview_feed import LivePulses, Pulses
 from app.console.live.paths import LivePaths, PathView
 from probes.monitor.state import PROBE as MONITOR
-from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
+from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, loss_subject, lost_of
 
 MAX_EVENTS = 2000
 _RANKS = {"flow": 3, MONITOR: 2, "path": 1}
@@ -96,7 +96,11 @@ class LiveState:
                 )
                 lost = "results" if item.probe == "path" else "packets"
                 text = f"{lost} lost in window {item.window}: {what}"
-                self._log(Event(item.end_utc_ns, "warning", item.probe, text))
+                event = Event(
+                    item.end_utc_ns, "warning", item.probe, text, loss_subject(item.side),
+                    value=item.lost.packets, unit=lost,
+                )  # fmt: skip
+                self._log(event)
 
     def _log(self, event: Event) -> None:
         self._events.append(event)

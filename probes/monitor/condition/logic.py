@@ -57,6 +57,14 @@ class ComparisonResult:
         return f"{name}/s" if left.seconds == -1 else name
 
     @property
+    def typed(self) -> tuple[float, str]:
+        """The value in the unit in which the threshold was typed, and that unit: 1620, `kbit/s`."""
+        right = self.of.right
+        if isinstance(right, Number) and right.suffix:
+            return self.value / right.scale, right.suffix
+        return self.value, self.unit
+
+    @property
     def summary(self) -> str:
         """`udp_packets / packets 93 % > 80 %`: the true relation, or why it is unknown."""
         left, symbol, right = self.of.left, self.of.symbol, self.of.right

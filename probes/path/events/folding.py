@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,28 @@ _TOPICS = {
     PathRowKind.ALTERED: "change by a middlebox",
 }
 
+_PHASES = {
+    PathRowKind.SILENT: "begin",
+    PathRowKind.ANSWERS: "end",
+    PathRowKind.QUEUE: "begin",
+    PathRowKind.QUEUE_OVER: "end",
+    PathRowKind.LOSS: "begin",
+    PathRowKind.LOSS_OVER: "end",
+}
+
+
+class PathEvent(NamedTuple):
+    """An event of path tracing, without its time: the fields of `probes.snapshot.Event`."""
+
+    severity: str
+    text: str
+    subject: str
+    """`10.94.6.2 hop 4 queue`."""
+    phase: str = ""
+    value: float | None = None
+    unit: str = ""
+
+
 _Key = tuple[bytes, int, int, bool]
 """Destination, kind, hop, and whether the amount is positive."""
 
@@ -82,6 +104,9 @@ class _Place:
     hidden_ns: int = 0
     """When the first hidden event came."""
     last: Any = None
+    """Row of the last hidden event, or of a later published one."""
+    is_open: bool = False
+    """Whether the last published event is the begin of something that lasts."""
 
 
 class EventFolder:
@@ -92,8 +117,8 @@ class EventFolder:
         self._findings: dict[_Key, _Finding] = {}
         self._places: dict[tuple[bytes, int, str], _Place] = {}
 
-    def add(self, rows: Array, now_ns: int, *, final: bool = False) -> list[tuple[str, str]]:
-        """Take in the rows (n,) of a poll and return the severity and the text of each event.
+    def add(self, rows: Array, now_ns: int, *, final: bool = False) -> list[PathEvent]:
+        """Take in the rows (n,) of a poll and return the events.
         With `final`, no rows follow."""
         told = []
         alike = (rows["kind"] == PathRowKind.BRANCH) & ~is_different(rows)
@@ -123,7 +148,7 @@ class EventFolder:
             finding.row = row
         finding.row["side"] = finding.row["side"] or row["side"]
 
-    def _shared(self, rows: Array, now_ns: int) -> list[tuple[str, str]]:
+    def _shared(self, rows: Array, now_ns: int) -> list[PathEvent]:
         """One event for the routers that share the flows at a hop."""
         groups: dict[tuple[bytes, int], list[Any]] = {}
         for row in rows:
@@ -131,40 +156,55 @@ class EventFolder:
         told = []
         for group in groups.values():
             text = _sharing(group)
-            told += self._limited(group[0], ("info", text), now_ns)
+            told += self._limited(group[0], "info", text, now_ns)
         return told
 
-    def _tell(self, row: Any, flows: str, now_ns: int) -> list[tuple[str, str]]:
-        return self._limited(row, describe(row, flows), now_ns)
+    def _tell(self, row: Any, flows: str, now_ns: int) -> list[PathEvent]:
+        return self._limited(row, *describe(row, flows), now_ns)
 
-    def _limited(self, row: Any, event: tuple[str, str], now_ns: int) -> list[tuple[str, str]]:
+    def _limited(self, row: Any, severity: str, text: str, now_ns: int) -> list[PathEvent]:
         """The event, unless there were too many of its kind."""
-        topic = _TOPICS[PathRowKind(int(row["kind"]))]
+        kind = PathRowKind(int(row["kind"]))
+        topic, phase = _TOPICS[kind], _PHASES.get(kind, "")
         place = self._places.setdefault(
             (row["destination"].tobytes(), int(row["hop"]), topic), _Place()
         )
         flood = len(place.told_ns) == _FLOOD and now_ns - place.told_ns[0] < _FLOOD_NS
-        if flood or place.hidden:
+        # The end of a published begin is published, too: readers wait for it.
+        if (flood or place.hidden) and not (place.is_open and phase == "end"):
             place.hidden_ns = place.hidden_ns or now_ns
             place.hidden += 1
             place.last = row
             return []
         place.told_ns.append(now_ns)
-        return [event]
+        place.last, place.is_open = row, phase == "begin"
+        value, unit = _amount(kind, row)
+        return [PathEvent(severity, text, f"{place_text(row)} {topic}", phase, value, unit)]
 
-    def _hidden(self, now_ns: int, *, final: bool) -> list[tuple[str, str]]:
+    def _hidden(self, now_ns: int, *, final: bool) -> list[PathEvent]:
         told = []
         for key, place in list(self._places.items()):
             if place.hidden and (final or now_ns - place.hidden_ns >= _FLOOD_NS):
                 severity, where = describe(place.last)[0], place_text(place.last)
                 seconds = (now_ns - place.hidden_ns) / 1e9
                 text = f"{where}: {key[-1]} {place.hidden} more times in {seconds:.0f} s"
-                told.append((severity, text))
+                phase = _PHASES.get(PathRowKind(int(place.last["kind"])), "")
+                told.append(PathEvent(severity, text, f"{where} {key[-1]}", phase))
                 place.hidden = place.hidden_ns = 0
+                place.is_open = phase == "begin"
                 place.told_ns.append(now_ns)
             elif not place.hidden and now_ns - place.told_ns[-1] > _FLOOD_NS:
                 del self._places[key]
         return told
+
+
+def _amount(kind: PathRowKind, row: Any) -> tuple[float | None, str]:
+    """The size of a queue, of a pause, or of a loss; None for other kinds."""
+    if kind in (PathRowKind.LOSS, PathRowKind.LOSS_OVER):
+        return 100 * int(row["lost"]) / max(1, int(row["lost"]) + int(row["answered"])), "%"
+    if kind in (PathRowKind.QUEUE, PathRowKind.QUEUE_OVER, PathRowKind.SHIFT, PathRowKind.GAP):
+        return abs(int(row["amount_ns"])) / 1e6, "ms"
+    return None, ""
 
 
 def _names(finding: _Finding) -> str:

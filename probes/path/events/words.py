@@ -8,17 +8,8 @@ from probes.filter.network import address_text, protocol_name
 from probes.path.analysis.branches import is_different
 from probes.path.records import DESTINATION_HOP, Altered, PathRowKind, QueueSide
 
-_WARNINGS = frozenset(
-    {
-        PathRowKind.RESPONDER,
-        PathRowKind.LONGER,
-        PathRowKind.SHORTER,
-        PathRowKind.SILENT,
-        PathRowKind.QUEUE,
-        PathRowKind.ROUTE,
-        PathRowKind.LOSS,
-    }
-)
+_WARNINGS = frozenset({PathRowKind.SILENT, PathRowKind.QUEUE, PathRowKind.LOSS})
+"""A changed route is none: routes change, and what a change costs is an event of its own."""
 
 _ECN = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
 """Code points of RFC 3168, section 5."""

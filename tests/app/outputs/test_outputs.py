@@ -99,8 +99,8 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
         WINDOW_ROW,
     ]
     assert (tmp_path / "events.csv").read_text().splitlines() == [
-        "schema,time,severity,source,text",
-        'events/1,2026-01-01T00:00:00.000000000Z,warning,eth0,"says ""no"", twice"',
+        "schema,time,severity,source,text,subject,phase,value,unit",
+        'events/2,2026-01-01T00:00:00.000000000Z,warning,eth0,"says ""no"", twice",,,,',
     ]
 
 
@@ -198,7 +198,7 @@ def test_wherever_a_run_was_killed_the_next_one_goes_on(
             sink.write(Event(0, "info", "eth0", "third"))
     except UsageError:
         # The rest of the first row is too short to name its table.
-        assert b"events/1" not in path.read_bytes()
+        assert b"events/2" not in path.read_bytes()
         return
     texts = [row["text"] for row in rows_in(path)]
     assert texts == [*["first", "second"][: len(texts) - 1], "third"]

@@ -169,7 +169,7 @@ def test_a_condition_that_holds_has_its_applications_run_within_5_ms(monitored: 
     assert min(late[::2]) < 5e6
     said = monitored.said("warning", PROBE)
     assert len(said) == 5
-    assert said[0].startswith("policy here is active: udp_packets ")
+    assert said[0].startswith("here fired: udp_packets ")
 
 
 def test_applications_come_with_their_policy_and_go_with_the_monitor(monitored: Deck) -> None:

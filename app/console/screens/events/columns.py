@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import ColumnSpec, TableSpec
+from probes.snapshot import SEVERITIES
 
 if TYPE_CHECKING:
     from probes.snapshot import Event
-
-SEVERITIES = ("info", "warning", "error")
 
 
 def time_of(event: Event) -> str:

@@ -14,14 +14,14 @@ from app.console.culprit import CulpritCommands
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, counted
 from app.console.screens import SCREENS
-from app.console.screens.events.columns import EVENTS, SEVERITIES
+from app.console.screens.events.columns import EVENTS
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.events import EVENTS as FILTERED
 from probes.filter.events import event_table
-from probes.snapshot import Event
+from probes.snapshot import SEVERITIES, Event
 from widgets.format import REPLACED, clock, safe
 from widgets.status import StatusItem
 from widgets.table.rows import Tones, Value, order

@@ -92,7 +92,7 @@ def test_a_scan_is_told_with_the_scanner(deck: Deck, interval: float) -> None:
     assert (row["top_source_share"], row["top_destination"].decode()) == (1.0, right)
     (told,) = deck.said("warning", PROBE)
     assert told.startswith(f"scan: {left} (100 %) -> {right} (100 %), {PORTS} ports by UDP; ")
-    assert "; policy scan is active: flows " in told
+    assert "; fired: flows " in told
     info = deck.controller.monitor()
     assert info
     assert info.policies[0].finding
@@ -130,7 +130,7 @@ def test_without_flows_the_finding_says_why(
     deck.controller.export(PROBE)
     assert begun(deck)["finding"].decode() == said
     (told,) = deck.said("warning", PROBE)
-    assert told == f"policy mine is active: an operator activated it; {said}"
+    assert told == f"mine fired: an operator activated it; {said}"
 
 
 def test_an_operators_activation_has_a_finding_of_the_last_interval(deck: Deck) -> None:

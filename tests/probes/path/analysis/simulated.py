@@ -248,15 +248,15 @@ def story(*flows: Flow, seed: int = 1, seconds: float | None = None) -> list[tup
     """Events about flows: seconds and text of each."""
     folder = EventFolder()
     return [
-        ((now_ns - START) / SECOND, text)
+        ((now_ns - START) / SECOND, event.text)
         for rows, now_ns in findings(probes(*flows, seed=seed), seconds)
-        for _, text in folder.add(rows, now_ns)
+        for event in folder.add(rows, now_ns)
     ]
 
 
 def said(rows: Array) -> list[tuple[str, str]]:
     """Severity and text of each event of some rows of dtype PATH."""
-    return EventFolder().add(rows, START, final=True)
+    return [event[:2] for event in EventFolder().add(rows, START, final=True)]
 
 
 def told(*flows: Flow, seed: int = 1, seconds: float | None = None) -> Array:

@@ -19,7 +19,7 @@ def joined(*rows: Array) -> Array:
 def texts(folder: EventFolder, polls: list[Array]) -> list[list[str]]:
     """The texts of each poll."""
     return [
-        [text for _, text in folder.add(rows, number * POLL)]
+        [event.text for event in folder.add(rows, number * POLL)]
         for number, rows in enumerate(polls, 1)
     ]
 
@@ -110,3 +110,20 @@ def test_an_event_at_another_place_is_no_part_of_a_flood() -> None:
         folder.add(joined(row(PathRowKind.LOSS, 3)), number * 4 * POLL)
     assert len(folder.add(joined(row(PathRowKind.LOSS, 4)), 60 * POLL)) == 1
     assert folder.add(joined(row(PathRowKind.LOSS, 3)), 61 * POLL) == []
+
+
+def test_a_published_begin_gets_its_end_also_in_a_flood() -> None:
+    """Readers join both: a hidden end would leave the queue open."""
+    folder = EventFolder()
+    loss, over = joined(row(PathRowKind.LOSS)), joined(row(PathRowKind.LOSS_OVER))
+    told = [
+        event
+        for number, rows in enumerate([loss, over, loss, over, loss, over], 1)
+        for event in folder.add(rows, number * POLL)
+    ]
+    assert [event.phase for event in told] == ["begin", "end", "begin", "end"]
+    assert {event.subject for event in told} == {"10.94.6.2 hop 4 loss"}
+    (rest,) = folder.add(NONE, 7 * POLL, final=True)
+    assert (rest.phase, rest.subject) == ("end", "10.94.6.2 hop 4 loss")
+    assert "loss 2 more times" in rest.text
+    assert told[0].unit == "%"

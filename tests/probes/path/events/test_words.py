@@ -34,7 +34,7 @@ LOST: dict[str, Any] = {"answered": 190, "lost": 10, "loss_low": 0.027, "loss_hi
     [
         (
             row(PathRowKind.RESPONDER, 3),
-            "warning",
+            "info",
             "10.94.6.2 hop 3: answered by 10.94.2.2, was 10.94.7.2",
         ),
         (
@@ -49,13 +49,13 @@ LOST: dict[str, Any] = {"answered": 190, "lost": 10, "loss_low": 0.027, "loss_hi
         ),
         (
             row(PathRowKind.LONGER, 7, amount=1),
-            "warning",
+            "info",
             "10.94.6.2 hop 7: the path of tcp 40000>5201 is one hop longer: "
             "this is its last hop now",
         ),
         (
             row(PathRowKind.SHORTER, amount=2),
-            "warning",
+            "info",
             "10.94.6.2 hop 4: the path of tcp 40000>5201 is 2 hops shorter: "
             "this is its last hop now",
         ),
@@ -115,13 +115,13 @@ LOST: dict[str, Any] = {"answered": 190, "lost": 10, "loss_low": 0.027, "loss_hi
         ),
         (
             row(PathRowKind.ROUTE, 3, other_hop=5, flows=4, amount=1, amount_ns=6_000_000),
-            "warning",
+            "info",
             "10.94.6.2: route changed at hops 3-5 for 4 flows: by 10.94.2.2, was 10.94.7.2; "
             "one hop longer, +6.0 ms",
         ),
         (
             row(PathRowKind.ROUTE, 3, other_hop=3, flows=1),
-            "warning",
+            "info",
             "10.94.6.2: route changed at hop 3 for tcp 40000>5201: by 10.94.2.2, was 10.94.7.2",
         ),
         (

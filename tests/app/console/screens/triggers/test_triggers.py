@@ -168,7 +168,7 @@ async def test_an_alarm_says_who_and_keys_lead_to_the_culprit(
     async with console(policy("calm: operator -> dns"), flood, width=width, height=height) as c:
         await c.play({"calm": Said(), "flood": SAID["flood"]})
         c.plane.publish(c.monitor.transition("flood", ARMED, ON, "flows 1.9 k", finding=WHO))
-        told = f"flood: {WHO.text}; policy flood is active: flows 1.9 k"
+        told = f"flood: {WHO.text}; fired: flows 1.9 k"
         c.plane.publish(Event.now("warning", "monitor", told))
         await c.press("1")
         await c.becomes(lambda: "flood: 192.0.2.7 (100 %) -> 10.0.0.1" in c.text)

@@ -1,0 +1,1 @@
+"""Events of one cause as one group."""

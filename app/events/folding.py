@@ -1,0 +1,132 @@
+"""Events of one cause, folded into one group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from probes.snapshot import SEVERITIES, Event
+
+_NUMBER = re.compile(r"(?<![\w.:/-])\d[\d,]*(?:\.\d+)?(?![\w]*[.:/-]?\d)(?!\w)")
+"""A number that stands alone: no part of an address, of a name, of a time or of a range."""
+_KEPT = 4
+"""Folded tuples that are kept: of the present and of moments of the past."""
+_cache: dict[int, tuple[tuple[Event, ...], tuple[EventGroup, ...]]] = {}
+"""By identity: frames share the tuple, and a hash of 2,000 events takes as long as the folding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventGroup:
+    """Events of one source and cause."""
+
+    key: tuple[str, str]
+    """Source, and subject or text without its numbers: the same in every folding."""
+    events: tuple[Event, ...]
+    """Newest first."""
+    times: int
+    """How often it began, or happened if it does not last."""
+    is_open: bool
+    """Whether it goes on: the last begin has no end."""
+    begun_ns: int
+    """UTC nanoseconds of the last begin; of the newest event if it does not last."""
+    longest_ns: int
+    """Longest time from a begin to its end; 0 if none has ended."""
+    severity: str
+    """The worst of its events."""
+    low: float | None
+    """Smallest value; None without values."""
+    high: float | None
+    unit: str
+    """Unit of `low` and `high`."""
+
+    @property
+    def newest(self) -> Event:
+        return self.events[0]
+
+    @property
+    def source(self) -> str:
+        return self.key[0]
+
+    @property
+    def first_ns(self) -> int:
+        return self.events[-1].utc_ns
+
+    @property
+    def last_ns(self) -> int:
+        return self.events[0].utc_ns
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has begins and ends."""
+        return any(event.phase for event in self.events)
+
+
+def fold(events: tuple[Event, ...]) -> tuple[EventGroup, ...]:
+    """Return the groups of `events` (newest first), the one with the newest event first.
+
+    Events with a subject form a group for each source and subject. Others do if their texts differ
+    only in numbers. Every event is in one group.
+    """
+    known = _cache.get(id(events))
+    if known is not None and known[0] is events:
+        return known[1]
+    stories: dict[tuple[str, str], list[Event]] = {}
+    for event in events:
+        key = event.source, event.subject or cause_of(event.text)
+        story = stories.get(key)
+        if story is None:
+            stories[key] = [event]
+        else:
+            story.append(event)
+    groups = tuple(_group(key, story) for key, story in stories.items())
+    while len(_cache) >= _KEPT:
+        # Another thread may have taken it.
+        _cache.pop(next(iter(_cache)), None)
+    _cache[id(events)] = events, groups
+    return groups
+
+
+@lru_cache(8192)
+def cause_of(text: str) -> str:
+    """Return the text with a `#` for each number."""
+    return _NUMBER.sub("#", text)
+
+
+def _group(key: tuple[str, str], story: Sequence[Event]) -> EventGroup:
+    times = longest_ns = begun_ns = 0
+    is_open = lasts = False
+    severities = set()
+    values: list[float] = []
+    unit = ""
+    for event in reversed(story):
+        severities.add(event.severity)
+        if event.value is not None:
+            if event.unit != unit:
+                # A policy's threshold has another unit from here on.
+                values, unit = [], event.unit
+            values.append(event.value)
+        if event.phase == "begin":
+            lasts = True
+            if not is_open:
+                is_open, begun_ns = True, event.utc_ns
+                times += 1
+        elif event.phase == "end":
+            if is_open:
+                longest_ns = max(longest_ns, event.utc_ns - begun_ns)
+            # The begin of an end may be forgotten.
+            times += not lasts
+            is_open, lasts = False, True
+    return EventGroup(
+        key,
+        tuple(story),
+        times if lasts else len(story),
+        is_open,
+        begun_ns or story[0].utc_ns,
+        longest_ns,
+        max(severities, key=SEVERITIES.index),
+        min(values, default=None),
+        max(values, default=None),
+        unit,
+    )
