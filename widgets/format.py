@@ -86,22 +86,6 @@ def clock(utc_ns: int) -> str:
     return f"{datetime.fromtimestamp(utc_ns / 1e9, UTC):%H:%M:%S}"
 
 
-def within(seconds: float) -> str:
-    """`<500 us`, `<2 ms`: rounded up to 1, 2 or 5, which rarely changes on a screen."""
-    if not seconds > 0 or not math.isfinite(seconds):
-        return MISSING
-    power = 10.0 ** math.floor(math.log10(seconds))
-    above = next(step for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9))
-    number, _, unit = duration(above * power).partition(" ")
-    return f"<{float(number):g} {unit}" if unit else f"<{number}"
-
-
-def poll_time(seconds: float, interval: float) -> str:
-    """`<10 ms / 1.0 s`: duration of a poll and its interval, to a hundredth of the interval."""
-    usual = round(interval, 2)
-    return f"{within(max(seconds, usual / 100))} / {duration(usual)}"
-
-
 def percent(fraction: float) -> str:
     """`12.5 %` of a fraction of one; rounded to 0 or 100 only if it is exactly that."""
     if not math.isfinite(fraction):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from app.console.protocol import Console
 from bpf.attach.attachment import Hook
-from widgets.format import age, clock, percent, poll_time
+from widgets.format import age, clock, duration, percent
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
 _STALE_AFTER = 2.5
 """Intervals without a window after which the strip shows the age of the data."""
+
+_BUSY = 0.25
+"""Share of a window that makes reading the tables remarkable."""
+_FULL = 0.5
+"""Used share of a table that is remarkable."""
 
 
 def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[StatusItem]:
@@ -26,15 +31,16 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
         items.append(StatusItem(failure.message, Tone.BAD))
     items += _hook_items(console, where)
     if last is not None:
-        poll = (last.swap_ns + last.drain_ns) / 1e9
-        lost = moment.present.lost
-        full = Tone.WARN if last.occupancy > 0.5 else Tone.NORMAL
-        items += [
-            StatusItem(str(last.generation), label="gen", priority=5),
-            StatusItem(poll_time(poll, last.seconds), label="poll", priority=6),
-            StatusItem(percent(last.occupancy), full, label="map", priority=4),
-            StatusItem(str(lost), Tone.BAD if lost else Tone.GOOD, label="lost", priority=2),
-        ]
+        poll, lost = (last.swap_ns + last.drain_ns) / 1e9, moment.present.lost
+        if poll > _BUSY * last.seconds > 0:
+            text = f"{duration(poll)} of {duration(last.seconds)}"
+            items.append(StatusItem(text, Tone.WARN, label="reading takes", priority=4))
+        if last.occupancy > _FULL:
+            text = percent(last.occupancy)
+            items.append(StatusItem(text, Tone.WARN, label="table full to", priority=3))
+        items.append(
+            StatusItem(str(lost), Tone.BAD if lost else Tone.GOOD, label="lost", priority=2)
+        )
     if plane.capture:
         items.append(StatusItem(plane.capture, Tone.WARN, 3, label="only"))
     return items

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from widgets.format import bit_rate, byte_size, duration, percent, poll_time, safe, si
+from widgets.format import bit_rate, byte_size, duration, percent, safe, si
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,3 @@ def test_nothing_that_steers_a_terminal_gets_through() -> None:
     assert safe("a\x9bb\x00c\nd\te", "·") == "a·b·c·d·e"
     assert safe("comm\udcff") == "comm"
     assert safe("größe 漢字 [/b]") == "größe 漢字 [/b]"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "interval", "said"),
-    [
-        (0.0024, 1.0, "<10 ms / 1.0 s"),
-        (0.0012, 1.0004, "<10 ms / 1.0 s"),
-        (0.013, 0.9996, "<20 ms / 1.0 s"),
-        (0.0031, 0.01, "<5 ms / 10.0 ms"),
-    ],
-)
-def test_a_poll_is_told_so_that_it_rarely_changes(
-    seconds: float, interval: float, said: str
-) -> None:
-    assert poll_time(seconds, interval) == said

@@ -41,7 +41,10 @@ class DialogCommands:
         plane = self._console.plane
         if not isinstance(plane, LocalHooks):
             raise UsageError("the hooks' run time is known on their own host only")
-        self._console.app.push_screen(ProgramInfoScreen(plane.hooks(), plane.memory()))
+        info = ProgramInfoScreen(
+            plane.hooks(), plane.memory(), lambda: self._console.frame.pulses.probes.values()
+        )
+        self._console.app.push_screen(info)
 
     def do_app_palette(self) -> None:
         from app.console.dialogs.palette import Palette

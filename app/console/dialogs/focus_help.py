@@ -12,7 +12,6 @@ from textual.widgets import Input, TextArea
 from app.commands import REGISTRY, ParameterKind
 from app.console.dialogs.help_box import HelpBox
 from app.console.prompt.prompt import Prompt
-from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
 
 Section = tuple[str, Sequence[tuple[str, str]]]
@@ -39,13 +38,6 @@ _EDITOR_COMMANDS = (
     ("program.leave", "To the list of programs, where ? has the other keys"),
 )
 """Commands that are useful in the editor; help shows them with the user's keys."""
-_HEALTH = (
-    ("3 probes measure", "Every running probe reported its last window in time"),
-    ("flow 2.4 ms / 1 s", "Time to read a probe's tables, and the length of a window"),
-    ("map 6 %", "Use of the fullest table"),
-    ("gen 2", "The second program runs: after a swap, or another flow.capture"),
-    ("lost", "Packets or results that are missing in the tables"),
-)
 _PROMPT = (
     ("tab", "Complete; again: the next one"),
     ("up, down", "The history"),
@@ -105,8 +97,6 @@ def help_of(focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> 
         explained = [column for column in focused.columns if column.help]
         lines = [(column.title or column.id, column.help) for column in explained]
         return [(f"Columns of {focused.id}", lines)]
-    if isinstance(focused, StatusStrip):
-        return [("Health", _HEALTH)]
     if isinstance(focused, TextArea):
         commands = [(key_of(name), what) for name, what in _EDITOR_COMMANDS]
         return [("The editor", [*_EDITOR, *commands])]

@@ -1,9 +1,9 @@
-"""`i`: the loaded programs, their time per packet and their memory, while it is open."""
+"""`i`: the loaded programs, their time per packet, their memory, and the reading of tables."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from rich.text import Text
@@ -12,10 +12,11 @@ from textual.binding import Binding
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from app.console.live.overview_feed import Pulse
 from bpf.syscall import enable_run_time_stats
 from probes.control_plane import MemoryUse
 from probes.hooks import InterfaceHook
-from widgets.format import byte_size, si
+from widgets.format import REPLACED, byte_size, duration, percent, safe, si
 from widgets.terminal.compositor import DiffModalScreen
 
 _PERIOD = 1.0
@@ -43,9 +44,14 @@ class ProgramInfoScreen(DiffModalScreen[None]):
     }
     """
 
-    def __init__(self, hooks: Sequence[InterfaceHook], memory: MemoryUse) -> None:
+    def __init__(
+        self, hooks: Sequence[InterfaceHook], memory: MemoryUse,
+        pulses: Callable[[], Iterable[Pulse]],
+    ) -> None:  # fmt: skip
+        """`pulses` returns the state of each probe at its last window."""
         super().__init__()
         self._hooks = hooks
+        self._pulses = pulses
         self._memory = memory
         self._stats_fd = -1
         self._before: dict[int, tuple[int, int]] = {}
@@ -83,6 +89,14 @@ class ProgramInfoScreen(DiffModalScreen[None]):
                 text.append(f"  {status.reason}\n", "dim")
             for program in status.before:
                 text.append(f"  behind {program}\n", "bold")
+        titles = f"\n{'Probe':<28}{'Generation':>12}{'Read in':>12}{'Each':>12}{'Full':>8}\n"
+        text.append(titles, "bold")
+        for one in self._pulses():
+            took, each = duration(one.poll), duration(one.interval)
+            text.append(
+                f"{safe(one.name, REPLACED):<28.28}{one.generation:>12}{took:>12}{each:>12}"
+            )
+            text.append(f"{percent(one.occupancy):>8}\n")
         used, limit = byte_size(self._memory.used), byte_size(self._memory.limit)
         text.append(f"\nMaps take {used} of kernel memory; the limit is {limit} (--memory).\n\n")
         text.append(_EXPLANATION, "dim")

@@ -89,17 +89,17 @@ def late(pulses: Iterable[Pulse], now: float, interval: float) -> list[Pulse]:
 class WorstHops:
     """Hops of all paths, the worst first, ranked once a second."""
 
-    _paths: Paths = field(default_factory=Paths)
+    paths: Paths = field(default_factory=Paths)
     _ranked: list[tuple[PathKey, int]] = field(default_factory=list)
     _known: tuple[object, ...] = ()
     _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
-        self._paths.take(view, traced)
+        self.paths.take(view, traced)
         known = (view.generation, view.second)
         if self._known != known:
             self._known = known
-            self._ranked = ranked(self._paths)
+            self._ranked = ranked(self.paths)
 
     def __len__(self) -> int:
         return len(self._ranked)
@@ -109,7 +109,7 @@ class WorstHops:
         asked = (self._known, most, cells)
         if self._found[0] != asked:
             chosen = self._ranked[: max(0, most)]
-            hops = self._paths.hops_at(chosen, cells)
+            hops = self.paths.hops_at(chosen, cells)
             self._found = asked, [(one[0], hop) for one, hop in zip(chosen, hops, strict=True)]
         return self._found[1]
 
@@ -179,14 +179,19 @@ def warnings_of(events: Sequence[Event], most: int) -> list[Warned]:
     for event in events[:_LOOKED_AT]:
         if event.severity == "info":
             continue
-        kind = (event.severity, event.source, _without_numbers(event.text))
+        kind = (event.severity, *without_numbers(event))
         newest, times = found.get(kind, (event, 0))
         found[kind] = newest, times + 1
     return [Warned(*one) for one in list(found.values())[:most]]
 
 
+def without_numbers(event: Event) -> tuple[str, str]:
+    """Return the source of an event, and its text with 0 for each number."""
+    return event.source, _zeroed(event.text)
+
+
 @lru_cache(maxsize=1024)
-def _without_numbers(text: str) -> str:
+def _zeroed(text: str) -> str:
     return _NUMBER.sub("0", text)
 
 

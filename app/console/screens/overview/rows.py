@@ -1,14 +1,14 @@
-"""Health strip, columns and rows of the blocks of screen 1."""
+"""Columns and rows of the blocks of screen 1."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 from app.console.host_names import Names
-from app.console.live.overview_feed import Pulse, Pulses
-from app.console.screens.overview.model import Rates, Warned
+from app.console.screens.overview.model import Rates
+from app.console.screens.overview.now import Trouble
 from app.console.screens.paths.columns import HOPS
 from app.console.screens.paths.hop import Hop, PathKey
 from app.console.screens.paths.lines import HopLine
@@ -21,27 +21,19 @@ from app.console.screens.paths.rows import (
 )
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import ColumnSpec, TableSpec
-from probes.snapshot import LossReason
-from widgets.format import age, bit_rate, clock, duration, percent, poll_time, si
+from widgets.format import age, bit_rate, si
 from widgets.sparkline import bars, round_scale, sparkline
-from widgets.status import StatusItem
-from widgets.table.columns import Column
+from widgets.table.columns import Column, cell
 from widgets.table.rows import Pieces, Row, Rows, RowSource, Tones
 from widgets.tones import Tone
 
-_BUSY, _OVERLOADED = 0.25, 0.75
-"""Shares of an interval that make polling remarkable, or too long."""
-_FULL = 0.5
-"""Used share of a table that is remarkable."""
 _DESTINATION_CELLS = (10, 22)
 _WIDE_LINE = 34
-_TONES = {"warning": Tone.WARN, "error": Tone.BAD}
-LOST = "lost"
-"""Key of the row of losses."""
+CALM = "calm"
+"""Key of the sentence that nothing is wrong."""
 
-WAITING_PATHS = "no router has answered yet: probes go out with packets to the destination"
-NO_WARNINGS = "no loss, no warning, no error"
-NO_FLOWS = "waiting for packets"
+WAITING_PATHS = "No router has answered yet. Probes go out with packets to the destination."
+NO_FLOWS = "Waiting for packets"
 
 TRAFFIC: TableSpec[object] = TableSpec(
     "traffic",
@@ -58,17 +50,14 @@ TRAFFIC: TableSpec[object] = TableSpec(
     ),
 )  # fmt: skip
 
-WARNINGS: TableSpec[object] = TableSpec(
-    "warnings",
+NOW: TableSpec[object] = TableSpec(
+    "now",
     (
-        ColumnSpec("time", "Warnings", 8, help="Time of the last such event, UTC; lost: losses"
-                   " since the start."),
-        ColumnSpec("source", "", 10, priority=1,
-                   help="The probe or part of probedeck that reports it."),
-        ColumnSpec("text", "", 30, grows=True,
-                   help="Text of the event; for losses the packets by reason."),
-        ColumnSpec("times", "", 7, "right", priority=2,
-                   help="Number of such events, with other numbers in their texts."),
+        ColumnSpec("text", "Now", 40, grows=True, drawn=True, help="What is wrong, the largest"
+                   " trouble first: ✕ an error, ▲ a warning, · a warning of the last minutes that"
+                   " is over. ● Nothing is wrong."),
+        ColumnSpec("screen", "", 10, "right", priority=1,
+                   help="Enter opens this screen, at the row that the sentence is about."),
     ),
 )  # fmt: skip
 
@@ -103,64 +92,24 @@ class Head:
         return self._source.tones(index)
 
 
-def health_items(
-    pulses: Pulses, late: Sequence[Pulse], ended: dict[str, str], left_out: int, now: float
-) -> list[StatusItem]:
-    """Return the health strip: a summary, then each probe, those in trouble first.
+def now_rows(found: Sequence[Trouble], calm: str, cells: int, screens: Mapping[str, str]) -> Rows:
+    """Return a row for each sentence of `cells` cells; the sentence `calm` if nothing goes on.
 
-    `ended` has the reasons of ended probes; `left_out` flows have no row; `now` is
-    `time.monotonic()`.
+    `screens` has the key and the title of each screen, by name.
     """
-    probes = pulses.probes
-    if not probes:
-        return [StatusItem("no window yet", Tone.MUTED)]
-    missing = {one.name for one in late} | set(ended)
-    if missing:
-        summary = StatusItem(f"{len(missing)} of {len(probes)} probes silent", Tone.BAD, badge=True)
-    else:
-        count = f"{len(probes)} probes measure" if len(probes) > 1 else "1 probe measures"
-        summary = StatusItem(f"● {count}", Tone.GOOD)
-    items = [summary, _lost_item(pulses)]
-    if left_out:
-        items.append(StatusItem(f"{si(left_out)} flows too many to show", Tone.WARN, 2))
-    for priority, one in enumerate(probes.values(), 3):
-        if one.name in ended:
-            text = f"ended: {ended[one.name]}" if ended[one.name] else "ended"
-            items.append(StatusItem(text, Tone.BAD, 1, one.name))
-        elif one in late:
-            text = f"no window for {age(now - one.came_at)}"
-            items.append(StatusItem(text, Tone.WARN, 1, one.name))
-        else:
-            items.append(_probe_item(one, priority))
-    return items
+    rows = [_now_row(one, cells, screens[one.screen]) for one in found]
+    if not any(one.is_present for one in found):
+        drawn = (("● ", Tone.GOOD), (cell(calm, cells - 2, "left"), Tone.NORMAL))
+        rows.insert(0, Row(CALM, (drawn, screens["programs"]), Tone.MUTED))
+    return Rows.of(rows)
 
 
-def _lost_item(pulses: Pulses) -> StatusItem:
-    total = sum(one.lost.packets for one in pulses.probes.values())
-    if not total:
-        return StatusItem("nothing lost", Tone.GOOD, 2)
-    now = sum(loss_now(one) for one in pulses.probes.values())
-    text = f"{si(total)}, {si(now)} of them in the last window" if now else si(total)
-    return StatusItem(text, Tone.BAD if now else Tone.WARN, 1, "lost")
-
-
-def loss_now(pulse: Pulse) -> int:
-    """Return the losses of the probe's last window."""
-    return sum(loss.packets for reason, loss in pulse.last.items() if reason.is_loss)
-
-
-def _probe_item(one: Pulse, priority: int) -> StatusItem:
-    # Rounded unless remarkable: an idle console draws nothing.
-    exact = f"{duration(one.poll)} / {duration(one.interval)}"
-    text = exact if one.share > _BUSY else poll_time(one.poll, one.interval)
-    if one.occupancy > 0:
-        text += f", map {percent(one.occupancy)}"
-    if one.generation > 1:
-        text += f", gen {one.generation}"
-    tone = Tone.BAD if one.share > _OVERLOADED else Tone.NORMAL
-    if tone is Tone.NORMAL and (one.share > _BUSY or one.occupancy > _FULL):
-        tone = Tone.WARN
-    return StatusItem(text, tone, priority if tone is Tone.NORMAL else 1, one.name)
+def _now_row(one: Trouble, cells: int, screen: str) -> Row:
+    sign = "✕" if one.tone is Tone.BAD else "▲" if one.is_present else "·"
+    text = cell(one.sentence(cells - 2), cells - 2, "left")
+    plain = Tone.NORMAL if one.is_present else Tone.MUTED
+    drawn = ((f"{sign} ", one.tone), (text, plain))
+    return Row(one.key, (drawn, screen), Tone.MUTED)
 
 
 def traffic_columns(scale: float, seconds: float, cells: int) -> tuple[Column, ...]:
@@ -235,36 +184,4 @@ def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
             ),
         )
         for (choice, hop), line in zip(found, lines, strict=True)
-    )
-
-
-def warning_rows(pulses: Pulses, warned: Sequence[Warned]) -> Rows:
-    """Return losses, with keys `(LOST, probe)`, then events, with themselves as keys."""
-    rows = [_loss_row(one) for one in pulses.probes.values() if one.lost.packets]
-    rows += [_warned_row(one) for one in warned]
-    return Rows.of(rows)
-
-
-def _loss_row(one: Pulse) -> Row:
-    reasons = ", ".join(
-        _loss_text(reason, loss.packets, one.last[reason].packets if reason in one.last else 0)
-        for reason, loss in one.losses.items()
-        if reason.is_loss and loss.packets
-    )
-    tone = Tone.BAD if loss_now(one) else Tone.WARN
-    cells = (LOST, one.name, reasons, "")
-    return Row((LOST, one.name), cells, (tone, Tone.MUTED, tone, Tone.MUTED))
-
-
-def _loss_text(reason: LossReason, total: int, now: int) -> str:
-    text = f"{si(total)} {reason.label}"
-    return f"{text}, {si(now)} of them now" if now else text
-
-
-def _warned_row(one: Warned) -> Row:
-    event, tone = one.event, _TONES[one.event.severity]
-    times = f"{one.times} x" if one.times > 1 else ""
-    muted = Tone.MUTED
-    return Row(
-        event, (clock(event.utc_ns), event.source, event.text, times), (muted, muted, tone, muted)
     )

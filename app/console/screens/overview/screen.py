@@ -1,4 +1,4 @@
-"""Screen 1: health of probes, traffic, worst hops, policies; each block leads to its screen."""
+"""Screen 1: trouble, traffic, worst hops, policies; each block leads to its screen."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import cast
 
-from textual import events, on
-from textual.binding import Binding
+from textual import on
 from textual.containers import Container, Vertical
-from textual.message import Message
 from textual.widget import Widget
 
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
@@ -29,26 +27,24 @@ from app.console.screens.overview.model import (
     pressing,
     rates,
     span_of,
-    warnings_of,
 )
+from app.console.screens.overview.now import Trouble, calm, troubles
 from app.console.screens.overview.rows import (
     NO_FLOWS,
-    NO_WARNINGS,
+    NOW,
     TRAFFIC,
     WAITING_PATHS,
-    WARNINGS,
     WORST_HOPS,
     Head,
-    health_items,
+    now_rows,
     traffic_columns,
     traffic_rows,
     traffic_scale,
-    warning_rows,
     worst_columns,
     worst_rows,
 )
 from app.console.screens.triggers.columns import POLICIES
-from app.console.screens.triggers.model import Triggers
+from app.console.screens.triggers.model import Triggers, as_of
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
 from app.console.tables.columns import columns
 from probes.flow.filter import FlowFilter
@@ -67,47 +63,14 @@ _SHARES = {"flows": 2}
 """Blocks that get more rows than others."""
 _RATE = FLOWS.names.index("rate")
 _ALL = 1 << 20
-_MOST = 20
-"""Most warnings that are shown."""
+_SENTENCES = (3, 8)
+"""Most sentences about trouble, on short and on tall screens."""
 _LATER = 0.01
 """Seconds for the first paint, which another thread writes to the terminal."""
 _LEAST_LOG = 3
 """Least spare lines that show the newest events."""
 _BARS = (14, 40)
 """Cells of the protocols' bar, on narrow and on wide screens."""
-
-
-class HealthStrip(StatusStrip, can_focus=True):
-    """A strip that the cursor can be on."""
-
-    BINDINGS = [
-        Binding("down,j", "pass(1)", show=False),
-        Binding("up,k", "pass(-1)", show=False),
-    ]
-    DEFAULT_CSS = """
-    HealthStrip { background: $surface; }
-    HealthStrip:focus { background: $block-cursor-blurred-background; }
-    """
-
-    class CursorLeft(Message):
-        """The cursor is to leave it."""
-
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
-
-    class Selected(Message):
-        """It was chosen by a double click."""
-
-    def enter(self, step: int) -> None:
-        self.screen.set_focus(self)
-
-    def action_pass(self, step: int) -> None:
-        self.post_message(self.CursorLeft(step))
-
-    def on_click(self, event: events.Click) -> None:
-        if event.chain == 2:
-            self.post_message(self.Selected())
 
 
 class Board(Container):
@@ -142,7 +105,9 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._removed: dict[str, float] = {}
         """Arrival of the last window of each removed probe."""
         self._hops = WorstHops()
+        self._monitor: MonitorInfo | None = None
         self._triggers = Triggers()
+        self._troubles: list[Trouble] = []
 
     def compose_body(self) -> list[Widget]:
         # The first column has the name of the block.
@@ -151,7 +116,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         flows.passed_by = False
         flows.show_sort("rate", descending=True)
         return [
-            HealthStrip(id="health"),
+            Block(columns(NOW), id="now"),
             Board(
                 Vertical(flows, id="left"),
                 Vertical(id="right"),
@@ -162,13 +127,15 @@ class OverviewScreen(PollingScreen[_Looked]):
     @property
     def _no_paths(self) -> str:
         key = self.console.key_of
-        begins = f"{key('flow.trace')} on a flow of {key('view.flows')} begins"
-        return f"no path is traced: {begins}, or {key('path.trace')} on {key('view.paths')}"
+        flow = f"Press {key('flow.trace').capitalize()} on a flow ({key('view.flows')})"
+        return (
+            f"No paths traced yet. {flow}, or {key('path.trace')} on Paths ({key('view.paths')})."
+        )
 
     @property
     def _no_policies(self) -> str:
         key = self.console.key_of
-        return f"there is no policy: {key('trigger.add')} on {key('view.triggers')} adds one"
+        return f"No policies yet. Press {key('view.triggers')}, then {key('trigger.add')}."
 
     def on_mount(self) -> None:
         # There is nothing in the other blocks at first: they need not delay the first paint.
@@ -184,7 +151,6 @@ class OverviewScreen(PollingScreen[_Looked]):
         right = self.query_one("#right").mount(
             Block(columns(WORST_HOPS)[:1], empty=self._no_paths, id="hops"),
             Block(policies[:1], empty=self._no_policies, id="policies"),
-            Block(columns(WARNINGS), empty=NO_WARNINGS, id="warnings"),
             Block(columns(EVENTS, time={"title": "Events"}), id="events"),
         )
         await left
@@ -192,7 +158,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self.show()
 
     def block(self, name: str) -> Block:
-        """One of traffic, flows, hops, policies, warnings and events."""
+        """One of now, traffic, flows, hops, policies and events."""
         return self.query_one(f"#{name}", Block)
 
     # What runs
@@ -208,7 +174,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         return ask
 
     def apply(self, answer: _Looked) -> None:
-        self._traced, self._triggers.info, known = answer
+        self._traced, self._monitor, known = answer
         if known is None:
             return
         self._ended = {name: why for name, why in known.items() if why}
@@ -225,10 +191,14 @@ class OverviewScreen(PollingScreen[_Looked]):
         return late(pulses.probes.values(), self._now, self.console.plane.interval)
 
     @property
+    def _past(self) -> bool:
+        return self.console.time.paused
+
+    @property
     def _now(self) -> float:
         """Moment of the view, by `time.monotonic()`."""
         frame = self.console.frame
-        if self.console.time.paused:
+        if self._past:
             return frame.at
         # A slow link delays the frame, not the probes.
         return frame.at + time.monotonic() - self.console.time.state.last_at
@@ -237,26 +207,25 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def show(self) -> None:
         frame, pulses = self.console.frame, self._pulses()
-        self._show_health(pulses)
-        self._show_notes()
-        if not self.query("#warnings"):
-            return
         self._hops.take(frame.paths, self._traced)
         self._triggers.view = frame.monitor
-        warned = warnings_of(frame.events, _MOST)
-        warnings = warning_rows(pulses, warned)
+        info = self._monitor
+        self._triggers.info = as_of(info, frame.monitor) if info and self._past else info
+        self._show_now(pulses)
+        self._show_notes()
+        if not self.query("#events"):
+            return
         flows = FlowRows(frame.flows, FlowFilter()).ordered(_RATE, descending=True)
-        heights = self._arrange(pulses, warnings.rows)
+        heights = self._arrange(pulses)
         self._show_traffic(pulses)
         self.block("flows").show(Head(flows, heights["flows"] - 1))
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
-        self._show_warnings(warnings, heights["warnings"] - 1)
         self.block("events").show(Head(EventRows(frame.events), heights["events"] - 1))
         if self.focused is None or not self.focused.focusable:
             self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
 
-    def _arrange(self, pulses: Pulses, warnings: int) -> dict[str, int]:
+    def _arrange(self, pulses: Pulses) -> dict[str, int]:
         traffic, mix = self.block("traffic"), self.query_one("#mix")
         known = bool(len(pulses.traffic))
         traffic.display = mix.display = known
@@ -272,7 +241,6 @@ class OverviewScreen(PollingScreen[_Looked]):
         wanted = {
             "hops": len(self._hops),
             "policies": len(self._triggers.info.policies) if self._triggers.info else 0,
-            "warnings": warnings,
         }
         lines = self.query_one(Board).size.height
         if self.has_class("-broad"):
@@ -293,13 +261,20 @@ class OverviewScreen(PollingScreen[_Looked]):
             return 1
         return 4 if self.has_class("-broad") else 2
 
-    def _show_health(self, pulses: Pulses) -> None:
-        missing = self._late(pulses)
-        names = {one.name for one in missing}
+    def _show_now(self, pulses: Pulses) -> None:
+        block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
+        names = {one.name for one in silent}
         ended = {name: why for name, why in self._ended.items() if name in names}
-        left_out = self.console.frame.flows.left_out
-        items = health_items(pulses, missing, ended, left_out, self._now)
-        self.query_one(HealthStrip).show(items)
+        self._troubles = troubles(
+            pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
+            self._triggers, frame.events, frame.utc_ns,
+        )  # fmt: skip
+        key_of = self.console.key_of
+        screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}
+        rows = now_rows(self._troubles, calm(pulses), block.width_of("text"), screens)
+        most = _SENTENCES[self.has_class("-tall")]
+        block.styles.height = 1 + min(rows.rows, most)
+        block.show(Head(rows, most))
 
     def _show_traffic(self, pulses: Pulses) -> None:
         block, traffic = self.block("traffic"), pulses.traffic
@@ -340,11 +315,6 @@ class OverviewScreen(PollingScreen[_Looked]):
         found = pressing(triggers, block.width_of("line"))
         block.show(policy_rows(found[: max(0, most)]))
 
-    def _show_warnings(self, warnings: Rows, most: int) -> None:
-        block = self.block("warnings")
-        block.empty = counted(warnings.rows, "warning") if warnings.rows else NO_WARNINGS
-        block.show(Head(warnings, most))
-
     def _show_notes(self) -> None:
         notes = []
         if flows := len(self.console.frame.flows.rows):
@@ -356,9 +326,8 @@ class OverviewScreen(PollingScreen[_Looked]):
     # Moving about
 
     @on(Block.CursorLeft)
-    @on(HealthStrip.CursorLeft)
-    def _passed(self, event: Block.CursorLeft | HealthStrip.CursorLeft) -> None:
-        stops = [one for one in self.focus_chain if isinstance(one, HealthStrip | Block)]
+    def _passed(self, event: Block.CursorLeft) -> None:
+        stops = [one for one in self.focus_chain if isinstance(one, Block)]
         at = stops.index(self.focused) + event.step if self.focused in stops else 0
         if 0 <= at < len(stops):
             stops[at].enter(event.step)
@@ -367,12 +336,15 @@ class OverviewScreen(PollingScreen[_Looked]):
         focused = self.focused
         if isinstance(focused, Block):
             self._open(focused.id or "", focused.cursor_key)
-        elif isinstance(focused, HealthStrip):
-            self._open("health", None)
 
     do_overview_leave = PollingScreen.leave
 
     def _open(self, name: str, key: Hashable | None) -> None:
+        if name == "now":
+            found = next((one for one in self._troubles if one.key == key), None)
+            to = ("programs", None) if found is None else (found.screen, found.row)
+            self.app.call_later(self.console.turn_to, *to)
+            return
         mode = next(screen.name for screen in SCREENS.values() if name in screen.blocks)
         if name == "traffic":
             key = None
@@ -380,6 +352,5 @@ class OverviewScreen(PollingScreen[_Looked]):
         self.app.call_later(self.console.turn_to, mode, key)
 
     @on(VirtualTable.RowSelected)
-    @on(HealthStrip.Selected)
     async def _selected(self) -> None:
         await self.console.action_command("overview.open")

@@ -14,6 +14,7 @@ from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView,
 from app.console.screens.paths.hop import ECHO, Hop, PathKey, Summary, since
 from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
 from app.console.screens.paths.routers import Router, routers_of
+from app.console.screens.paths.spells import Spell, spells
 from probes.filter.network import address_text
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Array, PathRowKind
@@ -66,6 +67,7 @@ class Paths:
     _routers: dict[PathKey, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
     _changes: dict[PathKey, Array] = field(default_factory=dict)
     _marks: dict[PathKey, dict[int, list[int]]] = field(default_factory=dict)
+    _spells: dict[PathRowKind, list[Spell]] = field(default_factory=dict)
     """Caches: cleared once a second and after findings."""
     _found: tuple[object, ...] = ()
     edition: int = 0
@@ -84,7 +86,9 @@ class Paths:
         if self._found != found:
             self._found = found
             self.edition += 1
-            for made in (self._summaries, self._routers, self._changes, self._marks):
+            for made in (
+                self._summaries, self._routers, self._changes, self._marks, self._spells
+            ):  # fmt: skip
                 made.clear()
 
     def _arrange(self) -> None:
@@ -301,6 +305,12 @@ class Paths:
                 self._recent = RecentTimes(ids)
             self._last_minute = key, numbers_of(*self._recent.of(self.view), of[of >= 0])
         return self._last_minute[1]
+
+    def spells(self, kind: PathRowKind) -> list[Spell]:
+        """Return the queues or losses (QUEUE or LOSS) of all paths, newest first."""
+        if kind not in self._spells:
+            self._spells[kind] = spells(self.view, kind, self._ended)
+        return self._spells[kind]
 
     def comparisons(self, choice: PathKey, number: int) -> Array:
         """Return the newest row of BRANCH, dtype PATH, for each two ways to the destination that

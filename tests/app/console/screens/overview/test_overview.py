@@ -15,6 +15,8 @@ from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.overview.screen import OverviewScreen
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.screen import PathsScreen
+from app.console.screens.programs.model import Slot
+from app.console.screens.programs.screen import ProgramsScreen
 from app.console.screens.triggers.screen import TriggersScreen
 from probes.config.model import ProbeConfig
 from probes.control_plane import ControlPlane
@@ -69,20 +71,23 @@ async def have_policies(console: Desk) -> None:
 async def test_it_says_how_to_begin_and_then_what_passes() -> None:
     async with desk(80, 24, first="overview") as console:
         assert "STARTING" in console.strip
-        assert "waiting for packets" in console.text
-        assert "enter on a flow" in line(console, "Worst hops")
-        assert "a on 4 adds one" in line(console, "Policies")
+        assert "Waiting for packets" in console.text
+        assert "No paths traced yet. Press Enter on a flow (3)" in line(console, "Worst hops")
+        assert "No policies yet. Press 4, then a." in line(console, "Policies")
         assert "Traffic" not in console.text
         await console.feed(*some())
         await console.feed(*some())
-        assert "● 1 probe measures │ nothing lost │ flow <10 ms / 1.0 s" in console.lines[1]
+        assert (
+            line(console, "●")
+            .strip()
+            .startswith("● Nothing is wrong: 1 probe running, no packet lost")
+        )
         assert "45.0 kbit/s" in line(console, "in ")
         assert "20.0 kbit/s" in line(console, "out ")
         assert "TCP 75.0 %" in console.text
         assert "other 0 %" in console.text
         rows = [text.split()[2] for text in console.lines if " kbit/s" in text and ":443" in text]
         assert rows == ["10.0.0.2:40002", "10.0.0.3:40003", "10.0.0.1:40001"]
-        assert "no loss, no warning, no error" in line(console, "Warnings")
         for digit in "23456":
             assert f" {digit} " in console.lines[-1]
         nasty = "[/red] \x1b[31m \u202e \udc80"
@@ -122,13 +127,14 @@ async def test_each_block_leads_to_its_screen_and_its_row() -> None:
         triggers = await opened("policies", 1)
         assert isinstance(triggers, TriggersScreen)
         assert triggers.listing.cursor_key == "near"
-        events = await opened("warnings", 0)
+        events = await opened("now", 0)
         assert isinstance(events, EventsScreen)
         assert events.table.cursor_key == warned
         await opened("traffic", 0)
         assert console.app.current_mode == "flows"
-        await console.press("1", "up", "up", "enter")
-        assert console.app.current_mode == "programs"
+        policies = await opened("now", 1)
+        assert isinstance(policies, TriggersScreen)
+        assert policies.listing.cursor_key == "busy"
 
 
 async def test_the_cursor_goes_from_block_to_block_and_stays_at_the_ends() -> None:
@@ -142,8 +148,8 @@ async def test_the_cursor_goes_from_block_to_block_and_stays_at_the_ends() -> No
 
         assert await at() == ("flows", 0)
         assert await at("up") == ("traffic", 1)
-        assert await at("k", "up") == ("health", 0)
-        assert await at("up") == ("health", 0)
+        assert await at("k", "up") == ("now", 0)
+        assert await at("up") == ("now", 0)
         assert await at("tab", "down", "j") == ("flows", 0)
         assert await at("end") == ("flows", 3)
         # The block below has no rows.
@@ -186,13 +192,12 @@ async def test_what_is_lost_or_left_out_is_said_and_marked_where_it_is_missing(
         await console.feed(*some())
         assert not any(tone is Tone.LOST for tone in tones(console, "traffic"))
         await console.feed(*some(), losses={**FULL, LossReason.NOT_IP: Loss(3)})
-        assert "lost 7, 7 of them in the last window" in console.lines[1]
-        assert "7 table full, 7 of them now" in line(console, "lost")
+        assert "✕ Probe flow lost 7 packets in its last window: table full" in console.text
         assert "not ip" not in console.text
         assert any(tone is Tone.LOST for tone in tones(console, "traffic"))
         await console.feed(*some())
-        assert "│ lost 7 │ 1 flows too many to show │" in console.lines[1]
-        assert line(console, "lost").split()[1:] == ["flow", "7", "table", "full"]
+        assert "▲ 1 flow is too many to show" in console.text
+        assert "packets lost in window 2: 7 table full" in line(console, "·")
 
 
 def tones(console: Desk, name: str) -> list[Tone]:
@@ -210,12 +215,27 @@ def goes(plane: FakePlane) -> None:
     del plane.running["flow"]
 
 
+async def test_a_sentence_about_a_probe_leads_to_its_program() -> None:
+    named: Callable[[str], ProbeConfig] = config
+    async with desk(80, 24, FakePlane(named("flow"), named("path")), first="overview") as console:
+        await trace(console, 1)
+        object.__setattr__(console.app.frame.pulses.probes["path"], "occupancy", 0.9)
+        await console.press("space", "shift+tab")
+        screen(console).set_focus(screen(console).block("now"))
+        assert "▲ The fullest table of probe path is 90.0 % full" in console.text
+        await console.press("enter")
+        await console.still()
+        programs = console.app.screen
+        assert isinstance(programs, ProgramsScreen)
+        assert programs.listing.cursor_key == Slot("path", "ingress")
+
+
 @pytest.mark.parametrize(
     ("happens", "said"),
     [
-        (lambda _: None, "flow no window for 1h06m"),
-        (fails, "flow ended: the interface went away"),
-        (goes, "● 1 probe measures"),
+        (lambda _: None, "▲ Probe flow is silent: no window for 1h06m"),
+        (fails, "✕ Probe flow has ended: the interface went away"),
+        (goes, "● Nothing is wrong: 1 probe running"),
     ],
 )
 async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
@@ -226,15 +246,14 @@ async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
     async with desk(120, 24, plane, first="overview") as console:
         await console.feed(*some())
         await trace(console, 1)
-        assert "● 2 probes measure" in console.lines[1]
+        assert "2 probes running" in console.text
         happens(plane)
         view = console.app.time.state._pulses._view
         object.__setattr__(view.probes["flow"], "came_at", time.monotonic() - 4000)
         screen(console)._poll()
         await console.still()
         await console.still()
-        assert said in console.lines[1]
-        assert ("silent" in console.lines[1]) == (happens is not goes)
+        assert said in console.text
         # Old numbers are muted.
         if happens is not goes:
             source = screen(console).block("traffic").source
@@ -269,7 +288,7 @@ async def test_a_paused_view_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
         assert console.lines[1:] == frozen
         await console.press("space")
         assert "10.0.0.9" in console.text
-        assert "lost 7" in console.lines[1]
+        assert "lost 7" in console.lines[2]
 
 
 async def test_without_flows_the_monitor_is_what_is_shown() -> None:
@@ -293,7 +312,7 @@ async def test_it_fits_every_size() -> None:
             await console.pilot.resize_terminal(width, height)
             await console.still()
             region = screen(console).query_one("#board").region
-            blocks = [block for block in screen(console).query(Block) if block.display]
+            blocks = [one for one in screen(console).query("#board Block") if one.display]
             assert (len({block.region.x for block in blocks}) == 2) == (width >= 160)
             if height < 20:
                 continue

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.console.live.monitor import LiveMonitor
-from app.console.live.overview_feed import TRAFFIC, WINDOWS, LivePulses, Pulses
+from app.console.live.overview_feed import TRAFFIC, WINDOWS, LivePulses
 from app.console.live.paths import LivePaths
 from app.console.screens.overview.model import (
     allotted,
@@ -16,7 +16,6 @@ from app.console.screens.overview.model import (
     span_of,
     warnings_of,
 )
-from app.console.screens.overview.rows import health_items
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
@@ -27,9 +26,8 @@ from probes.snapshot import Event, Loss, LossReason
 from tests.app.console.fake import flow
 from tests.app.console.fake_paths import LAB, FakePath, table
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
-from tests.app.console.screens.overview.traffic import FULL, SECOND_NS, pulse, some
+from tests.app.console.screens.overview.traffic import FULL, SECOND_NS, some
 from tests.support.console.feed import window
-from widgets.tones import Tone
 
 # Kept windows
 
@@ -202,21 +200,3 @@ def test_lines_go_round_until_every_want_is_met(
     lines: int, wanted: dict[str, int], heights: list[int]
 ) -> None:
     assert list(allotted(lines, wanted, {"a": 2}).values()) == heights
-
-
-@pytest.mark.parametrize(
-    ("changes", "said", "tone"),
-    [
-        ({}, "<10 ms / 1.0 s", Tone.NORMAL),
-        ({"generation": 3, "occupancy": 0.06}, "<10 ms / 1.0 s, map 6.0 %, gen 3", Tone.NORMAL),
-        ({"poll": 0.3}, "300 ms / 1.0 s", Tone.WARN),
-        ({"poll": 0.9}, "900 ms / 1.0 s", Tone.BAD),
-        ({"occupancy": 0.7}, "<10 ms / 1.0 s, map 70.0 %", Tone.WARN),
-    ],
-)
-def test_a_probe_that_can_hardly_keep_up_is_marked(
-    changes: dict[str, object], said: str, tone: Tone
-) -> None:
-    one = pulse(**changes)
-    item = health_items(Pulses({one.name: one}), [], {}, 0, 0.0)[-1]
-    assert (item.label, item.text, item.tone) == ("flow", said, tone)

@@ -1,0 +1,223 @@
+"""Sentences about everything that is wrong at the moment of a frame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.console.live.overview_feed import Pulse, Pulses
+from app.console.live.paths import SECOND_NS
+from app.console.screen import counted
+from app.console.screens.overview.model import warnings_of, without_numbers
+from app.console.screens.paths.hop import PathKey
+from app.console.screens.paths.model import Paths
+from app.console.screens.paths.spells import Spell
+from app.console.screens.triggers.columns import value_text
+from app.console.screens.triggers.model import PolicyView, Triggers
+from probes.monitor.state import PolicyState
+from probes.path.records import DESTINATION_HOP, PathRowKind
+from probes.snapshot import Event
+from widgets.format import age, clock, duration, percent, si
+from widgets.tones import Tone
+
+BUSY, OVERLOADED = 0.25, 0.75
+"""Shares of an interval that make reading a probe's tables remarkable, or too slow."""
+FULL = 0.5
+"""Used share of a table that is remarkable."""
+RECENT_NS = 300 * SECOND_NS
+"""Warnings stay for so long after their last repetition."""
+_MINUTE_NS = 60 * SECOND_NS
+_MOST_EVENTS = 20
+(_ENDED, _LOSES, _LOSS, _OVERLOAD, _QUEUE, _SILENT, _ERROR, _FIRES, _STRAIN, _PAST) = range(10)
+"""Kinds of trouble, the largest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One sentence, and the row of another screen that it is about."""
+
+    kind: int
+    size: float
+    """Size within its kind."""
+    text: str
+    tone: Tone
+    screen: str
+    row: Hashable | None
+    """Key of the row, for the screen's `point_at`."""
+    clauses: tuple[str, ...] = ()
+    """Further parts of the sentence, the most important first: shown if there is room."""
+    about: Hashable = None
+    """Subject, if it is not the row: the same while the numbers change."""
+
+    @property
+    def key(self) -> Hashable:
+        """Identity of the sentence from one frame to the next."""
+        return self.kind, self.row if self.about is None else self.about
+
+    def sentence(self, cells: int) -> str:
+        """Return as much of the sentence as `cells` characters have room for."""
+        text = self.text
+        for clause in self.clauses:
+            if len(text) + 2 + len(clause) > cells:
+                break
+            text += f", {clause}"
+        return text
+
+    @property
+    def is_present(self) -> bool:
+        """Whether it goes on."""
+        return self.kind != _PAST
+
+
+def troubles(
+    pulses: Pulses, silent: Sequence[Pulse], ended: Mapping[str, str], now: float, left_out: int,
+    paths: Paths, triggers: Triggers, events: Sequence[Event], utc_ns: int,
+) -> list[Trouble]:  # fmt: skip
+    """Return what is wrong, the largest trouble first, then recent warnings, the newest first.
+
+    `silent` probes are late, `ended` has the reasons of ended ones; `now` is `time.monotonic()` of
+    the frame, `utc_ns` its end by the events' clock. `left_out` flows have no row.
+    """
+    found = [
+        *_of_probes(pulses, silent, ended, now, events),
+        *_of_paths(paths),
+        *_of_policies(triggers),
+        *_of_events(events, utc_ns),
+    ]
+    if left_out:
+        are = "flow is" if left_out == 1 else "flows are"
+        text = f"{si(left_out)} {are} too many to show: Flows has the largest"
+        found.append(Trouble(_STRAIN, left_out, text, Tone.WARN, "flows", None))
+    return sorted(found, key=lambda one: (one.kind, -one.size))
+
+
+def calm(pulses: Pulses) -> str:
+    """Return the sentence for a frame without present trouble."""
+    count = len(pulses.probes)
+    if not count:
+        return "Starting: no probe has reported yet"
+    lost = sum(one.lost.packets for one in pulses.probes.values())
+    said = f"{si(lost)} packets lost before" if lost else "no packet lost"
+    return f"Nothing is wrong: {counted(count, 'probe')} running, {said}"
+
+
+def _of_probes(
+    pulses: Pulses, silent: Sequence[Pulse], ended: Mapping[str, str], now: float,
+    events: Sequence[Event],
+) -> Iterator[Trouble]:  # fmt: skip
+    for one in pulses.probes.values():
+        name = f"Probe {one.name}"
+        if one.name in ended:
+            text = f"{name} has ended: {ended[one.name]}".removesuffix(": ")
+            yield Trouble(_ENDED, 0, text, Tone.BAD, "programs", one.name)
+            continue
+        if one in silent:
+            text = f"{name} is silent: no window for {age(now - one.came_at)}"
+            yield Trouble(_SILENT, now - one.came_at, text, Tone.WARN, "programs", one.name)
+            continue
+        if lost := lost_now(one):
+            yield _losing(one, lost, events)
+        yield from _strained(one, name)
+
+
+def lost_now(pulse: Pulse) -> int:
+    """Return the losses of the probe's last window."""
+    return sum(loss.packets for reason, loss in pulse.last.items() if reason.is_loss)
+
+
+def _losing(one: Pulse, lost: int, events: Sequence[Event]) -> Trouble:
+    what = "results" if one.name == "path" else "packets"
+    reasons = (reason for reason, loss in one.last.items() if reason.is_loss and loss.packets)
+    because = ", ".join(reason.label for reason in reasons)
+    text = f"Probe {one.name} lost {si(lost)} {what} in its last window: {because}"
+    clauses = (f"{si(one.lost.packets)} since the start",)
+    told = next((each for each in events if each.source == one.name and is_loss(each)), None)
+    screen, row = ("programs", one.name) if told is None else ("events", told)
+    return Trouble(_LOSES, lost, text, Tone.BAD, screen, row, clauses, one.name)
+
+
+def is_loss(event: Event) -> bool:
+    """Whether an event reports packets that a probe lost."""
+    return " lost in window " in event.text
+
+
+def _strained(one: Pulse, name: str) -> Iterator[Trouble]:
+    if one.share > BUSY:
+        over = one.share > OVERLOADED
+        text = f"{name} needs {duration(one.poll)} of each {duration(one.interval)} to read tables"
+        kind, tone = (_OVERLOAD, Tone.BAD) if over else (_STRAIN, Tone.WARN)
+        yield Trouble(kind, one.share, text, tone, "programs", one.name)
+    if one.occupancy > FULL:
+        text = f"The fullest table of {name.lower()} is {percent(one.occupancy)} full"
+        about = one.name, "map"
+        yield Trouble(_STRAIN, one.occupancy, text, Tone.WARN, "programs", one.name, (), about)
+
+
+def _of_paths(paths: Paths) -> Iterator[Trouble]:
+    for kind, rank in ((PathRowKind.LOSS, _LOSS), (PathRowKind.QUEUE, _QUEUE)):
+        every = paths.spells(kind)
+        for one in every:
+            if not one.ended_ns:
+                yield _of_spell(one, rank, every, paths.view.now_ns)
+
+
+def _of_spell(one: Spell, kind: int, every: Iterable[Spell], now_ns: int) -> Trouble:
+    is_end = one.router == one.destination or one.hop == DESTINATION_HOP
+    where = "before it" if is_end else f"at hop {one.hop} ({one.router})"
+    if kind == _LOSS:
+        text = f"{percent(one.now)} of packets lost {where} towards {one.destination}"
+    else:
+        text = f"{duration(one.now)} of queueing {where} towards {one.destination}"
+    if is_end:
+        text = text.replace(" before it towards", " at the last link before")
+    clauses = [f"began {age(one.seconds(now_ns))} ago"]
+    places = (each for each in every if (each.destination, each.hop) == (one.destination, one.hop))
+    if (times := sum(now_ns - each.began_ns < _MINUTE_NS for each in places)) > 1:
+        clauses.append(f"{ordinal(times)} in a minute")
+    if len(one.flows) > 1:
+        clauses.append(f"on {len(one.flows)} flows")
+    row = PathKey(one.destination), DESTINATION_HOP if is_end else one.hop
+    return Trouble(kind, one.now, text, Tone.WARN, "paths", row, tuple(clauses))
+
+
+def ordinal(number: int) -> str:
+    """`3rd`."""
+    teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def _of_policies(triggers: Triggers) -> Iterator[Trouble]:
+    for one in triggers.statuses(0):
+        state, policy = one.info.state, one.info.policy
+        if state.runs and policy.mode == "triggered" and not one.info.forced:
+            yield _of_policy(one, triggers, state)
+
+
+def _of_policy(one: PolicyView, triggers: Triggers, state: PolicyState) -> Trouble:
+    fires = state is PolicyState.ACTIVE
+    known = not math.isnan(one.numbers["value"])
+    value = f": {value_text(one, 'value')} now" if fires and known else ""
+    verb = "fires" if fires else "fired and holds"
+    text = f"Policy {one.name} {verb} ({one.info.policy.when}){value}"
+    made = triggers.transitions(one.name, _MOST_EVENTS)
+    culprit = next((change.finding for change in made if change.finding), "")
+    clauses = [culprit] if culprit else []
+    if one.now_utc_ns:
+        clauses.append(f"for {age((one.now_utc_ns - one.info.since_utc_ns) / 1e9)}")
+    clauses.append(f"runs {', '.join(one.info.policy.run)}")
+    size = one.ratio if math.isfinite(one.ratio) else 0.0
+    return Trouble(_FIRES, size + fires, text, Tone.WARN, "triggers", one.name, tuple(clauses))
+
+
+def _of_events(events: Sequence[Event], utc_ns: int) -> Iterator[Trouble]:
+    for one in warnings_of(events, _MOST_EVENTS):
+        event = one.event
+        if utc_ns - event.utc_ns > RECENT_NS:
+            continue
+        is_error = event.severity == "error"
+        kind, tone = (_ERROR, Tone.BAD) if is_error else (_PAST, Tone.MUTED)
+        text = f"{clock(event.utc_ns)} {event.source}: {event.text}"
+        clauses = (f"{one.times} times",) if one.times > 1 else ()
+        about = without_numbers(event)
+        yield Trouble(kind, event.utc_ns, text, tone, "events", event, clauses, about)
