@@ -21,6 +21,7 @@ from app.console.tables.sorted_table import TableScreen
 from app.console.tasks import Task
 from bpf.errors import ProbedeckError
 from widgets.status import StatusItem, StatusStrip
+from widgets.table.table import VirtualTable
 from widgets.terminal.keybar import KeyBar
 
 if TYPE_CHECKING:
@@ -128,7 +129,10 @@ class ConsoleScreen(TableScreen):
         return False
 
     def point_at(self, key: Hashable) -> None:
-        """Put the cursor on the row of a key in the screen's table, if there is one."""
+        """Put the cursor on the row of a key in the screen's first table."""
+        table = self.query_one(VirtualTable)
+        table.want(key)
+        self.set_focus(table)
 
     def show(self) -> None:
         """Show the console's frame."""

@@ -110,15 +110,20 @@ def _of_probes(
         name = f"Probe {one.name}"
         if one.name in ended:
             text = f"{name} has ended: {ended[one.name]}".removesuffix(": ")
-            yield Trouble(_ENDED, 0, text, Tone.BAD, "programs", one.name)
+            yield Trouble(_ENDED, 0, text, Tone.BAD, "programs", _program(one))
             continue
         if one in silent:
             text = f"{name} is silent: no window for {age(now - one.came_at)}"
-            yield Trouble(_SILENT, now - one.came_at, text, Tone.WARN, "programs", one.name)
+            yield Trouble(_SILENT, now - one.came_at, text, Tone.WARN, "programs", _program(one))
             continue
         if lost := lost_now(one):
             yield _losing(one, lost, events)
         yield from _strained(one, name)
+
+
+def _program(one: Pulse) -> tuple[str, str]:
+    """Return the key of the first program of a probe on its screen."""
+    return one.name, "ingress"
 
 
 def lost_now(pulse: Pulse) -> int:
@@ -133,7 +138,7 @@ def _losing(one: Pulse, lost: int, events: Sequence[Event]) -> Trouble:
     text = f"Probe {one.name} lost {si(lost)} {what} in its last window: {because}"
     clauses = (f"{si(one.lost.packets)} since the start",)
     told = next((each for each in events if each.source == one.name and is_loss(each)), None)
-    screen, row = ("programs", one.name) if told is None else ("events", told)
+    screen, row = ("programs", _program(one)) if told is None else ("events", told)
     return Trouble(_LOSES, lost, text, Tone.BAD, screen, row, clauses, one.name)
 
 
@@ -147,11 +152,11 @@ def _strained(one: Pulse, name: str) -> Iterator[Trouble]:
         over = one.share > OVERLOADED
         text = f"{name} needs {duration(one.poll)} of each {duration(one.interval)} to read tables"
         kind, tone = (_OVERLOAD, Tone.BAD) if over else (_STRAIN, Tone.WARN)
-        yield Trouble(kind, one.share, text, tone, "programs", one.name)
+        yield Trouble(kind, one.share, text, tone, "programs", _program(one))
     if one.occupancy > FULL:
         text = f"The fullest table of {name.lower()} is {percent(one.occupancy)} full"
         about = one.name, "map"
-        yield Trouble(_STRAIN, one.occupancy, text, Tone.WARN, "programs", one.name, (), about)
+        yield Trouble(_STRAIN, one.occupancy, text, Tone.WARN, "programs", _program(one), (), about)
 
 
 def _of_paths(paths: Paths) -> Iterator[Trouble]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partialmethod
 from typing import TypeVar
 
@@ -23,7 +23,6 @@ from app.console.screens.programs.sources import Sources
 from app.console.tables.sorted_table import SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError
-from probes.config.model import SIDES
 from probes.control_plane import MemoryUse, ProbeInfo
 from widgets.editor import CodeEditor
 from widgets.status import StatusStrip
@@ -135,13 +134,6 @@ class ProgramsScreen(PollingScreen[_Running]):
         rows = program_rows(self.model)
         self.listing.styles.height = 1 + (rows.rows or 1 + _NONE.count("\n"))
         self.listing.fill(rows)
-
-    def point_at(self, key: Hashable) -> None:
-        """Put the cursor on the first program of the probe with the name `key`."""
-        slots = [Slot(str(key), side) for side in SIDES]
-        known = (slot for slot in slots if self.listing.source.index(slot) is not None)
-        self.listing.want(next(known, slots[0]))
-        self.set_focus(self.listing)
 
     def show_all(self) -> None:
         self._show_listing()

@@ -116,7 +116,7 @@ def test_a_probe_in_trouble_is_a_sentence(
     one = pulse(**changes)
     (told,) = found(pulses=Pulses({one.name: one}))
     assert (told.sentence(99), told.tone) == (said, tone)
-    assert (told.screen, told.row) == ("programs", "flow")
+    assert (told.screen, told.row) == ("programs", ("flow", "ingress"))
 
 
 def test_a_healthy_probe_a_lost_packet_of_old_and_no_probe_are_calm() -> None:
