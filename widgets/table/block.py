@@ -1,36 +1,29 @@
 """A block: a table of a few rows, as one of several parts of a screen.
 
-The first column's title is the block's name. Only the focused block shows its cursor, which moves
+Only the focused block shows its cursor, which moves
 on to the neighbouring block at either end. A block without rows can shrink to one line with the
 reason.
 """
 
 from __future__ import annotations
 
-from rich.segment import Segment
 from textual.strip import Strip
 
-from widgets.table.columns import MARGIN, ColumnLayout, cell
+from widgets.format import REPLACED, safe
+from widgets.table.columns import GAP, MARGIN, ColumnLayout
+from widgets.table.header import Title, draw_header
 from widgets.table.lines import RowLine
 from widgets.table.rows import RowSource
 from widgets.table.table import VirtualTable
-from widgets.tones import Tone
 
-_GAP, _SAID = 2, 13
-"""Least column of the reason for no rows, and least cells after the block's name."""
+_REASON_AT = 14
+"""First cell of the reason for no rows, if the block's name is short."""
 
 
 class Block(VirtualTable):
     """A VirtualTable whose rows all fit."""
 
-    COMPONENT_CLASSES = {"block--name"}
-    DEFAULT_CSS = """
-    Block {
-        overflow-y: hidden;
-        scrollbar-gutter: auto;
-        & > .block--name { background: $panel; color: $text-primary; text-style: bold; }
-    }
-    """
+    DEFAULT_CSS = "Block { overflow-y: hidden; scrollbar-gutter: auto; }"
 
     class CursorLeft(VirtualTable.TableMessage):
         """The cursor left the block beyond its first or last row."""
@@ -70,19 +63,11 @@ class Block(VirtualTable):
         return line if line is None or self.has_focus else line._replace(cursor=False)
 
     def _header(self, width: int) -> Strip:
-        header = super()._header(width)
-        if not self.columns:
-            return header
-        name = self.columns[0].title
-        end = MARGIN + len(name)
-        segments = [
-            Segment(" " * MARGIN, self.get_component_rich_style("table--header")),
-            Segment(name, self.get_component_rich_style("block--name")),
-        ]
-        if self.source.rows or self.size.height > 1:
-            return Strip([*segments, *header.crop(end)]).adjust_cell_length(width)
-        muted = self.get_component_rich_style(f"tone--{Tone.MUTED}")
-        panel = self.get_component_rich_style("table--header").background_style
-        said = " " * max(_GAP, _SAID - len(name)) + self.empty
-        text = cell(said, max(0, width - end), "left")
-        return Strip([*segments, Segment(text, muted + panel)]).adjust_cell_length(width)
+        if self.source.rows or self.size.height > 1 or not self.columns:
+            return super()._header(width)
+        styles = self._header_styles
+        name = Title(MARGIN, self.columns[0].title, styles.name)
+        end = MARGIN + len(name.text) + (len(f" ─ {self.key}") if self.key else 0)
+        x = max(_REASON_AT, end + GAP)
+        text = safe(self.empty, REPLACED)[: max(0, width - MARGIN - x)]
+        return draw_header([name, Title(x, text, styles.plain)], width, styles, self.key)

@@ -1,8 +1,8 @@
-"""Lines of a table as strips: the titles, a row, and the text of an empty table."""
+"""Lines of a table as strips: a row, and the text of an empty table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,31 +24,6 @@ class RowLine(NamedTuple):
     tones: Tones
     cursor: bool
     """Whether the row is under the cursor."""
-
-
-def draw_titles(
-    columns: Sequence[ColumnLayout],
-    order: tuple[str, bool],
-    width: int,
-    plain: Style,
-    marked: Style,
-) -> Strip:
-    """Draw the header; `order` is the id of the sorted column, and whether it descends."""
-    segments = [Segment(" " * MARGIN, plain)]
-    for place in columns:
-        column = place.column
-        if column.id == order[0]:
-            # The mark may stand in the gap, so that a title is never cut for it.
-            mark = "▲▼"[order[1]]
-            if column.align == "right":
-                text = cell(column.title, place.width, "right") + mark
-            else:
-                text = cell(column.title + mark, place.width + 1, "left")
-            segments += [Segment(text, marked), Segment(" " * (GAP - 1), plain)]
-        else:
-            text = cell(column.title, place.width, column.align)
-            segments += [Segment(text, plain), Segment(" " * GAP, plain)]
-    return Strip(segments).adjust_cell_length(width, plain)
 
 
 def draw_row(

@@ -18,8 +18,10 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from widgets.table.columns import GAP, MARGIN, Column, ColumnLayout, fit
-from widgets.table.lines import RowLine, draw_row, draw_text, draw_titles
+from widgets.table.header import HeaderStyles, draw_header, titles
+from widgets.table.lines import RowLine, draw_row, draw_text
 from widgets.table.rows import Rows, RowSource
+from widgets.terminal.compositor import caps_of
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _HEADER = 1
@@ -29,10 +31,13 @@ _HEADER = 1
 class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     """A sorted list of rows with a cursor, drawn line by line.
 
-    Its user binds keys to its actions, and puts a border or padding around it.
+    The title of the first column is the name of the table. Its user binds keys to its actions.
     """
 
-    COMPONENT_CLASSES = {"table--header", "table--sorted", "table--cursor", *TONE_CLASSES}
+    COMPONENT_CLASSES = {
+        "table--name", "table--header", "table--sorted", "table--rule", "table--cursor",
+        *TONE_CLASSES,
+    }  # fmt: skip
     DEFAULT_CSS = f"""
     VirtualTable {{
         background: $surface;
@@ -41,14 +46,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         scrollbar-gutter: stable;
         scrollbar-size-vertical: 1;
         {TONE_RULES}
-        & > .table--header {{ background: $panel; color: $text-muted; text-style: bold; }}
-        & > .table--sorted {{ background: $panel; color: $text-primary; text-style: bold; }}
+        & > .table--name {{ color: $foreground; text-style: bold; }}
+        & > .table--header {{ color: $text-muted; }}
+        & > .table--sorted {{ color: $text-primary; text-style: bold; }}
+        & > .table--rule {{ color: $primary-muted; }}
         & > .table--cursor {{ background: $block-cursor-blurred-background; }}
         &:focus > .table--cursor {{
-            background: $block-cursor-background;
-            color: $block-cursor-foreground;
-            text-style: $block-cursor-text-style;
+            background: $block-cursor-background; color: $block-cursor-foreground;
         }}
+        &:focus > .table--name {{ color: $text-primary; }}
+        &:focus > .table--rule {{ color: $primary; }}
     }}
     """
     empty: reactive[str] = reactive("")
@@ -91,9 +98,12 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         columns: Sequence[Column],
         *,
         empty: str = "",
+        key: str = "",
         id: str | None = None,  # noqa: A002
     ) -> None:
+        """`key` is the key that leads to the table, for its header."""
         super().__init__(id=id)
+        self.key = key
         self._columns = tuple(columns)
         self.source: RowSource = Rows()
         """The present source; `show` replaces it."""
@@ -310,6 +320,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         return RowLine(shown, seen, self.source.tones(index), index == self.cursor_index)
 
     def _header(self, width: int) -> Strip:
-        plain = self.get_component_rich_style("table--header")
-        marked = self.get_component_rich_style("table--sorted")
-        return draw_titles(self.shown, self._sorted, width, plain, marked)
+        styles, apart = self._header_styles, caps_of(self.app).glyphs == "ascii"
+        shown = titles(self.shown, self._sorted, styles, apart=apart)
+        return draw_header(shown, width, styles, self.key)
+
+    @property
+    def _header_styles(self) -> HeaderStyles:
+        names = ("name", "header", "sorted", "rule")
+        return HeaderStyles(*(self.get_component_rich_style(f"table--{name}") for name in names))

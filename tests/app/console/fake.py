@@ -88,7 +88,7 @@ class Desk:
 
     @property
     def header(self) -> list[str]:
-        return self.lines[1].split()
+        return self.lines[1].replace("─", " ").split()
 
     @property
     def sources(self) -> list[int]:

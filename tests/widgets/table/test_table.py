@@ -58,7 +58,9 @@ class TableApp(DiffApp[None]):
 
 
 def seen(pilot: Pilot[None]) -> list[str]:
-    return [strip.text for strip in pilot.app.screen._compositor.render_strips()]
+    """Lines of the screen, without the rules of headers."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return [strip.text.replace("─", " ") for strip in strips]
 
 
 def first_words(pilot: Pilot[None]) -> list[str]:

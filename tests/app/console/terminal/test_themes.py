@@ -74,7 +74,7 @@ def colors(style: Style) -> tuple[Color, Color]:
 
 def drawn(app: Sample) -> Iterator[tuple[str, Color, Color]]:
     """Drawable parts: name, colour and background."""
-    names = ("status--separator", "option-list--separator", "text-area--placeholder")
+    names = ("table--rule", "status--separator", "option-list--separator", "text-area--placeholder")
     for widget in app.screen.query(Widget):
         for name in widget._get_component_classes():
             if name.startswith("tone--") or not name.startswith(names):
@@ -140,7 +140,7 @@ async def test_without_colours_cursors_are_reversed_and_what_ran_is_underlined()
         table, answer = app.screen.query_one(VirtualTable), app.screen.query_one(Input)
         table.focus()
         await pilot.pause()
-        assert _attributes(_style(table, "table--cursor")) == {"1", "7"}
+        assert _attributes(_style(table, "table--cursor")) == {"7"}
         assert _attributes(_style(answer, "input--cursor")) == {"7"}
         # A full bar in reverse would be an empty cell.
         for tone in (Tone.ACTIVE, Tone.IN_BAR, Tone.OUT_BAR):

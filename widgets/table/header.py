@@ -1,0 +1,109 @@
+"""The header of a table: the titles of its columns on a rule.
+
+The first title is the table's name, with the key that leads to it. While the table has the focus,
+name and rule are bright.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from widgets.format import REPLACED, safe
+from widgets.table.columns import ELLIPSIS, ColumnLayout
+
+_RULE = "─"
+_LEAST = 4
+"""Least cells of a rule between two titles: shorter ones look like signs."""
+
+
+class Title(NamedTuple):
+    """A text on the rule."""
+
+    x: int
+    """First cell."""
+    text: str
+    style: Style
+
+
+class HeaderStyles(NamedTuple):
+    """Styles of a header."""
+
+    name: Style
+    plain: Style
+    """Of other titles."""
+    sorted: Style
+    """Of the title of the sorted column."""
+    rule: Style
+
+
+def titles(
+    columns: Iterable[ColumnLayout], order: tuple[str, bool], styles: HeaderStyles, *, apart: bool
+) -> list[Title]:
+    """Return the titles of columns; `order` is the id of the sorted one, and whether it descends.
+
+    `apart` puts a blank before the mark of the order, if the column has room.
+    """
+    made = []
+    for number, place in enumerate(columns):
+        column, room = place.column, place.width
+        text = safe(column.title, REPLACED)
+        style = styles.plain if number else styles.name
+        mark = ""
+        if column.id == order[0]:
+            # The mark may stand in the gap, so that a title is never cut for it.
+            blank = " " if apart and cell_len(text) < room else ""
+            mark = blank + "▲▼"[order[1]]
+            style = styles.sorted if number else styles.name
+            room -= len(blank)
+        if cell_len(text) > room:
+            text = set_cell_size(text, room - 1) + ELLIPSIS if room else ""
+        text += mark
+        end = place.x + place.width + bool(mark)
+        made.append(
+            Title(end - cell_len(text) if column.align == "right" else place.x, text, style)
+        )
+    return made
+
+
+def draw_header(
+    shown: Sequence[Title], width: int, styles: HeaderStyles, key: str = "", more: str = ""
+) -> Strip:
+    """Draw titles, the first with the `key` that leads to the table, and `more` at the right end.
+
+    Titles that would touch the next one move to the left, or lose their beginning.
+    """
+    limit = width - cell_len(more)
+    placed: list[Title] = []
+    for title in reversed(shown):
+        x = min(title.x, limit - cell_len(title.text) - bool(placed or more))
+        placed.insert(0, title._replace(x=max(0, x)))
+        limit = x
+    segments: list[Segment] = []
+    used = 0
+    for number, (x, text, style) in enumerate(placed):
+        lost = max(0, used + 1 - x) if number else 0
+        text = text[lost:]
+        if not text:
+            continue
+        segments += [Segment(_ruled(x + lost - used), styles.rule), Segment(text, style)]
+        used = x + lost + cell_len(text)
+        if key and not number:
+            segments += [Segment(f" {_RULE} ", styles.rule), Segment(key, styles.plain)]
+            used += 3 + cell_len(key)
+    rest = width - cell_len(more) - used
+    if rest > 0:
+        segments.append(Segment(_ruled(rest + (not more))[:rest], styles.rule))
+    if more:
+        segments.append(Segment(more, styles.sorted))
+    return Strip(segments).adjust_cell_length(width, styles.rule)
+
+
+def _ruled(cells: int) -> str:
+    """Return a rule with a blank at both ends, or blanks if it would be too short."""
+    return f" {_RULE * (cells - 2)} " if cells - 2 >= _LEAST else " " * cells
