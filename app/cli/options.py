@@ -17,6 +17,7 @@ from app.run.spec import RunSpec, probes_of
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes import memory_limit as memory
+from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.path.options import MAX_DESTINATIONS, PathOptions
@@ -91,7 +92,13 @@ class Options:
         f"Tables to write: {', '.join(VIEWS)}. metrics are the monitor's; into a DIR, also a table "
         "for each metric of a probe.",
         "NAME,NAME...",
-        usual="all into a DIR; flows to standard output",
+        usual="all but groups of flows into a DIR; flows to standard output",
+    )
+    network_prefix: str = setting(
+        OUTPUT,
+        ",".join(map(str, PREFIXES)),
+        "Bits of a network's prefix, of IPv4 and IPv6, in the view networks.",
+        "V4,V6",
     )
     filter: str = setting(
         OUTPUT,
@@ -200,9 +207,10 @@ class Options:
                 for each in error.mistakes:
                     of_text = isinstance(each, TextError) and not each.placed
                     yield "policy" if of_text else "policies", each
-        wrong_views = list(_error("views", lambda: self.output_spec({})))
-        yield from wrong_views
-        if saved is None or not self.filter or wrong_views:
+        wrong = [*_error("network_prefix", lambda: parse_prefixes(self.network_prefix))]
+        wrong = wrong or [*_error("views", lambda: self.output_spec({}))]
+        yield from wrong
+        if saved is None or not self.filter or wrong:
             return
         if not self.headless:
             yield "filter", UsageError("--filter chooses rows of tables", hint="add --headless")
@@ -227,6 +235,7 @@ class Options:
     def output_spec(self, saved: Mapping[str, str]) -> OutputSpec:
         """Return the output of the run. Raises UsageError for an unknown view."""
         left_out = {
+            *KINDS,
             *(("flows",) if self.only else ()),
             *(() if self.trace or self.policy or self.policies else ("hops", "paths", "traces")),
             *(() if self.monitors else (TRIGGERS_TABLE, POLICIES_TABLE)),
@@ -236,6 +245,7 @@ class Options:
         return OutputSpec.of(
             self.out, self.format, self.views or "", every, usual,
             monitor=self.monitors, filter_text=self.filter, saved=saved,
+            prefixes=parse_prefixes(self.network_prefix),
         )  # fmt: skip
 
     def run_spec(self, interface: str, version: str, paths: PathOptions | None = None) -> RunSpec:

@@ -14,6 +14,7 @@ from probes.filter import Domain, Filter, RowTable, parts
 from probes.filter.events import EVENTS, event_table
 from probes.filter.fields import Codes, Texts
 from probes.flow.filter import WINDOW_FLOWS
+from probes.flow.kinds import KINDS
 from probes.monitor import state
 from probes.path.filter import ANSWERS, FINDINGS, answers_table, findings_table
 from probes.snapshot import Event, Item, Snapshot
@@ -49,7 +50,7 @@ def _window_flows(item: Snapshot) -> RowTable:
 
 
 _VIEWS: Mapping[str, tuple[Domain, Callable[[Any], RowTable]]] = {
-    "flows": (WINDOW_FLOWS, _window_flows),
+    **dict.fromkeys(("flows", *KINDS), (WINDOW_FLOWS, _window_flows)),
     "hops": (ANSWERS, lambda item: answers_table(item.rows)),
     "paths": (FINDINGS, lambda item: findings_table(item.rows)),
     "policies": (_POLICIES, lambda item: RowTable(item.rows)),
@@ -69,6 +70,8 @@ class Filtering:
     left_out: int = 0
     total: int = 0
     """Rows before filtering."""
+    _last: tuple[Item, Item | None] | None = None
+    """The last window of flows, and its part that passes: views of groups take it, too."""
 
     @classmethod
     def of(cls, text: str, views: Sequence[str], saved: Mapping[str, str]) -> Filtering:
@@ -101,15 +104,17 @@ class Filtering:
         shown = self.filters.get(view)
         if not shown or not VIEWS[view].takes(item):
             return item
+        if self._last is not None and self._last[0] is item:
+            return self._last[1]
         passed = shown.mask(_VIEWS[view][1](item))
         count = int(np.count_nonzero(passed))
         self.total += len(passed)
         self.left_out += len(passed) - count
-        if count == len(passed):
-            return item
         if isinstance(item, Event):
-            return None
-        return replace(item, rows=item.rows[passed])
+            return item if count else None
+        part = item if count == len(passed) else replace(item, rows=item.rows[passed])
+        self._last = item, part
+        return part
 
     def __str__(self) -> str:
         """Return the summary at the end of a run; empty without a filter."""

@@ -89,6 +89,8 @@ class OutputView:
     table: str = ""
     """The table of that probe."""
     kind: type[Item] = Snapshot
+    make: Callable[[Snapshot], Snapshot] | None = None
+    """Makes the table from the probe's table without a name; None: the probe publishes it."""
 
     @property
     def schema(self) -> str:
@@ -110,12 +112,17 @@ class OutputView:
     def takes(self, item: Item) -> bool:
         """Whether `item` adds rows to the table."""
         if self.probe:
-            return is_table(item, self.probe, self.table)
+            return is_table(item, self.probe, self.table) or self._makes_of(item)
         return isinstance(item, self.kind)
+
+    def _makes_of(self, item: Item) -> TypeGuard[Snapshot]:
+        return self.make is not None and is_table(item, self.probe, "")
 
     def _parts(self, item: Item) -> Iterator[Part]:
         if not self.takes(item):
             return
+        if self.make is not None and self._makes_of(item):
+            item = self.make(item)
         if isinstance(item, Event) or not self.probe:
             yield Part(item)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from app.outputs.group_views import GROUP_VIEWS
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
 from app.outputs.path_views import HOPS, PATHS, TRACES
 from app.outputs.view import (
@@ -134,8 +135,10 @@ EVENTS = OutputView(
 )
 VIEWS = {
     view.name: view
-    for view in (FLOWS, HOPS, PATHS, TRACES, METRICS, TRIGGERS, POLICIES, WINDOWS, EVENTS)
-}
+    for view in (
+        FLOWS, *GROUP_VIEWS, HOPS, PATHS, TRACES, METRICS, TRIGGERS, POLICIES, WINDOWS, EVENTS,
+    )
+}  # fmt: skip
 _BUILT_IN = {(view.probe, view.table): view for view in VIEWS.values() if view.probe}
 
 

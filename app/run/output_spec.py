@@ -8,14 +8,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bpf.errors import TextError, UsageError
+from probes.flow.kinds import KINDS, PREFIXES
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 
 if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
 VIEWS = (
-    "flows", "hops", "paths", "traces", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE, "windows",
-    "events",
+    "flows", *KINDS, "hops", "paths", "traces", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE,
+    "windows", "events",
 )  # fmt: skip
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -35,11 +36,14 @@ class OutputSpec:
     """The filter of rows; empty: all rows."""
     saved: Mapping[str, str] = field(default_factory=dict)
     """Saved filters, which `filter` may name."""
+    prefixes: tuple[int, int] = PREFIXES
+    """Lengths of networks' prefixes, of IPv4 and IPv6."""
 
     @classmethod
     def of(
         cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
         *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = _NONE,
+        prefixes: tuple[int, int] = PREFIXES,
     ) -> OutputSpec:  # fmt: skip
         """Return the output of `views`, names with commas. Raises UsageError for an unknown view.
 
@@ -56,7 +60,7 @@ class OutputSpec:
         own = monitor or (named and out != "-")
         built_in = tuple(name for name in names if name != METRICS_TABLE or own)
         metrics = METRICS_TABLE in names and not (monitor and out == "-")
-        return cls(out, format_name, built_in, metrics, filter_text, saved)
+        return cls(out, format_name, built_in, metrics, filter_text, saved, prefixes)
 
     def filtering(self) -> Filtering:
         """Return the filters of the views. Raises UsageError for a filter that fits no view."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from app.outputs.group_views import with_prefixes
 from app.outputs.path_views import described
 from app.outputs.routers import Describe, nothing_known
 from app.outputs.sink import Sink
@@ -41,8 +42,12 @@ class TableWriter:
         self.filtering = output.filtering()
         if words := self.filtering.words(output.views):
             print(f"probedeck: {words}", file=sys.stderr, flush=True)
+        views = [
+            described(with_prefixes(VIEWS[name], output.prefixes), describe)
+            for name in output.views
+        ]
         self.sink = Sink(
-            output.out, self._usual, [described(VIEWS[name], describe) for name in output.views],
+            output.out, self._usual, views,
             metrics=output.metrics, formats=self._formats, keep=self.filtering.kept,
             report=controller.publish,
         )  # fmt: skip

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from probes.flow.kinds import KINDS as KINDS
+from probes.flow.kinds import PREFIXES as PREFIXES
 from probes.flow.records import Array, FlowDirection, hash_keys
 from probes.flow.services import service_ports
 
-KINDS = ("conversations", "hosts", "services", "networks")
-PREFIXES = (24, 64)
-"""Lengths of networks' prefixes, of IPv4 and IPv6."""
 GROUP = np.dtype([
     ("near", "u1", (16,)), ("far", "u1", (16,)), ("near_port", ">u2"), ("far_port", ">u2"),
     ("service_port", ">u2"), ("protocol", "u1"), ("version", "u1"), ("tunnel_id", "u4"),

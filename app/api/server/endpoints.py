@@ -31,6 +31,7 @@ from app.config.path_settings import PathSettings
 from app.outputs.document import document
 from app.outputs.filtering import passing
 from app.outputs.formats import FORMATS
+from app.outputs.group_views import grouped
 from app.resolve import address
 from bpf.errors import UsageError, did_you_mean
 from probes.config import model as configuration
@@ -38,6 +39,7 @@ from probes.config.map_config import MapEntry
 from probes.config.model import ProbeConfig
 from probes.control_plane import MOST_ROWS, Check, Cost, Entry, ProbeInfo, Replacement
 from probes.flow.filter import FlowFilter
+from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.flow.probe import FlowProbe
 from probes.map_reading import MOST_ENTRIES
 from probes.path.options import OwnFlow, TracedFlow
@@ -52,8 +54,10 @@ MEDIA_TYPES = {each.name: each.media_type for each in FORMATS.values()} | {BINAR
 _FORMATS = {media_type: name for name, media_type in MEDIA_TYPES.items()}
 if TYPE_CHECKING:
     FormatName = str
+    ViewName = str
 else:
     FormatName = Literal[tuple(MEDIA_TYPES)]
+    ViewName = Literal[KINDS]
 
 
 def _wanted(
@@ -135,15 +139,24 @@ class ProbeEndpoints(Endpoints):
         wanted: WantedFormat,
         window: Annotated[WholeNumber | None, Query(ge=1)] = None,
         filter: str = "",  # noqa: A002
+        view: ViewName | None = None,
+        prefix: str = "",
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Return the tables of the latest finished window, or of an older kept window. `filter`
-        selects rows of built-in probes."""
+        selects rows of built-in probes. `view` groups the flows that pass; `prefix` has the lengths
+        of networks' prefixes, such as `24,64`."""
         info = self._find(name)
         found = passing(windows.find(self.plane.history.snapshots(), info, window), filter)
+        if view is not None:
+            if name != FlowProbe.name:
+                raise UsageError(f"only the probe {FlowProbe.name} has the view {view}")
+            prefixes = parse_prefixes(prefix) if prefix else PREFIXES
+            found = [grouped(item, view, prefixes) for item in found]
         answer = _tables(found, wanted or info.config.format)
         # The time belongs to the tag: a probe that starts again counts from 1 again.
-        of = f"{found[0].window}-{found[0].end_utc_ns}-{crc32(filter.encode()):08x}"
+        asked = crc32(repr((filter, view, prefix)).encode())
+        of = f"{found[0].window}-{found[0].end_utc_ns}-{asked:08x}"
         tag = f'"{of}-{answer.media_type}"'
         headers = {"etag": tag, "vary": "accept, authorization"}
         if if_none_match == tag:

@@ -55,8 +55,8 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lo --ingress nat", "--ingress 'nat' is not auto, xdp, tc"),
         (
             "run -i lo --headless --views hop",
-            "no view 'hop'; there are flows, hops, paths, traces, metrics, triggers, policies, "
-            "windows, events",
+            "no view 'hop'; there are flows, conversations, hosts, services, networks, hops, "
+            "paths, traces, metrics, triggers, policies, windows, events",
         ),
         ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
         ("run -i lo --headless --capture prot:tcp", "--capture: flows have no 'prot' (column 1); "),

@@ -257,7 +257,7 @@ def test_directories_are_made(tmp_path: Path) -> None:
 
 
 def test_standard_output_takes_one_view() -> None:
-    with pytest.raises(UsageError, match="one view, not 9; choose with --views"):
+    with pytest.raises(UsageError, match="one view, not 13; choose with --views"):
         Sink("-", "csv", ALL)
 
 

@@ -22,8 +22,10 @@ import pytest
 from app.lab.netns import inside
 from app.outputs.views import VIEWS
 from app.run.mailbox import Mailbox
+from probes.flow.kinds import KINDS
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Snapshot
+from tests.app.outputs.test_group_views import check_groups
 from tests.support.kernel import TC_MODE
 from tests.support.runs import Remains, Row, deck, deck_ends, measures, rows, stop
 from tests.support.sight import becomes
@@ -144,7 +146,10 @@ def jsonl(path: Path) -> list[Row]:
 def test_every_packet_is_in_both_ends_tables(pair: tuple[End, End], tmp_path: Path) -> None:
     left, right = pair
     began = datetime.now(UTC)
-    here = ("run", "-i", "left", "--headless", "--interval", "0.1", "-o", str(tmp_path / "l"))
+    here = (
+        "run", "-i", "left", "--headless", "--interval", "0.1", "-o", str(tmp_path / "l"),
+        "--views", ",".join(("flows", "windows", *KINDS)),
+    )  # fmt: skip
     there = (
         "run", "-i", "right", "--headless", "--interval", "0.1", "-o", str(tmp_path / "r"),
         "--ingress", "tc",
@@ -208,6 +213,10 @@ def test_every_packet_is_in_both_ends_tables(pair: tuple[End, End], tmp_path: Pa
     assert sum(int(row["bytes"]) for row in windows) == sum(b for _, b in found.values())
     assert sum(int(row["not_ip"]) for row in windows) > 0  # ARP
     assert {row["malformed"] + row["table_full"] + row["filtered"] for row in windows} == {"000"}
+    check_groups(tmp_path / "l", windows)
+    services = {row["service"] for row in rows(tmp_path / "l/services.csv")}
+    assert services >= {"http", "udp/1111", "udp/3333", "icmp", "icmp6"}
+    assert not (tmp_path / "r/conversations.jsonl").exists()
 
 
 @pytest.mark.timing

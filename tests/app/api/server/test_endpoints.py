@@ -13,10 +13,12 @@ import pytest
 from app.api import wire
 from app.api.server.endpoints import MEDIA_TYPES
 from probes.config.model import dump
+from probes.flow.grouping import GROUP
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import Site, body_of
 from tests.app.api.fake import config
 from tests.app.api.responses import problem
+from tests.app.outputs.test_group_views import window
 from tests.support.sight import becomes
 
 COUNTER = dump(config())
@@ -112,6 +114,29 @@ def test_metrics_are_of_the_latest_window_or_of_one_that_is_kept(
     assert told["error"] == "there is no filter for tables of metrics"
     told = problem(http.get(path, params={"windw": 1}), 422)
     assert told["hint"] == "did you mean window?"
+
+
+def test_flows_come_in_groups_of_those_that_pass(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.add(config("flow"))
+    tcp.plane.publish(window())
+    path = "/v1/probes/flow/metrics"
+    asked: dict[str, Any] = {"view": "networks", "prefix": "16,64", "filter": "dir:out"}
+    answer = http.get(path, params=asked)
+    (network,) = body_of(answer)["networks"]
+    assert (network["network"], network["out_bytes"]) == ("198.51.0.0/16", 400)
+    (record,) = wire.Decoder().feed(http.get(path, params=asked | {"format": "binary"}).content)
+    assert isinstance(record, Snapshot)
+    assert record.rows.dtype == GROUP
+    known = {"if-none-match": answer.headers["etag"]}
+    other = http.get(path, params={"view": "hosts"}, headers=known)
+    assert len(body_of(other)["hosts"]) == 2
+    assert problem(http.get(path, params={"view": "processes"}), 422)
+    told = problem(http.get(path, params={"view": "networks", "prefix": "99"}), 422)
+    assert "24,64 means" in told["hint"]
+    tcp.plane.add(config())
+    tcp.plane.export("counter")
+    told = problem(http.get("/v1/probes/counter/metrics", params={"view": "hosts"}), 422)
+    assert told["error"] == "only the probe flow has the view hosts"
 
 
 def test_what_a_client_has_already_is_not_sent_again(tcp: Site, http: httpx.Client) -> None:

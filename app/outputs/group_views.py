@@ -1,0 +1,124 @@
+"""Tables of flows in groups: conversations, hosts, services and networks of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from app.outputs.view import (
+    END,
+    START,
+    WINDOW,
+    OutputColumn,
+    OutputView,
+    Part,
+    addresses,
+    one,
+    time,
+)
+from probes.filter.network import protocol_name
+from probes.flow.grouping import PREFIXES, group
+from probes.flow.services import service_name
+from probes.snapshot import Snapshot
+from probes.tunnels import tunnel_name
+
+
+def grouped(flows: Snapshot, kind: str, prefixes: Sequence[int] = PREFIXES) -> Snapshot:
+    """Return a window of flows as a table of groups, of dtype GROUP, with the name of the kind."""
+    return replace(flows, metric=kind, rows=group(flows.rows, kind, prefixes).rows)
+
+
+def with_prefixes(view: OutputView, prefixes: Sequence[int]) -> OutputView:
+    """Return the view with networks of these lengths; any other view unchanged."""
+    if view.name != "networks":
+        return view
+    return replace(view, make=partial(grouped, kind=view.name, prefixes=prefixes))
+
+
+def _services(part: Part) -> list[str]:
+    numbers = (part.rows[name].tolist() for name in ("protocol", "service_port"))
+    return list(map(service_name, *numbers))
+
+
+def _networks(part: Part) -> list[str]:
+    texts = addresses(part.rows["far"], part.versions)
+    return [f"{a}/{n}" for a, n in zip(texts, part.rows["prefix"].tolist(), strict=True)]
+
+
+def _view(kind: str, *columns: OutputColumn) -> OutputView:
+    common = WINDOW, START, END, one("interface", "interface of the packets")
+    make = partial(grouped, kind=kind)
+    return OutputView(kind, 1, (*common, *columns), "flow", kind, make=make)
+
+
+def _renamed(name: str, field: str, meaning: str) -> OutputColumn:
+    return OutputColumn(name, meaning, lambda part: part.rows[field].tolist())
+
+
+def _end(name: str, end: str, meaning: str) -> OutputColumn:
+    return OutputColumn(name, meaning, lambda part: addresses(part.rows[end], part.versions))
+
+
+_VERSION = OutputColumn("ip_version", "4 or 6", lambda part: part.versions)
+_PROTOCOL = (
+    OutputColumn("protocol", "IANA protocol number"),
+    OutputColumn("protocol_name", "tcp, udp, ... or the number",
+        lambda part: map(protocol_name, part.rows["protocol"].tolist())),
+)  # fmt: skip
+_SERVICE = OutputColumn("service", "service by port, such as https or udp/40001", _services)
+_CONVERSATIONS = _renamed("conversations", "flows", "conversations of the group")
+_COUNTS = (
+    OutputColumn("in_packets", "packets to this host"),
+    OutputColumn("in_bytes", "bytes of these frames, without FCS"),
+    OutputColumn("out_packets", "packets from this host"),
+    OutputColumn("out_bytes", "bytes of these frames, without FCS"),
+)
+_TIMES = (
+    time("first", "UTC: first packet in this window, to a millisecond", "first_ns"),
+    time("last", "UTC: last packet in this window, to a millisecond", "last_ns"),
+)
+GROUP_VIEWS = (
+    _view(
+        "conversations",
+        _VERSION,
+        *_PROTOCOL,
+        _end("local", "near", "address of this host's end"),
+        _renamed("local_port", "near_port", "of ICMP: the identifier; 0: no ports"),
+        _end("remote", "far", "address of the other end"),
+        _renamed("remote_port", "far_port", "of ICMP: type * 256 + code of the request"),
+        _SERVICE,
+        *_COUNTS,
+        OutputColumn("tcp_flags", "all flags of both directions, by OR"),
+        *_TIMES,
+        OutputColumn("vlan", "id of the outermost VLAN tag; 0: no tag"),
+        OutputColumn("tunnel", "kind of the tunnel around it; or empty",
+            lambda part: map(tunnel_name, part.rows["tunnel"].tolist())),
+        OutputColumn("tunnel_id", "key of GRE, VNI of VXLAN and Geneve, TEID of GTP; or 0"),
+    ),
+    _view(
+        "hosts",
+        _VERSION,
+        _end("remote", "far", "address of the other end"),
+        *_COUNTS,
+        _CONVERSATIONS,
+        *_TIMES,
+    ),
+    _view(
+        "services",
+        *_PROTOCOL,
+        _renamed("port", "service_port", "port that serves; 0: the protocol has no ports"),
+        _SERVICE,
+        *_COUNTS,
+        _CONVERSATIONS,
+        *_TIMES,
+    ),
+    _view(
+        "networks",
+        _VERSION,
+        OutputColumn("network", "prefix of addresses of the other ends", _networks),
+        *_COUNTS,
+        _CONVERSATIONS,
+        *_TIMES,
+    ),
+)  # fmt: skip
