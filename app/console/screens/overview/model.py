@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,6 @@ from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.monitor.state import PolicyState
 from probes.path.traced import Traced
-from probes.snapshot import Event
 from widgets.sparkline import means
 
 LATE = 2.5
@@ -28,9 +25,6 @@ LATE = 2.5
 _NOW = 0.5
 """Least seconds of a present rate: windows end early if tables fill."""
 _QUIET_NS = 5 * SECOND_NS
-_LOOKED_AT = 300
-"""Number of newest events that are searched for warnings."""
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,37 +156,6 @@ def _rank(one: PolicyView) -> tuple[int, float]:
     if state.runs:
         rank = 3 if one.info.policy.mode == "permanent" else 0
     return rank, math.inf if math.isnan(one.ratio) else -one.ratio
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """A warning or an error, and the count of those that differ only in numbers."""
-
-    event: Event
-    """The newest."""
-    times: int
-
-
-def warnings_of(events: Sequence[Event], most: int) -> list[Warned]:
-    """Return at most `most` warnings, newest first; those that differ only in numbers are one."""
-    found: dict[tuple[str, str, str], tuple[Event, int]] = {}
-    for event in events[:_LOOKED_AT]:
-        if event.severity == "info":
-            continue
-        kind = (event.severity, *without_numbers(event))
-        newest, times = found.get(kind, (event, 0))
-        found[kind] = newest, times + 1
-    return [Warned(*one) for one in list(found.values())[:most]]
-
-
-def without_numbers(event: Event) -> tuple[str, str]:
-    """Return the source of an event, and its text with 0 for each number."""
-    return event.source, _zeroed(event.text)
-
-
-@lru_cache(maxsize=1024)
-def _zeroed(text: str) -> str:
-    return _NUMBER.sub("0", text)
 
 
 def allotted(lines: int, wanted: Mapping[str, int], weights: Mapping[str, int]) -> dict[str, int]:

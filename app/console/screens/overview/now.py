@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import SECOND_NS
 from app.console.screen import counted
-from app.console.screens.overview.model import warnings_of, without_numbers
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.paths.spells import Spell
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import PolicyView, Triggers
+from app.events.folding import fold
+from probes.monitor.state import PROBE as MONITOR
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, PathRowKind
-from probes.snapshot import Event
+from probes.snapshot import Event, loss_subject
 from widgets.format import age, clock, duration, percent, si
 from widgets.tones import Tone
 
@@ -29,7 +30,9 @@ RECENT_NS = 300 * SECOND_NS
 """Warnings stay for so long after their last repetition."""
 _MINUTE_NS = 60 * SECOND_NS
 _MOST_EVENTS = 20
-(_ENDED, _LOSES, _LOSS, _OVERLOAD, _QUEUE, _SILENT, _ERROR, _FIRES, _STRAIN, _PAST) = range(10)
+(
+    _ENDED, _LOSES, _LOSS, _OVERLOAD, _QUEUE, _SILENT, _ERROR, _FIRES, _WARNING, _STRAIN, _PAST
+) = range(11)  # fmt: skip
 """Kinds of trouble, the largest first."""
 
 
@@ -49,6 +52,8 @@ class Trouble:
     """Further parts of the sentence, the most important first: shown if there is room."""
     about: Hashable = None
     """Subject, if it is not the row: the same while the numbers change."""
+    events: tuple[str, str] = ("", "")
+    """Source and subject of the events about it, which are no sentences of their own."""
 
     @property
     def key(self) -> Hashable:
@@ -72,7 +77,7 @@ class Trouble:
 
 def troubles(
     pulses: Pulses, silent: Sequence[Pulse], ended: Mapping[str, str], now: float, left_out: int,
-    paths: Paths, triggers: Triggers, events: Sequence[Event], utc_ns: int,
+    paths: Paths, triggers: Triggers, events: tuple[Event, ...], utc_ns: int,
 ) -> list[Trouble]:  # fmt: skip
     """Return what is wrong, the largest trouble first, then recent warnings, the newest first.
 
@@ -83,8 +88,8 @@ def troubles(
         *_of_probes(pulses, silent, ended, now, events),
         *_of_paths(paths),
         *_of_policies(triggers),
-        *_of_events(events, utc_ns),
     ]
+    found += _of_events(events, utc_ns, {one.events for one in found})
     if left_out:
         are = "flow is" if left_out == 1 else "flows are"
         text = f"{si(left_out)} {are} too many to show: Flows has the largest"
@@ -137,14 +142,10 @@ def _losing(one: Pulse, lost: int, events: Sequence[Event]) -> Trouble:
     because = ", ".join(reason.label for reason in reasons)
     text = f"Probe {one.name} lost {si(lost)} {what} in its last window: {because}"
     clauses = (f"{si(one.lost.packets)} since the start",)
-    told = next((each for each in events if each.source == one.name and is_loss(each)), None)
+    about = one.name, loss_subject("")
+    told = next((each for each in events if (each.source, each.subject) == about), None)
     screen, row = ("programs", _program(one)) if told is None else ("events", told)
-    return Trouble(_LOSES, lost, text, Tone.BAD, screen, row, clauses, one.name)
-
-
-def is_loss(event: Event) -> bool:
-    """Whether an event reports packets that a probe lost."""
-    return " lost in window " in event.text
+    return Trouble(_LOSES, lost, text, Tone.BAD, screen, row, clauses, one.name, about)
 
 
 def _strained(one: Pulse, name: str) -> Iterator[Trouble]:
@@ -183,7 +184,9 @@ def _of_spell(one: Spell, kind: int, every: Iterable[Spell], now_ns: int) -> Tro
     if len(one.flows) > 1:
         clauses.append(f"on {len(one.flows)} flows")
     row = PathKey(one.destination), DESTINATION_HOP if is_end else one.hop
-    return Trouble(kind, one.now, text, Tone.WARN, "paths", row, tuple(clauses))
+    hop = "" if is_end and one.hop == DESTINATION_HOP else f" hop {one.hop}"
+    about = "path", f"{one.destination}{hop} {'loss' if kind == _LOSS else 'queue'}"
+    return Trouble(kind, one.now, text, Tone.WARN, "paths", row, tuple(clauses), None, about)
 
 
 def ordinal(number: int) -> str:
@@ -212,17 +215,25 @@ def _of_policy(one: PolicyView, triggers: Triggers, state: PolicyState) -> Troub
         clauses.append(f"for {age((one.now_utc_ns - one.info.since_utc_ns) / 1e9)}")
     clauses.append(f"runs {', '.join(one.info.policy.run)}")
     size = one.ratio if math.isfinite(one.ratio) else 0.0
-    return Trouble(_FIRES, size + fires, text, Tone.WARN, "triggers", one.name, tuple(clauses))
+    about, row = (MONITOR, f"policy {one.name}"), one.name
+    return Trouble(
+        _FIRES, size + fires, text, Tone.WARN, "triggers", row, tuple(clauses), None, about
+    )
 
 
-def _of_events(events: Sequence[Event], utc_ns: int) -> Iterator[Trouble]:
-    for one in warnings_of(events, _MOST_EVENTS):
-        event = one.event
-        if utc_ns - event.utc_ns > RECENT_NS:
+def _of_events(
+    events: tuple[Event, ...], utc_ns: int, told: Collection[tuple[str, str]]
+) -> Iterator[Trouble]:
+    """Return a sentence for each cause of warnings and errors, except for those that are `told`."""
+    for group in fold(events):
+        if group.severity == "info" or group.key in told:
             continue
-        is_error = event.severity == "error"
-        kind, tone = (_ERROR, Tone.BAD) if is_error else (_PAST, Tone.MUTED)
+        if not group.is_open and utc_ns - group.last_ns > RECENT_NS:
+            continue
+        is_error = group.severity == "error"
+        kind = _ERROR if is_error else _WARNING if group.is_open else _PAST
+        tone = Tone.BAD if is_error else Tone.WARN if group.is_open else Tone.MUTED
+        event = next(each for each in group.events if each.severity == group.severity)
         text = f"{clock(event.utc_ns)} {event.source}: {event.text}"
-        clauses = (f"{one.times} times",) if one.times > 1 else ()
-        about = without_numbers(event)
-        yield Trouble(kind, event.utc_ns, text, tone, "events", event, clauses, about)
+        clauses = (f"{group.times} times",) if group.times > 1 else ()
+        yield Trouble(kind, event.utc_ns, text, tone, "events", event, clauses, group.key)

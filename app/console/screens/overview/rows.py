@@ -25,10 +25,10 @@ from widgets.format import age, bit_rate, si
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.table.columns import Column, cell
 from widgets.table.rows import Pieces, Row, Rows, RowSource, Tones
-from widgets.tones import Tone
+from widgets.tones import Tone, Way, rate_tone
 
 _DESTINATION_CELLS = (10, 22)
-_WIDE_LINE = 34
+_HUES: dict[Way, Tone] = {"in": Tone.IN, "out": Tone.OUT}
 CALM = "calm"
 """Key of the sentence that nothing is wrong."""
 
@@ -38,15 +38,18 @@ NO_FLOWS = "Waiting for packets"
 TRAFFIC: TableSpec[object] = TableSpec(
     "traffic",
     (
-        ColumnSpec("way", "Traffic", 7, help="Into this host, or out of it; below, the highest"
-                   " rates of a window on the time line."),
+        ColumnSpec("way", "Traffic", 7, help="Into this host, or out of it."),
         ColumnSpec("rate", "Rate", 11, "right",
                    help="Bits per second over the last window, or the last half second."),
-        ColumnSpec("packet_rate", "Pkt/s", 6, "right",
-                   help="Packets per second over the same time."),
+        ColumnSpec("peak", "Peak", 11, "right", priority=1,
+                   help="Highest rate of a window on the time line."),
+        ColumnSpec("packet_rate", "Pkt/s", 6, "right", priority=2,
+                   help="Packets per second over the same time as Rate."),
         ColumnSpec("line", "", 14, grows=True, drawn=True,
                    help="A bar is two seconds, or one longer window; a hanging bar: packets are"
-                   " missing there."),
+                   " missing there. Each direction has a scale of its own."),
+        ColumnSpec("scale", "Scale", 11, "right", priority=1,
+                   help="Rate of a full bar, for each direction."),
     ),
 )  # fmt: skip
 
@@ -112,32 +115,25 @@ def _now_row(one: Trouble, cells: int, screen: str) -> Row:
     return Row(one.key, (drawn, screen), Tone.MUTED)
 
 
-def traffic_columns(scale: float, seconds: float, cells: int) -> tuple[Column, ...]:
-    """Return the columns of traffic; `scale` is in bits/s, `seconds` the length of a line."""
-    span, top = age(seconds), bit_rate(scale)
-    title = f"last {span}, up to {top}" if cells >= _WIDE_LINE else f"{span} ≤{top}"
-    return columns(TRAFFIC, line={"title": title if seconds else ""})
+def traffic_columns(seconds: float) -> tuple[Column, ...]:
+    """Return the columns of traffic; `seconds` is the length of a time line."""
+    return columns(TRAFFIC, line={"title": f"last {age(seconds)}" if seconds else ""})
 
 
-def traffic_scale(ways: dict[str, Rates]) -> float:
-    """Return the end of the scale of all lines, in bits per second."""
-    return round_scale(max((float(np.nanmax(one.line, initial=0.0)) for one in ways.values()),
-                           default=0.0))  # fmt: skip
-
-
-def traffic_rows(ways: dict[str, Rates], scale: float, lines: int, *, old: bool) -> Rows:
+def traffic_rows(ways: dict[Way, Rates], lines: int, *, old: bool) -> Rows:
     """Return the rows of each direction, `lines` each; `old` traffic is muted."""
     rows = []
     for way, one in ways.items():
-        drawn = _tall(one, scale, lines, Tone.MUTED if old else Tone.ACCENT)
-        plain = Tone.MUTED if old else Tone.NORMAL
-        told = [(way, one.bits, one.packets), ("  peak", *one.peak)]
+        scale = round_scale(float(np.nanmax(one.line, initial=0.0)))
+        drawn = _tall(one, scale, lines, Tone.MUTED if old else _HUES[way])
+        rate = Tone.MUTED if old else rate_tone(way, one.bits)
+        tones = (rate, rate, Tone.MUTED, Tone.MUTED, Tone.NORMAL, Tone.MUTED)
         for line, bars_of in enumerate(drawn):
-            cells: tuple[str | Pieces, ...] = ("", "", "", bars_of)
-            if line < len(told):
-                name, bits, packets = told[line]
-                cells = (name, bit_rate(bits), si(packets), bars_of)
-            rows.append(Row((way, line), cells, Tone.MUTED if line else plain))
+            cells: tuple[str | Pieces, ...] = ("", "", "", "", bars_of, "")
+            if not line:
+                told = bit_rate(one.bits), bit_rate(one.peak[0]), si(one.packets)
+                cells = (way, *told, bars_of, bit_rate(scale))
+            rows.append(Row((way, line), cells, tones))
     return Rows.of(rows)
 
 

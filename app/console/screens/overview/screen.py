@@ -39,7 +39,6 @@ from app.console.screens.overview.rows import (
     now_rows,
     traffic_columns,
     traffic_rows,
-    traffic_scale,
     worst_columns,
     worst_rows,
 )
@@ -55,7 +54,7 @@ from widgets.status import StatusItem, StatusStrip
 from widgets.table.block import Block
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
-from widgets.tones import Tone
+from widgets.tones import Tone, Way
 
 _Looked = tuple[tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None]
 """Traced paths, the monitor, and the failure of each probe by name, fetched only if one is late."""
@@ -282,12 +281,11 @@ class OverviewScreen(PollingScreen[_Looked]):
             block.show(Rows())
             return
         cells = block.width_of("line")
-        names = ("in", "out") if pulses.both_ways else ("in",)
+        names: tuple[Way, ...] = ("in", "out") if pulses.both_ways else ("in",)
         ways = {name: rates(traffic, name, cells) for name in names}
-        scale = traffic_scale(ways)
-        block.columns = traffic_columns(scale, cells * span_of(traffic), cells)
+        block.columns = traffic_columns(cells * span_of(traffic))
         old = any(one.name in (FLOW, MONITOR) for one in self._late(pulses))
-        block.show(traffic_rows(ways, scale, self._lines, old=old))
+        block.show(traffic_rows(ways, self._lines, old=old))
         self.query_one("#mix", StatusStrip).show(
             share_items(protocols(traffic[-1]), _BARS[not self.has_class("-narrow")])
         )

@@ -162,6 +162,27 @@ def test_ended_probes_come_first_and_old_warnings_last() -> None:
     assert told[-1].row == events[0]
 
 
+def test_events_about_a_present_trouble_are_no_second_sentence_and_others_go_on() -> None:
+    lab = Lab()
+    lab.finds(PathRowKind.QUEUE, 3, amount_ns=20_000_000)
+    at = 390 * SECOND_NS
+    events = (
+        Event(at, "warning", "path", "queue", "10.94.6.2 hop 3 queue", "begin"),
+        Event(at, "warning", "path", "another", "10.94.6.2 hop 2 queue", "begin"),
+        Event(at, "info", "path", "over", "10.94.6.2 hop 1 queue", "end"),
+        Event(at - 1, "warning", "path", "a third", "10.94.6.2 hop 1 queue", "begin"),
+        Event(1, "warning", "monitor", "on", "policy old", "begin"),
+    )
+    told = found(lab.paths, events=events)
+    assert [one.text.rpartition(" path: ")[2] for one in told] == [
+        "20.0 ms of queueing at hop 3 (10.94.3.2) towards 10.94.6.2",
+        "another",
+        "00:00:00 monitor: on",
+        "a third",
+    ]
+    assert [one.is_present for one in told] == [True, True, True, False]
+
+
 def test_ordinals() -> None:
     said = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)]
     assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]

@@ -84,6 +84,10 @@ async def test_it_says_how_to_begin_and_then_what_passes() -> None:
         )
         assert "45.0 kbit/s" in line(console, "in ")
         assert "20.0 kbit/s" in line(console, "out ")
+        # Each direction has a scale of its own.
+        scales = [line(console, f"{way} ").split()[-2:] for way in ("in", "out")]
+        assert scales == [["50.0", "kbit/s"], ["20.0", "kbit/s"]]
+        assert set(tones(console, "traffic")) >= {Tone.IN, Tone.OUT}
         assert "TCP 75.0 %" in console.text
         assert "other 0 %" in console.text
         rows = [text.split()[2] for text in console.lines if " kbit/s" in text and ":443" in text]
@@ -203,7 +207,8 @@ async def test_what_is_lost_or_left_out_is_said_and_marked_where_it_is_missing(
 def tones(console: Desk, name: str) -> list[Tone]:
     """The tones of a block's time lines."""
     source = screen(console).block(name).source
-    lines = (cast("Pieces", source.cells(row)[-1]) for row in range(source.rows))
+    at = [column.id for column in screen(console).block(name).columns].index("line")
+    lines = (cast("Pieces", source.cells(row)[at]) for row in range(source.rows))
     return [tone for pieces in lines for _, tone in pieces]
 
 

@@ -14,7 +14,6 @@ from app.console.screens.overview.model import (
     ranked,
     rates,
     span_of,
-    warnings_of,
 )
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
@@ -22,7 +21,7 @@ from app.console.screens.triggers.model import Triggers
 from probes.flow.records import FLOW, Array
 from probes.monitor.state import PolicyState
 from probes.path.records import PathRowKind
-from probes.snapshot import Event, Loss, LossReason
+from probes.snapshot import Loss, LossReason
 from tests.app.console.fake import flow
 from tests.app.console.fake_paths import LAB, FakePath, table
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
@@ -172,19 +171,6 @@ def test_policies_that_act_come_first_and_then_those_near_their_threshold() -> N
     )  # fmt: skip
     found = pressing(Triggers(live.view(), info), 3)
     assert [one.name for one in found] == ["busy", "cooling", "near", "far", "all", "off"]
-
-
-def test_warnings_that_differ_in_numbers_are_one() -> None:
-    events = [
-        Event(n, severity, "flow", text)
-        for n, (severity, text) in enumerate(
-            [("warning", "7 lost in 9"), ("info", "no"), ("warning", "12 lost in 8"),
-             ("error", "gone"), ("warning", "9 lost in 10")]
-        )
-    ]  # fmt: skip
-    found = warnings_of(events, 9)
-    assert [(one.event.text, one.times) for one in found] == [("7 lost in 9", 3), ("gone", 1)]
-    assert len(warnings_of(events, 1)) == 1
 
 
 @pytest.mark.parametrize(
