@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from rich.cells import get_character_cell_size
@@ -11,6 +11,8 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
+
+from widgets.terminal.colors import number_of
 
 CellLine: TypeAlias = "list[Segment]"
 _BRIDGED = 4
@@ -243,7 +245,10 @@ def _right(cells: int) -> str:
 def _sgr_of(style: Style, colors: ColorSystem | None) -> str:
     """Return a style's SGR parameters; without `colors` attributes only."""
     if colors is not None:
-        return _DIRECT.sub(_named, Strip.render_ansi(style, colors))
+        few = colors == ColorSystem.EIGHT_BIT
+        # Rich takes other colours than the nearest of 256.
+        sgr = Strip.render_ansi(style, ColorSystem.TRUECOLOR if few else colors)
+        return _DIRECT.sub(partial(_named, exact=not few), sgr)
     # An unusual background becomes reverse; the usual ones are nearly black or white.
     ground = style.bgcolor.get_truecolor() if style.bgcolor is not None else None
     reverse = bool(style.reverse)
@@ -255,22 +260,13 @@ def _sgr_of(style: Style, colors: ColorSystem | None) -> str:
     return Strip.render_ansi(plain, ColorSystem.STANDARD)
 
 
-_DIRECT = re.compile(r"([34]8;)2;(\d+;\d+;\d+)")
-_LEVELS = (0, 95, 135, 175, 215, 255)
-_NUMBERS = {
-    f"{red};{green};{blue}": str(16 + 36 * r + 6 * g + b)
-    for r, red in enumerate(_LEVELS)
-    for g, green in enumerate(_LEVELS)
-    for b, blue in enumerate(_LEVELS)
-    if r or g  # schemes for sixteen colours redefine the first ones
-} | {";".join([str(8 + 10 * grey)] * 3): str(232 + grey) for grey in range(24)}
-"""Number of each of the 256 colours, by red, green and blue."""
+_DIRECT = re.compile(r"([34]8;)2;(\d+);(\d+);(\d+)")
 
 
-def _named(color: re.Match[str]) -> str:
+def _named(color: re.Match[str], *, exact: bool) -> str:
     """Return a colour's number if it has one: half the bytes."""
-    number = _NUMBERS.get(color[2])
-    return f"{color[1]}5;{number}" if number else color[0]
+    number = number_of(*map(int, color.groups()[1:]), exact=exact)
+    return color[0] if number is None else f"{color[1]}5;{number}"
 
 
 _WEIGHTS = (0.2126, 0.7152, 0.0722)

@@ -1,8 +1,8 @@
 """The console's own themes: a dark and a light one, for many colours and for sixteen.
 
-The themes for many colours take them from the 256, so that terminals with 256 and with all colours
-show the same. The contrast of each text with each of its grounds is at least 4.5. The themes for
-sixteen colours take those whose shade terminals agree about.
+Terminals with 256 colours show the nearest ones. The contrast of each text with each of its grounds
+is at least 4.5 in both. The usual texts and grounds are among the 256: their names are short. The
+themes for sixteen colours take those whose shade terminals agree about.
 """
 
 from __future__ import annotations
@@ -75,18 +75,18 @@ def _theme(name: str, c: _Colors) -> Theme:
 
 
 _DARK = _Colors(
-    text="#e4e4e4", muted="#a8a8a8", accent="#87d7ff", good="#87d787", warn="#ffd75f",
-    bad="#ff8787", special="#d7afff", ground="#121212", panel="#262626", cursor="#0000af",
-    blurred="#3a3a3a", active="#5f5f00", line="#5f5f87",
-    incoming=("#87afd7", "#5fafff", "#afd7ff"), outgoing=("#d7af87", "#ff8700", "#ffaf5f"),
-    in_bar="#005f87", out_bar="#5f0000", dark=True,
+    text="#e4e4e4", muted="#a8a8a8", accent="#87d7d7", good="#87d787", warn="#ffd75f",
+    bad="#ff8787", special="#d7afff", ground="#121212", panel="#262626", cursor="#1c3a5a",
+    blurred="#323232", active="#5f5f00", line="#585858",
+    incoming=("#87a7c7", "#6fb5f7", "#b3dcff"), outgoing=("#c39f7d", "#eb9c54", "#ffd3a6"),
+    in_bar="#23577f", out_bar="#6a3408", dark=True,
 )  # fmt: skip
 _LIGHT = _Colors(
     text="#1c1c1c", muted="#585858", accent="#005f87", good="#005f00", warn="#5f5f00",
-    bad="#af0000", special="#5f0087", ground="#ffffff", panel="#eeeeee", cursor="#d7ffff",
-    blurred="#eeeeee", active="#ffd7af", line="#8787af",
-    incoming=("#5f5f87", "#005fd7", "#00005f"), outgoing=("#870000", "#875f00", "#5f0000"),
-    in_bar="#afd7ff", out_bar="#ffd7af", dark=False,
+    bad="#af0000", special="#5f0087", ground="#ffffff", panel="#eeeeee", cursor="#d5edfc",
+    blurred="#ececec", active="#ffffaf", line="#b2b2b2",
+    incoming=("#4a6a8a", "#0a60c0", "#00346e"), outgoing=("#7d6149", "#95570a", "#5c2e00"),
+    in_bar="#a9d1f7", out_bar="#fbd5ae", dark=False,
 )  # fmt: skip
 _DARK_16 = _Colors(
     text="#ffffff", muted="#aaaaaa", accent="#55ffff", good="#55ff55", warn="#ffff55",

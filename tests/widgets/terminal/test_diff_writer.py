@@ -159,3 +159,23 @@ def test_without_colours_there_are_none_and_what_stands_out_is_reversed(ground: 
 def test_wide_characters_are_known() -> None:
     assert narrow(line([("é ◆", None)]))
     assert not narrow(line([("漢字", None)]))
+
+
+@pytest.mark.parametrize(
+    ("color", "colors", "written"),
+    [
+        ("#5fafff", ColorSystem.TRUECOLOR, "38;5;75"),
+        ("#5fafff", ColorSystem.EIGHT_BIT, "38;5;75"),
+        ("#eeeeee", ColorSystem.EIGHT_BIT, "38;5;255"),
+        ("#6fb5f7", ColorSystem.TRUECOLOR, "38;2;111;181;247"),
+        ("#6fb5f7", ColorSystem.EIGHT_BIT, "38;5;75"),
+        # Schemes for sixteen colours redefine 16 to 21.
+        ("#00005a", ColorSystem.EIGHT_BIT, "38;5;234"),
+    ],
+)
+def test_a_colour_is_itself_or_the_nearest_of_256(
+    color: str, colors: ColorSystem, written: str
+) -> None:
+    pen = DiffWriter(colors, WIDTH)
+    pen.whole_line(0, [Segment("x", Style(color=color))])
+    assert f"\x1b[{written}m" in pen.finished()

@@ -22,6 +22,7 @@ from widgets.distribution import Distribution
 from widgets.editor import CodeEditor
 from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
+from widgets.terminal.colors import VALUES, number_of
 from widgets.terminal.compositor import DiffApp
 from widgets.terminal.diff_writer import DiffWriter
 from widgets.terminal.driver import GroundKnown
@@ -66,6 +67,15 @@ def contrast(one: Color, other: Color) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+def few(color: Color, theme: str) -> Color:
+    """Return a color as a terminal with few colours shows it."""
+    if "16" in theme:
+        return color.downgrade(ColorSystem.STANDARD)
+    number = number_of(*color.get_truecolor(), exact=False)
+    assert number is not None
+    return Color.from_rgb(*VALUES[number])
+
+
 def colors(style: Style) -> tuple[Color, Color]:
     assert style.color is not None
     assert style.bgcolor is not None
@@ -103,16 +113,14 @@ def _style(widget: Widget, name: str) -> Style:
 @pytest.mark.parametrize("name", THEMES)
 async def test_every_text_can_be_read(name: str) -> None:
     app = Sample(name)
-    least, system = (
-        (LEAST_OF_16, ColorSystem.STANDARD) if "16" in name else (LEAST, ColorSystem.EIGHT_BIT)
-    )
+    least = LEAST_OF_16 if "16" in name else LEAST
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         found = list(drawn(app))
     assert len(found) > 60
     for what, color, ground in found:
         # And what a terminal makes of them that has fewer.
-        fewer = color.downgrade(system), ground.downgrade(system)
+        fewer = few(color, name), few(ground, name)
         assert contrast(color, ground) >= least, (what, color.name, ground.name)
         assert contrast(*fewer) >= least, (what, *fewer)
 
@@ -124,10 +132,9 @@ async def test_tones_are_told_apart(name: str) -> None:
         await pilot.pause()
         table = app.screen.query_one(VirtualTable)
         styles = [_style(table, f"tone--{tone}") for tone in Tone]
-    fewer = ColorSystem.STANDARD if "16" in name else ColorSystem.EIGHT_BIT
-    for system in (ColorSystem.TRUECOLOR, fewer):
+    for mapped in (lambda color, _: color, few):
         looks = {
-            (style.reverse, style.underline, *(c.downgrade(system) for c in colors(style)))
+            (style.reverse, style.underline, *(mapped(c, name) for c in colors(style)))
             for style in styles
         }
         # The rates of one direction are of one colour among sixteen.
