@@ -88,7 +88,7 @@ class MapReading:
     line: int
     """Line of its declaration in the source; 0 if a header declares it."""
     metrics: tuple[str, ...] = ()
-    """Metrics that export it."""
+    """Metrics that export it: then `rows` are of the end of the last window."""
     cleared: bool = False
     """Whether `rows` are of the last window only; otherwise programs add to them for ever."""
     columns: tuple[str, ...] = ()

@@ -9,7 +9,6 @@
  */
 #pragma once
 
-#include "large_array.h"
 #include "packet.h"
 
 #define PREFIXES 65536
@@ -42,7 +41,7 @@ struct prefix_v6 {
     u32 address[4];
 };
 
-LARGE_ARRAY(struct selector, selectors, 1);
+BPF_F_TABLE("array", u32, struct selector, selectors, 1, BPF_F_MMAPABLE);
 /* By prefix, of the conjunctions that look there; a prefix of length 0 is there if any is. */
 BPF_F_TABLE("lpm_trie", struct prefix_v4, u64, sources_v4, PREFIXES, BPF_F_NO_PREALLOC);
 BPF_F_TABLE("lpm_trie", struct prefix_v6, u64, sources_v6, PREFIXES, BPF_F_NO_PREALLOC);

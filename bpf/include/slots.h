@@ -9,7 +9,6 @@
 
 #include "bits.h"
 #include "hash.h"
-#include "large_array.h"
 
 #define SLOTS 64 /* places; fewer are in use */
 #define MOST_SLOTS 32
@@ -36,7 +35,7 @@ struct slot {
     struct bucket buckets[PART_BUCKETS];
 };
 
-LARGE_ARRAY(struct slot, slot, CPUS); /* the model of all slots */
+BPF_F_TABLE("array", u32, struct slot, slot, CPUS, BPF_F_MMAPABLE); /* the model of all slots */
 BPF_ARRAY_OF_MAPS(slots, "slot", SLOTS);
 
 /* The keyed hash of an address or a port. */

@@ -18,7 +18,6 @@
 #include "application.h"
 #include "hash.h"
 #include "kernel.h"
-#include "large_array.h"
 #include "select.h"
 #include "slots.h"
 #include "tracer.h"
@@ -52,7 +51,7 @@ struct control {
     u32 applications[SELECTIONS]; /* by `place_of` the selection; bit n: runs application n */
 };
 
-LARGE_ARRAY(struct sketch, sketches, CPUS);
+BPF_F_TABLE("array", u32, struct sketch, sketches, CPUS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct control, controls, 1, BPF_F_MMAPABLE);
 /* By `place_of` the selection: packets of it that went to applications. */
 BPF_PERCPU_ARRAY(chosen, u64, SELECTIONS);

@@ -161,7 +161,8 @@ class ProgramProbe:
         tables: dict[str, list[Snapshot]] = {}
         cleared = set(side.private)
         for metric in side.config.metrics:
-            metrics.setdefault(metric.map, []).append(metric.name)
+            if metric.export:
+                metrics.setdefault(metric.map, []).append(metric.name)
             tables.setdefault(metric.map, []).extend(
                 table
                 for table in self.latest

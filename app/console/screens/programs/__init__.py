@@ -1,13 +1,13 @@
 """Screen 5: programs of every probe, edited, checked, swapped in and rolled back."""
 
 from app.console.screens.info import ScreenInfo
-from app.console.screens.programs.columns import PROGRAMS
+from app.console.screens.programs.columns import MAPS, PROGRAMS
 from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
     "programs", "5", "Programs", "app.console.screens.programs.screen:ProgramsScreen",
     is_heavy=True,  # an editor and pydantic
-    tables=(PROGRAMS,),
+    tables=(PROGRAMS, MAPS),
     blocks=("health",),
     first_states="app.console.screens.programs.model:first_states",
     states=(

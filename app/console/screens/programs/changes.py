@@ -14,6 +14,7 @@ from app.commands.remote import add_probe
 from app.console.prompt.prompt import Prompt
 from app.console.protocol import Console
 from app.console.screen import counted
+from app.console.screens.programs.live_maps import LiveMaps
 from app.console.screens.programs.model import Programs, Verdict, loses
 from app.console.screens.programs.panels import Panel, SourcePanel
 from app.console.screens.programs.sources import Sources
@@ -56,6 +57,7 @@ class Programming(Protocol):
     model: Programs
     sources: Sources
     source_panel: SourcePanel
+    live_maps: LiveMaps
 
     @property
     def app(self) -> App[Any]: ...

@@ -9,7 +9,7 @@ from widgets.format import MISSING, byte_size
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.programs.model import ProgramLine
+    from app.console.screens.programs.model import MapLine, ProgramLine
 
 _PLACE: ColumnSpec[object] = ColumnSpec("place", "Place", 16, help="Line and column of the source.")
 _TEXT: ColumnSpec[object] = ColumnSpec(
@@ -52,6 +52,27 @@ PROGRAMS: TableSpec[ProgramLine] = TableSpec(
     ),
 )  # fmt: skip
 
+MAPS: TableSpec[MapLine] = TableSpec(
+    "maps",
+    (
+        ColumnSpec("map", "Map, key", 16, grows=True,
+            help="A map of the probe, and below it the keys of its entries.",
+            cell=lambda one: one.name, tone=lambda one: one.tone),
+        ColumnSpec("value", "Value", 12, "right", grows=True, larger_first=True,
+            help="Value of the entry, summed over the CPUs; of a map how many entries it has.",
+            cell=lambda one: one.value, tone=lambda one: one.tone,
+            value=lambda one: one.number),
+        ColumnSpec("rate", "Per s", 8, "right", priority=1, larger_first=True,
+            help="Growth of the value in a second; of a window's map the value in a second.",
+            cell=lambda one: one.rate_text, tone=lambda one: one.tone,
+            value=lambda one: one.rate),
+        ColumnSpec("picture", "Last minute, share", 24, priority=2, grows=True, drawn=True,
+            help="Of counters the rates of the last readings, else a bar beside the largest"
+            " entry; of a map its kind, fill and memory.",
+            cell=lambda one: one.picture, tone="muted"),
+    ),
+)  # fmt: skip
+
 _KIND: ColumnSpec[object] = ColumnSpec("kind", "Kind", 7, help="error, warning, note or info.")
 PANELS: dict[str, TableSpec[object]] = {
     "problems": TableSpec("problems", (_PLACE, _KIND, _TEXT)),
@@ -79,6 +100,7 @@ PANELS: dict[str, TableSpec[object]] = {
             ColumnSpec("value", "Value", 20, grows=True, help="Value of the last window."),
         ),
     ),
+    "maps": TableSpec("maps", ()),
     "events": TableSpec(
         "events",
         (ColumnSpec("time", "Time (UTC)", 12, help="Time of the event."), _KIND, _TEXT),

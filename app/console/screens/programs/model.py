@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
 from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
 from probes.reports import Fate, ProgramInfo
+from widgets.format import MISSING, si
+from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
 _LOST = frozenset({Fate.EMPTY, Fate.GONE})
@@ -160,6 +163,22 @@ class ProgramLine:
         side = f"{self.slot.side}."
         names = (name for name in self.info.metrics if name.startswith(side))
         return ", ".join(name.partition(".")[2] for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class MapLine:
+    """A map or an entry, for the cells of its row."""
+
+    name: str
+    value: str
+    number: float | None
+    rate: float | None
+    picture: str | Pieces
+    tone: Tone
+
+    @property
+    def rate_text(self) -> str:
+        return "" if self.rate is None else MISSING if math.isnan(self.rate) else si(self.rate)
 
 
 @dataclass(slots=True)

@@ -13,10 +13,11 @@ from textual.containers import Vertical
 
 from app.console.screen import counted
 from app.console.screens.events.columns import time_of
-from app.console.screens.programs.columns import PANELS
+from app.console.screens.programs.columns import MAPS, PANELS
 from app.console.screens.programs.log import fold
 from app.console.screens.programs.model import Place, Programs, Slot, header_line, place_of, side_of
 from app.console.tables.columns import columns
+from app.console.tables.sorted_table import SortedTable
 from probes.reports import Fate
 from probes.snapshot import Event, Snapshot
 from probes.tables.conversion import columns as names_of
@@ -44,6 +45,7 @@ class Panel(StrEnum):
     LOG = "log"
     DIFF = "diff"
     REPORT = "report"
+    MAPS = "maps"
     METRICS = "metrics"
     EVENTS = "events"
 
@@ -88,8 +90,10 @@ def panel_rows(
         lines = _report(programs, slot, left)
     elif panel is Panel.METRICS:
         lines = _metrics(metrics, slot)
-    else:
+    elif panel is Panel.EVENTS:
         lines = _events(events, slot, left)
+    else:
+        lines = ()  # maps have a table of their own
     return Rows.of(
         Row(Spot(number, place), cells, tones) for number, (place, cells, tones) in enumerate(lines)
     )
@@ -98,16 +102,33 @@ def panel_rows(
 def empty_text(panel: Panel, programs: Programs, slot: Slot | None) -> str:
     if slot is None:
         return ""
+    direction = programs.direction(slot)
+    exported = direction is not None and any(metric.export for metric in direction.metrics)
     checked = programs.verdict(slot.probe)
     report = checked is not None and checked.check is not None
     return {
-        Panel.PROBLEMS: "no remarks" if checked else "not checked yet: f5 compiles and verifies",
-        Panel.LOG: "the verifier refused nothing",
-        Panel.DIFF: "this is what runs",
-        Panel.REPORT: "all is kept" if report else "f5 tells what a swap would keep",
-        Panel.METRICS: "no window has ended yet",
-        Panel.EVENTS: "nothing has happened to this probe",
+        Panel.PROBLEMS: "No problems." if checked else "Not checked yet: f5 compiles and verifies.",
+        Panel.LOG: "Verifier accepted it." if checked else "Not verified yet: f5 does it.",
+        Panel.DIFF: "No edits: this source runs.",
+        Panel.REPORT: "A swap keeps everything." if report else "f5 tells what a swap would keep.",
+        Panel.MAPS: "The maps are at the right.",
+        Panel.METRICS: _no_metrics(
+            slot, built_in=programs.infos[slot.probe].builtin, exported=exported
+        ),
+        Panel.EVENTS: "No events of this probe yet.",
     }[panel]
+
+
+def _no_metrics(slot: Slot, *, built_in: bool, exported: bool) -> str:
+    """Return why no table of a metric is there, and the way to one."""
+    if built_in:
+        return "Rows of built-in probes are on their own screens. Its maps: press o."
+    if exported:
+        return "No window has ended yet."
+    return (
+        "No metric is configured, so nothing is exported. The maps are shown all the same: press "
+        f'o.\nAdd to the probe\'s file:  [[{slot.side}.metrics]]  name = "NAME"  map = "MAP"'
+    )
 
 
 def _wrapped(
@@ -290,10 +311,13 @@ class SourcePanel(Vertical):
     def compose(self) -> ComposeResult:
         yield StatusStrip(id="panels")
         yield VirtualTable(COLUMNS[self.chosen], id="panel")
+        maps = SortedTable(MAPS, id="maps-panel")
+        maps.display = False
+        yield maps
 
     @property
     def table(self) -> VirtualTable:
-        return self.query_one(VirtualTable)
+        return self.query_one("#panel", VirtualTable)
 
     @property
     def is_live(self) -> bool:
@@ -305,6 +329,8 @@ class SourcePanel(Vertical):
             self.chosen = panel
             self.table.columns = COLUMNS[panel]
             self.table.action_top()
+            self.table.display = panel is not Panel.MAPS
+            self.query_one("#maps-panel").display = panel is Panel.MAPS
 
     def unfold_log(self) -> None:
         """Show the visible log whole, or folded again; another panel's next log is folded."""

@@ -7,6 +7,7 @@ from functools import partialmethod
 from typing import TypeVar
 
 from textual import events, on
+from textual.containers import Vertical
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
@@ -14,7 +15,8 @@ from textual.widgets import TextArea
 from app.console.polling import PollingScreen
 from app.console.screens.programs.changes import ProbeChanges
 from app.console.screens.programs.checks import Checks
-from app.console.screens.programs.columns import PROGRAMS
+from app.console.screens.programs.columns import MAPS, PROGRAMS
+from app.console.screens.programs.live_maps import Answer, LiveMaps, read_maps
 from app.console.screens.programs.model import Programs, Slot, Verdict
 from app.console.screens.programs.panels import Panel, SourcePanel, Spot
 from app.console.screens.programs.rows import editing_items, note_items, program_rows
@@ -29,8 +31,8 @@ from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
 
 _T = TypeVar("_T")
-_Running = tuple[tuple[ProbeInfo, ...], MemoryUse]
-"""The running probes, and the kernel memory of all of them."""
+_Running = tuple[tuple[ProbeInfo, ...], MemoryUse, Answer]
+"""The running probes, the kernel memory of all of them, and the maps of the visible one."""
 _NONE = "no probe runs\n\na adds one from its configuration file"
 _PAUSE = 0.4
 """Seconds from the last key to the check of a source."""
@@ -41,13 +43,20 @@ class ProgramsScreen(PollingScreen[_Running]):
 
     MODE = "programs"
     PAUSES = False
+    MAIN_TABLE = "programs"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (120, "-beside"), (180, "-broad")]
     CSS = """
     ProgramsScreen #programs { max-height: 5; }
     ProgramsScreen.-tall #programs { max-height: 25%; }
     ProgramsScreen.-short.-editing #programs { display: none; }
     ProgramsScreen #editors { height: 1fr; min-height: 3; }
-    ProgramsScreen #panel { height: 6; }
-    ProgramsScreen.-tall #panel { height: 11; }
+    ProgramsScreen #panel, ProgramsScreen #maps-panel { height: 6; }
+    ProgramsScreen.-tall #panel, ProgramsScreen.-tall #maps-panel { height: 11; }
+    ProgramsScreen #work { height: 1fr; min-height: 3; layout: horizontal; }
+    ProgramsScreen #editors { width: 3fr; }
+    ProgramsScreen #maps { display: none; width: 2fr; height: 1fr; margin-left: 1; }
+    ProgramsScreen.-beside #maps, ProgramsScreen.-broad #maps { display: block; }
+    ProgramsScreen.-broad #editors { width: 2fr; }
     """
 
     def __init__(self) -> None:
@@ -61,15 +70,17 @@ class ProgramsScreen(PollingScreen[_Running]):
         self._changes = ProbeChanges(self, self._do)
         self._confirmation = self._changes.confirmation
         self._commands = SourceCommands(self, self._changes)
-        self.parts = (self._changes, self._commands)
+        self.live_maps = LiveMaps(self, self.sources, self.choose, self._poll)
+        self.parts = (self._changes, self._commands, self.live_maps)
 
     def compose_body(self) -> list[Widget]:
         listing = SortedTable(PROGRAMS, empty=_NONE)
-        return [listing, StatusStrip(id="editing"), self.sources, self.source_panel]
+        work = Vertical(self.sources, SortedTable(MAPS), id="work")
+        return [listing, StatusStrip(id="editing"), work, self.source_panel]
 
     @property
     def listing(self) -> SortedTable:
-        return self.query_one(SortedTable)
+        return self.query_one("#programs", SortedTable)
 
     @property
     def panel(self) -> VirtualTable:
@@ -101,14 +112,23 @@ class ProgramsScreen(PollingScreen[_Running]):
     def show(self) -> None:
         if self.source_panel.is_live:
             self._show_panel()
+        self.live_maps.show()
         self._show_notes()
 
     def fetch(self) -> Callable[[], _Running]:
         plane = self.console.plane
-        return lambda: (plane.probes(), plane.memory())
+        name = self.live_maps.probe
+
+        def ask() -> _Running:
+            infos = plane.probes()
+            runs = any(info.name == name for info in infos)
+            return infos, plane.memory(), read_maps(plane, name) if runs else None
+
+        return ask
 
     def apply(self, answer: _Running) -> None:
-        infos, self._memory = answer
+        infos, self._memory, maps = answer
+        self.live_maps.take(maps)
         self.model.take(infos)
         self.sources.follow()
         self.show_all()
@@ -146,6 +166,7 @@ class ProgramsScreen(PollingScreen[_Running]):
     def show_source(self) -> None:
         self.show_editing()
         self._show_panel()
+        self.live_maps.show()
 
     def _show_notes(self) -> None:
         self.show_notes(*note_items(len(self.model.infos), self._memory, self._trouble))
@@ -168,9 +189,11 @@ class ProgramsScreen(PollingScreen[_Running]):
             self.source_panel.unfold_log()
         self.source_panel.choose(panel)
         self._show_panel()
+        self.call_after_refresh(self.live_maps.look)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._show_panel)
+        self.call_after_refresh(self.live_maps.look)
 
     # Checks
 
@@ -243,6 +266,7 @@ class ProgramsScreen(PollingScreen[_Running]):
             self._confirmation.forget()
             self.sources.open(slot)
             self.show_source()
+            self.live_maps.look()
 
     @on(VirtualTable.RowSelected, "#programs")
     def _row_selected(self) -> None:

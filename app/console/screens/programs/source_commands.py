@@ -80,9 +80,11 @@ class SourceCommands:
             self._changes.refuse("no problem with a place in this source")
 
     def do_program_panel(self) -> None:
-        panels = list(Panel)
+        chosen = self._screen.source_panel.chosen
+        beside = self._screen.live_maps.beside
+        panels = [each for each in Panel if each is not Panel.MAPS or not beside]
         self._screen.choose(
-            panels[(panels.index(self._screen.source_panel.chosen) + 1) % len(panels)]
+            panels[(panels.index(chosen) + 1) % len(panels) if chosen in panels else 0]
         )
 
     def _turn_to(self, slot: Slot) -> None:

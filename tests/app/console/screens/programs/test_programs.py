@@ -264,8 +264,8 @@ async def test_the_last_window_of_a_metric_is_shown_entry_by_entry(width: int, h
         occupancy=1.0,
     )  # fmt: skip
     async with bench(width, height) as b:
-        await b.press("n")
-        assert "no window has ended yet" in b.panel
+        await b.press("w")
+        assert "No window has ended yet" in b.panel
         b.plane.publish(table)
         b.plane.publish(replace(table, side="egress", metric="others"))
         await b.until_still()

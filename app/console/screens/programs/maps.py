@@ -1,0 +1,99 @@
+"""The maps of a probe, live: rows of the table beside the source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from app.console.live.maps import Drawing, EntryView, MapView
+from app.console.screen import counted
+from app.console.screens.programs.columns import MAPS
+from app.console.screens.programs.model import MapLine
+from app.console.tables.columns import row
+from widgets.bars import gauge
+from widgets.format import byte_size, percent
+from widgets.sparkline import round_scale, sparkline
+from widgets.table.rows import Pieces, Row, Rows
+from widgets.tones import Tone
+
+_BAR = 16
+"""Cells of a bar."""
+_TREND = 24
+"""Rates in a sparkline."""
+
+
+class MapKey(NamedTuple):
+    """Key of a row: a map, or one of its entries."""
+
+    probe: str
+    side: str
+    map: str
+    entry: str | None = None
+
+
+def map_rows(views: Sequence[MapView], *, pinned: Iterable[MapKey] = ()) -> Rows:
+    """Return a row for each map, and below it one for each entry."""
+    pins = frozenset(pinned)
+    two_sided = len({view.reading.side for view in views}) > 1
+    return Rows.of(line for view in views for line in _of_map(view, pins, two_sided=two_sided))
+
+
+def _of_map(view: MapView, pins: frozenset[MapKey], *, two_sided: bool) -> Iterator[Row]:
+    reading = view.reading
+    key = MapKey(view.probe, reading.side, reading.name)
+    name = f"{reading.name} {reading.side}" if two_sided else reading.name
+    tone = Tone.ACCENT if view.entries else Tone.MUTED
+    head = MapLine(
+        f"{name} (pinned)" if key in pins else name, _size(view), None, None, _about(view), tone
+    )
+    yield row(MAPS, key, head)
+    if view.drawing is Drawing.COUNTERS:
+        rates = [rate for entry in view.entries for rate in entry.trend if not math.isnan(rate)]
+        scale = round_scale(max(rates, default=0.0))
+    else:
+        scale = 1.0
+    for entry in view.entries:
+        yield row(MAPS, key._replace(entry=entry.key), _line(view, entry, scale), below=True)
+
+
+def _line(view: MapView, entry: EntryView, scale: float) -> MapLine:
+    alone = view.drawing is Drawing.COUNTERS and len(view.entries) == 1
+    name = f"  [{entry.key}]" if view.reading.table == "array" else f"  {entry.key}"
+    picture: Pieces
+    if view.drawing is Drawing.COUNTERS:
+        rates = np.array(entry.trend[-_TREND:], "f8")
+        none = np.zeros(len(rates), bool)
+        picture = sparkline(rates, none, none, scale)
+    else:
+        picture = gauge(entry.share, _BAR)
+    tone = Tone.NORMAL if entry.number or alone else Tone.MUTED
+    number = None if math.isnan(entry.number) else entry.number
+    return MapLine(name, entry.value, number, entry.rate, picture, tone)
+
+
+def _size(view: MapView) -> str:
+    """Return how full a map is; for an array its length."""
+    reading = view.reading
+    if reading.kind == "ringbuf":
+        return byte_size(reading.max_entries)
+    if reading.entries is None:
+        return _counted(reading.max_entries)
+    return _counted(reading.entries, at_least=reading.at_least)
+
+
+def _counted(number: int, *, at_least: bool = False) -> str:
+    words = counted(number, "entry").replace("entrys", "entries")
+    return f">= {words}" if at_least else words
+
+
+def _about(view: MapView) -> str:
+    """Return kind, fill and memory of a map, and the reason for missing rows."""
+    reading = view.reading
+    fill = "" if reading.fill is None else f"{percent(reading.fill)} full"
+    window = "of the last window" if reading.cleared and reading.metrics else ""
+    metrics = f"metric {', '.join(reading.metrics)}" if reading.metrics else ""
+    parts = reading.kind, fill, byte_size(reading.memory), window, metrics, reading.note
+    return ", ".join(filter(None, parts))
