@@ -14,6 +14,7 @@ import click
 
 from app.cli.command import option
 from app.cli.options import GENERAL, SECTIONS, Options
+from app.config import theme_colors
 from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Ui
 from app.config.path_settings import PathSettings
@@ -116,6 +117,7 @@ def unfit(loaded: LoadedSettings) -> list[ProbedeckError]:
     problems = (
         *options.problems(loaded.settings.filters),
         *PathSettings(**_of(PathSettings, loaded.values)).problems(),
+        *_themes_without_file(loaded),
     )
     found = [
         _placed(mistake, loaded.origins[name])
@@ -132,6 +134,15 @@ def _placed(error: ProbedeckError, origin: str) -> ProbedeckError:
     if isinstance(error, TextError):
         return error.of(origin)
     return UsageError(f"{origin}: {error.message}", hint=error.hint)
+
+
+def _themes_without_file(loaded: LoadedSettings) -> Iterator[tuple[str, ProbedeckError]]:
+    theme = str(loaded.values.get("theme", theme_colors.AUTO))
+    if theme != theme_colors.AUTO:
+        try:
+            theme_colors.load(theme)
+        except ProbedeckError as error:
+            yield "theme", error
 
 
 def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:

@@ -36,6 +36,7 @@ class ParameterKind(StrEnum):
     TAPE = "tape"
     """A tape's file, or the letter of a register."""
     LAYOUT = "layout"
+    THEME = "theme"
     TRACING = "tracing"
     """Options of path tracing, `guarded=all`."""
     MOMENT = "moment"

@@ -11,8 +11,6 @@ from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.console.screens import SCREENS, register
 from app.console.screens.info import ScreenInfo
 
-THEMES = ("dark", "light")
-
 OVERWRITE = "overwrite"
 """The word after a file's name that allows to replace it."""
 _FILE = Parameter("file", ParameterKind.FILE)
@@ -72,7 +70,8 @@ _EVERYWHERE = (
     Command("app.suspend", "Suspend to the shell; fg returns", "ctrl+z",
             help="Packets that arrive meanwhile are in the next window that ends.", local=True),
     Command("app.theme", "Light or dark", "t",
-            parameters=(Parameter("theme", ParameterKind.CHOICE, THEMES),)),
+            parameters=(Parameter("theme", ParameterKind.THEME, check=values.theme),),
+            help="dark, light, or the name of a file in the folder themes beside config.toml."),
     Command("layout.save", "Save this layout", parameters=(_LAYOUT,),
             help="The screen in front, the theme, and for each screen its filter, order, columns"
             " and open panes. The default name is the last layout's, or default."),

@@ -66,6 +66,12 @@ def layout(text: str, saved: Saved) -> None:
     path_of(text)
 
 
+def theme(text: str, saved: Saved) -> None:
+    from app.config.theme_colors import check_name
+
+    check_name(text)
+
+
 def export_file(text: str, saved: Saved) -> None:
     target(text)
 

@@ -13,7 +13,6 @@ from app.config.schema import setting
 
 CONSOLE = "Console"
 """Heading of the console's options in the help."""
-Theme = Literal["auto", "dark", "light"]
 Glyphs = Literal["auto", "braille", "block", "ascii"]
 Colors = Literal["auto", "none", "16", "256", "truecolor"]
 Binding = str | tuple[str, ...]
@@ -25,7 +24,10 @@ nothing (empty)."""
 class Ui:
     """`[ui]`: look and behaviour of the console."""
 
-    theme: Theme = setting(CONSOLE, "auto", "Colours; auto asks the terminal.")
+    theme: str = setting(
+        CONSOLE, "auto", "Colours: auto asks the terminal; a NAME is a file in the folder themes.",
+        "auto|dark|light|NAME",
+    )  # fmt: skip
     glyphs: Glyphs = setting(CONSOLE, "auto", "Characters that draw charts.")
     colors: Colors = setting(CONSOLE, "auto", "Number of colours.")
     low_bandwidth: bool = setting(CONSOLE, False, "Send few bytes and few updates.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from textual.screen import Screen
 
-from app.config import layouts
+from app.config import layouts, theme_colors
 from app.config.layouts import CONSOLE, USUAL, Layout
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, screen_of
@@ -38,7 +38,7 @@ class Layouts:
         if not self._waiting:
             return
         console, app = self._waiting.get(CONSOLE, {}), self._console.app
-        if (theme := console.get("theme")) in ("dark", "light"):
+        if (theme := console.get("theme")) in theme_colors.names():
             self._console.terminal.do_app_theme(theme)
         mode = console.get("screen", "")
         if mode in app.MODES and mode != app.current_mode:
@@ -60,5 +60,5 @@ class Layouts:
         kept = {mode: screen.keep() for mode, screen in shown.items() if screen is not None}
         console = {"screen": app.current_mode}
         if self._console.terminal.theme_chosen:
-            console["theme"] = "dark" if app.current_theme.dark else "light"
+            console["theme"] = self._console.terminal.theme
         return {**kept, **self._waiting, CONSOLE: console}

@@ -12,7 +12,7 @@ from textual.app import App
 from app.commands.complete import Completer, Completion
 from app.commands.history import PromptHistory
 from app.commands.model import ParameterKind
-from app.config import layouts, path_settings
+from app.config import layouts, path_settings, theme_colors
 from app.config.model import Settings
 from app.config.paths import state_dir
 from app.console.tasks import run_aside
@@ -49,6 +49,7 @@ class CommandLine:
                 ParameterKind.DESTINATION: self._destinations,
                 ParameterKind.TAPE: self._tapes,
                 ParameterKind.LAYOUT: layouts.names,
+                ParameterKind.THEME: theme_colors.names,
                 ParameterKind.TRACING: path_settings.words,
             },
             self._filter,

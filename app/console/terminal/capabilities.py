@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from app.config.model import Colors, Glyphs, Theme, Ui
+from app.config.model import Colors, Glyphs, Ui
 
 _DIRECT = ("kitty", "alacritty", "foot", "wezterm", "ghostty", "direct")
 """Terminals with all colours; a remote host knows TERM only."""
@@ -98,7 +98,7 @@ def _glyphs(environment: Mapping[str, str]) -> Glyphs:
     return "block" if environment.get("TERM", "") in _NO_BRAILLE else "braille"
 
 
-def _theme(environment: Mapping[str, str]) -> Theme:
+def _theme(environment: Mapping[str, str]) -> str:
     ground = environment.get("COLORFGBG", "").rpartition(";")[2]
     if not ground.isdigit():
         return "auto"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from app.config.model import Ui
 from app.console.terminal.capabilities import erases_in_color, has_shell
-from app.console.terminal.themes import THEMES, name_of
+from app.console.terminal.themes import theme_of
 from bpf.errors import UsageError
 from widgets.status import StatusItem
 from widgets.terminal.compositor import DiffApp, DiffScreen, TerminalCaps
@@ -50,7 +50,8 @@ class ConsoleTerminal:
     def __init__(self, app: DiffApp[int], ui: Ui, refresh: Callable[[], None]) -> None:
         """`auto` in `ui` means the best glyphs there are, and the theme for the terminal.
 
-        `refresh` brings the screen up to date.
+        `refresh` brings the screen up to date. Raises ProbedeckError for a theme that does not
+        exist, or has mistakes.
         """
         self._app, self.ui, self._refresh = app, ui, refresh
         self._wanted = self._resting = False
@@ -65,20 +66,21 @@ class ConsoleTerminal:
         app.link = LinkEstimator(_FIRST_OF_LITTLE if ui.low_bandwidth else FIRST)
         app.set_class(ui.low_bandwidth, "-low-bandwidth")
         app.set_class(not app.look.colors, "-plain")
-        for theme in THEMES.values():
-            app.register_theme(theme)
-        self._set_theme(dark=ui.theme != "light")
+        self.theme = ""
+        """Name of the present theme, as users call it."""
+        self._by_shade = {True: "dark", False: "light"}
+        """The last themes for a dark and for a light ground."""
+        self._set_theme("dark" if ui.theme == "auto" else ui.theme)
         self.theme_chosen = ui.theme != "auto"
         """Whether somebody chose the theme; otherwise it is the one for the terminal."""
 
     def follow_ground(self, *, dark: bool) -> None:
         """Set the theme for the terminal's ground, unless somebody chose one."""
         if not self.theme_chosen:
-            self._set_theme(dark=dark)
+            self._set_theme("dark" if dark else "light")
 
     def do_app_theme(self, theme: str = "") -> None:
-        wanted = theme or ("light" if self._app.current_theme.dark else "dark")
-        self._set_theme(dark=wanted == "dark")
+        self._set_theme(theme or self._by_shade[not self._app.current_theme.dark])
         self.theme_chosen = True
 
     def do_app_suspend(self) -> None:
@@ -135,5 +137,11 @@ class ConsoleTerminal:
         text = f"every {self._interval:.0f} s"
         return [StatusItem(text, Tone.WARN, priority=2, label="slow link")]
 
-    def _set_theme(self, *, dark: bool) -> None:
-        self._app.theme = name_of(dark=dark, colors=self.ui.colors)
+    def _set_theme(self, name: str) -> None:
+        found = theme_of(name, self.ui.colors)
+        self._app.register_theme(found)
+        if self._app.theme == found.name:
+            self._app.refresh_css(animate=False)  # its file may have changed
+        else:
+            self._app.theme = found.name
+        self.theme = self._by_shade[found.dark] = name

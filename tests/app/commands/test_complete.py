@@ -19,6 +19,7 @@ def terms(text: str, position: int) -> Completion:
 
 COMPLETER = Completer(
     {
+        ParameterKind.THEME: lambda: ("dark", "light"),
         ParameterKind.PROBE: lambda: ("flow", "my probe"),
         ParameterKind.TAPE: lambda: ["triage"],
     },

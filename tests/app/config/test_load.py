@@ -91,8 +91,8 @@ def test_variables_win_over_the_file(read: Read) -> None:
         ({"PROBEDECK_BITS": "1.5"}, "PROBEDECK_BITS: is not a whole number"),
         ({"PROBEDECK_API": "si"}, "PROBEDECK_API: is not true or false"),
         (
-            {"PROBEDECK_THEME": "darq"},
-            "PROBEDECK_THEME: is not one of auto, dark, light; did you mean dark?",
+            {"PROBEDECK_GLYPHS": "blok"},
+            "PROBEDECK_GLYPHS: is not one of auto, braille, block, ascii; did you mean block?",
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.color import Color, ColorSystem
@@ -14,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Footer, Input, Label, OptionList
 
 from app.config.model import Colors, Settings, Ui
+from app.config.theme_colors import DARK
 from app.console.terminal.console_terminal import CSS, ConsoleTerminal
 from app.console.terminal.themes import THEMES
 from tests.app.console.fake import desk, flow
@@ -42,6 +44,7 @@ class Sample(DiffApp[int]):
     def __init__(self, theme: str, ui: Ui | None = None) -> None:
         super().__init__()
         self.terminal = ConsoleTerminal(self, ui or Ui(), lambda: None)
+        self.register_theme(THEMES[theme])
         self.theme = theme
 
     def compose(self) -> ComposeResult:
@@ -191,6 +194,37 @@ async def test_what_is_asked_for_stays(ui: Ui, theme: str) -> None:
         console.app.post_message(GroundKnown(dark=ui.theme == "light"))
         await console.still()
         assert console.app.theme == theme
+
+
+async def test_a_theme_of_a_file_is_found_by_its_name_and_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "probedeck" / "themes" / "sea.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('base = "light"\naccent = "#00695c"\n')
+    async with desk(settings=Settings(ui=Ui(theme="sea"))) as console:
+
+        def look() -> tuple[bool, str]:
+            theme = console.app.current_theme
+            return theme.dark, theme.primary
+
+        assert look() == (False, "#00695c")
+        await console.press("t")
+        assert look() == (True, DARK.colors["accent"])
+        await console.press("t")
+        assert look() == (False, "#00695c")
+        file.write_text('base = "light"\naccent = "#4a148c"\n')
+        await console.app.action_command("app.theme sea")
+        assert look() == (False, "#4a148c")
+        table = console.app.screen.query_one(VirtualTable)
+        assert colors(_style(table, "table--sorted"))[0].name == "#4a148c"
+        await console.press("colon", *"app.theme s", "tab")
+        assert console.app.screen.query_one(Input).value == "app.theme sea"
+        await console.press("escape")
+        await console.app.action_command("app.theme see")
+        await console.still()
+        assert "there is no theme 'see'; did you mean sea?" in console.complaints
 
 
 @pytest.mark.parametrize("colors", ["truecolor", "none"])
