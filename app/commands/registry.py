@@ -119,11 +119,13 @@ _VIEW = (
     Command("work.cancel", "Cancel running work"),
 )  # fmt: skip
 _TIME = (
-    Command("time.back", "A window back", "left_square_bracket", parameters=(_WINDOWS,),
+    Command("time.back", "A window back", "left_square_bracket", footer="Back",
+            parameters=(_WINDOWS,),
             help="The screens stay at that window, while counting goes on."),
-    Command("time.forward", "A window forward", "right_square_bracket", parameters=(_WINDOWS,)),
-    Command("time.back_minute", "A minute back", "left_curly_bracket"),
-    Command("time.forward_minute", "A minute forward", "right_curly_bracket"),
+    Command("time.forward", "A window forward", "right_square_bracket", footer="On",
+            parameters=(_WINDOWS,)),
+    Command("time.back_minute", "A minute back", "left_curly_bracket", footer="-1 min"),
+    Command("time.forward_minute", "A minute forward", "right_curly_bracket", footer="+1 min"),
     Command("time.go", "Go to a moment",
             parameters=(Parameter("moment", ParameterKind.MOMENT, needed=True),),
             help="A time of day in UTC, 12:30:05, or how long ago, 30s or 1h30m."),
@@ -223,8 +225,16 @@ _PROGRAMS = (
             writes=True, remote=lambda plane, name: plane.export(name)),
 )  # fmt: skip
 _EVENTS = (
-    Command("event.go", "Go to the time of the event", "", "events", "Go", by_row=True,
-            help="Every screen shows that moment, until escape or time.live."),
+    Command("event.open", "List the group's events; of a single event: go to its time", "",
+            "events", "Open", by_row=True),
+    Command("event.go", "Go to the time of the event", "w", "events", "Go",
+            help="Every screen shows that moment, until escape or time.live. Of a group: to its"
+            " newest event."),
+    Command("event.acknowledge", "Acknowledge the group, or take that back", "A", "events", "Ack",
+            help="It is dimmed until it happens again."),
+    Command("event.mute", "Mute the group, or take that back", "m", "events", "Mute",
+            help="Muted groups are counted and not listed. Layouts keep both marks."),
+    Command("event.muted", "List muted groups, or hide them", "H", "events"),
     Command("event.filter", "Filter events", "slash", "events", "Filter",
             _filter(values.event_filter), asks=True),
     *_culprit("event", "events"),

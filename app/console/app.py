@@ -27,6 +27,7 @@ from app.console.commands.overwriting import Overwriting
 from app.console.commands.table_commands import TableCommands
 from app.console.commands.type_ahead import TypeAhead
 from app.console.dialogs.commands import DialogCommands
+from app.console.event_marks import EventMarks
 from app.console.host_names import Names
 from app.console.layout import Layouts
 from app.console.prompt.command_line import CommandLine, Filtered
@@ -108,6 +109,7 @@ class ConsoleApp(DiffApp[int]):
         self.command_line = CommandLine(
             self, self.settings, lambda: self.plane, lambda: self.frame, self._filtered
         )
+        self.event_marks = EventMarks()
         self.tapes = Tapes(self)
         self.layouts = Layouts(self, self.settings.ui.layout)
         self.overwriting = Overwriting()

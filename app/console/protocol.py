@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from app.config.keymap import Keymap
     from app.config.model import Settings
     from app.console.commands.overwriting import Overwriting
+    from app.console.event_marks import EventMarks
     from app.console.host_names import Names
     from app.console.live.state import Frame
     from app.console.prompt.command_line import CommandLine
@@ -35,6 +36,8 @@ class Console(Protocol):
     tasks: Tasks
     names: Names
     """Host names of addresses, by the host's resolver."""
+    event_marks: EventMarks
+    """Groups of events that the user has acknowledged or muted."""
     command_line: CommandLine
     overwriting: Overwriting
     unsaved: tuple[str, ...]

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from app.commands import Invocation
 from app.commands.line import answer
-from app.console.commands.bindings import bindings, is_view
+from app.console.commands.bindings import bindings, is_step_in_time, is_view
 from app.console.prompt.prompt import Prompt, place_of
 from app.console.protocol import Console, console_of
 from app.console.tables.sorted_table import TableScreen
@@ -67,6 +67,8 @@ class ConsoleScreen(TableScreen):
     """Objects whose `do_` methods are commands of the screen, too."""
     notes: tuple[StatusItem, ...] = ()
     """The last items of the status strip: about the content of the screen."""
+    _was_paused = False
+    """Whether the footer offers steps in time."""
     _answering = 0
     """Number of the prompt's question whose answer is being acted on; 0: none."""
     _blamed = 0
@@ -83,7 +85,7 @@ class ConsoleScreen(TableScreen):
         yield StatusStrip(id="status")
         yield from self.compose_body()
         yield Prompt()
-        yield KeyBar(is_view)
+        yield KeyBar(is_view, self._hides)
 
     def compose_body(self) -> list[Widget]:
         """Return the widgets between strip and prompt."""
@@ -92,6 +94,10 @@ class ConsoleScreen(TableScreen):
     def filtered(self) -> Filtered:
         """Return the domains of the screen's filters, and tables whose values complete a term."""
         return ()
+
+    def _hides(self, action: str) -> bool:
+        """Whether the footer leaves out an action: it offers steps in time while paused."""
+        return is_step_in_time(action) and not self.console.time.paused
 
     def states(self) -> dict[str, StateValue]:
         """Return the named state that the screen knows."""
@@ -141,6 +147,9 @@ class ConsoleScreen(TableScreen):
         """Show items about the content of the screen at the end of the status strip."""
         self.notes = notes
         self.console.show_status()
+        if self._was_paused != self.console.time.paused:
+            self._was_paused = self.console.time.paused
+            self.refresh_bindings()
 
     @property
     def prompt(self) -> Prompt:

@@ -58,9 +58,19 @@ class EventGroup:
         return self.events[0].utc_ns
 
     @property
-    def lasts(self) -> bool:
-        """Whether it has begins and ends."""
-        return any(event.phase for event in self.events)
+    def worst_ns(self) -> int:
+        """Time of the newest of its worst events."""
+        return next(e.utc_ns for e in self.events if e.severity == self.severity)
+
+    @property
+    def range(self) -> str:
+        """`38..200 ms`; empty without values."""
+        if self.low is None or self.high is None:
+            return ""
+        ends = dict.fromkeys(
+            f"{end:.0f}" if abs(end) >= 100 else f"{end:.3g}" for end in (self.low, self.high)
+        )
+        return f"{'..'.join(ends)} {self.unit}"
 
 
 def fold(events: tuple[Event, ...]) -> tuple[EventGroup, ...]:

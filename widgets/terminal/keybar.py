@@ -23,10 +23,13 @@ def is_key(widget: Widget | None) -> bool:
 class KeyBar(Footer):
     """Textual's footer; on a short line its keys are closer, or without descriptions."""
 
-    def __init__(self, is_short: Callable[[str], bool]) -> None:
-        """`is_short` tells whether an action needs no description."""
+    def __init__(
+        self, is_short: Callable[[str], bool], is_hidden: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """`is_short` tells whether an action needs no description, `is_hidden` whether its key
+        works without being shown now."""
         super().__init__(show_command_palette=False)
-        self._is_short = is_short
+        self._is_short, self._is_hidden = is_short, is_hidden
         self._shown: tuple[int, list[_Key]] = (0, [])
         """The width and the keys of the last `compose`."""
         self._mounted = self._shown
@@ -78,7 +81,7 @@ class KeyBar(Footer):
         return [
             (binding.key, name(binding), binding.description, binding.action, enabled)
             for _, binding, enabled, _ in self.screen.active_bindings.values()
-            if binding.show
+            if binding.show and not self._is_hidden(binding.action)
         ]
 
 

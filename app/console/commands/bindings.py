@@ -12,6 +12,11 @@ def is_view(action: str) -> bool:
     return action.startswith("app.command('view.") and not action.endswith(".pause')")
 
 
+def is_step_in_time(action: str) -> bool:
+    """Whether the action of a binding is a step backwards or forwards in time."""
+    return action.startswith(("app.command('time.back", "app.command('time.forward"))
+
+
 def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
     """Return the keys of a screen, or of all screens; the footer shows the first of a command."""
     made, named = [], set()

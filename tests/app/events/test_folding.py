@@ -55,7 +55,7 @@ def test_a_begin_and_its_end_are_one_time_that_lasted() -> None:
         policy("begin", 1500.0), policy(""), policy("end"),
         policy("begin", 2200.0), policy("end"), policy(""), policy("begin", 1600.0),
     )["policy burst"]  # fmt: skip
-    assert (group.times, group.is_open, group.lasts) == (3, True, True)
+    assert (group.times, group.is_open, group.range) == (3, True, "1500..2200 kbit/s")
     assert (group.begun_ns, group.longest_ns) == (7 * SECOND, 2 * SECOND)
     assert (group.low, group.high, group.unit) == (1500.0, 2200.0, "kbit/s")
     assert group.severity == "warning"

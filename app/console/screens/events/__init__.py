@@ -9,8 +9,18 @@ SCREEN = ScreenInfo(
     tables=(EVENTS,),
     blocks=("warnings", "events"),
     first_states="app.console.screens.events.screen:first_states",
+    signs=(
+        "Of events",
+        (
+            ("▁ ▄ █", "info, warning, error"),
+            ("◆", "Times of the row under the cursor"),
+            ("▸ 12", "Twelve times; Enter lists the events"),
+            ("✓", "Acknowledged"),
+        ),
+    ),
     states=(
         NamedState("event.count", StateKind.COUNT, "events"),
+        NamedState("event.groups", StateKind.COUNT, "groups of events of one cause"),
         NamedState("event.errors", StateKind.COUNT, "events that are errors"),
         NamedState("event.last", StateKind.TEXT, "text of the newest event"),
     ),

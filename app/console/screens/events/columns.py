@@ -1,15 +1,80 @@
-"""Columns of screen 6: events."""
+"""Columns of screen 6: groups of events, and the events of opened groups."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.snapshot import SEVERITIES
+from widgets.format import duration
+from widgets.tones import Tone
 
 if TYPE_CHECKING:
+    from app.events.folding import EventGroup
     from probes.snapshot import Event
+
+_TONES = dict(zip(SEVERITIES, (Tone.NORMAL, Tone.WARN, Tone.BAD), strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventLine:
+    """A line of the table: a group, or one event of an opened group."""
+
+    group: EventGroup
+    event: Event
+    """The newest event of a group."""
+    is_single: bool = False
+    """Whether the line is one event below its group."""
+    is_opened: bool = False
+    is_acknowledged: bool = False
+    is_muted: bool = False
+
+    @property
+    def folds(self) -> bool:
+        """Whether the line stands for several events."""
+        return not self.is_single and len(self.group.events) > 1
+
+    @property
+    def severity(self) -> str:
+        return self.event.severity if self.is_single else self.group.severity
+
+    @property
+    def times(self) -> str:
+        """`▸ 12`: how often, behind the sign of a closed or opened group."""
+        return f"{'▾' if self.is_opened else '▸'} {self.group.times}" if self.folds else ""
+
+    @property
+    def text(self) -> str:
+        if self.is_single:
+            return f"  {self.event.text}"
+        marks = ((self.is_muted, "muted: "), (self.is_acknowledged, "✓ "))
+        return "".join(text for is_set, text in marks if is_set) + self.event.text
+
+    @property
+    def lasted(self) -> str:
+        if self.is_single:
+            return self.event.phase
+        if self.group.is_open:
+            return "goes on"
+        return duration(self.group.longest_ns / 1e9) if self.group.longest_ns else ""
+
+    @property
+    def range(self) -> str:
+        if not self.is_single:
+            return self.group.range
+        return "" if self.event.value is None else f"{self.event.value:.4g} {self.event.unit}"
+
+    @property
+    def tone(self) -> Tone:
+        """Tone of the text: a warning that is over needs no colour."""
+        if self.is_acknowledged or self.is_muted:
+            return Tone.MUTED
+        if self.is_single:
+            return Tone.MUTED
+        calm = self.severity == "warning" and not self.group.is_open
+        return Tone.NORMAL if calm or self.event.phase == "end" else _TONES[self.severity]
 
 
 def time_of(event: Event) -> str:
@@ -17,26 +82,49 @@ def time_of(event: Event) -> str:
     return datetime.fromtimestamp(event.utc_ns / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
-def _iso(event: Event) -> str:
+def _iso(line: EventLine) -> str:
     from app.outputs.view import iso
 
-    return iso(event.utc_ns)
+    return iso(line.event.utc_ns)
 
 
-EVENTS: TableSpec[Event] = TableSpec(
+def _quiet(line: EventLine) -> Tone:
+    return Tone.MUTED if line.is_single or line.is_acknowledged or line.is_muted else Tone.NORMAL
+
+
+EVENTS: TableSpec[EventLine] = TableSpec(
     "events",
     (
-        ColumnSpec("time", "Time (UTC)", 12, larger_first=True, help="Time of the event, UTC.",
-            cell=time_of, value=_iso, rank=lambda event: event.utc_ns),
-        ColumnSpec("severity", "Severity", 8, priority=1, larger_first=True,
-            help="info, warning or error.",
-            cell=lambda event: event.severity,
-            rank=lambda event: SEVERITIES.index(event.severity)),
-        ColumnSpec("source", "Source", 12, priority=2,
+        ColumnSpec("time", "Time (UTC)", 12, larger_first=True,
+            help="Time of the event, or of the newest event of a group, UTC.",
+            cell=lambda line: time_of(line.event), value=_iso, tone=_quiet,
+            rank=lambda line: line.event.utc_ns),
+        ColumnSpec("severity", "Severity", 8, priority=3, larger_first=True,
+            help="info, warning or error; of a group the worst.",
+            cell=lambda line: line.severity,
+            tone=lambda line: _quiet(line) if line.tone is Tone.MUTED else _TONES[line.severity],
+            rank=lambda line: SEVERITIES.index(line.severity)),
+        ColumnSpec("source", "Source", 10, priority=2,
             help="The probe or part of probedeck that reports the event.",
-            cell=lambda event: event.source),
-        ColumnSpec("text", "Event", 40, grows=True, help="Text of the event.",
-            cell=lambda event: event.text),
+            cell=lambda line: line.event.source, tone=_quiet),
+        ColumnSpec("times", "Times", 6, "right", priority=1, larger_first=True,
+            help="How often it began or happened. Enter opens ▸ and closes ▾.",
+            cell=lambda line: line.times, tone=Tone.ACCENT,
+            value=lambda line: None if line.is_single else line.group.times,
+            rank=lambda line: 0 if line.is_single else line.group.times),
+        ColumnSpec("text", "Event", 30, grows=True,
+            help="Text of the event, or of the newest event of a group. ✓ is acknowledged.",
+            cell=lambda line: line.text, tone=lambda line: line.tone,
+            value=lambda line: line.event.text),
+        ColumnSpec("lasted", "Lasted", 7, "right", priority=4, larger_first=True,
+            help="Longest time from a begin to its end; goes on if the last begin has no end.",
+            cell=lambda line: line.lasted,
+            tone=lambda line: line.tone if line.group.is_open else Tone.MUTED,
+            value=lambda line: line.group.longest_ns / 1e9,
+            rank=lambda line: float("inf") if line.group.is_open else line.group.longest_ns),
+        ColumnSpec("range", "Values", 18, priority=5,
+            help="Smallest and largest measured value of the events, such as the sizes of queues.",
+            cell=lambda line: line.range, tone=Tone.MUTED),
     ),
     sort="time",
 )  # fmt: skip

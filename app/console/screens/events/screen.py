@@ -1,10 +1,11 @@
-"""Screen 6: events, newest first; Enter turns to the moment of an event."""
+"""Screen 6: a ribbon of time, and events in groups; Enter turns to the moment of an event."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping
 from contextlib import suppress
-from itertools import compress
+from itertools import compress, islice
 
 from textual import on
 from textual.widget import Widget
@@ -14,8 +15,17 @@ from app.console.culprit import CulpritCommands
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, counted
 from app.console.screens import SCREENS
-from app.console.screens.events.columns import EVENTS
+from app.console.screens.events.columns import EVENTS, EventLine
+from app.console.screens.events.rows import (
+    RIBBON_MARGIN,
+    EventRows,
+    event_rows,
+    ribbon_pieces,
+    story_text,
+)
 from app.console.tables.sorted_table import OPEN, SortedTable
+from app.events.folding import fold
+from app.events.ribbon import ribbon
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parse
@@ -23,14 +33,15 @@ from probes.filter.events import EVENTS as FILTERED
 from probes.filter.events import event_table
 from probes.snapshot import SEVERITIES, Event
 from widgets.format import REPLACED, clock, safe
+from widgets.pieces_line import PiecesLine
 from widgets.status import StatusItem
-from widgets.table.rows import Tones, Value, order
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
-_TONES = dict(zip(SEVERITIES, (Tone.NORMAL, Tone.WARN, Tone.BAD), strict=True))
+_TONES = dict(zip(SEVERITIES, (Tone.MUTED, Tone.WARN, Tone.BAD), strict=True))
 _NOTHING = "nothing has happened yet"
 _FILTERED = "no event passes the filter; escape clears it"
+_MUTED = "every group is muted; {} lists them"
 
 
 def first_states(console: Console) -> StateValues:
@@ -38,45 +49,14 @@ def first_states(console: Console) -> StateValues:
     events = console.frame.events
     return {
         "event.count": len(events),
+        "event.groups": len(fold(events)),
         "event.errors": sum(event.severity == "error" for event in events),
         "event.last": events[0].text if events else None,
     }
 
 
-class EventRows:
-    """A ValueSource over events, newest first."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self._events = events
-
-    @property
-    def rows(self) -> int:
-        return len(self._events)
-
-    def key(self, index: int) -> Hashable:
-        return self._events[index]
-
-    def index(self, key: Hashable) -> int | None:
-        return next((n for n, event in enumerate(self._events) if event == key), None)
-
-    def cells(self, index: int) -> Sequence[str]:
-        return [column.cell(self._events[index]) for column in EVENTS.columns]
-
-    def tones(self, index: int) -> Tones:
-        return _TONES[self._events[index].severity]
-
-    def values(self, position: int) -> Sequence[Value]:
-        column = EVENTS.columns[position]
-        return list(map(column.value or column.cell, self._events))
-
-    def ordered(self, position: int, *, descending: bool) -> EventRows:
-        column = EVENTS.columns[position]
-        of = list(map(column.rank or column.cell, self._events))
-        return EventRows([self._events[at] for at in order(of, descending=descending)])
-
-
 class EventsScreen(ConsoleScreen):
-    """Events in a table, and the whole text of one."""
+    """Groups of events in a table below a ribbon of time, and the whole text of one."""
 
     MODE = "events"
     CSS = """
@@ -90,6 +70,9 @@ class EventsScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._detailed = False
+        self._opened: set[Hashable] = set()
+        """Keys of the groups whose events are listed."""
+        self._lists_muted = False
         self._filter = Filter()
         self._about = CulpritCommands(self, self._culprit)
         self.parts = (self._about,)
@@ -98,25 +81,40 @@ class EventsScreen(ConsoleScreen):
         return ((FILTERED, None),)
 
     def compose_body(self) -> list[Widget]:
-        return [SortedTable(EVENTS, empty=_NOTHING), Static(markup=False, id="text")]
+        return [
+            PiecesLine(id="ribbon"),
+            SortedTable(EVENTS, empty=_NOTHING),
+            Static(markup=False, id="text"),
+        ]
 
     @property
     def table(self) -> SortedTable:
         return self.query_one(SortedTable)
 
     def _culprit(self) -> str:
-        """Return the filter of the chosen event's finding; empty without one."""
-        event = self._chosen
-        for table in reversed(self.console.frame.monitor.triggers) if event else ():
+        """Return the filter of the finding of the chosen event, or of the newest of its group."""
+        if (line := self._chosen) is None:
+            return ""
+        texts = [event.text for event in self._events_of(line)]
+        for table in reversed(self.console.frame.monitor.triggers):
             for row in table.rows[table.rows["found_packets"] > 0]:
-                if event and row["finding"].decode(errors="replace") in event.text:
+                finding = row["finding"].decode(errors="replace")
+                if any(finding in text for text in texts):
                     return str(row["filter"].decode(errors="replace"))
         return ""
 
     @property
-    def _chosen(self) -> Event | None:
-        key = self.table.cursor_key
-        return key if isinstance(key, Event) and self.table.source.rows else None
+    def _chosen(self) -> EventLine | None:
+        """The line under the cursor."""
+        table = self.table
+        source = table.source
+        if not isinstance(source, EventRows) or table.cursor_index >= source.rows:
+            return None
+        return source.line(table.cursor_index)
+
+    @staticmethod
+    def _events_of(line: EventLine) -> tuple[Event, ...]:
+        return (line.event,) if line.is_single else line.group.events
 
     def keep(self) -> dict[str, str]:
         detail = OPEN if self._detailed else ""
@@ -129,28 +127,72 @@ class EventsScreen(ConsoleScreen):
         self._detailed = kept.get("detail") == OPEN
 
     def point_at(self, key: Hashable) -> None:
+        """Put the cursor on the group of an event, or of a group's key."""
+        groups = fold(self.console.frame.events)
+        key = next((group.key for group in groups if key in group.events), key)
         self.table.want(key)
         self.set_focus(self.table)
 
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show_ribbon)
+
     def show(self) -> None:
-        every = events = self.console.frame.events
+        every, marks = self.console.frame.events, self.console.event_marks
+        passed: Collection[int] | None = None
         if self._filter:
-            events = tuple(compress(every, self._filter.mask(event_table(every)).tolist()))
-        self.table.empty = _FILTERED if every else _NOTHING
-        self.table.fill(EventRows(events))
-        self._show_detail()
-        passed = f"{len(events)} of " if self._filter else ""
-        notes = [StatusItem(passed + counted(len(every), "event"), Tone.MUTED, priority=4)]
+            mask = self._filter.mask(event_table(every)).tolist()
+            passed = set(map(id, compress(every, mask)))
+        groups = [
+            group
+            for group in fold(every)
+            if passed is None or any(id(event) in passed for event in group.events)
+        ]
+        muted = [group for group in groups if marks.is_muted(group)]
+        shown = groups
+        if not self._lists_muted:
+            shown = [group for group in groups if not marks.is_muted(group)]
+        key = self.console.key_of("event.muted")
+        self.table.empty = _NOTHING if not every else _MUTED.format(key) if muted else _FILTERED
+        self.table.fill(event_rows(shown, self._opened, marks))
+        self._show_chosen()
+        counts = Counter(event.severity for group in shown for event in group.events)
+        count = counted(len(fold(every)), "group")
+        passed_of = f"{len(groups)} of " if self._filter else ""
+        notes = [StatusItem(passed_of + count, Tone.MUTED, priority=4)]
+        notes += [
+            StatusItem(str(counts[severity]), _TONES[severity], 4, label=severity)
+            for severity in reversed(SEVERITIES)
+            if counts[severity]
+        ]
+        if muted:
+            notes.append(StatusItem(str(len(muted)), Tone.MUTED, 3, label=f"muted ({key})"))
         if self._filter.text:
             notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
         self.show_notes(*notes)
 
+    def _show_chosen(self) -> None:
+        self._show_ribbon()
+        self._show_detail()
+
+    def _show_ribbon(self) -> None:
+        frame, line = self.console.frame, self._chosen
+        pieces = self.query_one(PiecesLine)
+        pieces.display = bool(frame.events)
+        drawn = ribbon(frame.events, frame.utc_ns, max(1, self.size.width - RIBBON_MARGIN))
+        pieces.show(ribbon_pieces(drawn, self._events_of(line) if line is not None else ()))
+
     def _show_detail(self) -> None:
-        event = self._chosen
-        self.set_class(event is not None and self._detailed, "-detail")
-        if event is not None:
-            lines = [safe(line, REPLACED) for line in event.text.splitlines()]
-            if self._detailed and (found := self._culprit()):
+        line = self._chosen
+        self.set_class(line is not None and self._detailed, "-detail")
+        if line is not None and self._detailed:
+            texts = [line.event.text]
+            if line.folds:
+                begun = (e.text for e in line.group.events if e.phase == "begin")
+                texts = [*dict.fromkeys([line.event.text, *islice(begun, 1)])]
+            lines = [safe(one, REPLACED) for text in texts for one in text.splitlines()]
+            if line.folds:
+                lines.append(story_text(line.group))
+            if found := self._culprit():
                 lines.append(f"{safe(found, REPLACED)}: {self._about.hint('event')}")
             self.query_one("#text", Static).update("\n".join(lines))
 
@@ -181,9 +223,35 @@ class EventsScreen(ConsoleScreen):
             self.do_event_filter("")
         return was_set
 
-    def do_event_go(self) -> None:
-        if (event := self._chosen) is None:
+    def _line(self) -> EventLine:
+        if (line := self._chosen) is None:
             raise UsageError("there is no event here")
+        return line
+
+    def do_event_open(self) -> None:
+        line = self._line()
+        if not line.folds:
+            self.do_event_go()
+            return
+        self._opened ^= {line.group.key}
+        self.table.move_to(self.table.cursor_index)
+        self.show()
+
+    def do_event_acknowledge(self) -> None:
+        self.console.event_marks.toggle_acknowledged(self._line().group)
+        self.show()
+
+    def do_event_mute(self) -> None:
+        group = self._line().group
+        self.console.event_marks.toggle_muted(group)
+        self.show()
+
+    def do_event_muted(self) -> None:
+        self._lists_muted = not self._lists_muted
+        self.show()
+
+    def do_event_go(self) -> None:
+        event = self._line().event
         programs = {table.probe for table in self.console.frame.metrics}
         other = "programs" if event.source in programs else "events"
         about = (screen.name for screen in SCREENS.values() if event.source in screen.probes)
@@ -198,8 +266,8 @@ class EventsScreen(ConsoleScreen):
 
     @on(VirtualTable.RowSelected)
     async def _row_selected(self) -> None:
-        await self.console.action_command("event.go")
+        await self.console.action_command("event.open")
 
     @on(VirtualTable.RowHighlighted)
     def _row_highlighted(self) -> None:
-        self._show_detail()
+        self._show_chosen()

@@ -17,7 +17,7 @@ from app.console.polling import PollingScreen
 from app.console.screen import counted
 from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS
-from app.console.screens.events.screen import EventRows
+from app.console.screens.events.rows import event_rows
 from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.rows import FlowRows
 from app.console.screens.overview.model import (
@@ -46,6 +46,7 @@ from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers, as_of
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
 from app.console.tables.columns import columns
+from app.events.folding import fold
 from probes.flow.filter import FlowFilter
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
@@ -220,7 +221,10 @@ class OverviewScreen(PollingScreen[_Looked]):
         self.block("flows").show(Head(flows, heights["flows"] - 1))
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
-        self.block("events").show(Head(EventRows(frame.events), heights["events"] - 1))
+        marks = self.console.event_marks
+        groups = [group for group in fold(frame.events) if not marks.is_muted(group)]
+        events = event_rows(groups[: heights["events"]], (), marks)
+        self.block("events").show(Head(events, heights["events"] - 1))
         if self.focused is None or not self.focused.focusable:
             self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
 

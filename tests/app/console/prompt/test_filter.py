@@ -229,7 +229,7 @@ async def test_paths_and_events_have_a_filter_that_escape_clears() -> None:
 
         await console.press("6")
         await ask(console, "severity:error /WENT/")
-        assert "1 of 2 events" in console.strip
+        assert "1 of 2 groups" in console.strip
         assert "it went away" in console.text
         assert "it began" not in console.text
         await ask(console, "source:x")

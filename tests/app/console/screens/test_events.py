@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -110,3 +111,99 @@ def whole(console: Desk) -> list[str]:
     """The lines of the whole text, below a line that sets it apart."""
     region = console.app.screen.query_one("#text").region
     return [line.rstrip("─ ") for line in console.lines[region.y : region.bottom]]
+
+
+def story(text: str, phase: str = "", value: float | None = None, *, ago: float = 0.0) -> Event:
+    at, severity = time.time_ns() - round(ago * 1e9), "warning" if phase == "begin" else "info"
+    return Event(at, severity, "monitor", text, "policy burst", phase, value, "kbit/s")
+
+
+async def tell(console: Desk, *events: Event) -> None:
+    for event in events:
+        console.controller.publish(event)
+    await console.still()
+
+
+async def test_repeats_are_one_row_that_opens_and_its_events_lead_to_their_moments() -> None:
+    async with desk() as console:
+        await console.press("6")
+        await console.feed(flow(1, 8))
+        await tell(
+            console,
+            story("burst fired: 1564", "begin", 1564.0, ago=0.03),
+            story("burst ended", "end", ago=0.02),
+            story("burst fired: 2187", "begin", 2187.0, ago=0.01),
+            Event.now("info", "eth0", "other"),
+        )
+        await console.feed(flow(2, 8))
+        (row,) = (line for line in console.lines if "fired" in line)
+        assert "▸ 2" in row
+        assert row.split("fired: 2187")[1].split() == ["goes", "on", "1564..2187", "kbit/s"]
+        await console.press("j", "enter")
+        rows = [line for line in console.lines if "burst" in line]
+        assert ["▾ 2" in line for line in rows] == [True, False, False, False]
+        assert "LIVE" in console.strip
+        await console.press("j", "j", "enter")
+        assert (console.app.current_mode, "PAUSED " in console.strip) == ("triggers", True)
+        await console.press("6")
+        assert "[ Back ] On { -1 min } +1 min" in console.lines[-1]
+        await console.press("escape")
+        assert "Back" not in console.lines[-1]
+        await console.press("g", "j", "enter")
+        assert len([line for line in console.lines if "burst" in line]) == 1
+
+
+async def test_a_filter_passes_whole_groups() -> None:
+    async with desk() as console:
+        await console.press("6")
+        events = story("burst fired", "begin", 1.0), story("burst ended", "end")
+        await tell(console, *events, Event.now("info", "eth0", "other"))
+        await console.app.action_command("event.filter severity:warning")
+        assert "burst ended" in console.text  # the group goes on being over
+        assert "other" not in console.text
+        assert "1 of 2 groups" in console.strip
+
+
+async def test_marks_dim_and_hide_groups_and_a_layout_keeps_them(tmp_path: Path) -> None:
+    async with desk() as console:
+        await console.press("6")
+        begin = story("burst fired", "begin", 1.0, ago=1.0)
+        await tell(console, begin, Event.now("info", "eth0", "noise"))
+        await console.press("m")
+        assert "noise" not in console.text
+        assert "muted (H) 1" in console.strip
+        await console.press("A")
+        assert "✓ burst fired" in console.text
+        kept = console.app.event_marks.keep()
+        await tell(console, story("burst ended", "end", ago=0.5))
+        assert "✓ burst ended" in console.text
+        await tell(console, story("burst fired", "begin", 2.0))
+        assert "✓" not in console.text
+        await console.press("H")
+        assert "muted: noise" in console.text
+        console.app.event_marks.restore({"muted": "nonsense"})
+        await console.press("g", "H")
+        assert "noise" not in console.text
+        await console.app.action_command("layout.save marks")
+        console.app.event_marks.restore({"muted": "[]"})
+        await console.app.action_command("layout.load marks")
+        await console.still()
+        assert console.app.event_marks.keep() == kept
+        assert "noise" not in console.text
+
+
+async def test_the_ribbon_marks_the_times_of_the_row_under_the_cursor() -> None:
+    async with desk() as console:
+        await console.press("6")
+        await console.feed(flow(1, 8))
+        await tell(
+            console,
+            Event(time.time_ns() - 60 * 10**9, "error", "flow", "bad"),
+            Event(time.time_ns() - 30 * 10**9, "warning", "path", "worse"),
+            Event.now("info", "eth0", "good"),
+        )
+        shown = console.lines[1].strip("· ")
+        assert shown.endswith("1 s a cell")
+        assert [c for c in shown if c in "▁▄▇◆"] == ["▇", "▄", "◆"]
+        await console.press("j", "j")
+        assert [c for c in console.lines[1] if c in "▁▄▇◆"] == ["◆", "▄", "▁"]

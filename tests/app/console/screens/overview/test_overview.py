@@ -133,7 +133,7 @@ async def test_each_block_leads_to_its_screen_and_its_row() -> None:
         assert triggers.listing.cursor_key == "near"
         events = await opened("now", 0)
         assert isinstance(events, EventsScreen)
-        assert events.table.cursor_key == warned
+        assert events.table.cursor_key == (warned.source, warned.text)
         await opened("traffic", 0)
         assert console.app.current_mode == "flows"
         policies = await opened("now", 1)
