@@ -135,6 +135,7 @@ class TableCommands:
     def do_view_screenshot(self, file: str = "", overwrite: str = "") -> None:
         now = f"{datetime.now(UTC):%H%M%S}"
         name = PICTURE_NAME.replace("VIEW", self._console.app.current_mode).replace("TIME", now)
+        target(file or name, DRAWN)
         self.do_view_export(file or name, overwrite)
 
     def _write_picture(self, screen: ConsoleScreen, path: Path, task: Task) -> None:

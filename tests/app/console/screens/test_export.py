@@ -266,6 +266,7 @@ async def test_screenshot_names_its_file_itself_and_png_needs_a_package(
     async with desk(120, 24) as console:
         await console.feed(flow(1, 10))
         await console.app.action_command("screenshot")
+        await console.still()
         await console.app.action_command("screenshot x.png")
         await console.still()
         assert any("pip install 'probedeck[picture]'" in text for text in console.complaints)
