@@ -271,6 +271,7 @@ async def test_screenshot_names_its_file_itself_and_png_needs_a_package(
         await console.still()
         assert any("pip install 'probedeck[picture]'" in text for text in console.complaints)
         await console.app.action_command("screenshot x.csv")
+        await console.still()
         assert any("did you mean .svg?" in text for text in console.complaints)
         drawn = types.SimpleNamespace(svg_to_bytes=lambda svg_string: svg_string[:4].encode())
         monkeypatch.setitem(sys.modules, "resvg_py", drawn)
