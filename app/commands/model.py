@@ -113,6 +113,12 @@ class Command:
         return "do_" + self.name.replace(".", "_")
 
     @property
+    def previews(self) -> bool:
+        """Whether its effect shows while the user types: it filters what is shown."""
+        filters = (each.kind is ParameterKind.FILTER for each in self.parameters[:1])
+        return not self.writes and any(filters)
+
+    @property
     def usage(self) -> str:
         """`flow.sort [COLUMN]`."""
         return " ".join((self.name, *(parameter.usage for parameter in self.parameters)))

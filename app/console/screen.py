@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import on
 from textual.app import App, ComposeResult
 from textual.screen import ModalScreen
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
-from app.commands import Invocation
+from app.commands import REGISTRY, Command, Invocation
 from app.commands.line import answer
 from app.console.commands.bindings import bindings, is_step_in_time, is_view
 from app.console.prompt.prompt import Prompt, place_of
 from app.console.protocol import Console, console_of
 from app.console.tables.sorted_table import TableScreen
 from app.console.tasks import Task
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, UsageError
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.table import VirtualTable
 from widgets.terminal.keybar import KeyBar
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from app.tape.named_state import StateValue
 
 _T = TypeVar("_T")
+_PREVIEW_S = 0.1
+"""Pause of the typing after which a filter is shown."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -73,6 +77,8 @@ class ConsoleScreen(TableScreen):
     """Number of the prompt's question whose answer is being acted on; 0: none."""
     _blamed = 0
     """Number of the prompt's question whose answer failed in a worker; 0: none."""
+    _preview: Timer | None = None
+    """Shows the filter that the user types, after a pause."""
     _waiting = False
     """Whether a worker is still to check the prompt's answer."""
 
@@ -173,6 +179,28 @@ class ConsoleScreen(TableScreen):
                 prompt.close(number)
         finally:
             self._answering = 0
+
+    @on(Prompt.Edited)
+    def _answer_edited(self, event: Prompt.Edited) -> None:
+        """Show the result of a filter while the user types it."""
+        if event.command not in REGISTRY or not (command := REGISTRY[event.command]).previews:
+            return
+        if self._preview is not None:
+            self._preview.stop()
+        if event.left:
+            self._filter_as(command, event.text)
+        else:
+            self._preview = self.set_timer(_PREVIEW_S, partial(self._show_preview, command))
+
+    def _show_preview(self, command: Command) -> None:
+        prompt = self.prompt
+        if prompt.is_open and prompt.command == command.name and not prompt.mistaken:
+            self._filter_as(command, prompt.text)
+
+    def _filter_as(self, command: Command, text: str) -> None:
+        # Half a filter keeps the last one that has a meaning.
+        with suppress(UsageError):
+            self.execute(Invocation(command, (text.strip(),)))
 
     def place_of(self, error: ProbedeckError, text: str) -> int | None:
         """Return the index of the character that an error is about; None if it is unknown."""

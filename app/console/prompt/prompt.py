@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingsMap
 from textual.containers import Horizontal, Vertical
+from textual.message import Message
 from textual.suggester import SuggestionReady
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
@@ -134,8 +135,17 @@ class Prompt(Vertical):
     }
     """
 
+    class Edited(Message):
+        """The text of a question changed; after escape, it is the text before."""
+
+        def __init__(self, command: str, text: str, *, left: bool = False) -> None:
+            super().__init__()
+            self.command, self.text, self.left = command, text, left
+
     def __init__(self) -> None:
         super().__init__()
+        self._first = ""
+        """The text with which the question began."""
         self.command = ""
         """The command that asks for a value, or asked last; empty for a whole line."""
         self.number = 0
@@ -189,7 +199,7 @@ class Prompt(Vertical):
         shows `example`."""
         self.command, self.number = command, self.number + 1
         self.query_one(Label).update(question)
-        answer = self.input
+        answer, self._first = self.input, text
         answer.placeholder, answer.value = example, text
         self._forget()
         self.query_one(ErrorLine).hide()
@@ -216,7 +226,7 @@ class Prompt(Vertical):
     def close(self, number: int) -> None:
         """Close the prompt if a question is still open: it was answered."""
         if self._answers(number):
-            self.action_cancel()
+            self._hide()
 
     def refuse(self, number: int, error: ProbedeckError, place_of: ErrorPlace) -> bool:
         """Show an error at its character, and keep the text; False if the question is not open."""
@@ -236,6 +246,10 @@ class Prompt(Vertical):
         return True
 
     def action_cancel(self) -> None:
+        self.post_message(self.Edited(self.command, self._first, left=True))
+        self._hide()
+
+    def _hide(self) -> None:
         self._forget()
         self.query_one(ErrorLine).hide()
         self.remove_class("open")
@@ -313,6 +327,8 @@ class Prompt(Vertical):
             self._forget()
             if event.value and self.is_open:
                 self._suggest(event.value)
+        if self.is_open:
+            self.post_message(self.Edited(self.command, event.value))
 
     def _suggest(self, text: str) -> None:
         """Suggest the rest of the line: from the history, or the first candidate."""

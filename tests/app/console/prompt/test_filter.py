@@ -269,3 +269,51 @@ async def test_tab_completes_fields_and_values_that_there_are() -> None:
         await console.press("tab", "enter")
         assert "filter dport:443" in console.strip
         assert console.sources == [1]
+
+
+async def _shows(console: Desk, sources: list[int]) -> None:
+    for _ in range(40):
+        if console.sources == sources:
+            break
+        await console.pilot.pause(0.025)
+    assert console.sources == sources
+
+
+async def test_a_filter_shows_its_result_while_one_types() -> None:
+    """Half a filter keeps the last one; escape restores the one before, and enter keeps it."""
+    settings = Settings(filters={"udp": "proto:udp"})
+    async with desk(120, 24, settings=settings) as console:
+        await console.feed(flow(1, 30), flow(2, 20, proto=17), flow(3, 10))
+        await console.press("slash")
+        await console.type("tcp")
+        await _shows(console, [1, 3])
+        await console.type(" po")
+        await console.pilot.pause(0.15)
+        await _shows(console, [1, 3])
+        assert not console.complaints
+        await console.press("escape")
+        await _shows(console, [1, 2, 3])
+        await console.press("slash")
+        await console.type("@ud")
+        await console.press("tab")
+        await _shows(console, [2])
+        await console.press("enter", "slash")
+        await console.type(" tcp")
+        await _shows(console, [])
+        await console.press("escape")
+        await _shows(console, [2])
+
+
+@pytest.mark.parametrize(("key", "text"), [("2", "loss>1%"), ("6", "severity:error")])
+async def test_filters_of_paths_and_events_show_and_restore(key: str, text: str) -> None:
+    async with desk(120, 24) as console:
+        await console.feed(flow(1, 30))
+        await console.press(key, "slash")
+        console.app.screen.query_one("PromptInput").value = text  # type: ignore[attr-defined]
+        for _ in range(40):
+            await console.pilot.pause(0.025)
+            if text in console.strip:
+                break
+        assert f"filter {text}" in console.strip
+        await console.press("escape")
+        assert text not in console.text
