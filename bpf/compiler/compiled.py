@@ -87,7 +87,7 @@ def digest(
                 why += "; choose the program of this hook by its name: function"
             errors.append(Diagnostic(name, line, column, "error", why))
         elif not program["loaded"]:
-            found = parse_verifier(function, program["log"], program["places"])
+            found = parse_verifier(function, program["log"], program["places"], name, source)
             # The function is the best place there is.
             errors.append(found if found.line else replace(found, file=name, line=line))
     if reply["error"] or errors:

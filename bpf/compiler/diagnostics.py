@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bpf.compiler.advice import advice
 from bpf.compiler.source import place_of
 from bpf.errors import UsageError
 
@@ -176,11 +177,14 @@ def parse_map(name: str, source: str, output: str) -> Diagnostic | None:
     return Diagnostic(name if line else "", line, column, "error", text)
 
 
-def parse_verifier(program: str, log: str, places: str = "") -> Diagnostic:
-    """Return the verifier's reason and the source line that it had reached.
+def parse_verifier(
+    program: str, log: str, places: str = "", name: str = "", source: str = ""
+) -> Diagnostic:
+    """Return the verifier's reason, in plain words and its own, and the line that it had reached.
 
-    The reason is the last lines of the log that are neither instructions nor register states. If
-    the log has no lines, the place is the last line of `places`, the end of a log with lines.
+    `source` is the text of the file `name`. The reason is the last lines of the log that are
+    neither instructions nor register states. If the log has no lines, the place is the last line
+    of `places`, the end of a log with lines.
     """
     place = _last_place(log) or _last_place(places)
     file, line = (place["file"], int(place["line"])) if place else ("", 0)
@@ -196,6 +200,8 @@ def parse_verifier(program: str, log: str, places: str = "") -> Diagnostic:
     text = _hinted("; ".join(reason) or "no reason given")
     if "scalar" in text and "map_ptr" not in text and _NO_ADDRESS.search(log):
         text += f"; {_NOT_IN_THE_KERNEL} are not there: use a map, or #define"
+    elif said := advice(text, log, source, line if file == name else 0):
+        text = f"{said} ({text})"
     return Diagnostic(file, line, 0, "error", f"the verifier refused {program}: {text}")
 
 

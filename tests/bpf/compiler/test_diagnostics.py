@@ -146,7 +146,8 @@ int careless(CONTEXT *ctx)
     assert (diagnostic.file, diagnostic.line, diagnostic.severity) == ("my.c", line, "error")
     assert (
         diagnostic.text
-        == "the verifier refused careless: R6 invalid mem access 'map_value_or_null'"
+        == "the verifier refused careless: value may be NULL (lookup of `sizes`): write before  "
+        "if (!value) return VERDICT_PASS; (R6 invalid mem access 'map_value_or_null')"
     )
     assert caught.value.verifier_log.startswith("0: R1=ctx()")
     assert "processed " in caught.value.verifier_log.splitlines()[-1]
@@ -185,7 +186,8 @@ def test_an_older_kernels_log_without_places_still_gives_the_reason() -> None:
         "processed 6 insns (limit 1000000) max_states_per_insn 0\n"
     )
     assert str(parse_verifier("f", log)) == (
-        "error: the verifier refused f: R0 invalid mem access 'map_value_or_null'"
+        "error: the verifier refused f: a pointer may be NULL: test it before its first use "
+        "(R0 invalid mem access 'map_value_or_null')"
     )
 
 
