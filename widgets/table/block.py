@@ -11,7 +11,7 @@ from textual.strip import Strip
 
 from widgets.format import REPLACED, safe
 from widgets.table.columns import GAP, MARGIN, ColumnLayout
-from widgets.table.header import Title, draw_header
+from widgets.table.header import Title, draw_header, header_styles
 from widgets.table.lines import RowLine
 from widgets.table.rows import RowSource
 from widgets.table.table import VirtualTable
@@ -65,7 +65,7 @@ class Block(VirtualTable):
     def _header(self, width: int) -> Strip:
         if self.source.rows or self.size.height > 1 or not self.columns:
             return super()._header(width)
-        styles = self._header_styles
+        styles = header_styles(self.get_component_rich_style)
         name = Title(MARGIN, self.columns[0].title, styles.name)
         end = MARGIN + len(name.text) + (len(f" ─ {self.key}") if self.key else 0)
         x = max(_REASON_AT, end + GAP)

@@ -61,14 +61,11 @@ class ColumnLayout:
     """Width in cells, after growing or cutting."""
 
 
-def fit(
-    columns: Sequence[Column], width: int, chosen: Sequence[str] = (), sorted_by: str = ""
-) -> tuple[ColumnLayout, ...]:
-    """Return the columns that fit in `width` cells, from the left.
+def wanted(columns: Sequence[Column], chosen: Sequence[str] = (), sorted_by: str = "") -> list[int]:
+    """Return the positions of the columns that a table of any width shows, from the left.
 
-    `chosen` (ids) gives columns and order, the first the most important; by default all columns
-    that are not hidden, in their own order. The column `sorted_by` is always shown. A column is
-    shown only if every more important one is; the most important one may be cut.
+    `chosen` (ids) gives columns and order; by default all columns that are not hidden, in their own
+    order. The column `sorted_by` is always one of them.
     """
     positions = {column.id: position for position, column in enumerate(columns)}
     if chosen:
@@ -77,9 +74,28 @@ def fit(
         shown = [n for n, column in enumerate(columns) if not column.hidden]
     if sorted_by in positions and positions[sorted_by] not in shown:
         shown.append(positions[sorted_by])
+    return shown
+
+
+def fit(
+    columns: Sequence[Column], width: int, chosen: Sequence[str] = (), sorted_by: str = "",
+    skipped: int = 0,
+) -> tuple[ColumnLayout, ...]:  # fmt: skip
+    """Return the `wanted` columns that fit in `width` cells, from the left.
+
+    Of `chosen` columns the first is the most important. More important columns get their room
+    first; the most important one may be cut. A table that is scrolled sideways has `skipped`
+    columns between the first ones, which stay, and the next ones, in their order.
+    """
+    shown = wanted(columns, chosen, sorted_by)
+    if skipped:
+        stays = _staying([columns[position] for position in shown], width)
+        shown = shown[:stays] + shown[stays + skipped :]
 
     def importance(place: int) -> tuple[int, int]:
         column = columns[shown[place]]
+        if skipped:
+            return 0, place
         if column.id == sorted_by:
             return -1, 0
         return 0 if chosen else column.priority, place
@@ -90,7 +106,9 @@ def fit(
     for place in sorted(range(len(shown)), key=importance):
         need = columns[shown[place]].width + GAP
         if fitting and used + need > room:
-            break
+            if skipped:
+                break
+            continue
         fitting.append(place)
         used += need
     slack = room - used
@@ -111,6 +129,18 @@ def fit(
         placed.append(ColumnLayout(shown[place], column, x, cells))
         x += cells + GAP
     return tuple(placed)
+
+
+def _staying(shown: Sequence[Column], width: int) -> int:
+    """Return how many columns stay as the others scroll: those that name the row."""
+    used = 0
+    for number, column in enumerate(shown, 1):
+        used += column.width + GAP
+        if used > width // 2:
+            break
+        if column.grows:
+            return number
+    return 1
 
 
 def cell(text: str, width: int, align: Align) -> str:

@@ -4,9 +4,10 @@ The first title is the table's name, with the key that leads to it. While the ta
 name and rule are bright.
 """
 
+# ruff: noqa: RUF001
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -40,6 +41,17 @@ class HeaderStyles(NamedTuple):
     sorted: Style
     """Of the title of the sorted column."""
     rule: Style
+
+
+def header_styles(component_style: Callable[[str], Style]) -> HeaderStyles:
+    """Return the styles by a table's `get_component_rich_style`."""
+    names = ("name", "header", "sorted", "rule")
+    return HeaderStyles(*(component_style(f"table--{name}") for name in names))
+
+
+def more_sign(hidden: int, right: bool, *, skipped: int) -> str:
+    """Return the sign for columns that do not fit, with an arrow to each side that has some."""
+    return f"{' ‹' * bool(skipped)} +{hidden}{' ›' * right}" if hidden else ""
 
 
 def titles(

@@ -7,6 +7,7 @@ wherever sorting takes it. Until then it stays at the top.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
 from rich.style import Style
@@ -17,8 +18,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from widgets.table.columns import GAP, MARGIN, Column, ColumnLayout, fit
-from widgets.table.header import HeaderStyles, draw_header, titles
+from widgets.table.columns import GAP, MARGIN, Column, ColumnLayout, fit, wanted
+from widgets.table.header import draw_header, header_styles, more_sign, titles
 from widgets.table.lines import RowLine, draw_row, draw_text
 from widgets.table.rows import Rows, RowSource
 from widgets.terminal.compositor import caps_of
@@ -60,6 +61,8 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     """
     empty: reactive[str] = reactive("")
     """Text of an empty table."""
+    chosen: reactive[tuple[str, ...]] = reactive((), init=False)
+    """Ids of the shown columns, from the left; empty: all but hidden ones."""
 
     class TableMessage(Message):
         """Base of a table's messages."""
@@ -113,7 +116,8 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._pinned = False
         self._wanted: Hashable | None = None
         self._sorted = ("", False)
-        self._chosen: tuple[str, ...] = ()
+        self._skipped = 0
+        """Columns that are scrolled away to the left."""
         self._lines: dict[int, RowLine | None] = {}
         self._fitted: tuple[Size | None, tuple[ColumnLayout, ...]] = (None, ())
         self._tones: dict[Tone, Style] = {}
@@ -130,14 +134,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self._columns = tuple(columns)
             self._repaint()
 
-    @property
-    def chosen(self) -> tuple[str, ...]:
-        """Ids of the shown columns, from the left; empty: all but hidden ones."""
-        return self._chosen
-
-    @chosen.setter
-    def chosen(self, columns: Sequence[str]) -> None:
-        self._chosen = tuple(columns)
+    def watch_chosen(self) -> None:
         self._repaint()
 
     @property
@@ -145,9 +142,21 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         """The columns that fit, from the left."""
         if self._fitted[0] != self.outer_size:
             width = self.scrollable_content_region.width
-            fitting = fit(self._columns, width, self._chosen, self._sorted[0])
+            known = self._columns, width, self.chosen, self._sorted[0]
+            fitting = fit(*known)
+            if len(fitting) == len(wanted(self._columns, self.chosen, self._sorted[0])):
+                self._skipped = 0
+            elif self._skipped:
+                fitting = fit(*known, self._skipped)
             self._fitted = (self.outer_size, fitting)
         return self._fitted[1]
+
+    @property
+    def _beyond(self) -> tuple[int, bool]:
+        """Number of columns that do not fit, and whether there are some at the right."""
+        shown, names = self.shown, wanted(self._columns, self.chosen, self._sorted[0])
+        count = len(names) - len(shown)
+        return count, count > 0 and (not self._skipped or shown[-1].position != names[-1])
 
     @property
     def in_view(self) -> range:
@@ -217,8 +226,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     def action_move(self, rows: int) -> None:
         self.move_to(self.cursor_index + rows)
 
-    def action_page(self, pages: int) -> None:
-        self.move_to(self.cursor_index + pages * max(1, self._visible - 1))
+    def action_page(self, pages: float) -> None:
+        rows = pages * max(1, self._visible - 1)
+        self.move_to(self.cursor_index + int(rows + math.copysign(0.5, rows)))
+
+    def action_scroll_columns(self, columns: int) -> None:
+        """Scroll sideways; the first columns stay."""
+        skipped = max(0, self._skipped + columns)
+        if skipped < self._skipped or self._beyond[1]:
+            self._skipped = skipped
+            self._repaint()
 
     def action_top(self) -> None:
         """Go to the first row, and stay at the top whatever the first row is."""
@@ -320,11 +337,10 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         return RowLine(shown, seen, self.source.tones(index), index == self.cursor_index)
 
     def _header(self, width: int) -> Strip:
-        styles, apart = self._header_styles, caps_of(self.app).glyphs == "ascii"
+        styles = header_styles(self.get_component_rich_style)
+        apart = caps_of(self.app).glyphs == "ascii"
         shown = titles(self.shown, self._sorted, styles, apart=apart)
-        return draw_header(shown, width, styles, self.key)
-
-    @property
-    def _header_styles(self) -> HeaderStyles:
-        names = ("name", "header", "sorted", "rule")
-        return HeaderStyles(*(self.get_component_rich_style(f"table--{name}") for name in names))
+        more = more_sign(*self._beyond, skipped=self._skipped)
+        # The scroll bar covers the end of the header.
+        beside = width - self.scrollable_content_region.width
+        return draw_header(shown, width, styles, self.key, more and more + " " * beside)

@@ -28,6 +28,30 @@ def test_the_least_important_columns_go_first() -> None:
     assert shown(5) == ["flow"]
 
 
+def test_no_column_is_left_out_while_there_is_room() -> None:
+    columns = (*COLUMNS, Column("age", "Age", 3, priority=3))
+    assert [place.column.id for place in fit(columns, 43)] == ["flow", "rate", "age"]
+
+
+@pytest.mark.parametrize(
+    ("skipped", "width", "seen"),
+    [
+        (0, 60, "kind flow note rate idle"),
+        (1, 60, "kind flow rate idle flags"),
+        (2, 60, "kind flow idle flags"),
+        (3, 60, "kind flow flags"),
+        # The columns that name the row would leave less than half for others.
+        (1, 44, "kind note rate idle"),
+        (2, 44, "kind rate idle flags"),
+    ],
+)
+def test_first_columns_stay_when_others_scroll(skipped: int, width: int, seen: str) -> None:
+    more = Column("idle", "Idle", 5, priority=9), Column("flags", "Flags", 9, priority=9)
+    columns = Column("kind", "Kind", 3), *COLUMNS, *more
+    placed = fit(columns, width, skipped=skipped)
+    assert " ".join(place.column.id for place in placed) == seen
+
+
 def test_one_column_takes_up_what_is_left() -> None:
     for width in (12, 25, 43, 44, 80, 200):
         places = fit(COLUMNS, width)

@@ -1,5 +1,6 @@
 """The table as an operator sees and drives it."""
 
+# ruff: noqa: RUF001
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -89,7 +90,7 @@ async def test_it_fills_80x24_and_shows_more_when_wider(
         app.table.show(Flows(1, 10_000))
         await pilot.pause()
         lines = seen(pilot)
-        assert lines[0].split() == ["Flow", "Rate", "Bytes", "RTT", "Loss"]
+        assert lines[0].split() == ["Flow", "Rate", "Bytes", "RTT", "Loss", "+3", "›"]
         assert {len(line) for line in lines} == {80}
         assert lines[23].rstrip().endswith(" %")
         await pilot.resize_terminal(120, 40)
@@ -296,3 +297,39 @@ async def test_other_columns_can_be_chosen_while_it_is_shown() -> None:
         app.table.chosen = ()
         await pilot.pause()
         assert "another note" in seen(pilot)[1]
+
+
+async def test_columns_that_do_not_fit_are_counted_and_scroll() -> None:
+    wide = [Column("name", "Name", 8), *(Column(f"c{n}", f"Col{n}", 10) for n in range(5))]
+    app = TableApp(wide)
+    async with app.run_test(size=(40, 6)) as pilot:
+        app.table.show(Rows.of([Row(1, ("row", "v0", "v1", "v2", "v3", "v4"))]))
+
+        async def after(columns: int) -> tuple[str, str]:
+            app.table.action_scroll_columns(columns)
+            await pilot.pause()
+            return tuple(" ".join(line.split()) for line in seen(pilot)[:2])  # type: ignore[return-value]
+
+        assert await after(0) == ("Name Col0 Col1 +3 ›", "row v0 v1")
+        assert await after(-1) == ("Name Col0 Col1 +3 ›", "row v0 v1")
+        assert await after(1) == ("Name Col1 Col2 ‹ +3 ›", "row v1 v2")
+        assert await after(2) == ("Name Col3 Col4 ‹ +3", "row v3 v4")
+        assert await after(1) == ("Name Col3 Col4 ‹ +3", "row v3 v4")
+        assert await after(-3) == ("Name Col0 Col1 +3 ›", "row v0 v1")
+        await after(1)
+        await pilot.resize_terminal(100, 6)
+        await pilot.pause()
+        assert "‹" not in seen(pilot)[0]
+        assert "Col4" in seen(pilot)[0]
+        await pilot.resize_terminal(40, 6)
+        await pilot.pause()
+        assert await after(0) == ("Name Col0 Col1 +3 ›", "row v0 v1")
+
+
+async def test_half_pages() -> None:
+    app = TableApp()
+    async with app.run_test(size=(60, 11)):
+        app.table.show(rows(names(100)))
+        for pages, index in ((0.5, 5), (0.5, 10), (1, 19), (-0.5, 14), (-3, 0)):
+            app.table.action_page(pages)
+            assert app.table.cursor_index == index

@@ -162,6 +162,21 @@ async def test_columns_are_those_of_the_settings_and_of_the_command() -> None:
         assert "Event" in console.header
 
 
+async def test_keys_scroll_chosen_columns_and_half_pages() -> None:
+    names = ("source", "destination", "rate", "bytes", "flags", "tunnel_id")
+    async with desk(80, 14, settings=Settings(columns={"flows": names})) as console:
+        await console.feed(*(flow(number, number) for number in range(1, 40)))
+        shown = "Source", "Destination", "Rate▼", "Bytes"
+        assert console.header == [*shown, "+2", "›"]  # noqa: RUF001
+        await console.press("greater_than_sign")
+        assert " ".join(console.header).startswith("Source Rate▼ Bytes TCP flags Tunnel id ‹ +1")  # noqa: RUF001
+        await console.press("less_than_sign")
+        assert console.header[:4] == [*shown]
+        for key, row in (("ctrl+d", 5), ("ctrl+f", 15), ("ctrl+u", 10), ("ctrl+b", 0)):
+            await console.press(key)
+            assert console.table.cursor_index == row, key
+
+
 @pytest.mark.parametrize("height", [16, 40])
 async def test_columns_are_chosen_and_moved_in_a_list(height: int) -> None:
     async with desk(80, height) as console:
