@@ -102,6 +102,8 @@ class Command:
     """The way back on its screen. While cancellable work runs, it cancels the work instead."""
     by_row: bool = False
     """It is the effect of choosing a row on its screen, and has the keys of `table.select`, too."""
+    anywhere: bool = False
+    """Its keys work on every screen, and turn to its own."""
     asks: bool = False
     """It opens a prompt. Its key acts at once, so that text typed ahead goes to the prompt."""
 

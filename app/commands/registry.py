@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from app.commands import remote, values
 from app.commands.export_target import PICTURE_NAME, VALUES
+from app.commands.flow_view import VIEWS
 from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.console.screens import SCREENS, register
 from app.console.screens.info import ScreenInfo
@@ -154,10 +155,21 @@ _FLOWS = (
     Command("flow.filter", "Filter what is shown", "slash", "flows", "Filter",
             _filter(values.flow_filter), asks=True),
     Command("flow.clear", "Close, or clear the filter", "escape", "flows", leaves=True),
-    *_sorting("flow", "flows", "flows", footer="Sort"),
-    Command("flow.trace", "Trace the path of the flow", "", "flows", "Trace", writes=True,
+    Command("flow.open", "Open the row: its flows, or its path", "", "flows", "Open",
             by_row=True),
-    Command("flow.detail", "Detail of the flow", "d", "flows", "Detail"),
+    Command("flow.view", "Next view: hosts, services, networks", "v",
+            "flows", "View",
+            (Parameter("view", ParameterKind.CHOICE, VIEWS),
+             Parameter("by", rest=True, check=values.flow_grouping)),
+            help="Conversations, hosts, services, networks or directions. hosts local has this"
+            " host's ends; networks take lengths of prefixes: flow.view networks 16, or 24 48 for"
+            " IPv4 and IPv6."),
+    Command("flow.view_back", "Previous view", "V", "flows"),
+    Command("flow.hosts", "Hosts that talk most", "h", "flows", anywhere=True),
+    *_sorting("flow", "flows", "conversations", "flows", "hosts", "services", "networks"),
+    Command("flow.trace", "Trace the path of the fastest flow", "T", "flows", writes=True),
+    Command("flow.detail", "Detail of the row", "d", "flows", "Detail"),
+    Command("flow.names", "Names or addresses", "a", "flows"),
     Command("flow.top", "Back to the top, and stay there", "", "flows"),
     Command("flow.capture", "Choose the flows to count", "C", "flows", "",
             _filter(values.capture_filter), writes=True, asks=True, remote=remote.capture),

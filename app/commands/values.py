@@ -17,6 +17,12 @@ def flow_filter(text: str, saved: Saved) -> None:
     FlowFilter.parse(text, saved)
 
 
+def flow_grouping(text: str, saved: Saved) -> None:
+    from app.commands.flow_view import Grouping
+
+    Grouping.parse(f"networks {text}")
+
+
 def capture_filter(text: str, saved: Saved) -> None:
     from probes.flow.filter import FlowFilter
 

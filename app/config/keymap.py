@@ -55,8 +55,9 @@ class Keymap:
         self._complain = complain or self._raise
         self._tables: dict[str, dict[str, BoundKey]] = {screen: {} for screen in ("", *SCREENS)}
         for command in REGISTRY.values():
+            screen = "" if command.anywhere else command.screen
             for key in filter(None, command.keys.split(",")):
-                self._tables[command.screen][key] = BoundKey(key, (command.name,), command=command)
+                self._tables[screen][key] = BoundKey(key, (command.name,), command=command)
         for section in self._settings.keys:
             self._choose(section)
         for bound in self._tables[""].values():

@@ -29,7 +29,9 @@ class CulpritCommands:
 
     def show_flows(self) -> None:
         screen = self._screen
-        screen.app.call_later(screen.console.action_command, f"flow.filter {self._filter()}")
+        # Of all flows: no group stays open.
+        lines = f"flow.view conversations\nflow.filter {self._filter()}"
+        screen.app.call_later(screen.console.action_command, lines)
 
     def trace(self) -> None:
         # Imported here: the first paint needs no tracing.

@@ -89,6 +89,10 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     class RowSelected(RowMessage):
         """Enter or a double click chose a row."""
 
+        def __init__(self, table: VirtualTable, key: Hashable, *, clicked: bool) -> None:
+            super().__init__(table, key)
+            self.clicked = clicked
+
     class HeaderSelected(TableMessage):
         """A click on a column's title."""
 
@@ -242,10 +246,10 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.move_to(0)
         self._pinned = False
 
-    def action_select(self) -> None:
+    def action_select(self, *, clicked: bool = False) -> None:
         if self.cursor_key is not None:
             self._pinned = True
-            self.post_message(self.RowSelected(self, self.cursor_key))
+            self.post_message(self.RowSelected(self, self.cursor_key, clicked=clicked))
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
@@ -259,8 +263,8 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         index = offset.y - _HEADER + self.scroll_offset.y
         if index < self.source.rows:
             self.move_to(index)
-            if event.chain == 2:
-                self.action_select()
+            if event.chain % 2 == 0:
+                self.action_select(clicked=True)
 
     def on_resize(self) -> None:
         self._reveal()

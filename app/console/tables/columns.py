@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from app.console.tables.spec import ColumnSpec, TableSpec
 from widgets.table.columns import Column
-from widgets.table.rows import Row
+from widgets.table.rows import Pieces, Row
 from widgets.tones import Tone
 
 _RowT = TypeVar("_RowT")
@@ -27,6 +27,28 @@ def columns(spec: TableSpec[Any], **changes: Mapping[str, Any]) -> tuple[Column,
 
 def tone(column: ColumnSpec[_RowT], item: _RowT) -> Tone:
     return Tone(column.tone(item) if callable(column.tone) else column.tone)
+
+
+class Cells(Sequence[str | Pieces], Generic[_RowT]):
+    """Cells of a row, each formatted when it is read: hidden columns cost nothing."""
+
+    __slots__ = ("_item", "_spec")
+
+    def __init__(self, spec: TableSpec[_RowT], item: _RowT) -> None:
+        self._spec, self._item = spec, item
+
+    def __len__(self) -> int:
+        return len(self._spec.columns)
+
+    @overload
+    def __getitem__(self, at: int) -> str | Pieces: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str | Pieces]: ...
+    def __getitem__(self, at: int | slice) -> str | Pieces | Sequence[str | Pieces]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        found: str | Pieces = self._spec.columns[at].cell(self._item)
+        return found
 
 
 def row(spec: TableSpec[_RowT], key: Hashable, item: _RowT, *, below: bool = False) -> Row:

@@ -41,7 +41,7 @@ def completed(typed: str, name: str = "", screen: str = "") -> list[str]:
         ("  flow.so", ["  flow.sort"]),
         ("rollb", ["program.rollback"]),
         ("flow.so| bytes", ["flow.sort bytes"]),
-        ("flow.sort pack", ["flow.sort packet_rate", "flow.sort packets"]),
+        ("flow.sort pack", ["flow.sort packets", "flow.sort packet_rate"]),
         ("flow.sort bytes ", []),
         ("app.theme ", ["app.theme dark", "app.theme light"]),
         ("flow.filter tcp po", ["flow.filter tcp port:"]),

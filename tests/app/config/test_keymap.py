@@ -94,7 +94,7 @@ def test_an_operators_keys_come_first_and_others_stay() -> None:
 
 def test_choosing_a_row_is_called_what_it_does_on_the_screen_also_by_another_key() -> None:
     keys = keymap({"": {"f10": "table.select"}, "flows": {"enter": "flow.detail"}})
-    assert keys.keys("flow.trace", "flows") == "f10"
+    assert keys.keys("flow.open", "flows") == "f10"
     assert keys.keys("flow.detail", "flows") == "enter,d"
     assert does(keys, "flows", "f10") == ("table.select",)
     assert keys.keys("path.detail", "paths") == "f10,enter"

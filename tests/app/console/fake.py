@@ -39,6 +39,16 @@ def flow(number: int, kbit: float, *, proto: int = 6, ago: float = 0.0, size: in
     return row
 
 
+def conversation(number: int, kbit_in: float, kbit_out: float, *, port: int = 443) -> Array:
+    """Rows (2,) of both directions of 192.0.2.1:<40000 + number> with 10.0.0.<number>:<port>."""
+    found = np.concatenate((flow(number, kbit_in), flow(number, kbit_out)))
+    found["source_port"][0], found["destination_port"][0] = port, 40000 + number
+    for end, other in (("source", "destination"), ("destination", "source")):
+        found[end][1], found[f"{end}_port"][1] = found[other][0], found[f"{other}_port"][0]
+    found["direction"][1] = FlowDirection.EGRESS
+    return found
+
+
 class Desk:
     """An operator's console, and the hand that feeds it."""
 
@@ -103,7 +113,8 @@ class Desk:
 
     @property
     def table(self) -> VirtualTable:
-        return self.app.screen.query_one(VirtualTable)
+        """The first visible table."""
+        return next(table for table in self.app.screen.query(VirtualTable) if table.display)
 
     @property
     def under_cursor(self) -> str:
@@ -126,7 +137,9 @@ async def desk(
     controller: FakeController | None = None,
     settings: Settings | None = None,
     first: str = "flows",
+    view: str = "directions",
 ) -> AsyncIterator[Desk]:
+    """A console; `view` is that of screen 3, if the console begins with it."""
     controller = controller or FakePlane()
     plane = cast("ControlPlane", controller)
     app = ConsoleApp(
@@ -135,6 +148,8 @@ async def desk(
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await app.ready.wait()
         await pilot.pause()
+        if first == "flows":
+            await app.action_command(f"flow.view {view}")
         yield Desk(app, controller, pilot)
 
 

@@ -68,7 +68,7 @@ async def test_screens_that_were_not_turned_to_are_put_back_when_they_are() -> N
         await do(console, "view.flows")
         await console.feed(flow(1, 30), flow(3, 10, proto=17))
         assert "1 of 2 flows" in console.strip
-        assert "Rate▼" in console.header
+        assert "Both▼" in console.header
 
 
 async def test_a_layout_that_is_not_there_is_told_and_changes_nothing() -> None:

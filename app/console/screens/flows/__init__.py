@@ -1,26 +1,30 @@
-"""Screen 3: flows, sorted and filtered, with a detail of one."""
+"""Screen 3: flows in views, sorted and filtered, with a detail of one row."""
 
 from app.console.screens.flows.columns import CHANGES, FLOWS
+from app.console.screens.flows.group_columns import GROUP_CHANGES, GROUPS
 from app.console.screens.info import ScreenInfo
 from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
     "flows", "3", "Flows", "app.console.screens.flows.screen:FlowsScreen",
-    tables=(FLOWS, CHANGES),
+    tables=(*GROUPS, FLOWS, CHANGES, GROUP_CHANGES),
     blocks=("traffic", "flows"),
     probes=("flow",),
     first_states="app.console.screens.flows.screen:first_states",
     states=(
         NamedState("flow.total", StateKind.COUNT, "known flows"),
         NamedState("flow.count", StateKind.COUNT, "flows that pass the filter"),
+        NamedState("flow.view", StateKind.TEXT, "view: directions, conversations, hosts, ..."),
+        NamedState("flow.opened", StateKind.TEXT, "opened group; empty if none is"),
+        NamedState("flow.group", StateKind.TEXT, "group under the cursor"),
         NamedState("flow.filter", StateKind.TEXT, "filter of the table"),
         NamedState("flow.capture", StateKind.TEXT, "filter of the counted flows"),
         NamedState("flow.sort", StateKind.TEXT, "column of the order"),
         NamedState("flow.order", StateKind.TEXT, "its direction", ("ascending", "descending")),
-        NamedState("flow.source", StateKind.TEXT, "source of the flow under the cursor"),
-        NamedState("flow.destination", StateKind.TEXT, "destination of the flow under the cursor"),
-        NamedState("flow.protocol", StateKind.TEXT, "protocol of the flow under the cursor: tcp"),
-        NamedState("flow.rate", StateKind.RATE, "rate of the flow under the cursor"),
-        NamedState("flow.detail", StateKind.FLAG, "whether the flow's detail is open"),
+        NamedState("flow.source", StateKind.TEXT, "source of the row, or its local end"),
+        NamedState("flow.destination", StateKind.TEXT, "destination of the row, or its remote end"),
+        NamedState("flow.protocol", StateKind.TEXT, "protocol of the row: tcp"),
+        NamedState("flow.rate", StateKind.RATE, "rate of the row under the cursor"),
+        NamedState("flow.detail", StateKind.FLAG, "whether the detail is open"),
     ),
 )  # fmt: skip

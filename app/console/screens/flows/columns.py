@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 WAYS = ("in", "out")
 """Words for values of FlowDirection."""
-_TOTALS = ("exact", "at least")
+TOTALS = ("exact", "at least")
 
 
 def whole(value: float) -> str:
@@ -109,9 +109,9 @@ FLOWS: TableSpec[Flow] = TableSpec(
             cell=lambda flow: str(flow.row["tos"])),
         ColumnSpec("totals", "Totals", 8, priority=1, hidden=True, larger_first=True,
             help="at least, and ≥ elsewhere: the full table had no row for the flow at times.",
-            cell=lambda flow: _TOTALS[flow.row["at_least"]],
+            cell=lambda flow: TOTALS[flow.row["at_least"]],
             numbers=lambda flows: flows.field("at_least"),
-            values=lambda flows: flows.words("at_least", _TOTALS)),
+            values=lambda flows: flows.words("at_least", TOTALS)),
     ),
     sort="rate",
 )  # fmt: skip

@@ -1,23 +1,28 @@
-"""Two moments of screen 3 side by side: the changes of each flow."""
+"""Two moments of screen 3 side by side: the changes of each flow, or of groups."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.commands.flow_view import Grouping
 from app.console.host_names import Names
 from app.console.live.flows import LiveView
 from app.console.live.paths import PathView
 from app.console.screens.flows.columns import CHANGES, SHARED
 from app.console.screens.flows.flow import Change
+from app.console.screens.flows.group_columns import GROUP_CHANGES
+from app.console.screens.flows.group_rows import GroupRows
+from app.console.screens.flows.grouped import GroupedFlows
 from app.console.screens.flows.rows import FlowRows
 from app.console.screens.flows.table import live_table
-from app.console.tables.columns import tone
+from app.console.tables.columns import Cells, tone
 from probes.flow.filter import FlowFilter
-from widgets.table.rows import Pieces, Tones, Value
+from probes.flow.records import Array
+from widgets.table.rows import Tones, Value
 from widgets.tones import Tone
 
 _STATES = ("", "new", "gone")
@@ -27,6 +32,8 @@ _BOTH, _NEW, _GONE = range(3)
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowChanges:
     """A ValueSource over the flows of two views; arrays are (n,), as the rows of its view."""
+
+    spec = CHANGES
 
     flows: FlowRows
     rate: NDArray[np.float64]
@@ -89,9 +96,8 @@ class FlowChanges:
         numbers = [array[at] for array in (self.rate, self.before, self.change, self.more)]
         return Change(self.flows.view, self.flows.table, at, _STATES[self.state[at]], numbers)
 
-    def cells(self, index: int) -> Sequence[str | Pieces]:
-        flow = self._flow(index)
-        return [column.cell(flow) for column in CHANGES.columns]
+    def cells(self, index: int) -> Cells[Change]:
+        return Cells(CHANGES, self._flow(index))
 
     def tones(self, index: int) -> Tones:
         flow = self._flow(index)
@@ -116,3 +122,88 @@ class FlowChanges:
         sizes = np.abs(getattr(self, name)[places])
         order = places[np.lexsort((np.abs(self.more[places]), sizes))]
         return replace(self, flows=self.flows.at(order[::-1] if descending else order))
+
+
+_SUMS = ("change", "rate", "before", "more")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """A group at two moments, for the cells of its row."""
+
+    text: str
+    change: float
+    rate: float
+    before: float
+    more: float
+    state: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupChanges:
+    """A ValueSource over the groups of compared flows."""
+
+    spec = GROUP_CHANGES
+
+    shown: GroupRows
+    numbers: Mapping[str, Array]
+    """Sums of the flows' changes, and places in _STATES, by column, (m,) by place of the group."""
+    total: int
+    """Flows of both moments, also those that the filter hides."""
+
+    @classmethod
+    def of(cls, changes: FlowChanges, by: Grouping, names: Names | None) -> GroupChanges:
+        """Group compared flows. A group is new, or gone, if all its flows are."""
+        flows, places = changes.flows, changes.flows.places
+        groups = GroupedFlows(flows.view, places, by, flows.table)
+        numbers = {name: groups.sums(getattr(changes, name)[places]) for name in _SUMS}
+        size, state = groups.sums(np.ones(len(places))), changes.state[places]
+        found = np.full(len(size), _BOTH)
+        for one in (_NEW, _GONE):
+            found[groups.sums(state == one) == size] = one
+        return cls(GroupRows.of(groups, names), numbers | {"state": found}, flows.total)
+
+    @property
+    def rows(self) -> int:
+        return self.shown.rows
+
+    def key(self, index: int) -> Hashable:
+        return self.shown.key(index)
+
+    def index(self, key: Hashable) -> int | None:
+        return self.shown.index(key)
+
+    def _change(self, index: int) -> GroupChange:
+        group = self.shown.group(index)
+        change, rate, before, more = (float(self.numbers[name][group.at]) for name in _SUMS)
+        state = _STATES[self.numbers["state"][group.at]]
+        return GroupChange(group.text, change, rate, before, more, state)
+
+    def cells(self, index: int) -> Cells[GroupChange]:
+        return Cells(GROUP_CHANGES, self._change(index))
+
+    def tones(self, index: int) -> Tones:
+        change = self._change(index)
+        if change.state == _STATES[_GONE] or not (change.change or change.more):
+            return Tone.MUTED
+        return [tone(column, change) for column in GROUP_CHANGES.columns]
+
+    def values(self, position: int) -> Sequence[Value]:
+        name = GROUP_CHANGES.columns[position].id
+        if name == "group":
+            return self.shown.texts(lambda group: group.text)
+        found = self.numbers[name][self.shown.order]
+        if name == "state":
+            return [_STATES[number] for number in found.tolist()]
+        return found.round(1).tolist()  # type: ignore[no-any-return]
+
+    def ordered(self, position: int, *, descending: bool) -> GroupChanges:
+        """The same groups by a column; the size of a change orders, not its sign."""
+        name, order = GROUP_CHANGES.columns[position].id, self.shown.order
+        if name == "group":
+            texts = self.shown.texts(lambda group: group.text)
+            found = order[sorted(range(len(texts)), key=texts.__getitem__)]
+        else:
+            more, sizes = (np.abs(self.numbers[each][order]) for each in ("more", name))
+            found = order[np.lexsort((more, sizes))]
+        return replace(self, shown=self.shown.at(found[::-1] if descending else found))

@@ -1,9 +1,10 @@
-"""The detail of one flow: its fields, and its rate over the windows of the history."""
+"""The detail of a flow or group: its fields, and its rates over the windows of the history."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,29 @@ from textual.widgets import Static
 from app.console.live.flows import LiveView
 from app.console.screens.flows.columns import whole
 from app.console.screens.flows.flow import endpoint, flag_letters
+from app.console.screens.flows.group import Group
 from probes.filter.network import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History
 from probes.tunnels import tunnel_name
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import age, bit_rate, byte_size
+from widgets.tones import Tone
 
 _PORTS_WORD = 4
 _WINDOWS = 3600
 """As many as a history keeps of a table."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DetailSubject:
+    """The flow or group that a detail is about."""
+
+    text: Text
+    lines: Sequence[tuple[str, Tone]]
+    """Name and tone of each line of the chart."""
+    measure: Callable[[Array], Sequence[int]]
+    """Return the bytes of each line in a window's rows of dtype FLOW (n,)."""
 
 
 class FlowDetail(Horizontal):
@@ -42,8 +56,8 @@ class FlowDetail(Horizontal):
         self._key: Hashable | None = None
         self._seen_ns = 0
         """End of the last window that is in `_points`."""
-        self._points: deque[tuple[float, float]] = deque(maxlen=_WINDOWS)
-        """Ends of windows in seconds, and the flow's bits per second; also of windows after the
+        self._points: deque[tuple[float, ...]] = deque(maxlen=_WINDOWS)
+        """Ends of windows in seconds, and bits per second of each line; also of windows after the
         moment that is shown."""
 
     def compose(self) -> ComposeResult:
@@ -55,64 +69,126 @@ class FlowDetail(Horizontal):
         return self.has_class("open")
 
     def follow(self, key: Hashable) -> None:
-        """Show the flow whose LIVE id is `key` from now on."""
+        """Show the flow or group of a row from now on."""
         if key != self._key:
             self._key = key
             self._seen_ns = 0
             self._points.clear()
 
-    def show(self, view: LiveView, history: History, span: float) -> None:
-        """Show the flow as of `view`, and its rate in the windows of `span` seconds until then."""
-        found = np.flatnonzero(view.rows["id"] == self._key)
-        if not len(found):
-            self.query_one(Static).update(Text("This flow has been idle for a minute."))
+    def show(
+        self, subject: DetailSubject | None, now_ns: int, history: History, span: float
+    ) -> None:
+        """Show `subject`, and its rates in the windows of `span` seconds until `now_ns`.
+
+        Without a subject all its flows have left.
+        """
+        if subject is None:
+            self.query_one(Static).update(Text("No packet for a minute."))
             self.query_one(HistoryChart).show([])
             return
-        row = view.rows[found[0]]
-        self.query_one(Static).update(_described(row, view.now_ns), layout=False)
-        self._measure(row.reshape(1), history)
-        times, rates = np.array(self._points, "f8").reshape(-1, 2).T
-        until = int(np.searchsorted(times, view.now_ns / 1e9, "right"))
-        self.query_one(HistoryChart).show(
-            [ChartSeries("rate", times[:until], rates[:until])], span=span
-        )
-
-    def _measure(self, row: Array, history: History) -> None:
-        key = row.view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
+        self.query_one(Static).update(subject.text, layout=False)
         for window in history.snapshots("flow"):
-            if window.end_ns <= self._seen_ns:
-                continue
-            words = words_of(window.rows)
-            # The ports tell nearly all flows apart: few rows are compared whole.
-            near = np.flatnonzero(words[:, _PORTS_WORD] == key[_PORTS_WORD])
-            hits = near[(words[near, :KEY_WORDS] & KEY_MASK == key).all(axis=1)]
-            bits = int(window.rows["bytes"][hits].sum()) * 8
-            self._points.append((window.end_ns / 1e9, bits / max(window.seconds, 1e-3)))
-            self._seen_ns = window.end_ns
+            if window.end_ns > self._seen_ns:
+                seconds = max(window.seconds, 1e-3)
+                bits = (8 * size / seconds for size in subject.measure(window.rows))
+                self._points.append((window.end_ns / 1e9, *bits))
+                self._seen_ns = window.end_ns
+        times, *rates = np.array(self._points, "f8").reshape(-1, 1 + len(subject.lines)).T
+        until = int(np.searchsorted(times, now_ns / 1e9, "right"))
+        series = [
+            ChartSeries(name, times[:until], rate[:until], tone)
+            for (name, tone), rate in zip(subject.lines, rates, strict=True)
+        ]
+        self.query_one(HistoryChart).show(series, span=span)
 
 
-def _described(row: Any, now_ns: int) -> Text:
+def flow_subject(view: LiveView, row: Any) -> DetailSubject:
+    """Describe a row of dtype LIVE."""
+    key = row.reshape(1).view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
+
+    def measure(rows: Array) -> Sequence[int]:
+        words = words_of(rows)
+        # The ports tell nearly all flows apart: few rows are compared whole.
+        near = np.flatnonzero(words[:, _PORTS_WORD] == key[_PORTS_WORD])
+        hits = near[(words[near, :KEY_WORDS] & KEY_MASK == key).all(axis=1)]
+        return [int(rows["bytes"][hits].sum())]
+
+    return DetailSubject(_flow_text(row, view.now_ns), [("rate", Tone.ACCENT)], measure)
+
+
+def group_subject(group: Group) -> DetailSubject:
+    """Describe a group."""
+    opened = group.opened
+
+    def measure(rows: Array) -> Sequence[int]:
+        flows = rows[opened.mask(rows)]
+        leaves = flows["direction"] == FlowDirection.EGRESS
+        size = flows["bytes"]
+        return [int(size[~leaves].sum()), int(size[leaves].sum())]
+
+    return DetailSubject(_group_text(group), [("in", Tone.IN), ("out", Tone.OUT)], measure)
+
+
+def _flow_text(row: Any, now_ns: int) -> Text:
     protocol, version = int(row["protocol"]), int(row["version"])
     way = "into this host" if row["direction"] == FlowDirection.INGRESS else "out of this host"
     mean = byte_size(row["bytes"] / row["packets"])
     first, last = (age((now_ns - int(row[end])) / 1e9) for end in ("first_ns", "last_ns"))
-    packets = f"{whole(row['packets'])} packet{'' if row['packets'] == 1 else 's'}"
     bound = "at least " if row["at_least"] else ""
     lines = [
-        ("Flow", f"{protocol_name(protocol)} over IPv{version}, {way}"),
+        ("Flow", f"{protocol_name(protocol)} over IPv{version}, {way}{_link(row)}"),
         ("Source", endpoint(row, "source")),
         ("Destination", endpoint(row, "destination")),
         ("Rate", f"{bit_rate(row['bit_rate'])}, {whole(row['packet_rate'])} packets/s"),
-        ("Total", f"{bound}{byte_size(row['bytes'])} in {packets}, {mean} each"),
+        ("Total", f"{bound}{byte_size(row['bytes'])} in {_packets(row['packets'])}, {mean} each"),
         ("Seen", f"first {first} ago, last {last} ago"),
     ]
-    if row["vlan"]:
-        lines[0] = (lines[0][0], f"{lines[0][1]}, VLAN {row['vlan']}")
-    if row["tunnel"]:
-        tunnel = f"{tunnel_name(int(row['tunnel']))} {row['tunnel_id']}"
-        lines[0] = (lines[0][0], f"{lines[0][1]}, in {tunnel}")
     if protocol == 6:
         lines.append(("TCP flags", flag_letters(int(row["tcp_flags"]))))
+    return _labelled(lines)
+
+
+def _group_text(group: Group) -> Text:
+    row, kind = group.row, group.kind
+    first, last = (age(group.number(name) / 1e9) for name in ("age", "idle"))
+    found = group.known_name
+    name = f", {found.text} {found.source.about}" if found is not None else ""
+    lines = []
+    if kind == "conversations":
+        what = f"{group.service}, {group.protocol} over IPv{row['version']}{_link(row)}"
+        lines += [("Conversation", what), ("Local", group.end("near"))]
+        lines += [("Remote", group.end("far") + name)]
+    elif kind == "services":
+        lines.append(("Service", f"{group.service}, {group.port}"))
+    else:
+        label = kind.removesuffix("s").capitalize()
+        lines.append((label, group.network if kind == "networks" else group.address + name))
+    for way in ("in", "out"):
+        rate, packet_rate = group.number(way), group.number(f"{way}_packet_rate")
+        size, packets = byte_size(row[f"{way}_bytes"]), _packets(row[f"{way}_packets"])
+        text = f"{bit_rate(rate)}, {whole(packet_rate)} pkt/s; {group.bound}{size} in {packets}"
+        lines.append((way.capitalize(), text))
+    seen = f"first {first} ago, last {last} ago"
+    if kind != "conversations":
+        seen += f"; {row['flows']} conversation{'' if row['flows'] == 1 else 's'}"
+    lines.append(("Seen", seen))
+    if flags := group.flags:
+        lines.append(("TCP flags", flags))
+    return _labelled(lines)
+
+
+def _link(row: Any) -> str:
+    """VLAN and tunnel of a row, after a comma each."""
+    vlan = f", VLAN {row['vlan']}" if row["vlan"] else ""
+    tunnel = f", in {tunnel_name(int(row['tunnel']))} {row['tunnel_id']}" if row["tunnel"] else ""
+    return vlan + tunnel
+
+
+def _packets(number: int) -> str:
+    return f"{whole(number)} packet{'' if number == 1 else 's'}"
+
+
+def _labelled(lines: Sequence[tuple[str, str]]) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     for label, value in lines:
         text.append(f"{label:<13}", "dim")

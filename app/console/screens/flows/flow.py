@@ -12,7 +12,7 @@ from probes.filter.table import RowTable
 QUIET_NS = 3_000_000_000
 """Without a packet for longer a flow counts as idle, and is muted."""
 _FLAG_LETTERS = "FSRPAUEW"
-_WITH_PORTS = frozenset({6, 17, 33, 132, 136})
+WITH_PORTS = frozenset({6, 17, 33, 132, 136})
 _ICMP_TYPES = {
     1: {0: "reply", 3: "unreach", 5: "redirect", 8: "echo", 11: "exceeded"},
     58: {
@@ -58,7 +58,7 @@ class Flow:
 
     def port(self, end: str) -> str:
         """Port of `source` or `destination`; empty for protocols without ports."""
-        return str(self.row[f"{end}_port"]) if int(self.row["protocol"]) in _WITH_PORTS else ""
+        return str(self.row[f"{end}_port"]) if int(self.row["protocol"]) in WITH_PORTS else ""
 
     def ns_since(self, field: str) -> int:
         """Nanoseconds since `first_ns` or `last_ns`."""
@@ -103,7 +103,7 @@ def endpoint_text(text: str, version: int, protocol: int, port: int, end: str) -
             return f"{text} id {port}" if port else text
         kind, code = port >> 8, port & 0xFF
         return f"{text} {_ICMP_TYPES[protocol].get(kind, kind)}" + (f"/{code}" if code else "")
-    if protocol not in _WITH_PORTS:
+    if protocol not in WITH_PORTS:
         return text
     return f"{text}:{port}" if version == 4 else f"[{text}]:{port}"
 

@@ -13,7 +13,7 @@ from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.flow import QUIET_NS, Flow, endpoint_text
 from app.console.screens.flows.table import ECHO_TYPES, live_table
 from app.console.screens.paths.hop import PathKey
-from app.console.tables.columns import columns
+from app.console.tables.columns import Cells, columns
 from app.console.tables.spec import ColumnSpec
 from bpf.errors import UsageError
 from probes.filter.network import address_text, protocol_name
@@ -43,6 +43,8 @@ def flow_columns(rows: Array, *, traced: bool) -> tuple[Column, ...]:
 
 class FlowRows:
     """A ValueSource over a LiveView."""
+
+    spec = FLOWS
 
     def __init__(
         self, view: LiveView, shown: FlowFilter, order: Array | None = None,
@@ -93,9 +95,8 @@ class FlowRows:
         places = np.flatnonzero(self.places == at)
         return int(places[0]) if len(places) else None
 
-    def cells(self, index: int) -> Sequence[str]:
-        flow = Flow(self.view, self.table, int(self.places[index]))
-        return [column.cell(flow) for column in FLOWS.columns]
+    def cells(self, index: int) -> Cells[Flow]:
+        return Cells(FLOWS, Flow(self.view, self.table, int(self.places[index])))
 
     def values(self, position: int) -> Sequence[Value]:
         column = FLOWS.columns[position]

@@ -1,25 +1,34 @@
-"""Screen 3: the flows of the interface, sorted and filtered, with a detail of one."""
+"""Screen 3: flows in conversations, hosts, services or networks, with a detail of one."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from textual import on
 from textual.widget import Widget
 
-from app.console.live.flows import Focus, LiveView
+from app.commands.flow_view import Grouping
+from app.console.live.state import Frame
 from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, counted
 from app.console.screens.flows.columns import CHANGES, FLOWS
-from app.console.screens.flows.compare import FlowChanges
-from app.console.screens.flows.detail import FlowDetail
+from app.console.screens.flows.commands import TraceCommands, ViewCommands
+from app.console.screens.flows.compare import FlowChanges, GroupChanges
+from app.console.screens.flows.detail import FlowDetail, flow_subject, group_subject
 from app.console.screens.flows.flow import endpoint
-from app.console.screens.flows.rows import FlowRows, flow_columns, path_of
-from app.console.screens.flows.table import Rtts, live_table
+from app.console.screens.flows.group import Group
+from app.console.screens.flows.group_columns import GROUP_CHANGES, GROUPS
+from app.console.screens.flows.group_rows import GroupRows, group_columns
+from app.console.screens.flows.grouped import GroupedFlows, GroupKey
+from app.console.screens.flows.rows import FlowRows, flow_columns
+from app.console.screens.flows.selection import Selection
+from app.console.screens.flows.table import live_table
+from app.console.screens.flows.totals import TotalsLine
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tasks import Task
 from app.tape.named_state import StateValues
@@ -46,35 +55,40 @@ def first_states(console: Console) -> StateValues:
     return {
         "flow.total": total, "flow.count": total, "flow.filter": "", "flow.sort": "rate",
         "flow.order": "descending", "flow.capture": console.plane.capture, "flow.detail": False,
+        "flow.view": str(Grouping()), "flow.opened": "",
     }  # fmt: skip
 
 
 class FlowsScreen(ConsoleScreen):
-    """Flows in a table; `/` filters what is shown, `C` chooses what is counted."""
+    """Flows in a table; `/` filters what is shown, `v` groups it, `C` chooses what is counted."""
 
     MODE = "flows"
     CSS = """
-    FlowsScreen.-wide FlowDetail > Static { width: 62; }
+    FlowsScreen.-wide FlowDetail > Static { width: 68; }
     FlowsScreen.-wide FlowDetail > HistoryChart { display: block; }
     FlowsScreen.-tall.-wide FlowDetail { height: 12; }
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._filter = FlowFilter()
-        self._rtts = Rtts()
+        self.shown = Selection()
+        """The flows of the table."""
+        self._trace = TraceCommands(self, self.flows_under_cursor)
+        self.parts = ViewCommands(self, self.shown, self.group_under_cursor), self._trace
 
     def compose_body(self) -> list[Widget]:
-        changes = SortedTable(CHANGES, empty=_FILTERED)
-        changes.display = False
-        return [SortedTable(FLOWS, empty=_WAITING), changes, OwnProbesLine(), FlowDetail()]
+        specs = (*GROUPS, FLOWS, CHANGES, GROUP_CHANGES)
+        tables = [SortedTable(spec, empty=_WAITING) for spec in specs]
+        for table in tables[1:]:
+            table.display = False
+        return [*tables, TotalsLine(), OwnProbesLine(), FlowDetail()]
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
         return ((LIVE_FLOWS, live_table(self.console.frame.flows)),)
 
     @property
     def table(self) -> SortedTable:
-        """The table of flows, or of their changes between two moments."""
+        """The table in front."""
         return next(t for t in self.tables if t.display)
 
     @property
@@ -83,11 +97,15 @@ class FlowsScreen(ConsoleScreen):
 
     def keep(self) -> dict[str, str]:
         detail = OPEN if self.detail.is_open else ""
-        return super().keep() | {"filter": self._filter.text, "detail": detail}
+        kept = {"filter": self.shown.filter.text, "detail": detail, "view": str(self.shown.by)}
+        return super().keep() | kept
 
     def restore(self, kept: Mapping[str, str]) -> None:
         with suppress(UsageError):
-            self._filter = FlowFilter.parse(kept.get("filter", ""), self.console.settings.filters)
+            text, saved = kept.get("filter", ""), self.console.settings.filters
+            self.shown.filter = FlowFilter.parse(text, saved)
+        with suppress(UsageError):
+            self.shown.turn_to(Grouping.parse(kept.get("view", str(Grouping()))))
         self.detail.set_class(kept.get("detail") == OPEN, "open")
         self.detail.follow(self.table.cursor_key)
         super().restore(kept)
@@ -97,31 +115,88 @@ class FlowsScreen(ConsoleScreen):
         self._show_rows()
         self._show_detail()
 
+    def on_resize(self) -> None:
+        # Bars are wider on a wider screen.
+        self.call_after_refresh(self.show)
+
     def point_at(self, key: Hashable) -> None:
-        """Put the cursor on the flow of this LIVE id; a filter that hides it is given up."""
+        """Put the cursor on a group (GroupKey), or on the flow of a LIVE id or its conversation.
+
+        A filter that hides it is given up.
+        """
+        if isinstance(key, GroupKey):
+            self.shown.turn_to(key.by)
+            self.shown.opened = None
+        elif not self.shown.by.is_finest:
+            self.shown.turn_to(Grouping())
         self.show()
-        if self._filter and self.table.source.index(key) is None:
-            self._filter = FlowFilter()
+        if self.shown and self._row_of(key) is None:
+            self.shown.filter, self.shown.opened = FlowFilter(), None
             self.show()
-        self.table.want(key)
+        row = self._row_of(key)
+        self.table.want(key if row is None else row)
         self.set_focus(self.table)
 
+    def _row_of(self, key: Hashable) -> Hashable | None:
+        """Return the key of a group or flow in the table; None if the table lacks it."""
+        row = key.id if isinstance(key, GroupKey) else key
+        if isinstance(key, int) and self.shown.by.is_grouped:
+            groups = self._grouped()
+            found = np.flatnonzero(groups.flows["id"] == key)
+            row = int(groups.rows["id"][groups.of[found[0]]]) if len(found) else None
+        return None if row is None or self.table.source.index(row) is None else row
+
+    def group_under_cursor(self) -> Group | None:
+        """The group of the row under the cursor; None in the view of directions."""
+        key = self.table.cursor_key
+        if not (self.shown.by.is_grouped and isinstance(key, int)):
+            return None
+        at = (groups := self._grouped()).place(key)
+        return None if at is None else GroupRows.of(groups, self.console.names).at([at]).group(0)
+
+    def flows_under_cursor(self) -> Array:
+        """Flows of the row under the cursor, dtype LIVE (n,)."""
+        rows, key = self.console.frame.flows.rows, self.table.cursor_key
+        group = self.group_under_cursor()
+        of_row = rows["id"] == key if group is None else group.opened.mask(rows)
+        found: Array = rows[of_row]
+        return found
+
+    def _grouped(self) -> GroupedFlows:
+        return self.shown.grouped(self.console.frame, self.console.names)
+
     def _show_detail(self) -> None:
-        if self.detail.is_open:
-            self.detail.show(
-                self.console.frame.flows, self.console.plane.history, self.console.time.span
-            )
+        if not self.detail.is_open:
+            return
+        view, subject = self.console.frame.flows, None
+        if (group := self.group_under_cursor()) is not None:
+            subject = group_subject(group)
+        elif not self.shown.by.is_grouped:
+            subject = next((flow_subject(view, row) for row in self.flows_under_cursor()), None)
+        self.detail.follow(self.table.cursor_key)
+        self.detail.show(subject, view.now_ns, self.console.plane.history, self.console.time.span)
 
     def states(self) -> StateValues:
-        table, view = self.table, self.console.frame.flows
+        table, shown = self.table, self.shown
         values: StateValues = {
-            "flow.count": self._flow_rows().rows,
-            "flow.filter": self._filter.text,
+            "flow.count": len(self._places()),
+            "flow.filter": shown.filter.text,
+            "flow.view": str(shown.by),
+            "flow.opened": shown.opened.text if shown.opened is not None else "",
             "flow.sort": table.sort,
             "flow.order": "descending" if table.descending else "ascending",
             "flow.detail": self.detail.is_open,
         }
-        for row in view.rows[view.rows["id"] == table.cursor_key]:
+        if (group := self.group_under_cursor()) is not None:
+            values |= {"flow.group": group.text, "flow.rate": float(group.number("rate"))}
+            if group.kind == "conversations":
+                values |= {
+                    "flow.source": group.end("near"),
+                    "flow.destination": group.end("far"),
+                    "flow.protocol": group.protocol,
+                }
+            return values
+        for row in self.flows_under_cursor():
             values |= {
                 "flow.source": endpoint(row, "source"),
                 "flow.destination": endpoint(row, "destination"),
@@ -130,76 +205,87 @@ class FlowsScreen(ConsoleScreen):
             }
         return values
 
-    def _flow_rows(self) -> FlowRows:
-        frame = self.console.frame
-        table = live_table(frame.flows, frame.paths, self.console.names, self._rtts.medians)
-        return FlowRows(frame.flows, self._filter, table=table)
-
     def _show_rows(self) -> None:
-        view = self.console.frame.flows
-        rows: FlowRows | FlowChanges
-        if (frames := self.console.time.compared) is not None:
-            flows = frames[0].flows, frames[1].flows
-            rows = FlowChanges.of(*flows, self._filter, frames[1].paths, self.console.names)
-        else:
-            rows = self._flow_rows()
-        tables = "flows", "changes"
-        self.turn_to(*(tables if frames is None else reversed(tables)))
-        if frames is None:
-            traced = len(self.console.frame.paths.series) > 0
-            self.table.columns = flow_columns(view.rows, traced=traced)
-        filtered = _FILTERED_SOME if view.left_out else _FILTERED
-        self.table.empty = filtered if rows.total else _WAITING
+        frame, frames = self.console.frame, self.console.time.compared
+        rows = self._rows() if frames is None else self._changes(*frames)
+        name = rows.spec.name
+        self.turn_to(name, *(table.spec.name for table in self.tables if table.spec.name != name))
+        traced = len(frame.paths.series) > 0
+        if isinstance(rows, FlowRows):
+            self.table.columns = flow_columns(frame.flows.rows, traced=traced)
+        elif isinstance(rows, GroupRows):
+            self.table.columns = group_columns(rows.groups, self.size.width, traced=traced)
+        filtered = _FILTERED_SOME if frame.flows.left_out else _FILTERED
+        self.table.empty = filtered if len(frame.flows.rows) else _WAITING
         self.table.fill(rows)
-        self._focus()
-        count = f"{rows.rows} of " if self._filter else ""
-        notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=3)]
-        if self._filter.text:
-            notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
+        places = self._places()
+        in_view = [int(str(self.table.source.key(index))) for index in self.table.in_view]
+        self.console.time.state.focus_flows(self.shown.focus(self._ids(in_view)))
+        self.query_one(TotalsLine).follow(frame.flows, places, rows.rows, self.shown.by.noun)
+        self._note(len(places))
+
+    def _rows(self) -> FlowRows | GroupRows:
+        frame, names = self.console.frame, self.console.names
+        if self.shown.by.is_grouped:
+            return GroupRows.of(self._grouped(), names, self.size.width)
+        table = self.shown.table(frame, names)
+        return FlowRows(frame.flows, self.shown.filter, self.shown.places(table), table)
+
+    def _changes(self, before: Frame, after: Frame) -> FlowChanges | GroupChanges:
+        shown, names = self.shown, self.console.names
+        changes = FlowChanges.of(before.flows, after.flows, shown.filter, after.paths, names)
+        if shown.opened is not None:
+            places = changes.flows.places
+            kept = shown.opened.mask(changes.flows.view.rows)[places]
+            changes = replace(changes, flows=changes.flows.at(places[kept]))
+        return GroupChanges.of(changes, shown.by, names) if shown.by.is_grouped else changes
+
+    def _places(self) -> Array:
+        """Places of the shown flows in the frame."""
+        if self.shown.by.is_grouped:
+            return self._grouped().places
+        return self.shown.places(self.shown.table(self.console.frame, self.console.names))
+
+    def _ids(self, keys: list[int]) -> Array:
+        """Ids of the flows of some rows."""
+        ids = np.array(keys, "u8")
+        if self.shown.by.is_grouped:
+            groups = self._grouped()
+            ids = groups.flows["id"][np.isin(groups.rows["id"], ids)[groups.of]]
+        return ids
+
+    def _note(self, count: int) -> None:
+        """Show the number of flows, the filter and the losses in the status strip."""
+        view, shown = self.console.frame.flows, self.shown
+        total = counted(len(view.rows), "flow")
+        text = f"{count} of {total}" if shown else total
+        notes = [StatusItem(text, Tone.MUTED, priority=3)]
+        if shown.opened is not None:
+            label = shown.opened.by.noun
+            notes.append(StatusItem(shown.opened.text, Tone.ACCENT, 2, label=label))
+        if shown.filter.text:
+            notes.append(StatusItem(shown.filter.text, Tone.ACCENT, 3, label="filter"))
         if self.table.sort == "rtt" and not len(self.console.frame.paths.series):
             notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
         if view.left_out:
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 2))
         self.show_notes(*notes)
 
-    def _focus(self) -> None:
-        """Have the flows that pass the filter, and those in view, come first in a flood."""
-        shown = self._filter
-
-        def passes(rows: Array, now_ns: int) -> Array:
-            # Without names: looking them up would hold up the probe's thread.
-            return shown.mask(live_table(LiveView(rows, now_ns, 0)))
-
-        source = self.table.source
-        ids = np.array([source.key(index) for index in self.table.in_view], "u8")
-        self.console.time.state.focus_flows(Focus(passes, ids) if shown else Focus(ids=ids))
-
     do_flow_sort = ConsoleScreen.sort_rows
     do_flow_reverse = ConsoleScreen.reverse_rows
 
-    def do_flow_top(self) -> None:
-        self.table.action_top()
-
     def do_flow_detail(self) -> None:
         if self.table.cursor_key is not None:
-            self.detail.follow(self.table.cursor_key)
             self.detail.add_class("open")
             self._show_detail()
 
-    def do_flow_trace(self) -> None:
-        rows = self.console.frame.flows.rows
-        try:
-            for row in rows[rows["id"] == self.table.cursor_key]:
-                self.trace(path_of(row))
-        except UsageError as error:
-            self.console.complain(error)
-
     def do_flow_filter(self, text: str | None = None) -> None:
+        shown = self.shown
         if text is None:
             example = "tcp port:443 rate>1M host:/^www/"
-            self.prompt.ask("flow.filter", "Show only", example, self._filter.text)
+            self.prompt.ask("flow.filter", "Show only", example, shown.filter.text)
             return
-        self._filter = FlowFilter.parse(text, self.console.settings.filters)
+        shown.filter = FlowFilter.parse(text, self.console.settings.filters)
         self._show_rows()
 
     def do_flow_capture(self, text: str | None = None) -> None:
@@ -228,22 +314,25 @@ class FlowsScreen(ConsoleScreen):
     do_flow_clear = ConsoleScreen.leave
 
     def close_detail(self) -> bool:
+        """Close the detail, else the opened group."""
         was_open = self.detail.is_open
         self.detail.remove_class("open")
+        if not was_open and (was_open := self.shown.close()):
+            self.show()
         return was_open
 
     def clear_filter(self) -> bool:
-        if was_set := bool(self._filter.text):
-            self._filter = FlowFilter()
+        if was_set := bool(self.shown.filter.text):
+            self.shown.filter = FlowFilter()
             self._show_rows()
         return was_set
 
     @on(VirtualTable.RowSelected)
-    async def _row_selected(self) -> None:
-        await self.console.action_command("flow.trace")
+    async def _row_selected(self, event: VirtualTable.RowSelected) -> None:
+        traces = self.shown.by.is_finest
+        if not (traces and event.clicked) or self._trace.is_wanted(event.key):
+            await self.console.action_command("flow.trace" if traces else "flow.open")
 
     @on(VirtualTable.RowHighlighted)
-    def _row_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
-        if self.detail.is_open:
-            self.detail.follow(event.key)
-            self._show_detail()
+    def _row_highlighted(self) -> None:
+        self._show_detail()

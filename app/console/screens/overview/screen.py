@@ -127,7 +127,7 @@ class OverviewScreen(PollingScreen[_Looked]):
     @property
     def _no_paths(self) -> str:
         key = self.console.key_of
-        flow = f"Press {key('flow.trace').capitalize()} on a flow ({key('view.flows')})"
+        flow = f"Press {key('flow.open').capitalize()} on a flow ({key('view.flows')})"
         return (
             f"No paths traced yet. {flow}, or {key('path.trace')} on Paths ({key('view.paths')})."
         )

@@ -177,7 +177,7 @@ async def test_help_names_every_key_of_the_screen_and_its_command(width: int, he
                 assert any(
                     bound.command.name in line and bound.command.title in line for line in seen
                 ), bound
-        assert any("enter" in line and "flow.trace" in line for line in seen)
+        assert any("enter" in line and "flow.open" in line for line in seen)
         await console.press("escape", "6", "question_mark")
         assert "flow.filter" not in console.text
 

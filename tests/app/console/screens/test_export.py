@@ -253,7 +253,7 @@ async def test_a_picture_shows_the_screen_without_the_prompt(tmp_path: Path) -> 
     assert "10.0.0.1:40001" in picture
     assert str(path) not in picture
     assert "Apply" not in picture, "the prompt's keys"
-    assert "Sort" in picture, "the screen's keys"
+    assert "View" in picture, "the screen's keys"
     assert "https:" not in picture.replace("https://www.textualize.io", ""), "no font of a server"
     assert '<text xml:space="preserve"' in picture
 

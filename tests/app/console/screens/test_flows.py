@@ -107,10 +107,10 @@ async def test_a_click_on_a_title_sorts_and_another_reverses() -> None:
     async with desk() as console:
         await console.feed(*three())
         at = (console.lines[1].index("Source"), 0)
-        await console.pilot.click("VirtualTable", offset=at)
+        await console.pilot.click("#flows", offset=at)
         await console.pilot.pause()
         assert console.sources == [1, 2, 3]
-        await console.pilot.click("VirtualTable", offset=at)
+        await console.pilot.click("#flows", offset=at)
         await console.pilot.pause()
         assert console.sources == [3, 2, 1]
 

@@ -123,7 +123,7 @@ async def test_each_block_leads_to_its_screen_and_its_row() -> None:
 
         flows = await opened("flows", 1)
         assert isinstance(flows, FlowsScreen)
-        assert "10.0.0.3" in console.under_cursor
+        assert "10.0.0.3" in str(console.app.tapes.state_of("flow.source"))
         hops = await opened("hops", 1)
         assert isinstance(hops, PathsScreen)
         assert hops.table.cursor_key == 5

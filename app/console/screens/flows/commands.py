@@ -1,0 +1,112 @@
+"""Commands of screen 3 about views, and about the path of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from app.commands.flow_view import Grouping
+from app.console.screen import ConsoleScreen
+from app.console.screens.flows.flow import QUIET_NS
+from app.console.screens.flows.group import Group
+from app.console.screens.flows.rows import path_of
+from app.console.screens.flows.selection import Selection
+from bpf.errors import UsageError
+from probes.flow.records import Array
+from widgets.format import age
+
+
+class ViewCommands:
+    """Turns between views, and opens groups."""
+
+    def __init__(
+        self, screen: ConsoleScreen, shown: Selection, chosen: Callable[[], Group | None]
+    ) -> None:
+        """`chosen` returns the group under the cursor."""
+        self._screen, self._shown, self._chosen = screen, shown, chosen
+
+    def do_flow_view(self, view: str = "", by: str = "") -> None:
+        if view:
+            by_view = Grouping.parse(f"{view} {by}")
+            self._shown.opened = None
+            self._turn_to(by_view)
+        else:
+            self._turn(1)
+
+    def do_flow_view_back(self) -> None:
+        self._turn(-1)
+
+    def do_flow_hosts(self) -> None:
+        """Show the hosts with the highest rates, and the largest one under the cursor."""
+        self._turn_to(Grouping("hosts"))
+        table = self._screen.table_with("rate")
+        table.order_first("rate")
+        table.action_top()
+
+    def do_flow_top(self) -> None:
+        self._screen.table_with().action_top()
+
+    def do_flow_names(self) -> None:
+        names = self._screen.console.names
+        names.enabled = not names.enabled
+        self._screen.show()
+
+    def do_flow_open(self) -> None:
+        screen = self._screen
+        if self._shown.by.is_finest:
+            screen.app.call_later(screen.console.action_command, "flow.trace")
+        elif (group := self._chosen()) is not None:
+            self._shown.open(group.opened)
+            screen.show()
+            screen.table_with().action_top()
+
+    def _turn(self, by: int) -> None:
+        self._turn_to(self._shown.by.turned(by))
+
+    def _turn_to(self, by: Grouping) -> None:
+        self._shown.turn_to(by)
+        self._screen.show()
+
+
+class TraceCommands:
+    """Traces the path of the row under the cursor."""
+
+    def __init__(self, screen: ConsoleScreen, flows: Callable[[], Array]) -> None:
+        """`flows` returns the flows of the row under the cursor, dtype LIVE (n,)."""
+        self._screen, self._flows = screen, flows
+        self._asked: Hashable = None
+        """The row that was clicked, and may be traced by another click."""
+
+    def is_wanted(self, row: Hashable) -> bool:
+        """Whether to trace a row that was clicked twice: ask first, as tracing sends packets."""
+        wanted, self._asked = row == self._asked, row
+        if not wanted:
+            text = "Tracing sends packets along the flow's path: double-click again, or press Enter"
+            self._screen.notify(text, markup=False)
+        return wanted
+
+    def do_flow_trace(self) -> None:
+        screen = self._screen
+        flows = self._flows()
+        if not len(flows):
+            return
+        now_ns = screen.console.frame.flows.now_ns
+        row = _traceable(flows)
+        # A flow may have packets in only one direction.
+        idle_ns = now_ns - int(flows["last_ns"].max())
+        if idle_ns > QUIET_NS:
+            text = f"The flow is idle for {age(idle_ns / 1e9)}: probes go out only with its packets"
+            screen.notify(text, severity="warning", markup=False)
+        screen.trace(path_of(row))
+
+
+def _traceable(flows: Array) -> Any:
+    """Return the fastest of `flows` (n,) that can be traced; the fastest of all if none can."""
+    order = flows[flows["bit_rate"].argsort()[::-1]]
+    for row in order:
+        try:
+            path_of(row)
+        except UsageError:
+            continue
+        return row
+    return order[0]

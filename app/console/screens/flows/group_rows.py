@@ -1,0 +1,146 @@
+"""Rows of groups: sorted arrays, formatted only in view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.console.host_names import Names
+from app.console.screens.flows.columns import WAYS
+from app.console.screens.flows.group import Group, GroupLook
+from app.console.screens.flows.group_columns import GROUPS
+from app.console.screens.flows.grouped import GroupedFlows
+from app.console.tables.columns import Cells, columns
+from app.console.tables.spec import ColumnSpec, TableSpec
+from probes.flow.records import Array
+from widgets.sparkline import round_scale
+from widgets.table.columns import Column
+from widgets.table.rows import Tones, Value
+from widgets.tones import Tone
+
+SPECS: dict[str, TableSpec[Group]] = {spec.name: spec for spec in GROUPS}
+_BAR, _LOCAL = 8, 17
+"""Usual width of a rate with a bar, and of local ends with addresses."""
+_WIDTHS = ((160, {"in": 16, "out": 16, "rate": 8, "service": 14}),
+           (100, {"in": 11, "out": 11, "rate": 7, "service": 9}))  # fmt: skip
+"""Least widths of a table, and widths of columns that are wider there."""
+
+
+def widths_of(width: int) -> Mapping[str, int]:
+    """Return the widths of columns in a table of `width` cells, if not the usual ones."""
+    return next((widths for least, widths in _WIDTHS if width >= least), {})
+
+
+def group_columns(groups: GroupedFlows, width: int, *, traced: bool) -> tuple[Column, ...]:
+    """Return the columns of groups in a table of `width` cells.
+
+    Columns for VLANs, tunnels, lower bounds and RTTs are there if a group needs them.
+    """
+    rows, spec = groups.rows, SPECS[groups.by.kind]
+    changes: dict[str, dict[str, Any]] = {
+        name: {"width": cells} for name, cells in widths_of(width).items()
+    }
+    if width >= _WIDTHS[-1][0] and groups.by.kind == "conversations" and groups.has_other_ends:
+        changes["local"] = {"width": _LOCAL}
+    needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
+    needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
+    for name in needed:
+        changes.setdefault(name, {})["hidden"] = False
+    return columns(spec, **{name: of for name, of in changes.items() if name in spec.names})
+
+
+class GroupRows:
+    """A ValueSource over GroupedFlows."""
+
+    def __init__(
+        self, groups: GroupedFlows, look: GroupLook, order: Sequence[int] | Array | None = None
+    ) -> None:
+        """`order` has places of groups (m,); None: all of them."""
+        self.groups, self._look = groups, look
+        self.spec = SPECS[groups.by.kind]
+        self.order = np.arange(len(groups.rows)) if order is None else np.asarray(order)
+        """Places of the rows in `groups`, (m,)."""
+
+    @classmethod
+    def of(cls, groups: GroupedFlows, names: Names | None = None, width: int = 80) -> GroupRows:
+        """Return all groups, for a table of `width` cells."""
+        scales = {way: round_scale(float(groups.column(way).max(initial=0))) for way in WAYS}
+        return cls(groups, GroupLook(names, widths_of(width).get("in", _BAR), scales))
+
+    @property
+    def end(self) -> str:
+        """The end whose address is the group's."""
+        return "near" if self.groups.by.near else "far"
+
+    def ordered(self, position: int, *, descending: bool) -> GroupRows:
+        values = self._numbers(self.spec.columns[position])[self.order]
+        if descending and values.dtype.kind == "f":
+            values = np.where(np.isnan(values), -np.inf, values)
+        order = self.order[np.argsort(values, kind="stable")]
+        return self.at(order[::-1] if descending else order)
+
+    def at(self, order: Sequence[int] | Array) -> GroupRows:
+        """Return the groups at some places, in their order."""
+        return GroupRows(self.groups, self._look, order)
+
+    def _numbers(self, column: ColumnSpec[Group]) -> Array:
+        found: Array = column.numbers(self) if column.numbers else self.groups.column(column.id)
+        return found
+
+    @property
+    def rows(self) -> int:
+        return len(self.order)
+
+    def key(self, index: int) -> Hashable:
+        return int(self.groups.rows["id"][self.order[index]])
+
+    def index(self, key: Hashable) -> int | None:
+        at = self.groups.place(key) if isinstance(key, int) else None
+        if at is None:
+            return None
+        return int(np.flatnonzero(self.order == at)[0])
+
+    def group(self, index: int) -> Group:
+        return Group(self.groups, int(self.order[index]), self._look)
+
+    def cells(self, index: int) -> Cells[Group]:
+        return Cells(self.spec, self.group(index))
+
+    def tones(self, index: int) -> Tones:
+        return Tone.MUTED if self.group(index).is_quiet else Tone.NORMAL
+
+    # Values of the rows, in their order, for files
+
+    def values(self, position: int) -> Sequence[Value]:
+        column = self.spec.columns[position]
+        if column.values is not None:
+            return column.values(self)
+        values = self._numbers(column)[self.order]
+        if values.dtype.kind == "f":
+            values = values.round(1)
+        return values.tolist()  # type: ignore[no-any-return]
+
+    def texts(self, text: Callable[[Group], str]) -> list[str]:
+        return [text(self.group(index)) for index in range(self.rows)]
+
+    def seconds(self, name: str, unit: float) -> list[float]:
+        """A column of times in `unit`, with three decimals."""
+        return (self.groups.column(name)[self.order] / unit).round(3).tolist()  # type: ignore[no-any-return]
+
+    def times(self, field: str) -> list[str]:
+        """`first_ns` or `last_ns` as UTC, in ISO 8601."""
+        from probes.tables.utc import iso_all
+
+        found = self.groups.column(field)[self.order] + self.groups.view.to_utc_ns
+        return iso_all(found)
+
+    def ranks(self, end: str) -> Array:
+        """Places (m,) of all groups by version, address and port of the `near` or `far` end."""
+        rows = self.groups.rows
+        address = np.ascontiguousarray(rows[end]).view(">u8").reshape(-1, 2)
+        order = np.lexsort((rows[f"{end}_port"], address[:, 1], address[:, 0], rows["version"]))
+        ranks = np.empty(len(rows), "i8")
+        ranks[order] = np.arange(len(rows))
+        return ranks

@@ -1,0 +1,159 @@
+"""Flows of a view in groups, with the numbers of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.commands.flow_view import Grouping
+from app.console.live.flows import LiveView
+from probes.filter.table import RowTable
+from probes.flow.grouping import group
+from probes.flow.records import Array, FlowDirection
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """The row of a group, for screens that lead to it."""
+
+    by: Grouping
+    id: int
+
+
+_MAIN_SHARE = 0.75
+"""Least share of the conversations of an IP version that make a near address the host's own."""
+
+
+class GroupedFlows:
+    """Groups of some flows of a view. Arrays (m,) are in the order of `rows`."""
+
+    def __init__(self, view: LiveView, places: Array, by: Grouping, table: RowTable) -> None:
+        """`places` (n,) are the rows of the view to group; `table` is its `live_table`."""
+        self.view, self.places, self.by, self._table = view, places, by, table
+        self.flows = view.rows if len(places) == len(view.rows) else view.rows.take(places)
+        """dtype LIVE, (n,)."""
+        groups = group(self.flows, by.kind, by.prefixes, near=by.near)
+        self.rows, self.of = groups.rows, groups.of
+        self._columns: dict[str, Array] = {}
+
+    def sums(self, values: Array) -> Numbers:
+        """Sum up values (n,) of flows for each group, (m,)."""
+        found: Numbers = np.bincount(self.of, values, len(self.rows)).astype("f8", copy=False)
+        return found
+
+    def column(self, name: str) -> Array:
+        """Return a column of COMPUTED, or a field of `rows`, (m,)."""
+        if name not in self._columns:
+            make = COMPUTED.get(name)
+            self._columns[name] = self.rows[name] if make is None else make(self)
+        return self._columns[name]
+
+    def rates(self, field: str, way: FlowDirection) -> Numbers:
+        """Sum up the rates of a direction."""
+        return self.sums(self.flows[field] * (self.flows["direction"] == way))
+
+    @cached_property
+    def lines(self) -> Numbers:
+        """Bits per second of the last minute, (m, CELLS), newest last; NaN without a window."""
+        return self.view.lines(self.places, self.of, len(self.rows))
+
+    @property
+    def rtts(self) -> Numbers:
+        """The longest round-trip times in seconds; NaN if no path is traced."""
+        found = np.full(len(self.rows), np.nan)
+        np.fmax.at(found, self.of, self._table["rtt"][self.places])
+        return found
+
+    @cached_property
+    def main(self) -> dict[int, bytes]:
+        """The near address of nearly all conversations, by IP version."""
+        found = {}
+        for version in (4, 6):
+            near = self.rows["near"][self.rows["version"] == version]
+            # The sum of both halves tells the addresses of a host apart.
+            sums = _halves(near).sum(axis=1)
+            _, first, counts = np.unique(sums, return_index=True, return_counts=True)
+            if len(counts) and counts.max() > _MAIN_SHARE * len(near):
+                found[version] = near[first[counts.argmax()]].tobytes()
+        return found
+
+    @property
+    def has_other_ends(self) -> bool:
+        """Whether a conversation's near address is not that of nearly all."""
+        mains = np.zeros((7, 16), "u1")
+        for version, address in self.main.items():
+            mains[version] = np.frombuffer(address, "u1")
+        others = _halves(self.rows["near"]) != _halves(mains)[self.rows["version"]]
+        return bool(others.any())
+
+    def place(self, identity: int) -> int | None:
+        """Return the place of a group in `rows`; None if it is not there."""
+        at = int(np.searchsorted(self.rows["id"], np.uint64(identity)))
+        return at if at < len(self.rows) and int(self.rows["id"][at]) == identity else None
+
+
+_IN, _OUT = FlowDirection.INGRESS, FlowDirection.EGRESS
+COMPUTED: dict[str, Callable[[GroupedFlows], Array]] = {
+    "in": lambda groups: groups.rates("bit_rate", _IN),
+    "out": lambda groups: groups.rates("bit_rate", _OUT),
+    "rate": lambda groups: groups.column("in") + groups.column("out"),
+    "in_packet_rate": lambda groups: groups.rates("packet_rate", _IN),
+    "out_packet_rate": lambda groups: groups.rates("packet_rate", _OUT),
+    "packets": lambda groups: groups.rows["in_packets"] + groups.rows["out_packets"],
+    "bytes": lambda groups: groups.rows["in_bytes"] + groups.rows["out_bytes"],
+    "age": lambda groups: groups.view.now_ns - groups.rows["first_ns"],
+    "idle": lambda groups: groups.view.now_ns - groups.rows["last_ns"],
+    "rtt": lambda groups: groups.rtts,
+    "mean": lambda groups: (
+        groups.sums(groups.flows["history"].sum(axis=1)) * 8 / max(sum(groups.view.seconds), 1e-3)
+    ),
+}
+"""Columns (m,) of groups: rates and the mean of the last minute in bits or packets per second, age
+and idle time in nanoseconds, the round-trip time in seconds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """A group that is opened: the screen shows only its flows."""
+
+    by: Grouping
+    key: Array
+    """Its row, dtype GROUP (1,)."""
+    text: str
+
+    def mask(self, flows: Array) -> NDArray[np.bool_]:
+        """Return which of `flows` (n,), with the fields of dtype FLOW, are in the group."""
+        found = np.zeros(len(flows), bool)
+        places = np.flatnonzero(self._may_have(flows))
+        # Few are left, and the grouping decides.
+        groups = group(flows.take(places), self.by.kind, self.by.prefixes, near=self.by.near)
+        found[places] = (groups.rows["id"] == self.key["id"][0])[groups.of]
+        return found
+
+    def _may_have(self, flows: Array) -> Array:
+        key = self.key
+        if self.by.kind == "services":
+            port, found = key["service_port"][0], flows["protocol"] == key["protocol"][0]
+            if port:
+                found &= (flows["source_port"] == port) | (flows["destination_port"] == port)
+            return np.asarray(found)
+        is_near = self.by.near and self.by.kind != "conversations"
+        prefix = int(key["prefix"][0]) or 128
+        mask = np.packbits(np.arange(128) < prefix).view("u8")
+        of_destination = (flows["direction"] == FlowDirection.EGRESS) != is_near
+        ends = np.where(
+            of_destination[:, None], _halves(flows["destination"]), _halves(flows["source"])
+        )
+        wanted = _halves(key["near" if is_near else "far"])
+        return np.asarray(((ends & mask) == wanted).all(axis=1))
+
+
+def _halves(addresses: Array) -> Array:
+    """Addresses (n, 16) u1 as words (n, 2)."""
+    return np.ascontiguousarray(addresses).view("u8").reshape(len(addresses), 2)

@@ -1,0 +1,36 @@
+"""A line with the sums of the shown flows."""
+
+from __future__ import annotations
+
+from app.console.live.flows import LiveView
+from app.console.screen import counted
+from probes.flow.records import Array, FlowDirection
+from widgets.format import bit_rate
+from widgets.status import StatusItem, StatusStrip
+from widgets.tones import Tone
+
+
+class TotalsLine(StatusStrip):
+    """Rates of both directions, counts, and whether they are exact."""
+
+    DEFAULT_CSS = """
+    TotalsLine { background: $surface; }
+    """
+
+    def follow(self, view: LiveView, places: Array, rows: int, noun: str) -> None:
+        """Show the sums of the flows at `places` of a view, in `rows` groups."""
+        rates, leaves = (view.rows[name][places] for name in ("bit_rate", "direction"))
+        out = float(rates[leaves == FlowDirection.EGRESS].sum())
+        exact = not (view.left_out or view.rows["at_least"][places].any())
+        items = [
+            StatusItem(bit_rate(float(rates.sum()) - out), Tone.IN, label="total in"),
+            StatusItem(bit_rate(out), Tone.OUT, label="out"),
+            StatusItem(counted(len(places), "flow"), Tone.MUTED, 2),
+        ]
+        if noun != "flow":
+            items.insert(2, StatusItem(counted(rows, noun), Tone.MUTED, 1))
+        items.append(
+            StatusItem("exact sums", Tone.MUTED, 3) if exact
+            else StatusItem("at least: the table was full", Tone.WARN, 1)
+        )  # fmt: skip
+        self.show(items)
