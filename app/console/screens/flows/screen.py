@@ -221,7 +221,7 @@ class FlowsScreen(ConsoleScreen):
         places = self._places()
         in_view = [int(str(self.table.source.key(index))) for index in self.table.in_view]
         self.console.time.state.focus_flows(self.shown.focus(self._ids(in_view)))
-        self.query_one(TotalsLine).follow(frame.flows, places, rows.rows, self.shown.by.noun)
+        self.query_one(TotalsLine).follow(frame.flows, places, rows.rows, self.shown.by)
         self._note(len(places))
 
     def _rows(self) -> FlowRows | GroupRows:

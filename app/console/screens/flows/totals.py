@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.commands.flow_view import Grouping
 from app.console.live.flows import LiveView
 from app.console.screen import counted
 from probes.flow.records import Array, FlowDirection
@@ -17,7 +18,7 @@ class TotalsLine(StatusStrip):
     TotalsLine { background: $surface; }
     """
 
-    def follow(self, view: LiveView, places: Array, rows: int, noun: str) -> None:
+    def follow(self, view: LiveView, places: Array, rows: int, by: Grouping) -> None:
         """Show the sums of the flows at `places` of a view, in `rows` groups."""
         rates, leaves = (view.rows[name][places] for name in ("bit_rate", "direction"))
         out = float(rates[leaves == FlowDirection.EGRESS].sum())
@@ -27,8 +28,9 @@ class TotalsLine(StatusStrip):
             StatusItem(bit_rate(out), Tone.OUT, label="out"),
             StatusItem(counted(len(places), "flow"), Tone.MUTED, 2),
         ]
-        if noun != "flow":
-            items.insert(2, StatusItem(counted(rows, noun), Tone.MUTED, 1))
+        if by.is_grouped:
+            how = str(by).removeprefix(by.kind)
+            items.insert(2, StatusItem(counted(rows, by.noun) + how, Tone.MUTED, 1))
         items.append(
             StatusItem("exact sums", Tone.MUTED, 3) if exact
             else StatusItem("at least: the table was full", Tone.WARN, 1)

@@ -353,7 +353,7 @@ async def test_the_past_shows_its_groups_and_lines_exactly() -> None:
 async def test_wider_screens_have_more_columns(width: int, titles: str) -> None:
     async with desk(width, 24, view="conversations") as console:
         await console.feed(*BUSY, flow(7, 1))
-        assert console.header == titles.split()
+        assert " ".join(console.header).startswith(titles)
         # Most conversations have this host's address, but a multicast group is not this host's.
         other = flow(8, 9000)
         other["destination"][0, :4] = (224, 0, 0, 251)
