@@ -37,13 +37,43 @@ def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeIn
     Raises CutError, unless `force`, if a program would take every packet of its interface.
     """
     from probes.config.model import load
-    from probes.control.trials import CutError
 
-    programs = [program for info in plane.probes() for program in info.programs]
-    interface = programs[0].interface if programs else ""
     with as_invoker():
         config = load(expand(file))
-    config = placed(config, "" if config.is_application else interface, plane.monitor)
+    return _start(plane, config, force=force)
+
+
+def ready_config(plane: ControlPlane, name: str) -> ProbeConfig:
+    """Return the configuration of a ready probe, on the interface of other probes.
+
+    A second empty probe gets a number behind its name. Raises UsageError for an unknown name.
+    """
+    from app.config.ready_probes import EMPTY, ready_probe
+    from probes.config.model import load
+
+    config = load(ready_probe(name).file)
+    taken = {info.name for info in plane.probes()}
+    if name == EMPTY and name in taken:
+        number = next(n for n in range(2, len(taken) + 3) if f"{name}-{n}" not in taken)
+        config = config.model_copy(update={"name": f"{name}-{number}"})
+    return _on_interface(plane, config)
+
+
+def add_ready_probe(plane: ControlPlane, name: str, *, force: bool = False) -> ProbeInfo:
+    """Start a ready probe, as `add_probe` does."""
+    return _start(plane, ready_config(plane, name), force=force)
+
+
+def _on_interface(plane: ControlPlane, config: ProbeConfig) -> ProbeConfig:
+    programs = [program for info in plane.probes() for program in info.programs]
+    interface = programs[0].interface if programs else ""
+    return placed(config, "" if config.is_application else interface, plane.monitor)
+
+
+def _start(plane: ControlPlane, config: ProbeConfig, *, force: bool) -> ProbeInfo:
+    from probes.control.trials import CutError
+
+    config = _on_interface(plane, config)
     # Asked here: another host's refusal arrives without its type. Compiling is done once.
     if not force and (cuts := plane.check(config).cuts):
         raise CutError(config.name, cuts)

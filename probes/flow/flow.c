@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * noobflow: every packet of a hook counted in its flow's record.
+ * Counts every packet of a hook in the record of its flow.
  *
  * Each CPU has its own records, appended in order of arrival, and an index of 8-way sets that
  * finds a flow's record again. CPUs share neither, so no access is atomic. The index is a cache:

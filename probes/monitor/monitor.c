@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * The monitor (S2.5 to S2.9): counts every packet by protocol, and its flow in a HyperLogLog.
+ * Counts every packet by protocol, and its flow in a HyperLogLog (S2.5 to S2.9).
  * Packets that an active policy selects go to the applications.
  *
  * `monitor` parses for all. A register keeps the largest hash value, not its number of leading

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * noobprobe, egress: an application's packet to a traced destination causes a probe (S3.4).
+ * Sends a probe whenever an application's packet leaves for a traced destination (S3.4).
  *
  * `path` finds the destination and asks its meter; `send4` and `send6` choose a hop and clone the
  * packet. The clone passes this hook again before it leaves: `edit4` and `edit6` cut it down and

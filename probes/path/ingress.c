@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * noobprobe, ingress: matches routers' answers to probes, and keeps them from the host unless
- * PASS_ANSWERS (S3.16). Packets from a traced destination tell that it lives, and its distance
+ * Finds the routers' answers to probes, and keeps them from the host unless PASS_ANSWERS (S3.16).
+ * Packets from a traced destination tell that it lives, and its distance
  * (S3.8). Other packets stay untouched.
  *
  * Answers are no traffic of the host: no other probe of this hook gets them, nor answers to the

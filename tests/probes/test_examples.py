@@ -123,6 +123,13 @@ def test_packet_counter(compiler: Compiler, direction: DirectionConfig, hook: Ho
 
 
 @pytest.mark.parametrize("hook", Hook)
+def test_empty(compiler: Compiler, hook: Hook) -> None:
+    with running(compiler, example("empty").source, hook) as probe:
+        assert probe.send(*TO, ARP, Frame(protocol=TCP)) == PASSED[hook]
+        assert dict(probe.entries("protocols")) == {UDP: len(TO), TCP: 1}
+
+
+@pytest.mark.parametrize("hook", Hook)
 def test_destinations(compiler: Compiler, hook: Hook) -> None:
     """S1.32: flow granularity; S2.17's accounting, on any hook."""
     packets = Counter(ipv4(frame.destination) for frame in TO)

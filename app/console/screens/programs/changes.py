@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from textual.app import App
 from textual.widget import Widget
 
-from app.commands.remote import add_probe
+from app.commands.remote import add_probe, add_ready_probe, ready_config
+from app.config.ready_probes import ReadyProbe, ready_probes
 from app.console.prompt.prompt import Prompt
 from app.console.protocol import Console
 from app.console.screen import counted
+from app.console.screens.programs.library import LibraryScreen
 from app.console.screens.programs.live_maps import LiveMaps
 from app.console.screens.programs.model import Programs, Verdict, loses
 from app.console.screens.programs.panels import Panel, SourcePanel
 from app.console.screens.programs.sources import Sources
 from app.console.tables.sorted_table import SortedTable
-from bpf.errors import UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.control.trials import CutError
 from probes.control_plane import ProbeInfo, Replacement
 from probes.snapshot import Snapshot
-from widgets.format import duration
+from widgets.format import MISSING, duration
 
+_T = TypeVar("_T")
 _LOSES = "the report says what is lost"
 _CUTS = "no test frame passes"
 
@@ -72,6 +75,14 @@ class Programming(Protocol):
     def listing(self) -> SortedTable: ...
 
     def set_focus(self, widget: Widget | None) -> None: ...
+
+    def run_in_worker(
+        self, ask: Callable[[], _T], done: Callable[[_T], None],
+        failed: Callable[[ProbedeckError], None], *, asked: bool = True,
+    ) -> None: ...  # fmt: skip
+
+    def edit(self, probe: str) -> None:
+        """Open the editor of a probe."""
 
     def check(self, *, told: bool = False, swap: bool = False) -> None:
         """Check the open source; `swap`: then swap it in."""
@@ -166,6 +177,33 @@ class ProbeChanges:
                 self.say(f"{made.name} runs")
 
         self._change(f"adding {Path(file).name}", add, added)
+
+    def do_probe_new(self, name: str = "") -> None:
+        plane = self._screen.console.plane
+        if not name:
+            menu = LibraryScreen(ready_probes(), self._measure)
+            self._screen.app.push_screen(menu, self._chosen)
+            return
+
+        def added(made: ProbeInfo) -> None:
+            self.say(f"{made.name} runs")
+            self._screen.app.call_later(self._screen.edit, made.name)
+
+        self._change(f"adding {name}", partial(add_ready_probe, plane, name), added)
+
+    def _chosen(self, name: str | None) -> None:
+        if name:
+            self.do_probe_new(name)
+
+    def _measure(self, probe: ReadyProbe, done: Callable[[str], None]) -> None:
+        """Measure the time per packet of a ready probe in a worker."""
+        plane = self._screen.console.plane
+
+        def ask() -> str:
+            costs = plane.check(ready_config(plane, probe.name)).costs
+            return f"{sum(cost.ns for cost in costs) / len(costs):.1f}" if costs else MISSING
+
+        self._screen.run_in_worker(ask, done, lambda _: done(MISSING), asked=False)
 
     def do_probe_remove(self, probe: str = "") -> None:
         name = self._target(probe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from widgets.format import MISSING, si
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
+_COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.DOTALL)
+_SENTENCE_END = re.compile(r"(?<=[.:;])\s")
+_REFERENCE = re.compile(r" \(S\d[^)]*\)")
 _LOST = frozenset({Fate.EMPTY, Fate.GONE})
 
 
@@ -103,6 +107,18 @@ def examine(plane: ControlPlane, config: ProbeConfig) -> Verdict:
     return Verdict(config, check, check.diagnostics)
 
 
+def purpose_of(source: str) -> str:
+    """Return the first sentence of the first comment of a source; empty without a comment."""
+    for found in _COMMENT.finditer(source):
+        words = " ".join(
+            line.strip(" *\t") for line in (found[1] or found[2] or "").splitlines()
+        ).strip()
+        if words and not words.startswith("SPDX-"):
+            first = _SENTENCE_END.split(words)[0]
+            return _REFERENCE.sub("", first).rstrip(".:")
+    return ""
+
+
 def loses(check: Check) -> bool:
     """Return whether the user should know the report before the swap."""
     report = check.compatibility
@@ -146,6 +162,7 @@ class ProgramLine:
     cost: Measured | None
     memory: int | None
     """Bytes; None if no program runs."""
+    purpose: str
 
     @property
     def generation(self) -> str:

@@ -6,7 +6,14 @@ from rich.cells import cell_len
 
 from app.console.screen import counted
 from app.console.screens.programs.columns import PROGRAMS
-from app.console.screens.programs.model import ProgramLine, Programs, Slot, Verdict, loses
+from app.console.screens.programs.model import (
+    ProgramLine,
+    Programs,
+    Slot,
+    Verdict,
+    loses,
+    purpose_of,
+)
 from app.console.tables.columns import row
 from probes.config.model import hook_of
 from probes.control_plane import MemoryUse
@@ -37,6 +44,7 @@ def _line(programs: Programs, slot: Slot) -> ProgramLine:
     return ProgramLine(
         slot, programs.infos[slot.probe], _state(programs, slot), interface, hook,
         programs.costs.get(slot), program.memory if program else None,
+        purpose_of(direction.source) if direction else "",
     )  # fmt: skip
 
 

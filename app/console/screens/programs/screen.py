@@ -70,6 +70,7 @@ class ProgramsScreen(PollingScreen[_Running]):
         self._changes = ProbeChanges(self, self._do)
         self._confirmation = self._changes.confirmation
         self._commands = SourceCommands(self, self._changes)
+        self.edit = self._commands.do_program_edit
         self.live_maps = LiveMaps(self, self.sources, self.choose, self._poll)
         self.parts = (self._changes, self._commands, self.live_maps)
 

@@ -1,0 +1,45 @@
+"""The library of ready probes: the shipped examples, with a line of purpose each."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from bpf.errors import UsageError, did_you_mean
+
+_LIBRARY = Path(__file__).parents[1] / "library"
+EMPTY = "empty"
+"""The skeleton of a new probe."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyProbe:
+    """A shipped probe."""
+
+    name: str
+    purpose: str
+    """The first line of its file."""
+    file: Path
+
+
+def ready_probes() -> tuple[ReadyProbe, ...]:
+    """Return the shipped probes by name, the empty one first."""
+    found = [
+        ReadyProbe(path.stem, _purpose(text), path)
+        for path in sorted(_LIBRARY.glob("*.toml"))
+        if {"ingress", "egress"} & tomllib.loads(text := path.read_text(encoding="utf-8")).keys()
+    ]
+    return tuple(sorted(found, key=lambda each: each.name != EMPTY))
+
+
+def ready_probe(name: str) -> ReadyProbe:
+    """Return a shipped probe. Raises UsageError if there is none of this name."""
+    known = {each.name: each for each in ready_probes()}
+    if name not in known:
+        raise UsageError(f"no ready probe {name!r}", hint=did_you_mean(name, sorted(known)))
+    return known[name]
+
+
+def _purpose(text: str) -> str:
+    return text.splitlines()[0].lstrip("# ")
