@@ -10,7 +10,7 @@ from typing import Any
 from tests.topologies.application import KINDS, Application, Report, application
 from tests.topologies.catalogue import Hops, Layout
 from tests.topologies.network import VERSIONS, Topology, topology
-from tests.topologies.tracing import Tracing, tracing, wait
+from tests.topologies.tracing import PROTOCOLS, Tracing, tracing, wait, wait_until
 
 TOLERANCE_MS = 0.5
 FEW = 3
@@ -59,14 +59,42 @@ class Scene:
 During = Callable[[Topology, Application, Tracing], object]
 
 
+def observe(layout: Layout, seconds: float, kinds: Sequence[str] = KINDS) -> During:
+    """Return a wait of some seconds, and until every hop of the layout has answered each kind.
+
+    A busy machine may take longer than the seconds to find all hops.
+    """
+
+    def during(network: Topology, app: Application, trace: Tracing) -> None:
+        hops = range(1, len(layout.hops(network)) + 1)
+
+        def is_complete() -> bool:
+            seen = {(each.version, each.protocol, each.hop) for each in trace.answers()}
+            return all(
+                (version, protocol, hop) in seen
+                for kind in kinds
+                for version, protocol in PROTOCOLS[kind].items()
+                for hop in hops
+            )
+
+        wait(seconds)
+        wait_until(is_complete)
+
+    return during
+
+
 def play(
     folder: Path,
     layout: Layout = Layout(),  # noqa: B008 - immutable
-    during: During = lambda network, app, trace: wait(2.5),
+    during: During | None = None,
     *arguments: str,
     **options: Any,
 ) -> Scene:
-    """Trace an application through a network; `options` are the application's."""
+    """Trace an application through a network; `options` are the application's.
+
+    Unless `during` tells the end, the application runs until every hop has answered.
+    """
+    during = during or observe(layout, 2.5, options.get("kinds", KINDS))
     with topology(layout.plan) as network:
         layout.change(network)
         with (

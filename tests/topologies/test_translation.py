@@ -6,14 +6,14 @@ import pytest
 
 from tests.topologies.application import KINDS
 from tests.topologies.catalogue import LAYOUTS
-from tests.topologies.scenes import Scene, play
-from tests.topologies.tracing import wait
+from tests.topologies.scenes import Scene, observe, play
 
 
 @pytest.fixture(scope="module", params=["masquerade", "carrier", "firewall", "forward"])
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     # Behind a translation, echo requests find the hops that UDP may probe: up to 3 s.
-    return play(tmp_path_factory.mktemp("trace"), LAYOUTS[request.param], lambda *_: wait(5))
+    layout = LAYOUTS[request.param]
+    return play(tmp_path_factory.mktemp("trace"), layout, observe(layout, 5))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,10 +62,11 @@ def branches(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, set[int]]
         def is_complete() -> bool:
             """Whether every router of each flow's way has answered."""
             counted.update(network.counted_ports("d1", "filter forward"))
-            seen = trace.answered()
+            seen = {(answer.source_port, answer.hop) for answer in trace.answers()}
             return all(
-                seen.get(port, set()) >= set(range(1, ROUTERS + 1 + (port in counted)))
+                (port, hop) in seen
                 for port in app.ports
+                for hop in range(1, ROUTERS + 1 + (port in counted))
             )
 
         wait_until(is_complete)

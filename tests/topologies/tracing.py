@@ -45,6 +45,15 @@ class Row(NamedTuple):
     fields: dict[str, str]
 
 
+class Answer(NamedTuple):
+    """The flow and the hop of an answered probe."""
+
+    version: int
+    protocol: int
+    source_port: int
+    hop: int
+
+
 def _hop(text: str) -> int:
     return int(text) if text.isdigit() else DESTINATION_HOP
 
@@ -66,16 +75,22 @@ class Tracing:
         """Standard error."""
         return (self._folder / STDERR).read_text()
 
-    def answered(self) -> dict[int, set[int]]:
-        """Return the hops that have answered UDP so far, by the source port of the flow."""
+    def answers(self) -> set[Answer]:
+        """Return the answers that are written so far."""
         path = self._folder / "hops.csv"
         # A window's rows are written at once; the table begins with the first window.
         text = path.read_text() if path.exists() else ""
-        found = dict[int, set[int]]()
-        for row in csv.DictReader(text[: text.rfind("\n") + 1].splitlines()):
-            if row["outcome"] == "answered" and row["protocol"] == "17":
-                found.setdefault(int(row["source_port"]), set()).add(_hop(row["hop"]))
-        return found
+        whole = text[: text.rfind("\n") + 1]
+        return {
+            Answer(
+                int(row["ip_version"]),
+                int(row["protocol"]),
+                int(row["source_port"] or 0),
+                _hop(row["hop"]),
+            )
+            for row in csv.DictReader(whole.splitlines())
+            if row["outcome"] == "answered"
+        }
 
     def finish(self) -> None:
         """Interrupt the trace, and wait for its end. A second call does nothing."""

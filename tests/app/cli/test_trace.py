@@ -128,7 +128,7 @@ def test_a_signal_ends_it_and_all_is_written(lab: Lab, client: int, tmp_path: Pa
     to = lab.server_ipv4
     arguments = ("trace", "-i", lab.interface, to, "-o", str(tmp_path), "--", *talk(to, 100_000))
     with deck(*arguments, ns=client) as run:
-        assert becomes(lambda: len(rows(tmp_path / "hops.csv")) > 20, 10)
+        assert becomes(lambda: len(rows(tmp_path / "hops.csv")) > 20, 30)
         remains = Remains(run)
         code, _, err = stop(run, signal.SIGTERM)
     assert code == 128 + signal.SIGTERM
