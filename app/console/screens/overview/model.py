@@ -103,8 +103,10 @@ class WorstHops:
         asked = (self._known, most, cells)
         if self._found[0] != asked:
             chosen = self._ranked[: max(0, most)]
-            hops = self.paths.hops_at(chosen, cells)
-            self._found = asked, [(one[0], hop) for one, hop in zip(chosen, hops, strict=True)]
+            # The delay that a hop adds is known beside the other hops of its path.
+            ways = {key: self.paths.hops(key, cells) for key in dict.fromkeys(k for k, _ in chosen)}
+            known = {(key, hop.number): hop for key, hops in ways.items() for hop in hops}
+            self._found = asked, [(one[0], known[one]) for one in chosen if one in known]
         return self._found[1]
 
 

@@ -27,7 +27,7 @@ def in_ms(seconds: float) -> float | None:
 DESTINATIONS: TableSpec[PathLine] = TableSpec(
     "destinations",
     (
-        ColumnSpec("path", "Destination or flow", 24, grows=True,
+        ColumnSpec("path", "Destination or flow", 24,
             help="A traced destination, and below it the flows to it.",
             cell=lambda path: path.title, tone=lambda path: path.name_tone,
             value=lambda path: path.title.strip()),
@@ -82,7 +82,16 @@ HOPS: TableSpec[HopLine] = TableSpec(
             tone=lambda one: Tone.BAD if one.hop.numbers.loss > 0 and not one.hop.forgiven
             else Tone.MUTED,
             value=lambda one: one.hop.numbers.loss),
-        ColumnSpec("last", "Last ms", 7, "right", priority=3, unit="ms", larger_first=True,
+        ColumnSpec("adds", "Adds ms", 7, "right", unit="ms", larger_first=True,
+            help="Delay that the way from the nearest earlier hop that answers adds to the median"
+            " round trip, in milliseconds. A hop is taken to be no farther than any later one:"
+            " slow answers of a router add nothing.",
+            cell=lambda one: milliseconds(one.hop.adds), tone=lambda one: one.adds_tone,
+            value=lambda one: in_ms(one.hop.adds)),
+        ColumnSpec("share", "", 8, priority=3, drawn=True,
+            help="Bar of that delay; a full bar is the whole round trip.",
+            cell=lambda one: one.bar),
+        ColumnSpec("last", "Last ms", 7, "right", priority=4, unit="ms", larger_first=True,
             help="Last round-trip time, in milliseconds.",
             cell=lambda one: MISSING if one.is_silent else milliseconds(one.hop.last),
             value=lambda one: in_ms(one.hop.last)),
@@ -94,11 +103,15 @@ HOPS: TableSpec[HopLine] = TableSpec(
             help="95th percentile of the last minute: 19 of 20 round-trip times were shorter.",
             cell=lambda one: milliseconds(one.hop.numbers.p95), tone=lambda one: one.time_tone,
             value=lambda one: in_ms(one.hop.numbers.p95)),
-        ColumnSpec("jitter", "Jitter", 6, "right", priority=4, unit="ms", larger_first=True,
+        ColumnSpec("min", "Min", 6, "right", unit="ms", larger_first=True, hidden=True,
+            help="Least round-trip time of the last minute: without queues.",
+            cell=lambda one: milliseconds(one.hop.numbers.least), tone=Tone.MUTED,
+            value=lambda one: in_ms(one.hop.numbers.least)),
+        ColumnSpec("jitter", "Jitter", 6, "right", priority=5, unit="ms", larger_first=True,
             help="Mean difference between consecutive round-trip times (RFC 3550).",
             cell=lambda one: milliseconds(one.hop.numbers.jitter), tone=Tone.MUTED,
             value=lambda one: in_ms(one.hop.numbers.jitter)),
-        ColumnSpec("count", "Recv/sent", 11, "right", priority=5, unit="received",
+        ColumnSpec("count", "Recv/sent", 11, "right", priority=6, unit="received",
             larger_first=True, help="Answers and sent probes of the last minute; for the"
             " destination, packets of the flow that were timed.",
             cell=lambda one: MISSING if one.is_unknown_end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
@@ -13,13 +14,13 @@ from textual.widgets import Static
 from app.console.host_names import Names
 from app.console.live.paths import SECOND_NS, SECONDS, PathView
 from app.console.screen import counted
-from app.console.screens.paths.hop import Hop, PathKey, mark_text, methods_text
+from app.console.screens.paths.hop import Hop, PathKey, hop_text, mark_text, methods_text
 from app.console.screens.paths.model import MINUTE, Paths
 from app.console.screens.paths.rows import NO_ANSWER, end_note, path_notes
 from app.console.tables.label_lines import labelled
 from probes.path.analysis.statistics import Ordered
 from probes.path.events.words import describe
-from probes.path.records import Array
+from probes.path.records import Array, PathRowKind
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.distribution import Distribution
 from widgets.format import age, clock, duration, percent, si
@@ -27,7 +28,9 @@ from widgets.sparkline import means
 from widgets.tones import Tone
 
 _CHANGES = 50
-"""Most changes in the list."""
+"""Most changes, and most queues, in a list."""
+_NOTABLE = 0.0005
+"""Seconds of queueing that are worth a word."""
 
 
 class PathDetail(Horizontal):
@@ -38,8 +41,9 @@ class PathDetail(Horizontal):
         display: none; height: 12; border-top: solid $primary-muted; background: $surface;
     }
     PathDetail.open { display: block; }
-    PathDetail > Static { width: 2fr; padding: 0 1; }
+    PathDetail > Static { width: 2fr; height: 100%; padding: 0 1; }
     PathDetail > Vertical { width: 3fr; }
+    PathDetail > #queues { display: none; width: 32; }
     """
 
     def __init__(self) -> None:
@@ -49,10 +53,11 @@ class PathDetail(Horizontal):
         self._drawn: object = None
 
     def compose(self) -> ComposeResult:
-        yield Static(markup=False)
+        yield Static(markup=False, id="about")
         with Vertical():
             yield HistoryChart(unit=duration, empty="no answer in the last minute")
             yield Distribution(unit=duration)
+        yield Static(markup=False, id="queues")
 
     @property
     def is_open(self) -> bool:
@@ -71,13 +76,16 @@ class PathDetail(Horizontal):
             self._show_nothing()
             return
         # The chart changes once a second.
-        drawn = (choice, hop.number, paths.view.second, len(hop.places), span)
+        drawn = (choice, hop.number, paths.view.second, paths.edition, len(hop.places), span)
         fresh = drawn != self._drawn
         self._drawn = drawn
         lines = _lines(paths, choice, hop, names)
-        self.query_one(Static).update(labelled(lines), layout=False)
+        self.query_one("#about", Static).update(labelled(lines), layout=False)
         if not fresh:
             return
+        queues = list(queue_lines(paths, choice.destination))
+        self.set_class(bool(queues), "queued")
+        self.query_one("#queues", Static).update(labelled(queues), layout=False)
         ids = np.sort(paths.view.series["id"][hop.places])
         samples = paths.view.samples(ids)
         samples = samples[samples["rtt_ns"] >= 0]
@@ -92,7 +100,8 @@ class PathDetail(Horizontal):
 
     def _show_nothing(self) -> None:
         self._drawn = None
-        self.query_one(Static).update("", layout=False)
+        for part in self.query(Static):
+            part.update("", layout=False)
         self.query_one(HistoryChart).show([])
         self.query_one(Distribution).show(np.empty(0), "")
 
@@ -138,6 +147,11 @@ def _lines(paths: Paths, choice: PathKey, hop: Hop, names: Names) -> Iterator[tu
         yield "" if number else "Compare", describe(row)[1].partition(": ")[2], ""
     if hop.queue_ns:
         yield "Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold"
+    if math.isfinite(hop.adds):
+        queued = (
+            f", {duration(hop.adds_queue)} of it by queues" if hop.adds_queue > _NOTABLE else ""
+        )
+        yield "Adds", f"{duration(hop.adds)} to the median{queued}", ""
     lost, answered = int(series["lost"].sum()), int(series["answered"].sum())
     since = age((view.now_ns - int(series["first_ns"].min(initial=view.now_ns))) / 1e9)
     share = percent(lost / (lost + answered)) if lost + answered else "-"
@@ -156,6 +170,22 @@ def _lines(paths: Paths, choice: PathKey, hop: Hop, names: Names) -> Iterator[tu
         at = clock(int(row["at_ns"]) + view.utc_offset_ns)
         yield "" if number else "Changes", f"{at} UTC", ""
         yield "", describe(row)[1].partition(": ")[2], ""
+
+
+def queue_lines(paths: Paths, destination: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the totals of the queues on the way to a destination, and each queue, newest first."""
+    view = paths.view
+    found = [one for one in paths.spells(PathRowKind.QUEUE) if one.destination == destination]
+    if not found:
+        return
+    yield "Queues", f"{len(found)} in all", "bold"
+    yield "Worst", duration(max(one.worst for one in found)), ""
+    yield "Longest", duration(max(one.seconds(view.now_ns) for one in found)), ""
+    for one in found[:_CHANGES]:
+        at = clock(one.began_ns + view.utc_offset_ns)
+        took = duration(one.seconds(view.now_ns))
+        text = f"{hop_text(one.hop)}  {duration(one.worst)}  {took}"
+        yield at, text + ("" if one.ended_ns else ", now"), "" if one.ended_ns else "bold"
 
 
 def _end(paths: Paths, choice: PathKey, hop: Hop, names: Names) -> Iterator[tuple[str, str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +51,11 @@ class Hop:
     """Cells in which the route changed, (cells,)."""
     methods: int
     """Bit n: a round trip was measured by MeasuredBy(n)."""
+    adds: float = math.nan
+    """Seconds of round trip that the way from the last answering hop to this one adds: at least 0;
+    NaN if this hop does not answer, or for a hop outside of its path."""
+    adds_queue: float = math.nan
+    """Part of it by queues: the rest is the least time of the last minute."""
 
     @property
     def is_end(self) -> bool:
@@ -59,6 +66,39 @@ class Hop:
     def forgiven(self) -> bool:
         """Whether the loss is no loss of packets."""
         return self.cleared or not (self.numbers.answered or self.is_end)
+
+
+def with_added(hops: Sequence[Hop]) -> list[Hop]:
+    """Return all hops of a path, in their order, with the delay that each adds.
+
+    A packet to a hop passes all hops before it, so a hop is no farther than any later one:
+    a router that is slow to answer, or whose answers take a longer way back, adds nothing. The
+    distance of a hop is therefore the least median of this hop and all later ones, and a hop adds
+    its distance less that of the nearest earlier hop that answers. Least times instead of medians
+    give the part without queues.
+    """
+    medians, leasts = (
+        _added([getattr(hop.numbers, name) for hop in hops]) for name in ("median", "least")
+    )
+    return [
+        replace(hop, adds=adds, adds_queue=max(0.0, adds - least) if adds == adds else math.nan)
+        for hop, adds, least in zip(hops, medians, leasts, strict=True)
+    ]
+
+
+def _added(times: Sequence[float]) -> list[float]:
+    """Return the delay that each hop adds, in the unit of `times`; NaN without a time."""
+    distances: list[float] = []
+    nearest = math.inf
+    for time in reversed(times):
+        nearest = min(nearest, time) if time == time else nearest
+        distances.insert(0, nearest if time == time else math.nan)
+    added = []
+    before = 0.0
+    for distance in distances:
+        added.append(distance - before)
+        before = distance if distance == distance else before
+    return added
 
 
 @dataclass(frozen=True, slots=True)

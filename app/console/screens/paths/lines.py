@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from app.console.screens.paths.hop import Hop, Summary, methods_text
 from app.console.screens.paths.numbers import Numbers
+from widgets.bars import gauge
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
+
+BAR = 8
+"""Cells of the bar of a hop."""
+_NOTABLE = 0.05
+"""Least share of a path's round trip that a notable hop adds."""
+LITTLE = 0.0001
+"""Seconds that no operator looks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,19 @@ class HopLine:
     """Name of the path's destination, in a table of several paths."""
     end: str = ""
     """Address of the destination, if the hop is the destination."""
+    share: float = math.nan
+    """Share of the path's round trip that the hop adds, 0 to 1."""
+
+    @property
+    def bar(self) -> Pieces:
+        """Its share as a bar."""
+        (text, _), *_ = gauge(self.share, BAR)
+        return ((text, self.queue_tone(Tone.ACCENT)),)
+
+    @property
+    def adds_tone(self) -> Tone:
+        """Emphasis of the delay that the hop adds."""
+        return self.queue_tone(Tone.NORMAL if is_notable(self.hop, self.share) else Tone.MUTED)
 
     @property
     def address(self) -> str:
@@ -70,6 +92,11 @@ class HopLine:
 
     def queue_tone(self, other: Tone) -> Tone:
         return Tone.WARN if self.hop.queue_ns else other
+
+
+def is_notable(hop: Hop, share: float) -> bool:
+    """Whether a hop adds much: more than a little, and a `share` of its path's round trip."""
+    return hop.adds >= LITTLE and share >= _NOTABLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 
 from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
-from app.console.screens.paths.hop import ECHO, Hop, PathKey, Summary, since
+from app.console.screens.paths.hop import ECHO, Hop, PathKey, Summary, since, with_added
 from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
 from app.console.screens.paths.routers import Router, routers_of
 from app.console.screens.paths.spells import Spell, spells
@@ -198,7 +198,8 @@ class Paths:
         return int(self.numbers[places[most]]) or DESTINATION_HOP, int(queues[most])
 
     def hops(self, choice: PathKey, cells: int) -> list[Hop]:
-        """Return the routers of a path, then the destination, with time lines of `cells` cells."""
+        """Return the routers of a path, then the destination, with the delay that each adds and
+        time lines of `cells` cells."""
         places = self._places.get(choice, _NOWHERE)
         answering = self.numbers[places][self.view.series["last_ns"][places] >= 0]
         routers = answering[answering < DESTINATION_HOP]
@@ -206,7 +207,7 @@ class Paths:
         numbers = [*range(1, length + 1)]
         if length or len(answering):
             numbers.append(DESTINATION_HOP)
-        return self.hops_at([(choice, number) for number in numbers], cells)
+        return with_added(self.hops_at([(choice, number) for number in numbers], cells))
 
     def hops_at(self, wanted: Sequence[tuple[PathKey, int]], cells: int) -> list[Hop]:
         """Return hops by path and number, with time lines of `cells` cells."""

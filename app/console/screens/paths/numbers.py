@@ -23,6 +23,7 @@ class Numbers:
     median: float
     p95: float
     jitter: float
+    least: float = math.nan
 
     @property
     def loss(self) -> float:
@@ -52,10 +53,12 @@ def numbers_of(times: Array, series: Array, hops: Array) -> dict[int, Numbers]:
         int(n): Numbers(int(sent[n]), int(untimed[n]), *[math.nan] * 3)
         for n in np.flatnonzero(sent)
     }
-    columns = (ordered.counts, ordered.quantile(0.5) / 1e9, ordered.quantile(0.95) / 1e9)
-    for number, answered, median, p95 in zip(
+    quantiles = (ordered.quantile(fraction) / 1e9 for fraction in (0.5, 0.95, 0.0))
+    columns = (ordered.counts, *quantiles)
+    for number, answered, median, p95, least in zip(
         ordered.series.tolist(), *(column.tolist() for column in columns), strict=True
     ):
         answered += int(untimed[number])
-        found[number] = Numbers(int(sent[number]), answered, median, p95, float(steps[number]))
+        change = float(steps[number])
+        found[number] = Numbers(int(sent[number]), answered, median, p95, change, least)
     return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from socket import IPPROTO_UDP
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len
 
 from app.console.host_names import Names
 from app.console.screen import counted
@@ -29,7 +31,8 @@ from widgets.tones import Tone
 
 _HOST_CELLS = (12, 40)
 """Least and most width of the column of hosts."""
-_WIDE_LINE = 30
+_PATH_CELLS = (24, 60)
+_WIDE_LINE = 24
 _RECENT_NS = 60_000_000_000
 """The list of paths shows a change for this long."""
 NO_ANSWER = "no answer"
@@ -79,12 +82,20 @@ def hop_rows(hops: Sequence[Hop], hosts: Sequence[str], scale: float, end: str, 
     its round trip.
     """
     rows = []
+    shares = shares_of(hops)
     for hop, host, drawn in zip(hops, hosts, time_lines(hops, scale), strict=True):
-        line = HopLine(hop, host, drawn, end=end if hop.is_end else "")
+        share = shares[hop.number]
+        line = HopLine(hop, host, drawn, end=end if hop.is_end else "", share=share)
         if line.is_unknown_end:
             line = replace(line, line=((note, Tone.MUTED),))
         rows.append(row(HOPS, hop.number, line))
     return Rows.of(rows)
+
+
+def shares_of(hops: Sequence[Hop]) -> dict[int, float]:
+    """Return the share of the round trip that each hop of a path adds, by its number."""
+    total = sum(hop.adds for hop in hops if math.isfinite(hop.adds))
+    return {hop.number: hop.adds / total if total else math.nan for hop in hops}
 
 
 def end_note(paths: Paths, choice: PathKey) -> str:
@@ -157,6 +168,14 @@ def note_items(
     return notes
 
 
+def path_columns(rows: Rows) -> tuple[Column, ...]:
+    """Return the columns of paths; names and numbers stand side by side."""
+    least, most = _PATH_CELLS
+    names = (str(rows.cells(index)[0]) for index in range(rows.rows))
+    width = max(least, min(most, max(map(cell_len, names), default=0)))
+    return columns(DESTINATIONS, path={"width": width})
+
+
 def path_rows(paths: Paths, choices: Iterable[PathKey], names: Names) -> Rows:
     """Return a row for each of `choices`, which are of `paths`."""
     return Rows.of(
@@ -189,7 +208,7 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
         return "tracing has ended", Tone.MUTED
     hop, queue_ns = summary.queue
     if queue_ns:
-        return f"{hop_text(hop)} queues {duration(queue_ns / 1e9)}", Tone.WARN
+        return f"{duration(queue_ns / 1e9)} of queueing at {hop_text(hop)}", Tone.WARN
     changes = paths.changes(choice)
     routes = changes[np.isin(changes["kind"], ROUTE)] if len(changes) else changes
     if len(routes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Hashable, Mapping
-from functools import partial, partialmethod
+from functools import partialmethod
 from typing import cast
 
 from textual import on
@@ -13,7 +13,6 @@ from textual.widget import Widget
 
 from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
-from app.commands.remote import set_path_options
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
 from app.console.protocol import Console
@@ -22,6 +21,7 @@ from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops, shown_paths
 from app.console.screens.paths.hop import Hop, PathKey
 from app.console.screens.paths.model import Paths
+from app.console.screens.paths.picture import picture
 from app.console.screens.paths.rows import (
     end_note,
     hop_changes,
@@ -29,12 +29,12 @@ from app.console.screens.paths.rows import (
     hop_rows,
     host_text,
     note_items,
+    path_columns,
     path_rows,
     scale_of,
 )
+from app.console.screens.paths.trace_commands import TracingCommands
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.console.tasks import Task
-from app.resolve import address, addresses
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable
@@ -42,6 +42,7 @@ from probes.path.traced import Traced
 from widgets.status import StatusItem
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
+from widgets.toned_line import TonedLine
 from widgets.tones import Tone
 
 _NOTHING = """\
@@ -89,15 +90,22 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     CSS = """
     PathsScreen #paths { max-height: 5; }
     PathsScreen.-tall #paths { max-height: 33%; }
-    PathsScreen.-tall.-detail #paths { max-height: 20%; }
     PathsScreen.-empty #paths, PathsScreen.-short.-detail #paths { display: none; }
-    PathsScreen.-tall PathDetail { height: 17; }
+    PathsScreen #way { display: none; margin: 0 1; }
+    PathsScreen.-measured #way { display: block; }
+    PathsScreen.-tall.-measured #hops, PathsScreen.-tall.-measured #hop_changes {
+        max-height: 60%;
+    }
+    PathsScreen.-tall.-measured PathDetail { display: block; height: 1fr; }
+    PathsScreen.-wide #about { min-width: 50; }
+    PathsScreen.-wide .queued > #queues { display: block; }
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.detail = PathDetail()
         self._paths, self._marked = Paths(), Paths()
+        self.parts = (TracingCommands(self, lambda: self._paths, lambda: self._choice, self._poll),)
         self._traced: tuple[Traced, ...] = ()
         self._choice: PathKey | None = None
         self._hops: list[Hop] = []
@@ -117,6 +125,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         changes.display = False
         return [
             SortedTable(DESTINATIONS, id="paths"),
+            TonedLine(id="way"),
             SortedTable(HOPS, empty=_NOTHING),
             changes,
             self.detail,
@@ -139,29 +148,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     def apply(self, answer: tuple[Traced, ...]) -> None:
         self._traced = answer
 
-    def do_path_trace(self, destination: str = "") -> None:
-        if not destination:
-            self.prompt.ask("path.trace", "Trace", "an address or a name", "")
-            return
-        # Not as part of the prompt's answer: the prompt closes before the name server answers.
-        self.console.tasks.run(
-            self, Task("", asked=False), partial(addresses, destination),
-            lambda found: self.trace(*map(PathKey, found)), self.console.complain, of_command=True,
-        )  # fmt: skip
-
-    def do_path_set(self, text: str = "") -> None:
-        if not text:
-            self.prompt.ask("path.set", "Set", "guarded=all rate=50", "")
-            return
-
-        def told(_: None) -> None:
-            self.notify(f"paths are traced with {text}", timeout=2.0, markup=False)
-            self._poll()
-
-        change = partial(set_path_options, self.console.plane, text)
-        task = Task("starting path tracing again")
-        self.run_in_worker(change, told, self.console.complain, task=task)
-
     def do_path_filter(self, text: str | None = None) -> None:
         if text is None:
             example = "rtt>50ms dst:10.0.0.0/8 hop<=5"
@@ -169,22 +155,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             return
         self._of_paths, self._of_hops = parse(text, self.console.settings.filters)
         self.show()
-
-    def do_path_untrace(self, destination: str = "") -> None:
-        choice = PathKey(address(destination)) if destination else self._choice
-        if choice is None or (running := self._paths.running(choice.destination)) is None:
-            self.console.complain(UsageError("there is no tracing to stop here"))
-            return
-        flow = choice.flow if choice.flow in running.flows else None
-        ask = partial(self.console.plane.untrace, choice.destination, flow)
-
-        def untraced(_: None) -> None:
-            text = f"tracing of {choice.destination} has ended"
-            self.notify(text, timeout=2.0, markup=False)
-            self._poll()
-
-        task = Task(f"ending the tracing of {choice.destination}")
-        self.run_in_worker(ask, untraced, self.console.complain, task=task)
 
     # What is shown
 
@@ -229,6 +199,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         rows = path_rows(self._paths, self._choices, names)
         self.set_class(not rows.rows, "-empty")
         self.listing.styles.height = 1 + rows.rows
+        self.listing.columns = path_columns(rows)
         self.listing.fill(rows)
         wanted = self._wanted
         if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
@@ -252,6 +223,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             table.columns = hop_columns((), 1.0, 0)
             table.empty = _FILTERED if self._paths.choices else _NOTHING
             table.fill(Rows())
+            self._fit(table)
             return
         names = self.console.names
         cells = table.width_of("line")
@@ -269,7 +241,10 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         table.empty = _FILTERED if every else _ENDED if ended else waiting
         note = end_note(self._paths, choice)
         table.fill(hop_rows(hops, hosts, scale, choice.destination, note))
-        self._show_detail()
+        names_of = hosts if hops is every else [host_text(hop, names, choice) for hop in every]
+        way = self.query_one("#way", TonedLine)
+        way.show(picture(every, names_of, self.size.width - 2))
+        self._fit(table)
 
     def _show_changes(self, choice: PathKey, marked: Frame) -> None:
         self._marked.take(marked.paths, self._traced)
@@ -278,11 +253,18 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if marked.at > self.console.frame.at:
             before, after = after, before
         self.table.fill(hop_changes(before, after, choice, self.console.names))
+        self._fit(self.table)
+
+    def _fit(self, table: SortedTable) -> None:
+        """Leave the lines that the hops do not need to the detail, on a tall screen."""
+        self.set_class(table.source.rows > 0, "-measured")
+        always = self.has_class("-tall") and table.source.rows > 0
+        table.styles.height = 1 + table.source.rows if always else "1fr"
         self._show_detail()
 
     @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")
     def _show_detail(self) -> None:
-        if self.detail.is_open and self._choice is not None:
+        if self.detail.display and self._choice is not None:
             number = self.table.cursor_key
             hop = next((hop for hop in self._hops if hop.number == number), None)
             names, time = self.console.names, self.console.time

@@ -38,8 +38,11 @@ async def test_it_has_a_line_of_its_own_with_the_flows_round_trips() -> None:
         row = listed(t)
         assert (row["rtt"], row["loss"]) == ("3.00", "25.0 %")
         assert (row["samples"], row["method"]) == ("150", "ack")
-        assert t.row(3)[:5] == ["3", "10.94.6.2", "25.0", "%", "3.00"]
-        assert t.row(3)[8] == "150/200"
+        end = t.cells(3)
+        assert [end[n] for n in ("hop", "host", "loss")] == ["3", "10.94.6.2", "25.0 %"]
+        assert (end["last"], end["count"]) == ("3.00", "150/200")
+        # Routers that answer later than the destination add no more than the destination.
+        assert [t.cells(n)["adds"] for n in (1, 2, 3)] == ["2.00", "1.00", "0.000"]
         assert set(t.line(3).strip()) == {"▁"}
         assert t.tones(3) == {Tone.LOST}
         never_31(t)
@@ -63,8 +66,9 @@ async def test_answers_without_a_time_are_no_loss() -> None:
         await t.still()
         row = listed(t)
         assert (row["loss"], row["samples"], row["rtt"]) == ("5.0 %", "4", "3.00")
-        assert t.row(3)[1:5] == ["10.94.6.2", "5.0", "%", "3.00"]
-        assert t.row(3)[8] == "19/20"
+        cells = t.cells(3)
+        assert [cells[n] for n in ("host", "loss", "last")] == ["10.94.6.2", "5.0 %", "3.00"]
+        assert cells["count"] == "19/20"
 
 
 async def test_the_last_routers_numbers_never_stand_under_its_name() -> None:
@@ -73,7 +77,8 @@ async def test_the_last_routers_numbers_never_stand_under_its_name() -> None:
     async with tracer(path, length=2, width=160) as t:
         row = listed(t)
         assert (row["rtt"], row["loss"], row["samples"], row["method"]) == ("-", "-", "-", "")
-        assert t.row(3)[1:8] == ["10.94.6.2", *["-"] * 6]
+        names = ("host", "loss", "adds", "last", "median", "p95", "jitter", "count")
+        assert [t.cells(3)[name] for name in names] == ["10.94.6.2", *["-"] * 7]
         assert "UDP flow: nothing in it tells its round trip" in t.desk.text
         await t.desk.press("G", "enter")
         assert "UDP flow: nothing in it tells its round trip" in t.detail
@@ -102,7 +107,8 @@ async def test_a_destination_that_answers_probes_is_no_router() -> None:
         assert (row["hops"], row["rtt"], row["loss"]) == ("2", "44.0", "0 %")
         assert (row["samples"], row["method"]) == ("20", "probe")
         assert t.hops.source.rows == 3
-        assert t.row(3)[:5] == ["3", "10.94.6.2", "0", "%", "44.0"]
+        end = [t.cells(3)[name] for name in ("hop", "host", "loss", "last")]
+        assert end == ["3", "10.94.6.2", "0 %", "44.0"]
 
 
 async def test_before_any_router_answers_the_flow_itself_is_known() -> None:
@@ -117,7 +123,7 @@ async def test_a_queue_or_change_on_the_last_link_is_told_by_name() -> None:
     async with tracer(path) as t:
         row = path.change(PathRowKind.QUEUE, DESTINATION_HOP, t.now_ns, amount_ns=160_000_000)
         await t.find_out(row)
-        assert "destination queues 160 ms" in t.desk.lines[2]
+        assert "160 ms of queueing at destination" in t.desk.lines[2]
         assert t.tones(7) == {Tone.WARN}
         await t.desk.press("G", "enter")
         assert "160 ms here, none before it" in t.detail
@@ -130,7 +136,7 @@ async def test_a_queue_or_change_on_the_last_link_is_told_by_name() -> None:
 async def test_overview_has_it_among_the_worst_hops() -> None:
     """A router that limits its answers is cleared by the destination's own loss."""
     routers = (ROUTERS[0], replace(ROUTERS[1], cleared=True))
-    async with tracer(FakePath(routers, end=replace(END, loss=0.2)), length=2, width=160) as t:
+    async with tracer(FakePath(routers, end=replace(END, loss=0.2)), length=2) as t:
         await t.desk.press("1")
         await becomes(t.desk, lambda: "20.0 %" in t.desk.text)
         lines = [line.split() for line in t.desk.lines]

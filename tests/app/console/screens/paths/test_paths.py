@@ -20,21 +20,27 @@ from widgets.tones import Tone
 async def test_a_row_a_hop_with_every_number() -> None:
     path = FakePath([FakeHop(2.0, ("10.0.0.1",), noise=0), FakeHop(40.0, ("10.0.1.1",), loss=0.25)])
     async with tracer(path, length=2) as t:
-        header = " ".join(t.desk.lines[3].replace("─", " ").split())
-        assert header.startswith("Hop▲ Host Loss Last ms Median p95 Jitter Recv/sent last 1m")
-        assert t.row(1)[:8] == ["1", "10.0.0.1", "0", "%", "2.00", "2.00", "2.00", "0.000"]
-        assert t.row(1)[8] == "200/200"
-        second = t.row(2)
-        assert second[1:4] == ["10.0.1.1", "25.0", "%"]
-        assert float(second[5]) == pytest.approx(40, rel=0.02)
-        assert second[8] == "150/200"
-        assert t.row(3)[1:9] == ["10.94.6.2", *["-"] * 6, "no"]
+        header = " ".join(t.desk.lines[4].replace("─", " ").split())
+        titles = "Hop▲ Host Loss Adds ms Last ms Median p95 Jitter Recv/sent last"
+        assert header.startswith(titles)
+        first, second, end = (t.cells(number) for number in (1, 2, 3))
+        names = ("hop", "host", "loss", "adds", "last", "median", "p95", "jitter", "count", "min")
+        said = ["1", "10.0.0.1", "0 %", *["2.00"] * 4, "0.000", "200/200", "2.00"]
+        assert [first[name] for name in names] == said
+        assert (second["host"], second["loss"]) == ("10.0.1.1", "25.0 %")
+        assert float(second["median"]) == pytest.approx(40, rel=0.02)
+        assert float(second["adds"]) == pytest.approx(38, rel=0.02)
+        assert first["share"].strip() == "▍"
+        assert second["share"].strip() == "███████▋"
+        assert second["count"] == "150/200"
+        assert [end[name] for name in names[1:9]] == ["10.94.6.2", *["-"] * 7]
+        assert "no round trip" in end["line"]
 
 
 async def test_all_time_lines_share_one_scale_and_time_runs_to_the_right() -> None:
     path = FakePath([FakeHop(10.0, ("10.0.0.1",), noise=0), FakeHop(80.0, ("10.0.1.1",), noise=0)])
     async with tracer(path, length=2) as t:
-        assert "up to 100 ms" in t.desk.lines[3]
+        assert "up to 100 ms" in t.desk.lines[4]
         assert t.line(1).strip() == "▁" * 5
         assert t.line(2).strip() == "▇" * 5
         path.with_hop(1, rtt=80.0)
@@ -101,15 +107,15 @@ async def test_a_queue_is_pointed_out_at_its_hop_until_it_is_over() -> None:
     path = FakePath(LAB)
     async with tracer(path) as t:
         await t.find_out(path.change(PathRowKind.QUEUE, 5, t.now_ns, amount_ns=160_000_000))
-        assert "hop 5 queues 160 ms" in t.desk.lines[2]
+        assert "160 ms of queueing at hop 5" in t.desk.lines[2]
         assert t.tones(5) == {Tone.WARN}
         await t.desk.pilot.resize_terminal(80, 24)
         await t.desk.press("enter")
-        await becomes(t.desk, lambda: "hop 5 queues 160 ms" in t.desk.strip)
+        await becomes(t.desk, lambda: "160 ms of queueing at hop 5" in t.desk.strip)
         assert "Destination or flow" not in t.desk.text
         assert Tone.WARN not in t.tones(6)
         await t.find_out(path.change(PathRowKind.QUEUE_OVER, 5, t.now_ns))
-        assert "queues" not in t.desk.text
+        assert "queueing" not in t.desk.text
         assert Tone.WARN not in t.tones(5)
 
 
@@ -125,7 +131,7 @@ async def test_flows_are_told_apart_and_chosen_by_key() -> None:
         assert t.row(6)[1:3] in (["10.94.5.2", "+1"], ["10.94.9.2", "+1"])
         await t.desk.press("n", "n")
         assert t.row(6)[1:3] == ["10.94.9.2", "+1"]
-        assert t.row(6)[6].startswith("9")
+        assert t.cells(6)["median"].startswith("9")
         await t.desk.press("n")
         assert t.hops.source.rows == 7
         await t.desk.press("p", "p", "p", "p")
@@ -178,16 +184,20 @@ async def test_branches_are_compared_where_they_part_and_where_they_meet() -> No
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
 async def test_it_fits_with_and_without_detail(width: int, height: int) -> None:
     async with tracer(FakePath(LAB), FakePath(LAB, flow=UDP), width=width, height=height) as t:
-        header = t.desk.lines[5]
-        for title in ("Hop", "Host", "Loss", "Last ms", "Median", "p95", "Jitter", "ms"):
+        header = t.desk.lines[6]
+        for title in ("Hop", "Host", "Loss", "Adds ms", "Median", "p95", "ms"):
             assert title in header
-        assert ("Recv/sent" in header) == (width >= 100)
+        assert ("Recv/sent" in header) == ("Jitter" in header) == (width >= 100)
+        # The way is a picture, and on a tall screen the detail is always there.
+        assert " me " in t.desk.lines[5]
+        assert "10.94.6.2" in t.desk.lines[5]
+        assert t.desk.app.screen.query_one(PathDetail).display == (height >= 30)
         assert t.desk.lines[2].split()[:4] == ["10.94.6.2", "2", "flows", "6"]
         for word in ("T Trace", "x Stop", "n Next", "space Pause", "? Keys", "q Quit"):
             assert word in t.desk.lines[-1]
         await t.desk.press("enter")
         await t.desk.pilot.pause()
-        assert t.hops.size.height >= 9
+        assert t.hops.size.height >= 8
         assert "median" in t.detail
         assert "answers" in t.detail
         assert "1  10.94.0.254" in t.desk.text

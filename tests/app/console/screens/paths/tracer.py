@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from app.console.screens.paths.columns import HOPS
 from app.console.screens.paths.detail import PathDetail
 from probes.flow.records import Array
 from probes.path.options import TracedFlow
@@ -65,6 +66,13 @@ class Tracer:
         """The words of a hop's row on the screen, up to its time line."""
         lines = (line.split() for line in self.desk.lines)
         return next(line for line in lines if line[:1] == [str(number)])
+
+    def cells(self, number: int) -> dict[str, str]:
+        """The cells of a row of the hops, counted from 1, by column."""
+        found = self.hops.source.cells(number - 1)
+        texts = ("".join(text for text, _ in cell) if isinstance(cell, tuple) else str(cell)
+                 for cell in found)  # fmt: skip
+        return dict(zip(HOPS.names, texts, strict=True))
 
     def line(self, number: int) -> str:
         """A hop's time line."""

@@ -1,0 +1,42 @@
+"""A line of text in pieces, each with its tone."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from widgets.format import REPLACED, safe
+from widgets.table.rows import Pieces
+from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+
+
+class TonedLine(Widget):
+    """One line; repainted only after a change."""
+
+    COMPONENT_CLASSES = {*TONE_CLASSES}
+    DEFAULT_CSS = f"TonedLine {{ background: $surface; height: 1; {TONE_RULES} }}"
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._pieces: Pieces = ()
+        self._tones: dict[Tone, Style] = {}
+
+    def show(self, pieces: Pieces) -> None:
+        """Show `pieces` from left to right."""
+        if self._pieces != pieces:
+            self._pieces = pieces
+            self.refresh()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._tones.clear()
+
+    def render_line(self, y: int) -> Strip:
+        if not self._tones:
+            self._tones = tone_styles(self.get_component_rich_style)
+        segments = [Segment(safe(text, REPLACED), self._tones[tone]) for text, tone in self._pieces]
+        return Strip(segments if y == 0 else []).adjust_cell_length(
+            self.size.width, self._tones[Tone.NORMAL]
+        )
