@@ -260,12 +260,20 @@ class Controller(ProbeRunner):
         return windows, ", ".join(filter(None, notes))
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
-        """Add or replace a policy. If no monitor runs, start one on the interface of tracing."""
+        """Add or replace a policy. If no monitor runs, start one on the interface of tracing.
+
+        A refused policy starts neither a monitor nor applications.
+        """
         self._refuse_changes()
         with self._changing:
             if self._running_service() is None and self._tracing:
+                from probes.monitor.policy import BUILT_IN, check_names
+
+                check_names(policy, BUILT_IN, {})
                 interface, options = self._tracing
-                self.watch_metrics(interface, MonitorOptions(ingress=options.ingress))
+                monitor = MonitorOptions(ingress=options.ingress)
+                self.watch_metrics(interface, monitor, policies=[policy])
+                return self._monitored().policy(policy.name)
             return self._monitored().set_policy(policy)
 
     def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:

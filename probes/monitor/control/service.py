@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from probes.monitor.applications import catalog
@@ -30,6 +31,8 @@ class Host(FlowWindows, Protocol):
     def applications(self) -> Sequence[ApplicationProbe]: ...
 
     def add(self, config: ProbeConfig) -> object: ...
+
+    def remove(self, name: str) -> object: ...
 
     def trace_flow(self, destination: str, flow: TracedFlow) -> None: ...
 
@@ -87,11 +90,14 @@ class MonitorService:
         loaded = [*self.probe.router.given()]
         check_names(policy, {*loaded, *BUILT_IN}, self._profiles)
         applications, traced = resolve(policy, self._profiles)
-        for name in applications:
-            if name not in loaded:
-                self._host.add(catalog.built_in(name, self.probe.interface.name))
+        with ExitStack() as undo:
+            for name in applications:
+                if name not in loaded:
+                    self._host.add(catalog.built_in(name, self.probe.interface.name))
+                    undo.callback(self._host.remove, name)
+            self.probe.set_policy(policy, applications)
+            undo.pop_all()
         old = self._traced.get(policy.name)
-        self.probe.set_policy(policy, applications)
         request = self._traced[policy.name] = TraceRequest(policy.name, policy.select, traced)
         info = self.policy(policy.name)
         if request != old and (traced or (old and old.count)):
