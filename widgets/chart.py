@@ -80,10 +80,12 @@ class HistoryChart(Widget):
         self._drawn: tuple[tuple[int, int], list[Strip]] | None = None
 
     def show(
-        self, series: Sequence[ChartSeries], *, title: str | None = None, span: float = math.inf
-    ) -> None:
-        """Show the last `span` seconds of `series`, and a new `title` if given."""
+        self, series: Sequence[ChartSeries], *, title: str | None = None, span: float = math.inf,
+        unit: Callable[[float], str] | None = None,
+    ) -> None:  # fmt: skip
+        """Show the last `span` seconds of `series`, and a new `title` and `unit` if given."""
         self._span = span
+        self._unit = unit or self._unit
         self._series = tuple(_last(series, span))
         self._title = self._title if title is None else title
         self._drawn = None

@@ -22,7 +22,8 @@ SCREEN = ScreenInfo(
     signs=(
         "Of policies",
         (
-            ("▄", "Height of the threshold"),
+            ("▄ │", "The threshold, in bars and in gauges"),
+            ("█ ▁", "Active or not, in the last ten minutes"),
             ("a ground", "The policy was active then"),
             ("12 k ?", "The verdict is not sure"),
             ("-3 s", "Time left in this state"),

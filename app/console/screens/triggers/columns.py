@@ -13,6 +13,14 @@ from widgets.tones import Tone
 if TYPE_CHECKING:
     from app.console.screens.triggers.model import PolicyView
     from probes.monitor.info import ApplicationInfo, PolicyInfo
+    from widgets.table.rows import Pieces
+
+
+_GAUGE_CELLS = 9
+_LIMIT = 0.8
+"""Place of the threshold in a gauge."""
+_MOST_SHARE = 10
+"""Values of more thresholds than this have no percentage."""
 
 
 def nanoseconds(value: float) -> str:
@@ -28,6 +36,19 @@ def with_unit(value: float, unit: str) -> str:
 
 def value_text(one: PolicyView, name: str) -> str:
     return with_unit(float(one.numbers[name]), one.unit)
+
+
+def gauge_pieces(one: PolicyView) -> Pieces:
+    """Return the value as a bar that ends beyond the threshold, and in per cent of it."""
+    from widgets.bars import gauge  # it draws: settings need the columns alone
+
+    if math.isnan(one.ratio):
+        return ()
+    drawn = gauge(one.ratio * _LIMIT, _GAUGE_CELLS, _LIMIT)
+    tone = Tone.WARN if one.numbers["holds"] else Tone.ACCENT
+    bar = [(text, tone if of is Tone.WARN else of) for text, of in drawn]
+    share = f"{100 * one.ratio:.0f} %" if one.ratio < _MOST_SHARE else f">{_MOST_SHARE} x"
+    return (*bar, (f"{share:>6}", Tone.WARN if one.numbers["holds"] else Tone.MUTED))
 
 
 def band_text(one: PolicyView, between: str = "..") -> str:
@@ -88,7 +109,7 @@ POLICIES: TableSpec[PolicyView] = TableSpec(
             cell=lambda one: value_text(one, "value") + ("" if one.sure else " ?"),
             tone=lambda one: Tone.WARN if one.numbers["holds"] or not one.sure else Tone.NORMAL,
             value=lambda policy: float(policy.numbers["value"]), rank=lambda policy: policy.ratio),
-        ColumnSpec("band", "Band", 12, priority=4, larger_first=True,
+        ColumnSpec("band", "Band", 12, priority=6, larger_first=True,
             help="95 % confidence interval of the value: numbers of flows are estimates.",
             cell=band_text, tone=Tone.MUTED,
             value=lambda policy: None if policy.exact else "..".join(
@@ -98,13 +119,19 @@ POLICIES: TableSpec[PolicyView] = TableSpec(
             help="Threshold that the value is compared with.",
             cell=lambda policy: value_text(policy, "threshold"), tone=Tone.MUTED,
             value=lambda policy: float(policy.numbers["threshold"])),
-        ColumnSpec("line", "", 12, priority=3, grows=True, drawn=True,
+        ColumnSpec("gauge", "Of threshold", 15, priority=3, larger_first=True,
+            help="The value in units of the threshold; │ is the threshold.",
+            cell=gauge_pieces, value=lambda one: one.ratio, rank=lambda one: one.ratio),
+        ColumnSpec("activity", "Last 10 min", 20, priority=4, drawn=True,
+            help="When the policy was active: █. Each cell is half a minute.",
+            cell=lambda policy: policy.activity),
+        ColumnSpec("line", "", 12, priority=8, grows=True, drawn=True,
             help="The value over time; half a bar is the threshold. A ground behind the bar: the"
             " policy was active.",
             cell=lambda policy: policy.bars, tone=Tone.MUTED),
-        ColumnSpec("runs", "Runs", 9, priority=5, help="Applications that the policy wakes.",
+        ColumnSpec("runs", "Wakes", 9, priority=5, help="Applications that the policy wakes.",
             cell=lambda policy: ", ".join(policy.info.policy.run)),
-        ColumnSpec("selected", "Selected", 8, "right", priority=6, larger_first=True,
+        ColumnSpec("selected", "Matched", 8, "right", priority=9, larger_first=True,
             help="Packets that the policy gave to its applications.",
             cell=lambda policy: si(policy.info.selected), tone=Tone.MUTED,
             value=lambda policy: policy.info.selected),
@@ -127,7 +154,7 @@ APPLICATIONS: TableSpec[tuple[ApplicationInfo, str]] = TableSpec(
         ColumnSpec("ns", "ns/packet", 9, "right", priority=1, larger_first=True,
             help="Time for a packet, measured when the application was loaded.",
             cell=lambda one: nanoseconds(one[0].ns), value=lambda one: one[0].ns),
-        ColumnSpec("policies", "Run by", 9, priority=2,
+        ColumnSpec("policies", "Woken by", 9, priority=2,
             help="Policies that wake the application.",
             cell=lambda one: one[1] or "no policy",
             tone=lambda one: Tone.NORMAL if one[1] else Tone.MUTED,

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from app.console.screens.triggers.columns import band_text, left, nanoseconds, value_text
+from app.console.screens.triggers.columns import band_text, left, nanoseconds, value_text, with_unit
 from app.console.screens.triggers.model import PolicyView, Transition, Triggers
 from app.console.tables.label_lines import labelled
 from probes.monitor.info import ApplicationInfo
@@ -107,7 +107,10 @@ class TriggerDetail(Vertical):
                 for name, tone in (("value", Tone.ACCENT), ("threshold", Tone.WARN))
             ]
             chart = self.query_one(HistoryChart)
-            chart.show(series if len(times) else [], title=one.comparison, span=span)
+            chart.show(
+                series if len(times) else [], title=one.comparison, span=span,
+                unit=lambda value: with_unit(value / scale, one.unit),
+            )  # fmt: skip
 
     def show_application(
         self, triggers: Triggers, one: ApplicationInfo, define: Mapping[str, int],
@@ -130,7 +133,7 @@ class TriggerDetail(Vertical):
             StatusItem(one.name, Tone.ACCENT),
             StatusItem("active" if one.active else "idle", Tone.WARN if one.active else Tone.MUTED),
             StatusItem(f"{nanoseconds(one.ns)} ns/packet", Tone.MUTED, priority=3),
-            StatusItem(", ".join(runs) or "no policy", Tone.MUTED, priority=4, label="run by"),
+            StatusItem(", ".join(runs) or "no policy", Tone.MUTED, priority=4, label="woken by"),
         ]
         if self.tables:
             title = self.tables[self._chosen].title
@@ -182,6 +185,8 @@ def _lines(
 ) -> Iterator[tuple[str, str, str]]:
     info, policy = one.info, one.info.policy
     yield "Policy", f"{one.name}, {_state(triggers, one)}", "bold"
+    if one.advice:
+        yield "Advice", one.advice, "bold"
     begun = next((change for change in made if change.finding), None)
     if begun:
         yield "Who", begun.finding, ""
@@ -200,7 +205,7 @@ def _lines(
         if told := ", ".join(f"{name} {duration(time)}" for time, name in times if time):
             yield "Times", told, ""
     select = " or ".join(policy.select) or "every packet"
-    yield "Run", f"{', '.join(policy.run)} on {select}", ""
+    yield "Wakes", f"{', '.join(policy.run)} on {select}", ""
     numbers = one.numbers
     if not math.isnan(numbers["value"]):
         verdict = "holds" if numbers["holds"] else "does not hold"
@@ -209,7 +214,7 @@ def _lines(
     if band := band_text(one, " to "):
         yield "", band + ("" if one.sure else ", which reaches over it: not sure"), ""
     last = int(one.numbers["selected"])
-    yield "Selected", f"{si(info.selected)} packets, {si(last)} in last window", ""
+    yield "Matched", f"{si(info.selected)} packets, {si(last)} in last window", ""
     for number, change in enumerate(made):
         at = f"{clock(change.utc_ns)} UTC  {change.before.label} -> {change.after.label}"
         yield "" if number else "Changes", at, ""

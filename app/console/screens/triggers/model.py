@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.console.live.monitor import MonitorView
+from app.console.screens.triggers.activity import Change, advice, band, changes
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.records import POLICY, Array
 from probes.monitor.state import PolicyState
@@ -20,6 +21,7 @@ from widgets.sparkline import bars
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
+BAND_CELLS = 20
 CELL = 2.0
 """Least seconds of a cell of the time lines."""
 _LATEST = 50
@@ -53,6 +55,10 @@ class PolicyView:
     line: PolicyTimeLine
     now_utc_ns: int
     """End of the last window; 0 before the first."""
+    activity: Pieces = ()
+    """When it was active: `activity.band`."""
+    advice: str = ""
+    """What would calm it, if it flaps."""
 
     @property
     def name(self) -> str:
@@ -135,15 +141,24 @@ class Triggers:
         lines = self._lines(cells)
         newest = self.view.policies[-1].rows if self.view.policies else np.empty(0, POLICY)
         rows = {row["policy"].decode(): row for row in newest}
+        made = changes(self.view)
         return [
             PolicyView(
                 info,
                 rows.get(info.policy.name, _NOTHING),
                 lines.get(info.policy.name) or _no_line(cells),
                 self.view.now_utc_ns,
+                band(self.view, info, made.get(info.policy.name, ()), BAND_CELLS),
+                self._advice(info, made.get(info.policy.name, ())),
             )
             for info in self.info.policies
         ]
+
+    def _advice(self, info: PolicyInfo, made: Sequence[Change]) -> str:
+        if len(made) < 2 or info.policy.mode != "triggered":
+            return ""
+        rows = self.history(info.policy.name, 60)[1]
+        return advice(info.policy, made, self.view.policies[-1].end_ns, rows)
 
     def flows(self, cells: int) -> NDArray[np.float64]:
         """Return the highest estimate of distinct flows of each cell; NaN without a window."""

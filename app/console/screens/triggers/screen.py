@@ -188,6 +188,11 @@ class TriggersScreen(PollingScreen[_Fetched]):
             notes.append(StatusItem(told, Tone.MUTED, priority=4, label="policies"))
             if info.offload:
                 notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
+        notes += [
+            StatusItem(one.advice, Tone.WARN, priority=3, label=one.name)
+            for one in self._statuses
+            if one.advice
+        ]
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
         self.show_notes(*notes)

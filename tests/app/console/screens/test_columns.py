@@ -100,7 +100,7 @@ async def test_policies_and_applications_are_sorted_by_what_they_mean() -> None:
         assert column(console, "policies", "policy") == ["a", "b", "c"]
         await do(console, "trigger.sort selected")
         assert column(console, "policies", "selected") == [99, 98, 97]
-        assert "Selected▼" in console.text
+        assert "Matched▼" in console.text
         await do(console, "trigger.sort ns")
         ns = column(console, "applications", "ns")
         assert ns == sorted(ns, reverse=True)  # type: ignore[type-var]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,14 +34,14 @@ def watched(info: MonitorInfo | None, *windows: dict[str, Said], interval: float
     return Triggers(live.view(), info)
 
 
-def line(one: PolicyView) -> str:
-    cells = policy_rows([one]).cells(0)[6]
+def line(one: PolicyView, column: int = 8) -> str:
+    cells = policy_rows([one]).cells(0)[column]
     assert not isinstance(cells, str)
     return "".join(text for text, _ in cells)
 
 
 def tones(one: PolicyView) -> list[Tone]:
-    cells = policy_rows([one]).cells(0)[6]
+    cells = policy_rows([one]).cells(0)[8]
     assert not isinstance(cells, str)
     return [tone for text, tone in cells for _ in text]
 
@@ -211,3 +213,65 @@ def test_the_tables_of_an_application_keep_whole_numbers_whole() -> None:
     assert [c.align for c in top_columns(table)] == ["right", "left", "right"]
     assert [c.title for c in top_columns(table)] == ["Port", "Name", "bit/s"]
     assert top_rows(table).cells(0) == ("8443", f"x{NASTY}", "1.50 M")
+
+
+def gauge(one: PolicyView) -> str:
+    return line(one, 6)
+
+
+def test_a_gauge_has_the_threshold_and_the_share_of_it() -> None:
+    says = {name: Said(value, 500) for name, value in {"a": 250, "b": 540, "c": 9e9}.items()}
+    shorts = (f"{name}: flows > 500 -> dns" for name in "abcd")
+    found = watched(monitor(*map(policy, shorts)), says).statuses(1)
+    assert [gauge(one) for one in found] == [
+        "███▋   │   50 %", "███████│  108 %", "███████│█ >10 x", "",
+    ]  # fmt: skip
+
+
+RATE = "burst: rate(bytes) > 1500kbit/s -> dns"
+HIGH = Said(202_500.0, 187_500.0, ON, unit="bit/s", comparison="rate(bytes) > 1500 kbit/s")
+LOW = replace(HIGH, value=117_000.0, state=ARMED)
+
+
+def changing(short: str, *windows: Said) -> PolicyView:
+    """A policy with a transition wherever its state changes."""
+    live, source = LiveMonitor(), FakeMonitor()
+    before = ARMED
+    for said in windows:
+        for table in source.window({policy(short).policy.name: said}):
+            live.add(table)
+        if said.state is not before:
+            name = policy(short).policy.name
+            live.add(source.transition(name, before, said.state, "because"))
+        before = said.state
+    info = monitor(policy(short, windows[-1].state))
+    return Triggers(live.view(), info).statuses(1)[0]
+
+
+def activity(one: PolicyView) -> str:
+    return line(one, 7)
+
+
+def test_a_band_has_the_times_at_which_a_policy_was_active() -> None:
+    shown = activity(changing(RATE, *[LOW] * 45, *[HIGH] * 60, *[LOW] * 75))
+    assert len(shown) == 20
+    assert re.fullmatch(" {12,14}▁{1,2}█{3}▁{2,3}", shown), shown
+    still_on = activity(changing(RATE, *[LOW] * 60, *[HIGH] * 60))
+    assert re.fullmatch(" +▁{2,3}█{2,3}", still_on), still_on
+    always = activity(changing("all: always -> dns", *[Said(state=ON)] * 90))
+    assert re.fullmatch(" +█{3,4}", always), always
+
+
+def test_values_and_thresholds_have_the_unit_that_was_typed() -> None:
+    cells = policy_rows([changing(RATE, LOW, HIGH)]).cells(0)
+    assert (cells[3], cells[5]) == ("1.62 Mbit/s", "1.50 Mbit/s")
+
+
+def test_a_policy_that_flaps_gets_advice_from_its_own_history() -> None:
+    flapping = changing(RATE, *[LOW, LOW, HIGH, HIGH] * 9, LOW)
+    advised = "fired 9 times in 32 s; hold 10s or until rate(bytes) < 930kbit/s would calm it"
+    assert flapping.advice == advised
+    Policy.parse_short("burst: rate(bytes) > 1500kbit/s until rate(bytes) < 930kbit/s -> dns")
+    assert changing(RATE, *[LOW, HIGH] * 3, LOW).advice == ""
+    patient = changing(RATE.replace("->", "hold 10s until flows < 5 ->"), *[LOW, HIGH] * 9, LOW)
+    assert patient.advice == "fired 9 times in 16 s"
