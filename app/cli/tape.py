@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -25,6 +25,7 @@ Examples:
   probedeck lab --headless --tape triage.tape
   probedeck run -i eth0 --tape evidence"""
 
+NO_VARIABLES: Mapping[str, str] = {}
 _MISSING = 3
 """Exit code of a tape that needs something missing, as when it is played."""
 
@@ -51,13 +52,19 @@ tape = TapeGroup("tape", help="Check tapes before they are played, and list them
 @argument(
     "tapes", "FILE...", "Files, names of tape list, or -: standard input.", nargs=-1, required=True
 )
+@click.option(
+    "--set", "variables", multiple=True, metavar="NAME=VALUE", help="A value for $NAME in tapes."
+)
 @takes()
-def check(settings: Settings, tapes: tuple[str, ...]) -> int:
+def check(settings: Settings, tapes: tuple[str, ...], variables: tuple[str, ...]) -> int:
     """Report every mistake in tapes without playing them.
 
     Exit codes: 0 all tapes can be played here, 2 a tape is wrong, 3 a tape needs something missing.
     """
-    codes = {_check(name, settings) for name in tapes}
+    from app.tape.variables import variables_of
+
+    shelf = _shelf(settings, variables_of(variables))
+    codes = {_check(name, shelf) for name in tapes}
     return next((code for code in (UsageError.exit_code, _MISSING) if code in codes), 0)
 
 
@@ -84,20 +91,22 @@ def states() -> None:
     for each in states.states().values():
         name = each.name + ("NAME" if each.name.endswith(".") else "")
         values = f": {' '.join(each.choices)}" if each.choices else ""
-        print(f"{name:<20} {each.kind:<13} {each.help}{values}")
+        print(f"{name:<20} {each.kind:<13} {each.help}{values if not each.meanings else ''}")
+        for choice, meaning in zip(each.choices, each.meanings, strict=False):
+            print(f"{'':<34} {choice:<9} {meaning}")
 
 
-def _shelf(settings: Settings) -> TapeStore:
+def _shelf(settings: Settings, variables: Mapping[str, str] = NO_VARIABLES) -> TapeStore:
     from app.tape.store import TapeStore
 
-    return TapeStore(settings.macros, settings.filters)
+    return TapeStore(settings.macros, settings.filters, variables)
 
 
-def _check(name: str, settings: Settings) -> int:
+def _check(name: str, shelf: TapeStore) -> int:
     from app.tape.load import unmet
 
     try:
-        tape = _shelf(settings).given(name)
+        tape = shelf.given(name)
     except UsageError as error:
         print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
         return error.exit_code

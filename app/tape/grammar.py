@@ -9,11 +9,15 @@ from typing import TypeAlias
 
 from app.commands import REGISTRY
 from app.commands.model import Saved
+from app.tape.blocks import END, IF, REPEAT, BlockLine
+from app.tape.blocks import FORMS as BLOCKS
 from app.tape.condition import COMPARED
+from app.tape.instruction import Forms, LineHead, TapeInstruction
 from app.tape.keys import MODIFIERS, VERBS
 from app.tape.line import TapeLine, TapeLineError, duration
 from app.tape.model import Fault, Requirement, TapePlace, TapeStep
-from app.tape.steps import STEPS, Action, Forms, LineHead, Press, TapeInstruction, Wait
+from app.tape.steps import STEPS, Action, Press, Wait
+from app.tape.variables import expanded
 from bpf.errors import did_you_mean
 
 
@@ -34,10 +38,11 @@ class Source:
     path: str
 
 
-Statement: TypeAlias = "TapeStep | TapeSetting | Requirement | Source"
+Statement: TypeAlias = "TapeStep | TapeSetting | Requirement | Source | BlockLine"
 
 _HEAD = re.compile(r"([A-Za-z]\w*)((?:\+(?:[^\s+@]+|[+@])?)*)(?:@(\S*))?")
 """A verb, words joined with plus signs, and a time."""
+NONE: Saved = {}
 PROGRAMS = ("probedeck", "console")
 """Names of this program for `Require`."""
 _PROGRAM = re.compile(r"[^\s=!<>]+")
@@ -49,25 +54,33 @@ _SIZES = {"Width": (20, 1000), "Height": (5, 500)}
 SETTINGS = ("WaitTimeout", "TypingSpeed", *_SIZES)
 
 
-def read(text: str, file: str, saved: Saved) -> tuple[list[Statement], list[Fault]]:
-    """Return the lines of a tape, and the mistakes of other lines; `saved` are filters by name."""
+def read(
+    text: str, file: str, saved: Saved, variables: Saved = NONE
+) -> tuple[list[Statement], list[Fault]]:
+    """Return the lines of a tape, and the mistakes of other lines. `saved` are filters by name,
+    `variables` the values of `$NAME`."""
     statements: list[Statement] = []
     faults: list[Fault] = []
+    depth = 0
     for number, content in enumerate(text.split("\n"), 1):
         line = TapeLine(content.removesuffix("\r"))
         try:
+            line = TapeLine(expanded(line, variables))
             if found := _UNPRINTABLE.search(line.text):
                 line.refuse(f"there is a control character, {found[0]!a}", found.start())
             if not line.over:
                 place = TapePlace(file, number, line.at + 1)
-                statements.append(_statement(line, place, saved))
+                one = _statement(line, place, saved, in_block=depth > 0)
+                if isinstance(one, BlockLine):
+                    depth += (one.verb in (REPEAT, IF)) - (one.verb == END)
+                statements.append(one)
         except TapeLineError as refusal:
             place = TapePlace(file, number, refusal.column)
             faults.append(Fault(place, refusal.message, refusal.hint))
     return statements, faults
 
 
-def _statement(line: TapeLine, place: TapePlace, saved: Saved) -> Statement:
+def _statement(line: TapeLine, place: TapePlace, saved: Saved, *, in_block: bool) -> Statement:
     begin = line.at
     word = line.word()
     head = _HEAD.fullmatch(word)
@@ -89,11 +102,16 @@ def _statement(line: TapeLine, place: TapePlace, saved: Saved) -> Statement:
     at = begin + len(word) - len(time or "")
     seconds = None if time is None else duration(line, at, time, zero=step is not Wait)
     line.skip()
-    if verb in VERBS:
+    # Outside of blocks, End is the key.
+    if verb in VERBS and not (verb == END and in_block):
         return _step(line, begin, place, Press(VERBS[verb], line.count(), seconds))
     if step:
         opening = LineHead(joined, seconds, begin + len(verb), saved)
         return _step(line, begin, place, step.read(line, opening))
+    if verb in BLOCKS:
+        block = BlockLine.read(line, place, verb, begin)
+        line.end(verb)
+        return block
     other = _OTHERS[verb][0](line, place)
     line.end(verb)
     return other
@@ -171,11 +189,13 @@ _OTHERS: Mapping[str, tuple[Callable[[TapeLine, TapePlace], Statement], Forms]] 
          "first step."),
     )),
 }  # fmt: skip
-STATEMENTS = (*STEPS, *_OTHERS)
+STATEMENTS = (*STEPS, *BLOCKS, *_OTHERS)
 """First words of lines; commands and keys are others."""
 FORMS = (
     *(form for step in STEPS.values() for form in step.forms),
+    *(form for forms in BLOCKS.values() for form in forms),
     *(form for _, forms in _OTHERS.values() for form in forms),
+    ("$NAME, ${NAME}", "The value of --set NAME=VALUE, anywhere in a line; $$ is a dollar sign."),
     ("# TEXT", "A comment, also after a step. A comment in the first line is the tape's title."),
 )
 """Forms of lines and their help, in the order of help."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.commands.model import Saved
 from app.files import as_invoker
+from app.tape.blocks import ELSE, IF, ON, REPEAT, BlockLine, React, Skip
 from app.tape.condition import COMPARED
-from app.tape.grammar import PROGRAMS, Source, Statement, TapeSetting, read
+from app.tape.grammar import NONE, PROGRAMS, Source, Statement, TapeSetting, read
 from app.tape.model import TIMEOUT, Fault, Requirement, Tape, TapeError, TapePlace, TapeStep
 from app.tape.steps import Press, Type
 from bpf.errors import UsageError
@@ -20,7 +21,6 @@ NESTING = 8
 MOST_LINES = 10_000
 """Limit of the lines of a tape with its sources: nested sources may double them each time."""
 _MOST_BYTES = 1 << 20
-NONE: Saved = {}
 
 
 @dataclass(slots=True)
@@ -41,36 +41,40 @@ class _Speeds:
 class _Loader:
     """Reads one tape and its sources."""
 
-    def __init__(self, saved: Saved) -> None:
+    def __init__(self, saved: Saved, variables: Saved) -> None:
         self.steps: list[TapeStep] = []
         self.requirements: list[Requirement] = []
         self.sizes: dict[str, int] = {}
         self.faults: list[Fault] = []
-        self._saved = saved
+        self._saved, self._variables = saved, variables
         self._known: dict[Path, list[Statement]] = {}
         """Lines of each file: its faults are reported once."""
         self._read_lines = 0
+        self._sourced: dict[str, tuple[int, ...]] = {}
+        """Lines of the Source steps that led to a file first."""
 
     def tape(self, name: str, text: str, file: str, directory: Path, *inside: Path) -> Tape:
         """Read a tape. `file` names it in errors, `directory` has its sources. `inside` are the
         tapes that play this one: a source must be none of them. Raises TapeError."""
         self._run(self._said(text, file), inside, directory, _Speeds(), outermost=True)
         if self.faults:
-            raise TapeError(list(dict.fromkeys(self.faults)))
+            raise TapeError(sorted(dict.fromkeys(self.faults), key=self._line_order))
         first = text.split("\n", 1)[0].strip()
         title = first.removeprefix("#").strip() if first.startswith("#") else ""
         sizes = {each.lower(): number for each, number in self.sizes.items()}
         return Tape(name, tuple(self.steps), tuple(self.requirements), title=title, **sizes)
 
     def _said(self, text: str, file: str) -> list[Statement]:
-        statements, faults = read(text, file, self._saved)
+        statements, faults = read(text, file, self._saved, self._variables)
         self.faults += faults
         return statements
 
     def _run(
-        self, statements: Sequence[Statement], inside: tuple[Path, ...], directory: Path,
+        self, statements: Iterable[Statement], inside: tuple[Path, ...], directory: Path,
         speeds: _Speeds, *, outermost: bool = False,
     ) -> None:  # fmt: skip
+        opened: list[tuple[BlockLine, int]] = []
+        """Lines of open blocks, and the indices of their first steps."""
         for one in statements:
             self._read_lines += 1
             if isinstance(one, TapeSetting):
@@ -79,8 +83,51 @@ class _Loader:
                 self.requirements.append(one)
             elif isinstance(one, Source):
                 self._source(one, inside, directory, speeds)
-            else:
+            elif isinstance(one, TapeStep):
                 self.steps.append(speeds.said(one))
+            elif one.verb == ON:
+                self._on(one, inside, directory, speeds)
+            else:
+                self._block(one, opened)
+        for block, _ in opened:
+            self._fault(block.place, f"{block.verb} has no End")
+
+    def _block(self, one: BlockLine, opened: list[tuple[BlockLine, int]]) -> None:
+        """Repeat the steps of a block, or let its first line leave them out."""
+        if one.verb in (REPEAT, IF):
+            opened.append((one, len(self.steps)))
+            if one.verb == IF:
+                self._jump(one)
+            return
+        if one.verb == ELSE and not (opened and opened[-1][0].verb == IF):
+            self._fault(one.place, "there is no If before this Else")
+            return
+        block, begin = opened.pop()
+        if one.verb == ELSE:
+            opened.append((one, len(self.steps)))
+            self._jump(one)
+        if block.verb != REPEAT:
+            jump = Skip(len(self.steps) - begin - 1, block.condition)
+            self.steps[begin] = replace(self.steps[begin], instruction=jump)
+            return
+        body = self.steps[begin:]
+        if len(self.steps) + len(body) * (block.count - 1) > MOST_LINES:
+            self._fault(block.place, f"this repeats to more than {MOST_LINES} steps")
+        else:
+            self.steps += body * (block.count - 1)
+
+    def _jump(self, one: BlockLine) -> None:
+        self.steps.append(TapeStep(one.place, one.text, Skip(0, one.condition)))
+
+    def _on(
+        self, one: BlockLine, inside: tuple[Path, ...], directory: Path, speeds: _Speeds
+    ) -> None:
+        assert one.event is not None
+        assert one.path_place is not None
+        before, self.steps = self.steps, []
+        self._source(Source(one.path_place, one.path), inside, directory, speeds)
+        steps, self.steps = tuple(self.steps), before
+        self.steps.append(TapeStep(one.place, one.text, React(one.event, steps)))
 
     def _set(self, one: TapeSetting, speeds: _Speeds, *, outermost: bool) -> None:
         if one.name == "WaitTimeout":
@@ -107,6 +154,8 @@ class _Loader:
         else:
             try:
                 if where not in self._known:
+                    outer = self._sourced.get(one.place.file, ())
+                    self._sourced.setdefault(str(path), (*outer, one.place.line))
                     self._known[where] = self._said(text_of(path), str(path))
             except TapeError as error:
                 self.faults += error.faults
@@ -115,25 +164,31 @@ class _Loader:
             else:
                 self._run(self._known[where], (*inside, where), path.parent, replace(speeds))
 
+    def _line_order(self, fault: Fault) -> tuple[int, ...]:
+        """Sort by lines; the mistakes of a source stand at the line of its Source."""
+        place = fault.place
+        return *self._sourced.get(place.file, ()), place.line, place.column
+
     def _fault(self, place: TapePlace, message: str) -> None:
         self.faults.append(Fault(place, message))
 
 
-def load(path: Path, saved: Saved = NONE) -> Tape:
-    """Return the tape in a file; `saved` are filters by name. Raises TapeError and UsageError."""
+def load(path: Path, saved: Saved = NONE, variables: Saved = NONE) -> Tape:
+    """Return the tape in a file; `saved` are filters by name, `variables` values by name. Raises
+    TapeError and UsageError."""
     inside = path.resolve()
-    return _Loader(saved).tape(path.stem, text_of(path), str(path), path.parent, inside)
+    return _Loader(saved, variables).tape(path.stem, text_of(path), str(path), path.parent, inside)
 
 
-def of_text(text: str, file: str, saved: Saved = NONE) -> Tape:
+def of_text(text: str, file: str, saved: Saved = NONE, variables: Saved = NONE) -> Tape:
     """Return a tape from a text; `file` names it in errors. Raises TapeError."""
-    return _Loader(saved).tape(file, text, file, Path())
+    return _Loader(saved, variables).tape(file, text, file, Path())
 
 
 def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
     """Return a tape of commands from `--exec`. Raises TapeError."""
     # A line break would begin another line.
-    text = "\n".join("Action " + line.replace("\n", " ") for line in lines)
+    text = "\n".join("Action " + line.replace("\n", " ").replace("$", "$$") for line in lines)
     try:
         return of_text(text, "--exec", saved)
     except TapeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.tape.steps import TapeInstruction
+from app.tape.instruction import TapeInstruction
 from bpf.errors import ProbedeckError, UsageError
 
 TIMEOUT = 15.0

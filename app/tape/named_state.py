@@ -34,3 +34,5 @@ class NamedState:
     help: str
     choices: tuple[str, ...] = ()
     """Possible texts; empty for any."""
+    meanings: tuple[str, ...] = ()
+    """Meanings of the choices; empty if their words say it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app import VERSION
@@ -22,6 +23,11 @@ class Startup:
     allow_write: bool = False
     shown: bool = True
     """The console has a terminal: it sets the screen's size, and the console outlives the tape."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Values of `$NAME`, also for tapes that are played later."""
+    updates_golden: bool = False
+    """`Compare` writes its files."""
 
     def check(self) -> None:
         """Raise StepError for an unmet requirement, or a step without the right to change."""
@@ -56,7 +62,7 @@ class TapeOptions:
     execute: list[str] = setting(
         CONSOLE,
         [],
-        "Do a console command first, such as 'flow.sort bytes'.",
+        "Run a console command at start, such as 'flow.sort bytes'.",
         "COMMAND",
         flags=("--exec",),
     )
@@ -64,16 +70,27 @@ class TapeOptions:
         CONSOLE, False, "Let tapes change what runs.", flags=("--allow-write",)
     )
 
+    variable: list[str] = setting(
+        CONSOLE, [], "A value for $NAME in tapes.", "NAME=VALUE", flags=("--set",)
+    )
+    update_golden: bool = setting(
+        CONSOLE, False, "Let Compare in tapes write its files.", flags=("--update-golden",)
+    )
+
     def startup(self, settings: Settings, *, shown: bool) -> Startup:
         """Return the tape to play. Raises UsageError for mistakes, and the errors of `check`."""
+        from app.tape.variables import variables_of
+
+        variables = variables_of(self.variable)
+        rights = Startup(None, self.allow_write, shown, variables, self.update_golden)
         if not (self.tape or self.execute):
-            return Startup(None, self.allow_write, shown)
+            return rights
         from app.tape.load import joined, of_commands
         from app.tape.store import TapeStore
 
-        store = TapeStore(settings.macros, settings.filters)
+        store = TapeStore(settings.macros, settings.filters, variables)
         tapes = [store.given(name) for name in self.tape]
         tapes += [of_commands(self.execute, settings.filters)] if self.execute else []
-        startup = Startup(joined(tapes), self.allow_write, shown)
+        startup = replace(rights, tape=joined(tapes))
         startup.check()
         return startup

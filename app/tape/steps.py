@@ -3,85 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import ClassVar, NoReturn, Protocol, Self
+from typing import Self
 
 from app.commands import REGISTRY, Invocation, parse
 from app.commands.export_target import DRAWN, PICTURES, SUFFIXES, TEXT, VALUES, suffix_of, target
 from app.commands.keys import NAMES, key_name
-from app.commands.model import Saved
-from app.commands.registry import OVERWRITE
+from app.commands.registry import OVERWRITE, find
 from app.console.screens import SCREENS
-from app.files import make_directory
+from app.files import as_invoker, make_directory
 from app.tape.condition import StateCondition, read_condition, shown
+from app.tape.instruction import LineHead, TapeInstruction, TapeStage
 from app.tape.keys import MODIFIERS, character_of, held
 from app.tape.line import TapeLine, duration
-from app.tape.named_state import StateValue
 from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean
 
 PATIENCE = 1.0
 """Seconds for an `Expect` to hold: the screen may be a frame late."""
 _NO_TABLE = "overview"
 """The view that only a picture can be exported of."""
+_QUOTED = re.compile(r'(\S+\s+)"([^"\\]*)"\s*')
 _SUFFIXES = " ".join(f".{suffix}" for suffix in (*VALUES, TEXT))
-Forms = tuple[tuple[str, str], ...]
-
-
-class TapeStage(Protocol):
-    """The console as steps see it. Its methods raise StepError if the step fails."""
-
-    @property
-    def patience(self) -> float:
-        """Seconds for a step that states no time."""
-
-    async def run_command(self, asked: Invocation) -> None: ...
-    async def press(self, key: str, character: str | None, pause: float) -> None: ...
-    async def sleep(self, seconds: float) -> None: ...
-    async def idle(self, seconds: float) -> None:
-        """Wait until all requested work is done and drawn."""
-
-    async def until(self, seconds: float, holds: Callable[[], bool]) -> bool: ...
-    def state(self, name: str) -> StateValue: ...
-    def sees(self, pattern: re.Pattern[str], *, whole: bool) -> bool: ...
-    def picture(self, path: Path) -> None: ...
-    def fail(self, reason: str) -> NoReturn: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LineHead:
-    """The start of a line, such as `Wait+Screen@5s`."""
-
-    joined: str
-    """Text from the first plus sign on."""
-    seconds: float | None
-    joined_at: int
-    saved: Saved
-
-
-class TapeInstruction:
-    """One kind of step. Its `read` reads the values after the verb, or raises TapeLineError."""
-
-    forms: ClassVar[Forms]
-    timed: ClassVar[bool] = False
-    """The verb may have a time."""
-    joins: ClassVar[bool] = False
-    """The verb may be joined to others with a plus sign."""
-    settles: ClassVar[bool] = True
-    """The next step waits until the console is idle."""
-
-    @classmethod
-    def read(cls, line: TapeLine, head: LineHead) -> Self:
-        raise NotImplementedError
-
-    async def play(self, stage: TapeStage) -> None:
-        raise NotImplementedError
-
-    @property
-    def writes(self) -> bool:
-        """The step changes what runs. The effect of a key is known only when it is pressed."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +46,17 @@ class Action(TapeInstruction):
             line.refuse("a command is missing", hint="such as Action flow.sort rate")
         begin = line.at
         line.at = end = _end(line.text, begin)
+        text, shift = line.text[begin:end], 0
+        named = find(text.split(maxsplit=1)[0])
+        whole = named is not None and any(each.rest for each in named.parameters[:1])
+        if found := _QUOTED.fullmatch(text) if whole else None:
+            # As in Type, quotes around the whole value are no part of it.
+            text, shift = found[1] + found[2], 1
         try:
-            asked = parse(line.text[begin:end], head.saved)
+            asked = parse(text, head.saved)
         except TextError as error:
-            line.refuse(error.problem, begin + error.column - 1, hint=error.hint)
+            at = error.column - 1 + (shift if error.column > len(found[1] if found else "") else 0)
+            line.refuse(error.problem, begin + at, hint=error.hint)
         name = asked.command.name
         if name.startswith("macro."):
             line.refuse(f"{name} is nothing for a tape", begin, hint="Source plays another")
@@ -354,6 +306,48 @@ class Screenshot(TapeInstruction):
         stage.picture(path)
 
 
+@dataclass(frozen=True, slots=True)
+class Compare(TapeInstruction):
+    """`Compare "flows.txt" /\\d\\d:\\d\\d:\\d\\d/`."""
+
+    path: str
+    left_out: re.Pattern[str] | None
+    forms = (
+        ("Compare FILE [/RE/]", "End with exit code 3 if the screen does not become the text in a "
+         ".txt file within a second. Parts that match RE are left out on both sides: clocks and "
+         "rates. --update-golden writes the file."),
+    )  # fmt: skip
+    settles = False
+
+    @classmethod
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
+        path = _file(line, (TEXT,))
+        line.skip()
+        return cls(path, None if line.over else line.pattern())
+
+    async def play(self, stage: TapeStage) -> None:
+        path = target(self.path)
+        if stage.updates_golden:
+            _make_directory(path)
+            stage.picture(path)
+            return
+        try:
+            with as_invoker():
+                wanted = self._compared(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            words = error.strerror if isinstance(error, OSError) else "it is no text"
+            stage.fail(f"{path}: {words}; --update-golden writes it")
+        if not await stage.until(PATIENCE, lambda: self._compared(stage.text) == wanted):
+            lines = zip_longest(wanted, self._compared(stage.text), fillvalue="")
+            at, (want, got) = next(
+                (number, pair) for number, pair in enumerate(lines, 1) if pair[0] != pair[1]
+            )
+            stage.fail(f"line {at} of the screen differs from {path}: {got!r}, not {want!r}")
+
+    def _compared(self, text: str) -> list[str]:
+        return (self.left_out.sub("", text) if self.left_out else text).splitlines()
+
+
 def _file(line: TapeLine, suffixes: Sequence[str]) -> str:
     begin = line.at
     path = line.text_or_word("a file")
@@ -373,5 +367,5 @@ def _make_directory(path: Path) -> None:
 
 STEPS: Mapping[str, type[TapeInstruction]] = {
     "Action": Action, "Type": Type, "Key": Press, "Wait": Wait, "Expect": Expect, "Sleep": Sleep,
-    "Export": Export, "Screenshot": Screenshot,
+    "Export": Export, "Screenshot": Screenshot, "Compare": Compare,
 }  # fmt: skip

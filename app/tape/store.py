@@ -21,10 +21,11 @@ _REGISTER = re.compile(r"[a-z]")
 
 @dataclass(frozen=True, slots=True)
 class TapeStore:
-    """Tapes by name; `files` and `filters` are the settings', by name."""
+    """Tapes by name; `files` and `filters` are the settings', by name; `variables` are of --set."""
 
     files: Mapping[str, str]
     filters: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
         """Return all names but registers; names from the settings come first."""
@@ -48,12 +49,12 @@ class TapeStore:
         path = self.path(name)
         if _REGISTER.fullmatch(name) and not exists(path):
             raise UsageError(f"nothing is recorded in register {name}")
-        return load(path, self.filters)
+        return load(path, self.filters, self.variables)
 
     def given(self, name: str) -> Tape:
         """Load a tape from a command line, where `-` is standard input."""
         if name == "-":
-            return of_text(text_of(_STDIN), str(_STDIN), self.filters)
+            return of_text(text_of(_STDIN), str(_STDIN), self.filters, self.variables)
         return self.load(name)
 
 

@@ -16,8 +16,8 @@ from app.console.screens import SCREENS
 _EVERYWHERE = "Everywhere"
 _PARTS: dict[str, tuple[str, ...]] = {
     "Looking": ("view.pause", "view.columns", "view.copy", "view.export", "time."),
-    _EVERYWHERE: (),
     "Screens": ("view.",),
+    _EVERYWHERE: (),
     "In tables": ("table.", "pane."),
 }
 """Sections of the common commands, by the beginnings of their names; the first that fits counts."""

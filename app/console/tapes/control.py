@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.worker import Worker, WorkerCancelled
 
-from app.commands import Invocation
+from app.commands import Invocation, ParameterKind
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, front_screen, screen_of
 from app.console.screens import SCREENS
@@ -161,10 +161,22 @@ class Tapes:
         command, text = self.asking if self._key is None else ("", "")
         yield
         if self._recorder is not None:
+            if sorted_by := self._reached(asked):
+                self._recorder.reached(asked.line, f"{asked.line} {sorted_by}")
+                asked = replace(asked, values=(sorted_by,))
             if command == LINE:
                 self._recorder.called([asked.line])
             elif command == asked.command.name:
                 self._recorder.answered(text)
+
+    def _reached(self, asked: Invocation) -> str:
+        """Return the column that a command without values sorted by: the next one differs when
+        the tape plays. Empty for other commands."""
+        (parameter,) = asked.command.parameters[:1] or (None,)
+        screen = self._console.app.screen
+        if parameter is None or parameter.kind is not ParameterKind.COLUMN or asked.values:
+            return ""
+        return screen.table_with().sort if isinstance(screen, ConsoleScreen) else ""
 
     def refused(self, text: str, left: int) -> None:
         """Record that the prompt keeps a text to correct, `left` characters after the cursor."""
@@ -188,7 +200,8 @@ class Tapes:
             raise UsageError(f"{self.playing} is playing", hint="esc stops it")
         if self._recorder is not None:
             raise UsageError("what is recorded plays no tape", hint="Q stops recording")
-        store = TapeStore(self._console.settings.macros, self._console.settings.filters)
+        settings = self._console.settings
+        store = TapeStore(settings.macros, settings.filters, self.startup.variables)
         path = store.path(name)
         if path.exists() and not (path.is_file() or path.is_dir()):
             # Reading a FIFO or a device would block the console.
@@ -254,7 +267,9 @@ class Tapes:
         """Play a tape; return the place where the user stopped it, in words. Raises StepError."""
         from app.console.tapes.player import Player
 
-        self._player = player = Player(self._console, tape, self.state_of)
+        self._player = player = Player(
+            self._console, tape, self.state_of, updates_golden=self.startup.updates_golden
+        )
         try:
             return await player.play()
         except asyncio.CancelledError:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,10 +18,13 @@ from app.commands.export_target import DRAWN, suffix_of
 from app.console.protocol import Console
 from app.console.tables.export import write
 from app.console.tables.picture import encoded, svg
+from app.tape.blocks import EventPattern
 from app.tape.condition import found
 from app.tape.model import StepError, Tape, TapeStep
 from app.tape.named_state import StateValue
+from app.tape.steps import Sleep, Wait
 from bpf.errors import ProbedeckError
+from probes.snapshot import Event
 from widgets.format import REPLACED, safe
 from widgets.terminal.compositor import DiffScreen
 
@@ -37,7 +41,10 @@ class _StoppedError(Exception):
 class Player:
     """One run of a tape; in a worker of the app, as no key is handled while a handler waits."""
 
-    def __init__(self, console: Console, tape: Tape, state_of: Callable[[str], StateValue]) -> None:
+    def __init__(
+        self, console: Console, tape: Tape, state_of: Callable[[str], StateValue], *,
+        updates_golden: bool = False,
+    ) -> None:  # fmt: skip
         """`state_of` returns the value of a named state."""
         self.tape = tape
         self.number = 0
@@ -49,6 +56,13 @@ class Player:
         self._sending: events.Key | None = None
         self._complaint: ProbedeckError | None = None
         self._stopping = False
+        self.updates_golden = updates_golden
+        self._skipped = 0
+        """Steps to leave out after the one in hand."""
+        self._reactions: list[tuple[EventPattern, Sequence[TapeStep]]] = []
+        self._events: tuple[Event, ...] = ()
+        """The events, newest first, that were compared with the reactions."""
+        self._reacting = False
 
     def sent(self, event: events.Event) -> bool:
         """Whether this is the key that the tape presses."""
@@ -63,16 +77,42 @@ class Player:
 
     async def play(self) -> str:
         """Play all steps; return the place where the user stopped, in words. Raises StepError."""
-        for number, step in enumerate(self.tape.steps, 1):
-            self.number, self.step = number, step
+        try:
+            await self._run(self.tape.steps)
+        except _StoppedError:
+            assert self.step is not None
+            return f"was stopped in line {self.step.place.line}"
+        return ""
+
+    async def _run(self, steps: Sequence[TapeStep]) -> None:
+        at = 0
+        while at < len(steps):
+            self.step, self._skipped = steps[at], 0
+            if not self._reacting:
+                self.number = at + 1
             if self._app.return_value is not None:
                 self.fail("the console has ended before this")
             self._console.show_status()
-            try:
-                await self._do(step)
-            except _StoppedError:
-                return f"was stopped in line {step.place.line}"
-        return ""
+            await self._do(steps[at])
+            at += 1 + self._skipped
+            await self._react()
+
+    async def _react(self) -> None:
+        """Play the steps of events since the last look."""
+        events = self._console.time.present.events
+        if self._reacting or not self._reactions or events is self._events:
+            return
+        known, self._events = self._events[:1], events
+        new = list(takewhile(lambda event: not known or event is not known[0], events))
+        before, self._reacting = self.step, True
+        try:
+            for pattern, steps in self._reactions:
+                if any(map(pattern.matches, new)):
+                    await self._run(steps)
+        finally:
+            self._reacting = False
+        # A step that failed stays the step in hand.
+        self.step, self._skipped = before, 0
 
     async def _do(self, step: TapeStep) -> None:
         try:
@@ -106,13 +146,25 @@ class Player:
         if (suffix := suffix_of(path)) in DRAWN:
             drawn = encoded(svg(self._app), suffix)
         else:
-            drawn = "".join(f"{line.rstrip()}\n" for line in self._lines).encode()
+            drawn = self.text.encode()
         write(path, [drawn])
 
     @property
     def _lines(self) -> list[str]:
         screen = self._app.screen
         return screen.text_lines if isinstance(screen, DiffScreen) else []
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{line.rstrip()}\n" for line in self._lines)
+
+    def skip(self, steps: int) -> None:
+        self._skipped = steps
+
+    def react(self, pattern: EventPattern, steps: Sequence[TapeStep]) -> None:
+        if not self._reactions:
+            self._events = self._console.time.present.events
+        self._reactions.append((pattern, steps))
 
     def state(self, name: str) -> StateValue:
         return self._state_of(name)
@@ -137,6 +189,8 @@ class Player:
         while (left := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(left, _LOOK))
             self._look()
+            if self.step is not None and isinstance(self.step.instruction, Sleep | Wait):
+                await self._react()
 
     async def idle(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -83,6 +83,13 @@ class Recorder:
             del self._entries[begin:]
             self._entries[begin - 1].lines = lines
 
+    def reached(self, line: str, whole: str) -> None:
+        """Record the last command `line` with the value that it chose."""
+        for entry in reversed(self._entries):
+            if line in entry.lines:
+                entry.lines = [whole if each == line else each for each in entry.lines]
+                return
+
     def answered(self, text: str) -> None:
         """Record an answer of the prompt, if completion or history changed it."""
         keys = [entry.key for entry in self._entries[self._asked() :]]

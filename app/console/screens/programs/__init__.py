@@ -14,7 +14,10 @@ SCREEN = ScreenInfo(
         NamedState("program.count", StateKind.COUNT, "probes"),
         NamedState("program.probe", StateKind.TEXT, "probe of the visible source"),
         NamedState("program.state", StateKind.TEXT, "state of that source", (
-            "none", "running", "edited", "checking", "ready", "failed", "changing", "ended")),
+            "none", "running", "edited", "checking", "ready", "failed", "changing", "ended"), (
+            "no source is open", "the source that runs", "differs from the source that runs",
+            "the compiler works", "edited, and the verifier accepts it", "edited, with errors",
+            "a swap is under way", "the probe was removed")),
         NamedState("program.generation", StateKind.COUNT, "generation of that probe"),
         NamedState("program.problems", StateKind.COUNT, "errors and warnings in that source"),
     ),
