@@ -36,6 +36,9 @@ class Options:
     """Options of a run: probes, duration, tables and API."""
 
     interval: float = setting(GENERAL, 1.0, "Length of a window, 0.01 to 300.", "SECONDS")
+    ready_file: str = setting(
+        GENERAL, "", "Write this file as soon as every probe measures; removed at the end.", "FILE"
+    )
     duration: float | None = setting(
         GENERAL, None, "Stop after this many seconds.", "SECONDS", usual="no limit"
     )
@@ -281,6 +284,7 @@ class Options:
             describe=self.describe(),
             names=not self.no_names,
             memory=_bytes("--memory", self.memory) if self.memory else 0,
+            ready_file=self.ready_file,
             monitor=monitor,
             policies=policies,
         )

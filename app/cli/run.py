@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +20,9 @@ from app.config.path_settings import PathSettings
 from app.run.spec import Beside
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import UsageError
+
+if TYPE_CHECKING:
+    from app.api.sockets import Listening
 
 # After \b, click keeps line breaks.
 RUN_EXAMPLES = """\b
@@ -86,6 +91,7 @@ def lab(
     DNS and ICMP. The end of the run removes it.
     """
     from app.lab import Lab
+    from app.lab.netns import host_listener
     from app.lab.plan import LabPlan
     from app.lab.replay import MAX_GAP, Replay, speed_of
 
@@ -106,13 +112,18 @@ def lab(
     if not options.headless:
         _need_terminal(instead)
     traffic = factor is not None or not replay
-    with Lab(plan, rate=1.0 if factor is None else factor, traffic=traffic) as network:
+    with (
+        Lab(plan, rate=1.0 if factor is None else factor, traffic=traffic) as network,
+        host_listener() as listen,
+    ):
         network.enter()
         if capture:
             # Packets of the start must not be measured.
             network.settle()
         beside = partial(capture.running, network.replay) if capture else None
-        return _start(options, paths, settings, network.interface, instead, startup, beside)
+        return _start(
+            options, paths, settings, network.interface, instead, startup, beside, listen=listen
+        )
 
 
 @click.command(cls=GroupedCommand)
@@ -154,11 +165,15 @@ def console(
 def _start(
     options: Options, paths: PathSettings, settings: Settings, interface: str, instead: str,
     startup: Startup = NOTHING, beside: Beside | None = None, *, tour: bool = False,
+    listen: Callable[[str], Listening] | None = None,
 ) -> int:  # fmt: skip
-    """Run headless or in the console. `instead` is the hint if there is no terminal."""
+    """Run headless or in the console. `instead` is the hint if there is no terminal, `listen`
+    opens the API's TCP socket."""
     options.check(settings.filters)
     spec = options.run_spec(interface, VERSION, paths.options())
     spec = replace(spec, beside=beside, tour=tour)
+    if spec.api is not None and listen is not None:
+        spec = replace(spec, api=replace(spec.api, listen=listen))
     output = options.output_spec(settings.filters) if options.headless else None
     if output is not None and startup.tape is None:
         from app.run import headless

@@ -67,7 +67,11 @@ def _hook_items(console: Console, where: str) -> list[StatusItem]:
     modes = " ".join(each.mode for each in hooks if each.hook != Hook.TC_EGRESS.value)
     removed = any(each.mode == "removed" for each in hooks)
     tone = Tone.BAD if removed else Tone.NORMAL
-    items = [StatusItem(f"{where} {modes}".rstrip(), tone, priority=1)]
+    remote = ":/" in where
+    interfaces = ",".join(dict.fromkeys(each.interface for each in hooks)) if remote else ""
+    items = [StatusItem(f"{interfaces or where} {modes}".rstrip(), tone, priority=1)]
+    if interfaces:
+        items.append(StatusItem(where, Tone.MUTED, priority=7, label="at"))
     if before := list(dict.fromkeys(name for each in hooks for name in each.before)):
         more = f" and {len(before) - 1} more" if len(before) > 1 else ""
         items.append(StatusItem(f"{before[0]}{more}", Tone.WARN, 3, label="behind"))

@@ -8,13 +8,15 @@ from __future__ import annotations
 import ctypes as ct
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
+
+    from app.api.sockets import Listening
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
@@ -76,6 +78,23 @@ def inside(fd: int) -> Iterator[None]:
     with _excursion():
         setns(fd)
         yield
+
+
+@contextmanager
+def host_listener() -> Iterator[Callable[[str], Listening]]:
+    """Give a function that listens by TCP in the namespace of now, from any other one."""
+    home = current()
+
+    def listen(address: str) -> Listening:
+        from app.api.sockets import tcp
+
+        with inside(home):
+            return tcp(address)
+
+    try:
+        yield listen
+    finally:
+        os.close(home)
 
 
 def fresh() -> int:

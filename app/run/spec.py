@@ -69,6 +69,8 @@ class RunSpec:
     memory: int = 0
     """Most bytes of all maps; 0: the default of this machine."""
     beside: Beside | None = None
+    ready_file: str = ""
+    """A file that exists while every probe runs; empty: none."""
     tour: bool = False
     """Whether the console starts with the tour."""
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from app.resolve import detour
+from app.run.readiness import announced
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.compiler import CompileError
@@ -66,3 +67,4 @@ def start(
             controller.publish(Event.now("warning", "api", text))
     if spec.beside:
         stack.enter_context(spec.beside(controller.publish, over))
+    stack.enter_context(announced(spec.ready_file))

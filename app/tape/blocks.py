@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from app.tape.condition import StateCondition, found, read_condition
+from app.tape.condition import EventPattern, StateCondition, read_condition
 from app.tape.instruction import Forms, TapeInstruction, TapeStage
 from app.tape.line import TapeLine
 from app.tape.model import TapePlace, TapeStep
-
-if TYPE_CHECKING:
-    from probes.snapshot import Event
 
 REPEAT, IF, ELSE, END, ON = "Repeat", "If", "Else", "End", "On"
 FORMS: dict[str, Forms] = {
@@ -30,21 +25,6 @@ FORMS: dict[str, Forms] = {
         ("On /RE/ Source FILE", "The same after each event whose text matches."),
     ),
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class EventPattern:
-    """Events that cause steps."""
-
-    policy: str = ""
-    pattern: re.Pattern[str] | None = None
-    """None: the policy fires."""
-
-    def matches(self, event: Event) -> bool:
-        """Raises ProbedeckError for a search that takes too long."""
-        if self.pattern is not None:
-            return found(self.pattern, f"{event.source} {event.subject} {event.text}")
-        return event.subject == f"policy {self.policy}" and event.phase == "begin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from app.tape.line import TapeLine
 from app.tape.named_state import NamedState, StateKind, StateValue
 from app.tape.states import known, nearest
 from bpf.errors import ProbedeckError, did_you_mean
+
+if TYPE_CHECKING:
+    from probes.snapshot import Event
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -58,6 +61,21 @@ class StateCondition:
             # Shares and times are computed: their last digits mean nothing.
             return math.isclose(float(actual), self.value, rel_tol=1e-9) is (self.operator == "==")
         return COMPARED[self.operator](actual, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPattern:
+    """Events that cause steps."""
+
+    policy: str = ""
+    pattern: re.Pattern[str] | None = None
+    """None: the policy fires."""
+
+    def matches(self, event: Event) -> bool:
+        """Raises ProbedeckError for a search that takes too long."""
+        if self.pattern is not None:
+            return found(self.pattern, f"{event.source} {event.subject} {event.text}")
+        return event.subject == f"policy {self.policy}" and event.phase == "begin"
 
 
 def found(pattern: re.Pattern[str], text: str) -> bool:

@@ -6,16 +6,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, Self
+from typing import Any, ClassVar, NoReturn, Protocol, Self
 
 from app.commands import Invocation
 from app.commands.model import Saved
+from app.tape.condition import EventPattern
 from app.tape.line import TapeLine
 from app.tape.named_state import StateValue
-
-if TYPE_CHECKING:
-    from app.tape.blocks import EventPattern
-    from app.tape.model import TapeStep
 
 Forms = tuple[tuple[str, str], ...]
 
@@ -48,8 +45,8 @@ class TapeStage(Protocol):
     def skip(self, steps: int) -> None:
         """Leave out the next steps."""
 
-    def react(self, pattern: EventPattern, steps: Sequence[TapeStep]) -> None:
-        """Play steps, between others, after each event that matches."""
+    def react(self, pattern: EventPattern, steps: Sequence[Any]) -> None:
+        """Play TapeSteps, between others, after each event that matches."""
 
     def fail(self, reason: str) -> NoReturn: ...
 

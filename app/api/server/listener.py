@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -42,6 +43,8 @@ class Api:
     """PEM file; TCP on other than loopback addresses needs it."""
     key: str = ""
     limits: Limits = field(default_factory=Limits)
+    listen: Callable[[str], sockets.Listening] = sockets.tcp
+    """Opens the TCP socket at an address."""
 
 
 class ApiListener:
@@ -67,7 +70,7 @@ class ApiListener:
                 self._offers.append((unix, Rights(), None))
             if options.address:
                 rights, tls = _rights(options), _tls(options)
-                tcp = undo.enter_context(sockets.tcp(options.address))
+                tcp = undo.enter_context(options.listen(options.address))
                 host, port = tcp.socket.getsockname()[:2]
                 self.address = host, port
                 if tls is None and not ip_address(host).is_loopback:

@@ -18,8 +18,7 @@ from app.commands.export_target import DRAWN, suffix_of
 from app.console.protocol import Console
 from app.console.tables.export import write
 from app.console.tables.picture import encoded, svg
-from app.tape.blocks import EventPattern
-from app.tape.condition import found
+from app.tape.condition import EventPattern, found
 from app.tape.model import StepError, Tape, TapeStep
 from app.tape.named_state import StateValue
 from app.tape.steps import Sleep, Wait

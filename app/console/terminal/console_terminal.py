@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -33,6 +34,8 @@ SHORTEST_INTERVAL = 0.24
 """Least seconds between two updates of the screen: less than the shortest window, a quarter."""
 _BUSY = 0.05
 """Seconds until the terminal is asked again whether it has drawn the last update."""
+_LATE, _LATE_FOR = 0.3, 10.0
+"""Seconds that an update begins late on a busy machine, and seconds that this is shown."""
 _SELDOM = 2.0
 """Seconds between two updates with `low_bandwidth`."""
 _FIRST_OF_LITTLE = 512
@@ -57,6 +60,8 @@ class ConsoleTerminal:
         self._wanted = self._resting = False
         self._began = 0.0
         """When the last update began, `time.monotonic()`."""
+        self._late_at = -math.inf
+        """When an update last began much later than it was due."""
         app.look = TerminalCaps(
             glyphs="braille" if ui.glyphs == "auto" else ui.glyphs,
             colors=ui.colors != "none",
@@ -110,8 +115,10 @@ class ConsoleTerminal:
             self._wanted = True
             self._app.call_later(self._catch_up)
 
-    def _rested(self) -> None:
+    def _rested(self, due: float) -> None:
         self._resting = False
+        if (now := time.monotonic()) - due > _LATE:
+            self._late_at = now
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -123,7 +130,9 @@ class ConsoleTerminal:
         if rest > 0:
             self._resting = True
             # A callback is much cheaper than one of Textual's timers.
-            asyncio.get_running_loop().call_later(rest, self._app.call_later, self._rested)
+            asyncio.get_running_loop().call_later(
+                rest, self._app.call_later, self._rested, now + rest
+            )
             return
         self._wanted, self._began = False, now
         self._app.begin_update()
@@ -131,11 +140,14 @@ class ConsoleTerminal:
         self._refresh()
 
     def status_items(self) -> list[StatusItem]:
-        """Items of the status strip about a slow link."""
+        """Items of the status strip about a slow link or a busy machine."""
         if self._interval < _SHOWN_FROM:
             return []
         text = f"every {self._interval:.0f} s"
-        return [StatusItem(text, Tone.WARN, priority=2, label="slow link")]
+        # A terminal answers late, too, if the machine is too busy to run it.
+        busy = time.monotonic() - self._late_at < _LATE_FOR
+        label = "busy machine" if busy else "slow link"
+        return [StatusItem(text, Tone.WARN, priority=2, label=label)]
 
     def _set_theme(self, name: str) -> None:
         found = theme_of(name, self.ui.colors)

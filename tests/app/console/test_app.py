@@ -153,3 +153,13 @@ async def test_a_program_that_runs_before_ours_is_in_the_status_strip(
         await console.still()
         assert "eth0 removed" in console.strip
         assert "behind" not in console.strip
+
+
+async def test_a_remote_console_names_the_interface_first_and_then_the_address() -> None:
+    async with desk() as console:
+        await console.feed(flow(1, 10))
+        console.app._where = "unix:/run/probedeck/api.sock"
+        console.app.show_status()
+        await console.still()
+        assert "eth0 native" in console.strip
+        assert "at unix:/run/probedeck/api.sock" in console.strip

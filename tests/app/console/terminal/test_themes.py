@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -238,6 +239,11 @@ async def test_with_low_bandwidth_the_cursor_is_a_mark(colors: Colors) -> None:
         assert console.lines[2].startswith(" in")
         assert console.lines[3].startswith(">in")
         assert "slow link every 2 s" in console.strip
+        # Updates that begin late are the machine's fault.
+        console.app.terminal._rested(time.monotonic() - 1.0)
+        console.app.show_status()
+        await console.still()
+        assert "busy machine every 2 s" in console.strip
 
 
 async def test_a_link_that_turns_out_slow_is_drawn_on_as_if_that_had_been_said() -> None:
