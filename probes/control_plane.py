@@ -191,6 +191,12 @@ class ControlPlane(MapAccess, Protocol):
     def traced(self) -> tuple[Traced, ...]:
         """Return the traced destinations, oldest first."""
 
+    def learn_names(self, on: bool) -> None:
+        """Start or end the probe of names on the watched interface; without a change, do nothing.
+
+        Raises UsageError if no interface is watched.
+        """
+
     def monitor(self) -> MonitorInfo | None:
         """Return the monitor with its policies and applications; None if it does not run."""
 

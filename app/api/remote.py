@@ -85,6 +85,10 @@ class RemoteController(Client):
     def path_options(self, options: PathOptions) -> None:
         self._http.answer("PUT", "path-options", json=asdict(PathSettings.of(options)))
 
+    def learn_names(self, on: bool) -> None:
+        line = f"names.learn {'on' if on else 'off'}"
+        self._http.answer("POST", "commands", json={"line": line})
+
     def close(self) -> None:
         """End the connection; the probes go on running."""
         self._stopping.set()

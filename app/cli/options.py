@@ -115,6 +115,9 @@ class Options:
         OUTPUT, [], "Name networks of routers by a database (.mmdb).", "FILE"
     )
     no_names: bool = setting(CONSOLE, False, "Show addresses only; send no DNS query.")
+    learn_names: bool = setting(
+        PACKETS, False, "Learn names of addresses from DNS answers and TLS that pass."
+    )
     monitor: bool = setting(
         MONITOR,
         False,
@@ -283,6 +286,7 @@ class Options:
             paths=replace(paths, **kept),
             describe=self.describe(),
             names=not self.no_names,
+            learn_names=self.learn_names,
             memory=_bytes("--memory", self.memory) if self.memory else 0,
             ready_file=self.ready_file,
             monitor=monitor,

@@ -23,6 +23,7 @@ _WINDOWS = Parameter("windows", ParameterKind.COUNT)
 _COUNT = Parameter("count", ParameterKind.COUNT)
 _ROW = Parameter("row", ParameterKind.COUNT)
 _LINE = Parameter("command", ParameterKind.COMMAND, rest=True)
+_ON_OFF = Parameter("choice", ParameterKind.CHOICE, ("on", "off"))
 _LAYOUT = Parameter("layout", ParameterKind.LAYOUT, check=values.layout)
 
 
@@ -56,6 +57,10 @@ _EVERYWHERE = (
     *map(_view, SCREENS.values()),
     Command("view.pause", "Pause the view; counting goes on", "space", footer="Pause"),
     Command("probe.info", "Programs: run time and memory", "i"),
+    Command("names.learn", "Learn names from packets, or stop", parameters=(_ON_OFF,), writes=True,
+            remote=remote.learn_names,
+            help="Of DNS answers and TLS connections that pass; see the options --learn-names and"
+            " --no-names."),
     Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),
     Command("help.focus", "Explain the focused part", "f1"),
     Command("help.tour", "Start the tour"),

@@ -103,6 +103,12 @@ def capture(plane: ControlPlane, text: str) -> None:
     plane.reconfigure(FlowFilter.parse(text))
 
 
+def learn_names(plane: ControlPlane, choice: str) -> None:
+    """Learn names from packets, `on` or `off`; without a choice the other of the two."""
+    runs = any(info.name == "names" for info in plane.probes())
+    plane.learn_names(choice == "on" if choice else not runs)
+
+
 def trace(plane: ControlPlane, destination: str) -> None:
     from app.resolve import addresses
 

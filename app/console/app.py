@@ -23,6 +23,7 @@ from app.config.model import Settings
 from app.console.commands.bindings import bindings, is_view
 from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
+from app.console.commands.learned_names import LearnedNames
 from app.console.commands.overwriting import Overwriting
 from app.console.commands.table_commands import TableCommands
 from app.console.commands.type_ahead import TypeAhead
@@ -114,6 +115,7 @@ class ConsoleApp(DiffApp[int]):
         self.layouts = Layouts(self, self.settings.ui.layout)
         self.overwriting = Overwriting()
         self.counts = Counts(self.show_status)
+        self._learned_names = LearnedNames(self)
         self.tour = Tour(self)
         if tour:
             self.tour.begin()
@@ -121,7 +123,7 @@ class ConsoleApp(DiffApp[int]):
         parts = (
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
             self.counts,
-            TableCommands(self), DialogCommands(self, self.tour.offers),
+            TableCommands(self), self._learned_names, DialogCommands(self, self.tour.offers),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
         self.commands = Dispatcher(self, turns | runners(parts))
@@ -311,6 +313,8 @@ class ConsoleApp(DiffApp[int]):
     def _published(self, item: Snapshot | Event) -> None:
         # The probes' threads call it.
         self.time.state.take(item)
+        if isinstance(item, Snapshot):
+            self._learned_names.take(item)
         self.terminal.show_soon()
 
     def _named(self) -> None:

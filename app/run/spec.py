@@ -62,6 +62,8 @@ class RunSpec:
     """Facts about routers: their networks, and in files their names."""
     names: bool = True
     """Whether the console resolves addresses of routers."""
+    learn_names: bool = False
+    """Whether names of addresses are learned from packets."""
     monitor: MonitorOptions | None = None
     """Options of the monitor; None: the monitor does not run."""
     policies: Policies = field(default_factory=Policies)

@@ -48,6 +48,8 @@ def start(
             profiles=spec.policies.profiles,
             applications=spec.policies.applications,
         )
+    if spec.learn_names:
+        controller.learn_names(True)
     for probe in spec.probes:
         try:
             controller.add(probe, force=spec.force)

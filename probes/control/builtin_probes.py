@@ -29,6 +29,7 @@ from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from probes.monitor.probe import MonitorProbe
+    from probes.names.probe import NamesProbe
     from probes.path.probe import PathProbe
 
 P = TypeVar("P", bound=Replaceable)
@@ -117,6 +118,14 @@ def _prepare_monitor(
     return lambda: MonitorProbe(host.compiler, interface, host.hooks, options)
 
 
+def _prepare_names(host: ProbeHost, interface: Interface, _: None) -> Callable[[], NamesProbe]:
+    from probes.names.probe import MEMORY, prepare
+
+    refuse_over(host.memory_limit, host.memory_used, MEMORY, NAMES_PROBE.name)
+    return prepare(host.compiler, host.hooks, interface.name)
+
+
 FLOW_PROBE = BuiltinEntry("flow", _prepare_flow, passes_all=True)
 PATH_PROBE = BuiltinEntry("path", _prepare_path)
 MONITOR_PROBE = BuiltinEntry(PROBE, _prepare_monitor)
+NAMES_PROBE = BuiltinEntry("names", _prepare_names, passes_all=True)

@@ -15,6 +15,7 @@ from bpf.maps.memory import unlock
 from probes.control.builtin_probes import (
     FLOW_PROBE,
     MONITOR_PROBE,
+    NAMES_PROBE,
     PATH_PROBE,
     BuiltinEntry,
     O,
@@ -225,6 +226,17 @@ class Controller(ProbeRunner):
             undo.pop_all()
         if note := probe.offload:
             self.publish(Event.now("warning", MONITOR_PROBE.name, note))
+
+    def learn_names(self, on: bool) -> None:
+        self._refuse_changes()
+        with self._changing:
+            runs = self._probe_of(NAMES_PROBE) is not None
+            if on and not runs:
+                if self._tracing is None:
+                    raise UsageError("no interface is watched on which names could pass")
+                self.start(NAMES_PROBE, self._tracing[0], None)
+            elif runs and not on:
+                self._remove(NAMES_PROBE.name)
 
     def monitor(self) -> MonitorInfo | None:
         service = self._running_service()

@@ -160,6 +160,9 @@ class FakePlane:
         self.captures.append(capture.text)
         return Replacement(len(self.captures) + 1, 0.001, Compatibility((), (), (), ()))
 
+    def learn_names(self, on: bool) -> None:
+        self.captures.append(f"names {on}")
+
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
     ) -> None:

@@ -106,7 +106,8 @@ def test_the_flow_probes_filter_can_be_changed(site: Site, remote: RemoteControl
         remote.reconfigure(FlowFilter.parse("udp"))
     site.plane.add(config("flow"))
     assert remote.reconfigure(FlowFilter.parse("udp port:53")).generation == 2
-    assert site.plane.captures == ["udp port:53"]
+    remote.learn_names(True)
+    assert site.plane.captures == ["udp port:53", "names True"]
 
 
 def test_the_options_of_path_tracing_can_be_changed(site: Site, remote: RemoteController) -> None:

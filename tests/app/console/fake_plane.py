@@ -198,6 +198,9 @@ class FakePlane(FakeController):
         self._check_known(name, self.running)
         return (Cost("ingress", 41.27), Cost("egress", 55.0))
 
+    def learn_names(self, on: bool) -> None:
+        self.asked.append(("learn_names", str(on)))
+
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
     ) -> None:

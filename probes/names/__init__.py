@@ -1,0 +1,1 @@
+"""Names of addresses, learned from DNS answers and TLS connections that pass."""

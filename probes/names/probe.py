@@ -1,0 +1,70 @@
+"""The probe of names: it copies the heads of some packets, and its tables are names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from probes.config.model import parse
+from probes.names.learned import PROBE, SCHEMA, TABLE, rows_of
+from probes.program.loading import Clone, LoadedSide, compile_probe
+from probes.program.probe import ProgramGeneration, ProgramProbe
+from probes.snapshot import Item, Snapshot
+
+if TYPE_CHECKING:
+    from bpf.compiler import Compiler
+    from probes.config.model import ProbeConfig
+    from probes.hooks import Hooks
+
+MEMORY = 4 << 20
+"""Bytes of kernel memory that the maps take at most."""
+_SOURCE = Path(__file__).with_name("names.c")
+_INTERVAL_S = 1.0
+_HEADS = "heads"
+
+
+class NamesProbe(ProgramProbe):
+    """Learns names of addresses from DNS answers and TLS connections that pass."""
+
+    builtin = True
+
+    def _end_window(
+        self,
+        generation: ProgramGeneration,
+        ended: Sequence[tuple[LoadedSide, Clone]],
+        started_ns: int,
+    ) -> tuple[Item, ...]:
+        items = tuple(map(_with_names, super()._end_window(generation, ended, started_ns)))
+        self.latest = tuple(item for item in items if isinstance(item, Snapshot))
+        return items
+
+
+def _with_names(item: Item) -> Item:
+    if not isinstance(item, Snapshot):
+        return item
+    return replace(item, rows=rows_of(item.rows["value"]), schema=SCHEMA)
+
+
+def names_config(interface: str) -> ProbeConfig:
+    """Return the probe's configuration: both directions of an interface, by TC."""
+    side = {
+        "interface": interface,
+        "hook": "tc",
+        "source": _SOURCE.read_text(encoding="utf-8"),
+        "metrics": [{"name": TABLE, "map": _HEADS, "snapshot": True}],
+    }
+    config = {"name": PROBE, "interval": _INTERVAL_S, "ingress": side, "egress": side}
+    return parse(config, PROBE)
+
+
+def prepare(compiler: Compiler, hooks: Hooks, interface: str) -> Callable[[], NamesProbe]:
+    """Return a function that makes the probe on an interface."""
+    config = names_config(interface)
+
+    def make() -> NamesProbe:
+        with compile_probe(compiler, config, hooks) as compiled:
+            return NamesProbe(compiler, compiled, hooks)
+
+    return make

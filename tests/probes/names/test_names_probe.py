@@ -1,0 +1,122 @@
+"""The probe of names: in the kernel, on frames that a test runs through its hooks."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable
+
+import pytest
+
+from bpf.attach.attachment import Hook
+from bpf.errors import UsageError
+from bpf.syscall import prog_test_run
+from probes.names.learned import LearnedName, learned
+from probes.path.options import PathOptions
+from probes.snapshot import Item, LossReason, Snapshot
+from tests.probes.conftest import compiler as compiler
+from tests.probes.deck import Deck
+from tests.probes.deck import deck as deck
+from tests.probes.names.tools import AAAA, CNAME, QUESTION, A, answer, client_hello, encoded, record
+
+HERE, THERE = "192.0.2.1", "198.51.100.7"
+HERE6, THERE6 = "2001:db8::1", "2001:db8::7"
+FOUR, SIX = socket.inet_aton(THERE), socket.inet_pton(socket.AF_INET6, THERE6)
+DNS_ANSWER = answer(
+    "www.example",
+    record(QUESTION, CNAME, encoded("edge.example")),
+    record(encoded("edge.example"), A, FOUR, 30),
+    record(encoded("edge.example"), AAAA, SIX, 40),
+)
+
+
+def frame(protocol: int, source: str, destination: str, transport: bytes) -> bytes:
+    ends = source, destination
+    if ":" in source:
+        packed = b"".join(socket.inet_pton(socket.AF_INET6, each) for each in ends)
+        head = struct.pack("!IHBB", 6 << 28, len(transport), protocol, 64) + packed
+        return bytes(12) + b"\x86\xdd" + head + transport
+    packed = b"".join(map(socket.inet_aton, ends))
+    size = 20 + len(transport)
+    head = struct.pack("!BBHHHBBH", 0x45, 0, size, 1, 0, 64, protocol, 0) + packed
+    return bytes(12) + b"\x08\x00" + head + transport
+
+
+def udp(source: str, destination: str, ports: tuple[int, int], data: bytes) -> bytes:
+    return frame(17, source, destination, struct.pack("!4H", *ports, 8 + len(data), 0) + data)
+
+
+def tcp(source: str, destination: str, data: bytes, options: bytes = b"") -> bytes:
+    words = (20 + len(options)) // 4
+    head = struct.pack("!HHIIBBHHH", 40001, 443, 1, 1, words << 4, 0x18, 512, 0, 0) + options
+    return frame(6, source, destination, head + data)
+
+
+@pytest.fixture
+def learning(deck: Deck) -> Deck:
+    deck.controller.configure_paths("right", PathOptions())
+    deck.controller.learn_names(True)
+    return deck
+
+
+def names_of(items: Iterable[Item]) -> dict[str, list[LearnedName]]:
+    """Names by side."""
+    snapshots = [item for item in items if isinstance(item, Snapshot)]
+    assert [item.side for item in snapshots] == ["ingress", "egress"]
+    return {item.side: list(learned(item)) for item in snapshots}
+
+
+def run(deck: Deck, hook: Hook, *frames: bytes) -> None:
+    for each in frames:
+        prog_test_run(deck.fd(hook), each)
+
+
+def test_dns_answers_and_client_hellos_tell_names(learning: Deck) -> None:
+    hello = client_hello("shop.example")
+    assert len(hello) > 200
+    run(
+        learning, Hook.TC_INGRESS,
+        udp("192.0.2.53", HERE, (53, 40000), DNS_ANSWER),
+        udp(HERE6, THERE6, (40000, 53), DNS_ANSWER),  # to port 53
+        udp("192.0.2.53", HERE, (53, 40000), DNS_ANSWER[:20]),
+        tcp("192.0.2.9", "127.0.0.1", client_hello("evil.example")),  # to this host
+    )  # fmt: skip
+    run(
+        learning, Hook.TC_EGRESS,
+        tcp(HERE, THERE, hello, b"\1" * 12), tcp(HERE6, THERE6, hello), tcp(HERE, THERE, hello),
+        tcp(HERE, THERE, b""), tcp(HERE, THERE, b"GET / HTTP/1.1\r\n"), tcp(HERE, THERE, hello[:5]),
+    )  # fmt: skip
+    assert names_of(learning.controller.export("names")) == {
+        "ingress": [
+            LearnedName(THERE, "www.example", "dns", 30),
+            LearnedName(THERE6, "www.example", "dns", 40),
+        ],
+        "egress": [
+            LearnedName(THERE, "shop.example", "tls", 3600),
+            LearnedName(THERE6, "shop.example", "tls", 3600),
+        ],
+    }
+    assert not any(names_of(learning.controller.export("names")).values())
+
+
+def test_what_does_not_fit_is_lost_and_counted(learning: Deck) -> None:
+    packet = udp("192.0.2.53", HERE, (53, 40000), DNS_ANSWER)
+    prog_test_run(learning.fd(Hook.TC_INGRESS), packet, repeat=300)
+    (ingress, _) = learning.controller.export("names")
+    assert len(list(learned(ingress))) == 2, "each name once"
+    assert ingress.losses[LossReason.TABLE_FULL].packets == 300 - 256
+
+
+def test_learning_begins_and_ends(learning: Deck) -> None:
+    controller = learning.controller
+    controller.learn_names(True)
+    assert [info.name for info in controller.probes()] == ["names"]
+    assert not learning.said("error", "names")
+    controller.learn_names(False)
+    controller.learn_names(False)
+    assert controller.probes() == ()
+
+
+def test_without_an_interface_nothing_is_learned(deck: Deck) -> None:
+    with pytest.raises(UsageError, match="no interface is watched"):
+        deck.controller.learn_names(True)
