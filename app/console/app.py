@@ -20,7 +20,7 @@ from textual.widgets import Static
 from app.commands import Invocation
 from app.config.keymap import Keymap
 from app.config.model import Settings
-from app.console.commands.bindings import bindings, is_view
+from app.console.commands.bindings import bindings, weight
 from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
 from app.console.commands.learned_names import LearnedNames
@@ -73,7 +73,7 @@ class StartingScreen(DiffScreen[None]):
         starting = StatusItem("STARTING", Tone.MUTED, badge=True)
         yield StatusStrip([starting, StatusItem(self._where, priority=1)], id="status")
         yield Static()
-        yield KeyBar(is_view)
+        yield KeyBar(weight)
 
 
 class ConsoleApp(DiffApp[int]):

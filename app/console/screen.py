@@ -16,7 +16,7 @@ from textual.widgets import Input
 
 from app.commands import REGISTRY, Command, Invocation
 from app.commands.line import answer
-from app.console.commands.bindings import bindings, is_step_in_time, is_view
+from app.console.commands.bindings import bindings, is_step_in_time, weight
 from app.console.prompt.prompt import Prompt, place_of
 from app.console.protocol import Console, console_of
 from app.console.tables.sorted_table import TableScreen
@@ -91,7 +91,7 @@ class ConsoleScreen(TableScreen):
         yield StatusStrip(id="status")
         yield from self.compose_body()
         yield Prompt()
-        yield KeyBar(is_view, self._hides)
+        yield KeyBar(weight, self._hides)
 
     def compose_body(self) -> list[Widget]:
         """Return the widgets between strip and prompt."""

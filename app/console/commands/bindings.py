@@ -5,11 +5,19 @@ from __future__ import annotations
 from textual.binding import Binding, BindingsMap
 
 from app.config.keymap import BoundKey, Keymap
+from widgets.terminal.keybar import Weight
+
+_WEIGHTS = {
+    "help.keys": Weight.KEPT, "app.quit": Weight.KEPT, "view.pause": Weight.USUAL,
+    "app.palette": Weight.SPARE,
+}  # fmt: skip
 
 
-def is_view(action: str) -> bool:
-    """Whether the action of a binding turns to a screen."""
-    return action.startswith("app.command('view.") and not action.endswith(".pause')")
+def weight(action: str) -> Weight:
+    """Return the weight of a binding's action in the footer."""
+    command = action.removeprefix("app.command('").removesuffix("')")
+    usual = Weight.SCREEN if command.startswith("view.") else Weight.OWN
+    return _WEIGHTS.get(command, usual)
 
 
 def is_step_in_time(action: str) -> bool:

@@ -25,7 +25,7 @@ from widgets.tones import Tone
 _COLUMNS = (
     Column("title", "Command", 33),
     Column("screen", "Screen", 10),
-    Column("keys", "Keys", 8),
+    Column("keys", "Keys", 12),
     Column("usage", "As it is typed", 10, priority=1, grows=True),
 )
 _TONES = (Tone.NORMAL, Tone.MUTED, Tone.ACCENT, Tone.MUTED)

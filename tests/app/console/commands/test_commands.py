@@ -61,7 +61,7 @@ def test_each_command_is_done_by_its_screen(entry: Command) -> None:
     assert entry.title
     # Titles stand beside keys and names in 80 columns.
     assert len(entry.title) <= 40
-    assert len(spoken(entry.keys)) <= 9
+    assert len(spoken(entry.keys)) <= 12
 
 
 def test_each_method_of_the_consoles_parts_runs_a_command() -> None:
