@@ -1,19 +1,22 @@
 """Costs of the console for an operator's machine and link, beside htop, btop and trippy:
 
-    python -I -m bench.console [--trip PATH] [--size 120x40 ...]
+    python -I -m bench.console [--trip PATH] [--size 120x40 ...] [--beside CHECKOUT]
 
 All run under the same terminal, one after the other, in the same run. The console's windows come
 from a thread, as a probe's do, and take the whole way through the state to the screen; only the
 kernel is left out. Workloads, made by tests/support/console/feed.py:
 
-    flows    10,000 flows of a busy server, all with packets in each second
-    worst    the same with rates thrown anew each second, so that every row is another flow
-    hops     10 destinations of 15 hops, a window each quarter of a second, on screen 2
-    idle     windows without packets
-    compile  flows, while a source is compiled again and again
+    flows          10,000 flows of a busy server, all with packets in each second, in directions
+    conversations  10,000 flows that are 5,000 conversations, with bars and sparklines
+    hosts          the same by host
+    worst          flows with rates thrown anew each second, so that every row is another flow
+    hops           10 destinations of 15 hops, a window each quarter of a second, on screen 2
+    idle           windows without packets
+    compile        conversations, while a source is compiled again and again
 
 CPU is of the process with all its threads and children, in percent of one core; making up the
-windows is measured by itself and taken off. Each missing peer has a line.
+windows is measured by itself and taken off. `--beside` measures another checkout right after each
+workload that it has, in the same run. Each missing peer has a line.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.support.console.feed import FakeController
 from tests.support.console.terminal import Cost, Terminal
@@ -37,6 +41,7 @@ _KEYS = 150
 _TOP = 2
 """The line of the first row."""
 _PAINTED = r"STARTING|LIVE"
+_HERE = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +56,19 @@ class Workload:
     """A pattern of its screen."""
     keys: bool = False
     """Whether keys are timed."""
+    turn: str = "3"
+    """Keys that turn to its screen."""
 
 
+_INF = float("inf")
 WORKLOADS = {
-    "flows": Workload(2048, 2.0, f"{FLOWS} flows", keys=True),
-    "worst": Workload(float("inf"), float("inf"), f"{FLOWS} flows", keys=True),
-    "hops": Workload(8192, 3.0, rf"{DESTINATIONS} destinations[\s\S]*10\.1\.0\.{HOPS}\b"),
+    "flows": Workload(3072, 2.0, f"{FLOWS} flows", turn="3V"),
+    "conversations": Workload(3072, 2.0, f"{FLOWS} flows", keys=True),
+    "hosts": Workload(3072, 2.0, f"{FLOWS} flows", turn="h"),
+    "worst": Workload(_INF, _INF, f"{FLOWS} flows", keys=True),
+    "hops": Workload(8192, 3.0, rf"{DESTINATIONS} destinations[\s\S]*10\.1\.0\.{HOPS}\b", turn="2"),
     "idle": Workload(0, 0.2, "LIVE"),
-    "compile": Workload(float("inf"), float("inf"), f"{FLOWS} flows", keys=True),
+    "compile": Workload(_INF, _INF, f"{FLOWS} flows", keys=True),
 }
 PEERS = {"htop": ("htop", "-d", "10"), "btop": ("btop",), "trippy": ("trip", "{address}")}
 
@@ -77,10 +87,19 @@ def feeding(name: str) -> float:
     return statistics.median(times) / interval * 100
 
 
-def first_paint(size: tuple[int, int], times: int = 9) -> float:
+def python(checkout: str, module: str, *arguments: str) -> tuple[str, ...]:
+    """Return a command that runs a module of a checkout."""
+    code = (
+        f"import runpy, sys; sys.path.insert(0, {checkout!r});"
+        f" runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    )
+    return sys.executable, "-I", "-c", code, *arguments
+
+
+def first_paint(checkout: str, size: tuple[int, int], times: int) -> float:
     """Median seconds from exec of the real command to the first full screen."""
     # In a new namespace with an idle loopback.
-    real = ("unshare", "--net", sys.executable, "-I", "-m", "app", "run", "-i", "lo")
+    real = ("unshare", "--net", *python(checkout, "app", "run", "-i", "lo"))
     taken = []
     for _ in range(times):
         started = time.perf_counter()
@@ -105,25 +124,28 @@ def latencies(terminal: Terminal) -> list[float]:
 
 
 def _cursor(terminal: Terminal) -> int:
-    """The line that is painted as the cursor's: the one bold row below the header."""
+    """The line that is painted as the cursor's: the one row with another ground."""
     cells = terminal.emulator.cells
-    rows = range(_TOP, terminal.emulator.rows - 1)
-    return next((y for y in rows if "1" in cells[y][2][1][0]), -1)
+    rows = range(_TOP, terminal.emulator.rows - 4)
+    grounds = [cells[y][0][1][2] for y in rows]
+    usual = max(grounds, key=grounds.count)
+    return next((y for y, ground in zip(rows, grounds, strict=True) if ground != usual), -1)
 
 
-def ours(name: str, size: tuple[int, int]) -> list[bool]:
+def ours(name: str, size: tuple[int, int], seconds: float, checkout: str) -> list[bool]:
     """Measure one workload; whether each target is met."""
     workload = WORKLOADS[name]
-    command = (sys.executable, "-I", "-m", "tests.support.console.workload", name)
+    command = python(checkout, "tests.support.console.workload", name)
     fed = feeding(name)
     with Terminal(command, columns=size[0], rows=size[1]) as terminal:
         terminal.wait(_PAINTED, 10)
-        terminal.send("2" if name == "hops" else "3")
+        terminal.send(workload.turn)
         terminal.wait(workload.ready, 15)
-        time.sleep(5.0)
-        cost = terminal.cost(seconds=5.0, windows=3)
+        time.sleep(seconds)
+        cost = terminal.cost(seconds=seconds, windows=3)
         keys = latencies(terminal) if workload.keys else []
-    _line(f"probedeck {name}", cost, fed)
+    label = "probedeck" if checkout == _HERE else Path(checkout).name
+    _line(f"{label} {name}", cost, fed)
     checks = [
         cost.bytes_per_second <= workload.max_bytes,
         cost.cpu_percent - fed <= workload.max_cpu,
@@ -147,7 +169,7 @@ def theirs(name: str, command: Sequence[str], size: tuple[int, int]) -> None:
 
 def _line(name: str, cost: Cost, fed: float) -> None:
     print(
-        f"  {name:<18} {cost.cpu_percent - fed:6.2f} % of a core {cost.bytes_per_second:9.0f} B/s "
+        f"  {name:<24} {cost.cpu_percent - fed:6.2f} % of a core {cost.bytes_per_second:9.0f} B/s "
         f"{cost.frames_per_second:5.1f} frames/s {cost.rss_mb:6.1f} MB",
         flush=True,
     )
@@ -161,18 +183,26 @@ def main() -> int:
     options.add_argument("--size", nargs="*", default=["120x40", "80x24"], metavar="COLUMNSxROWS")
     options.add_argument("--only", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
     options.add_argument("--trip", default="trip", help="where trippy is")
+    options.add_argument("--seconds", type=float, default=5.0, help="of each of three windows")
+    options.add_argument("--paints", type=int, default=9, help="first paints")
+    options.add_argument("--beside", default="", help="another checkout, to compare with")
     given = options.parse_args()
     passed: list[bool] = []
+    checkouts = [_HERE, given.beside] if given.beside else [_HERE]
+    known = Path(checkouts[-1], "bench/console.py").read_text(encoding="utf-8")
     with Lab(traffic=False) as network:
         network.enter()
         for text in given.size:
             columns, rows = map(int, text.split("x"))
             size = columns, rows
-            paint = first_paint(size)
-            passed.append(paint <= _MAX_PAINT)
-            print(f"{text}: first paint {paint * 1e3:.0f} ms{'' if passed[-1] else ' MISS'}")
+            paints = [first_paint(each, size, given.paints) for each in checkouts]
+            passed.append(paints[0] <= _MAX_PAINT)
+            shown = ", before ".join(f"{paint * 1e3:.0f} ms" for paint in paints)
+            print(f"{text}: first paint {shown}{'' if passed[-1] else ' MISS'}", flush=True)
             for name in given.only:
-                passed += ours(name, size)
+                passed += ours(name, size, given.seconds, _HERE)
+                if given.beside and f'"{name}": Workload' in known:
+                    ours(name, size, given.seconds, given.beside)
             for name, command in PEERS.items():
                 program = given.trip if name == "trippy" else command[0]
                 if shutil.which(program) is None:

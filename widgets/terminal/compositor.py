@@ -194,6 +194,7 @@ class DiffApp(App[ReturnType]):
         # The user waits for the place of the cursor or the pointer first.
         at = getattr(self.screen.focused, "cursor_screen_offset", None)
         shadow.draw(pen, lines, self.room, near=at.y if at is not None else 0)
+        pen.by_style()
         x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
         if (x or y) and not shadow.owed:
             # The cursor is hidden, but an input method uses its place.

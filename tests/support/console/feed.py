@@ -69,7 +69,10 @@ def hops_window(rows: Array, number: int, start_ns: int, end_ns: int) -> Snapsho
 class Flows:
     """Flows that all have packets in each window, at rates that change from one to the next."""
 
-    def __init__(self, count: int, *, churn: bool = False, seed: int = 1) -> None:
+    def __init__(
+        self, count: int, *, churn: bool = False, paired: bool = False, seed: int = 1
+    ) -> None:
+        """`paired`: each second flow is the other direction of the flow before."""
         self._random = random = np.random.default_rng(seed)
         self._churn = churn
         self._typical = random.normal(0.0, _SPREAD, count)
@@ -88,6 +91,16 @@ class Flows:
         rows["tcp_flags"] = np.where(rows["protocol"] == _TCP, 0x18, 0)
         rows["version"] = 4
         rows["direction"] = random.choice([FlowDirection.INGRESS, FlowDirection.EGRESS], count)
+        if paired:
+            # In few networks of many hosts, and to one address of this host.
+            rows["source"][:, 1:3] = random.integers(0, 4, (count, 2))
+            rows["destination"][:] = rows["destination"][0]
+            rows["direction"] = FlowDirection.INGRESS
+            for end, other in (("source", "destination"), ("destination", "source")):
+                for field in ("", "_port"):
+                    rows[end + field][1::2] = rows[other + field][::2]
+            rows["protocol"][1::2] = rows["protocol"][::2]
+            rows["direction"][1::2] = FlowDirection.EGRESS
 
     def next(self, end_ns: int) -> Array:
         """Rows of dtype FLOW (n,) of the second that ends at `end_ns`."""

@@ -52,7 +52,7 @@ def windows(
         return lambda n, start, end: hops_window(routes.next(start, end), n, start, end), _HOPS_S
     if name == "idle":
         return lambda n, start, end: window(np.empty(0, FLOW), n, end_ns=end), 1.0
-    flows = Flows(FLOWS, churn=name == "worst")
+    flows = Flows(FLOWS, churn=name == "worst", paired=name in ("conversations", "hosts"))
     return lambda n, start, end: window(flows.next(end), n, end_ns=end), 1.0
 
 

@@ -81,6 +81,9 @@ def test_it_shows_every_cell_whatever_was_there(
         while owed or shadow.owed:
             pen = DiffWriter(ColorSystem.TRUECOLOR, WIDTH, shadow.at, erases=erases)
             shadow.draw(pen, owed, room)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("widgets.terminal.diff_writer._FEW_RUNS", 2)
+                pen.by_style()
             if dice.random() < 0.5:
                 pen.go(dice.randrange(HEIGHT), dice.randrange(WIDTH))
             shadow.at = pen.at
@@ -122,6 +125,19 @@ def test_a_line_that_is_mostly_another_is_erased_first() -> None:
     after = [[Segment("now", plain), Segment(" " * 21, plain)]]
     assert "\x1b[K" in drawn(before, after, erases=True)
     assert len(drawn(before, after, erases=True)) < len(drawn(before, after))
+
+
+def test_many_runs_are_written_style_by_style() -> None:
+    styles = [Style.parse(f"{color} on black") for color in ("#123456", "#654321", "#abcdef")]
+    before, after = ([[Segment(f"{n}{y}2345 ", s) for s in styles] for y in range(8)] for n in "01")
+    pen, one_by_one = (DiffWriter(ColorSystem.TRUECOLOR, WIDTH) for _ in range(2))
+    for y in range(8):
+        pen.changes(y, before[y], after[y])
+        one_by_one.changes(y, before[y], after[y])
+    pen.by_style()
+    found = pen.finished()
+    assert found.count("38;2;") == 3
+    assert len(found) < 0.6 * len(one_by_one.finished())
 
 
 def test_blanks_on_the_same_ground_are_not_written_again() -> None:
