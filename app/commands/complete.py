@@ -46,10 +46,17 @@ Filters = Callable[[str, int], Completion]
 class Completer:
     """Completes lines, and values that a command asks for."""
 
-    def __init__(self, names: Mapping[ParameterKind, KnownNames], filters: Filters) -> None:
-        """`names` returns the names of probes, policies and so on, by kind."""
+    def __init__(
+        self, names: Mapping[ParameterKind, KnownNames], filters: Filters,
+        policies: Filters = lambda _, position: Completion(position),
+    ) -> None:  # fmt: skip
+        """`names` returns the names of probes, policies and so on, by kind; `policies` completes a
+        policy at a position."""
         self._names = names
-        self._filters = filters
+        self._languages = {
+            ParameterKind.FILTER: filters,
+            ParameterKind.NEW_POLICY: policies,
+        }
 
     def complete(self, name: str, text: str, position: int, screen: str = "") -> Completion:
         """Complete a value of command `name`, or a line; commands of `screen` come first."""
@@ -67,8 +74,8 @@ class Completer:
         self, parameter: Parameter, text: str, begin: int, position: int, *, asked: bool = False
     ) -> Completion:
         """`asked`: the whole text is the value, without quotes."""
-        if parameter.kind is ParameterKind.FILTER:
-            found = self._filters(text[begin:], position - begin)
+        if (complete := self._languages.get(parameter.kind)) is not None:
+            found = complete(text[begin:], position - begin)
             return Completion(begin + found.begin, found.candidates)
         typed = text[begin:position]
         as_it_is = asked or parameter.rest

@@ -33,6 +33,8 @@ class ParameterKind(StrEnum):
     """An address or a host name."""
     PROBE = "probe"
     POLICY = "policy"
+    NEW_POLICY = "new policy"
+    """The name of a ready policy, or a policy in its short form."""
     TAPE = "tape"
     """A tape's file, or the letter of a register."""
     LAYOUT = "layout"

@@ -79,8 +79,9 @@ _EVERYWHERE = (
             parameters=(Parameter("theme", ParameterKind.THEME, check=values.theme),),
             help="dark, light, or the name of a file in the folder themes beside config.toml."),
     Command("layout.save", "Save this layout", parameters=(_LAYOUT,),
-            help="The screen in front, the theme, and for each screen its filter, order, columns"
-            " and open panes. The default name is the last layout's, or default."),
+            help="The screen in front, the theme, acknowledged and muted events, and for each"
+            " screen its filter, order, columns and open panes. The default name is the last"
+            " layout's, or default."),
     Command("layout.load", "Load a layout", parameters=(_LAYOUT,),
             help="--layout NAME, or layout in [ui], begins with one."),
     Command("macro.record", "Record a tape; again: stop", "Q",
@@ -207,8 +208,10 @@ _TRIGGERS = (
     Command("trigger.toggle", "Activate or deactivate the policy", "o", "triggers", "On/off",
             (_POLICY,), writes=True, remote=remote.toggle_policy),
     Command("trigger.add", "Add a policy", "a", "triggers", "Add",
-            (Parameter("policy", rest=True, check=values.policy),), writes=True, asks=True,
-            remote=remote.set_policy),
+            (Parameter("policy", ParameterKind.NEW_POLICY, rest=True, check=values.policy),),
+            writes=True, asks=True, remote=remote.set_policy,
+            help="The name of a policy that comes with probedeck, such as syn_flood, or one of your"
+            " own: NAME: CONDITION -> RUN."),
     Command("trigger.change", "Change the policy", "e", "triggers", "", (_POLICY,), writes=True,
             asks=True),
     Command("trigger.remove", "Remove the policy", "x", "triggers", "", (_POLICY,), writes=True,
@@ -255,7 +258,7 @@ _PROGRAMS = (
             writes=True, remote=lambda plane, name: plane.export(name)),
 )  # fmt: skip
 _EVENTS = (
-    Command("event.open", "List the group's events; of a single event: go to its time", "",
+    Command("event.open", "List the group's events, or go there", "",
             "events", "Open", by_row=True),
     Command("event.go", "Go to the time of the event", "w", "events", "Go",
             help="Every screen shows that moment, until escape or time.live. Of a group: to its"

@@ -81,10 +81,10 @@ def _start(plane: ControlPlane, config: ProbeConfig, *, force: bool) -> ProbeInf
 
 
 def set_policy(plane: ControlPlane, text: str) -> PolicyInfo:
-    """Add a policy in its short form, or put it in the place of the one of its name."""
-    from probes.monitor.policy import Policy
+    """Add a ready policy by its name, or one in its short form; it replaces one of its name."""
+    from probes.monitor.policy.ready import policy_of
 
-    return plane.set_policy(Policy.parse_short(text))
+    return plane.set_policy(policy_of(text))
 
 
 def toggle_policy(plane: ControlPlane, name: str) -> None:

@@ -43,9 +43,9 @@ def event_filter(text: str, saved: Saved) -> None:
 
 
 def policy(text: str, saved: Saved) -> None:
-    from probes.monitor.policy import Policy
+    from probes.monitor.policy.ready import policy_of
 
-    Policy.parse_short(text)
+    policy_of(text)
 
 
 def destination(text: str, saved: Saved) -> None:

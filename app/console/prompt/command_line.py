@@ -41,6 +41,8 @@ class CommandLine:
         self._plane, self._frame, self._filtered = plane, frame, filtered
         self.history = PromptHistory(state_dir() / "history")
         self._names: Mapping[ParameterKind, tuple[str, ...]] = {}
+        self._runs: tuple[str, ...] = ()
+        """Applications and profiles that policies can run."""
         self._loaded = False
         self._completer = Completer(
             {
@@ -53,6 +55,7 @@ class CommandLine:
                 ParameterKind.TRACING: path_settings.words,
             },
             self._filter,
+            self._policy,
         )
 
     def open(self) -> None:
@@ -76,7 +79,10 @@ class CommandLine:
         plane = self._plane()
         # If the plane does not answer, the names of the last time are offered.
         with suppress(ProbedeckError):
-            policies = monitor.policies if (monitor := plane.monitor()) else ()
+            monitor = plane.monitor()
+            policies = monitor.policies if monitor else ()
+            names = (one.name for one in monitor.applications) if monitor else ()
+            self._runs = (*names, *(monitor.profiles if monitor else ()))
             self._names = {
                 ParameterKind.PROBE: tuple(info.name for info in plane.probes()),
                 ParameterKind.POLICY: tuple(one.policy.name for one in policies),
@@ -98,6 +104,14 @@ class CommandLine:
             with suppress(UsageError):
                 found[path_of(row).destination] = None
         return found
+
+    def _policy(self, text: str, position: int) -> Completion:
+        from app.console.prompt.policy_completion import complete
+        from probes.filter import RowTable
+        from probes.monitor.policy.ready import purposes
+
+        flows = RowTable(self._frame().flows.rows)
+        return complete(text, position, purposes(), self._runs, flows, self._settings.filters)
 
     def _filter(self, text: str, position: int) -> Completion:
         from app.console.prompt.filter_completion import complete

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -19,6 +20,7 @@ from textual.widgets.input import Selection
 from app.commands.complete import Completion, usage
 from app.commands.keys import CHARACTERS
 from app.commands.registry import REGISTRY
+from app.console.prompt.menu import Menu
 from app.console.protocol import console_of
 from bpf.errors import ProbedeckError, TextError
 from widgets.format import REPLACED, safe
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _MORE = " … "
 MARK = "▼"
 """Stands over a wrong character."""
+NO_MENU: Mapping[str, str] = MappingProxyType({})
 ErrorPlace = Callable[[ProbedeckError, str], int | None]
 """Returns the index of the character that an error is about; None: the whole text, or unknown."""
 
@@ -162,9 +165,14 @@ class Prompt(Vertical):
         self._recalled = -1
         """Index of the history line that is shown, from the latest; -1: the typed text."""
         self._shown = ""
-        """The text that completion or history put into the line."""
+        """The text that completion, history or menu put into the line."""
+        self._menu: Mapping[str, str] = {}
+        """Answers to choose, with their meanings."""
+        self._picked = -1
+        """Index of the chosen answer among those that begin as the typed text; -1: none."""
 
     def compose(self) -> ComposeResult:
+        yield Menu(markup=False)
         yield ErrorLine(markup=False)
         yield Candidates(markup=False)
         with Horizontal():
@@ -193,11 +201,12 @@ class Prompt(Vertical):
         return console_of(self.app).command_line
 
     def ask(
-        self, command: str, question: str, example: str, text: str, *, replaced: bool = False
-    ) -> None:
+        self, command: str, question: str, example: str, text: str, *, replaced: bool = False,
+        menu: Mapping[str, str] = NO_MENU,
+    ) -> None:  # fmt: skip
         """Open the prompt with a text to edit, or to be `replaced` by the first key. An empty line
-        shows `example`."""
-        self.command, self.number = command, self.number + 1
+        shows `example`. `menu` has answers to choose, with their meanings."""
+        self.command, self.number, self._menu = command, self.number + 1, menu
         self.query_one(Label).update(question)
         answer, self._first = self.input, text
         answer.placeholder, answer.value = example, text
@@ -250,6 +259,7 @@ class Prompt(Vertical):
         self._hide()
 
     def _hide(self) -> None:
+        self._menu = NO_MENU
         self._forget()
         self.query_one(ErrorLine).hide()
         self.remove_class("open")
@@ -262,6 +272,8 @@ class Prompt(Vertical):
 
     def action_complete(self, step: int) -> None:
         """Insert the common beginning of all candidates; then one after the other."""
+        if self._pick(step):
+            return
         answer = self.input
         if self._completion is None or answer.value != self._shown:
             self._typed = answer.value, answer.cursor_position
@@ -299,7 +311,9 @@ class Prompt(Vertical):
         self.query_one(Candidates).show((words,) if words else (), -1)
 
     def action_recall(self, step: int) -> None:
-        """Go back in the history, among lines that begin as this one."""
+        """Go back in the history, among lines that begin as this one; down chooses in the menu."""
+        if (step < 0 or self._picked >= 0) and self._recalled < 0 and self._pick(-step):
+            return
         answer = self.input
         if self._recalled < 0 or answer.value != self._shown:
             self._typed, self._recalled = (answer.value, answer.cursor_position), -1
@@ -315,9 +329,29 @@ class Prompt(Vertical):
         lines = self._line.history.lines
         return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
 
+    def _offered(self) -> list[str]:
+        """Names in the menu that begin as the typed text."""
+        typed = self._typed[0] if self._picked >= 0 else self.input.value
+        return [name for name in self._menu if name.startswith(typed)]
+
+    def _pick(self, step: int) -> bool:
+        """Put another answer of the menu into the line; False without any."""
+        answer = self.input
+        if not (names := self._offered()):
+            return False
+        if self._picked < 0:
+            self._typed = answer.value, answer.cursor_position
+        self._picked = max(-1, min(self._picked + step, len(names) - 1))
+        text = names[self._picked] if self._picked >= 0 else self._typed[0]
+        answer.value = self._shown = text
+        answer.cursor_position = len(text)
+        self.query_one(Menu).show(names, self._menu, self._picked)
+        return True
+
     def _forget(self) -> None:
-        self._completion, self._recalled, self._shown = None, -1, ""
+        self._completion, self._recalled, self._shown, self._picked = None, -1, "", -1
         self.query_one(Candidates).show((), -1)
+        self.query_one(Menu).show(self._offered(), self._menu, -1)
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:

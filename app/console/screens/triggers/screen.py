@@ -125,6 +125,10 @@ class TriggersScreen(PollingScreen[_Fetched]):
         plane, macros = self.console.plane, self.detail.has_class("-application")
 
         def ask() -> _Fetched:
+            # Imported and read here, in a thread: the menu of policies opens at once then.
+            from probes.monitor.policy.ready import purposes
+
+            purposes()
             configs = [info.config for info in plane.probes()] if macros else ()
             defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
             return plane.monitor(), defined
@@ -297,7 +301,9 @@ class TriggersScreen(PollingScreen[_Fetched]):
             ask = partial(set_policy, self.console.plane, text)
             self.change("setting the policy", ask, self._is_now)
         else:
-            self.prompt.ask("trigger.add", "Add", EXAMPLE, "")
+            from probes.monitor.policy.ready import purposes
+
+            self.prompt.ask("trigger.add", "Add", EXAMPLE, "", menu=purposes())
 
     def do_trigger_change(self, policy: str = "") -> None:
         text = self._target(policy).policy.to_short()

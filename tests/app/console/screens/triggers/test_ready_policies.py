@@ -1,0 +1,50 @@
+"""The menu of policies that come with probedeck."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bpf.errors import UsageError
+from probes.monitor.policy import load
+from probes.monitor.policy.ready import FILE, policy_of, purposes
+from tests.app.console.screens.triggers.test_triggers import console, policies
+
+
+def test_every_shipped_policy_has_a_purpose_and_is_found_by_its_name() -> None:
+    shipped = load(FILE).policy
+    assert list(purposes()) == [policy.name for policy in shipped]
+    assert all(20 <= len(text) <= 125 and "#" not in text for text in purposes().values())
+    assert policy_of(" syn_flood ") == next(p for p in shipped if p.name == "syn_flood")
+    assert policy_of("mine: flows > 5 -> dns").name == "mine"
+    with pytest.raises(UsageError, match="did you mean syn_flood"):
+        policy_of("syn_flod")
+    examples = Path(__file__).parents[5] / "examples" / "policies.toml"
+    assert examples.resolve() == FILE
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_a_offers_ready_policies_and_takes_ones_own(width: int, height: int) -> None:
+    async with console(*policies(), width=width, height=height) as c:
+        await c.press("a")
+        assert "syn_flood          Connections that nobody completes: flows" in c.text
+        assert "22 in all" in c.text
+        await c.press("down", "down")
+        assert re.search(r"Add *syn_flood", c.lines[-2])
+        await c.press("up", "up")
+        await c.type("udp_")
+        assert [line.split()[0] for line in c.lines if line.startswith(" udp_")] == [
+            "udp_flood", "udp_scan", "udp_sweep",
+        ]  # fmt: skip
+        await c.press("down", "down", "enter")
+        await c.asks(("set_policy", policy_of("udp_scan").to_short()))
+        await c.becomes(lambda: "udp_sweep" not in c.text)
+        await c.press("a")
+        await c.type("syn_flod")
+        await c.press("enter")
+        assert "did you mean syn_flood" in c.text
+        await c.press("escape", "a")
+        await c.type("own")
+        assert "in all" not in c.text
