@@ -244,6 +244,8 @@ _PROGRAMS = (
     Command("program.diff", "Difference to the running source", "d", "programs"),
     Command("program.report", "Maps that a swap keeps and loses", "r", "programs"),
     Command("program.maps", "Maps of the probe, live", "o", "programs", "Maps"),
+    Command("program.pin", "Pin a map to the Overview, or unpin it", "P", "programs", "",
+            (Parameter("map"),), help="The Overview then shows it live; a layout keeps it."),
     Command("program.metrics", "Metrics of the last window", "w", "programs"),
     Command("program.events", "Events of the probe", "v", "programs"),
     Command("program.cost", "Measure the time per packet", "m", "programs", "", (_PROBE,)),

@@ -31,6 +31,7 @@ from app.console.dialogs.commands import DialogCommands
 from app.console.event_marks import EventMarks
 from app.console.host_names import Names
 from app.console.layout import Layouts
+from app.console.pins import Pins
 from app.console.prompt.command_line import CommandLine, Filtered
 from app.console.screen import ConsoleScreen, screen_of
 from app.console.screens import SCREENS
@@ -111,6 +112,7 @@ class ConsoleApp(DiffApp[int]):
             self, self.settings, lambda: self.plane, lambda: self.frame, self._filtered
         )
         self.event_marks = EventMarks()
+        self.pins = Pins()
         self.tapes = Tapes(self)
         self.layouts = Layouts(self, self.settings.ui.layout)
         self.overwriting = Overwriting()

@@ -39,6 +39,7 @@ class Layouts:
             return
         console, app = self._waiting.get(CONSOLE, {}), self._console.app
         self._console.event_marks.restore(console)
+        self._console.pins.restore(console)
         if (theme := console.get("theme")) in theme_colors.names():
             self._console.terminal.do_app_theme(theme)
         mode = console.get("screen", "")
@@ -59,7 +60,8 @@ class Layouts:
         app = self._console.app
         shown = {mode: screen_of(app, mode) for mode in app.MODES}
         kept = {mode: screen.keep() for mode, screen in shown.items() if screen is not None}
-        console = {"screen": app.current_mode, **self._console.event_marks.keep()}
+        marks = {**self._console.event_marks.keep(), **self._console.pins.keep()}
+        console = {"screen": app.current_mode, **marks}
         if self._console.terminal.theme_chosen:
             console["theme"] = self._console.terminal.theme
         return {**kept, **self._waiting, CONSOLE: console}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.console.event_marks import EventMarks
     from app.console.host_names import Names
     from app.console.live.state import Frame
+    from app.console.pins import Pins
     from app.console.prompt.command_line import CommandLine
     from app.console.tasks import Tasks
     from app.console.terminal.console_terminal import ConsoleTerminal
@@ -37,6 +38,7 @@ class Console(Protocol):
     names: Names
     """Host names of addresses, by the host's resolver."""
     event_marks: EventMarks
+    pins: Pins
     """Groups of events that the user has acknowledged or muted."""
     command_line: CommandLine
     overwriting: Overwriting

@@ -29,6 +29,7 @@ from app.console.screens.overview.model import (
     span_of,
 )
 from app.console.screens.overview.now import Trouble, calm, troubles
+from app.console.screens.overview.pinned_maps import PinnedMaps
 from app.console.screens.overview.rows import (
     NO_FLOWS,
     NOW,
@@ -146,7 +147,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             return  # The console ends.
         policies = columns(POLICIES, policy={"title": "Policies"})
         traffic = Block(columns(TRAFFIC), id="traffic")
-        strips = StatusStrip(id="mix"), OwnProbesLine()
+        strips = StatusStrip(id="mix"), OwnProbesLine(), PinnedMaps()
         left = self.query_one("#left").mount(traffic, *strips, before=0)
         right = self.query_one("#right").mount(
             Block(columns(WORST_HOPS)[:1], empty=self._no_paths, id="hops"),
@@ -238,7 +239,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             above = 2 + self._lines * (2 if pulses.both_ways else 1)
         own = self.query_one(OwnProbesLine)
         own.follow(self.console.frame.paths)
-        above += own.display
+        above += own.display + self.query_one(PinnedMaps).lines
         shown = self.block("flows").display = pulses.both_ways or not pulses.probes
         self.set_class(not shown, "-flowless")
         wanted = {

@@ -8,7 +8,7 @@ SCREEN = ScreenInfo(
     "programs", "5", "Programs", "app.console.screens.programs.screen:ProgramsScreen",
     is_heavy=True,  # an editor and pydantic
     tables=(PROGRAMS, MAPS),
-    blocks=("health",),
+    blocks=("health", "pinned"),
     first_states="app.console.screens.programs.model:first_states",
     states=(
         NamedState("program.count", StateKind.COUNT, "probes"),

@@ -59,18 +59,18 @@ PROGRAMS: TableSpec[ProgramLine] = TableSpec(
 MAPS: TableSpec[MapLine] = TableSpec(
     "maps",
     (
-        ColumnSpec("map", "Map, key", 16, grows=True,
+        ColumnSpec("map", "Map, key", 12, grows=True,
             help="A map of the probe, and below it the keys of its entries.",
             cell=lambda one: one.name, tone=lambda one: one.tone),
-        ColumnSpec("value", "Value", 12, "right", grows=True, larger_first=True,
+        ColumnSpec("value", "Value", 10, "right", larger_first=True,
             help="Value of the entry, summed over the CPUs; of a map how many entries it has.",
             cell=lambda one: one.value, tone=lambda one: one.tone,
             value=lambda one: one.number),
-        ColumnSpec("rate", "Per s", 8, "right", priority=1, larger_first=True,
+        ColumnSpec("rate", "Per s", 7, "right", priority=1, larger_first=True,
             help="Growth of the value in a second; of a window's map the value in a second.",
             cell=lambda one: one.rate_text, tone=lambda one: one.tone,
             value=lambda one: one.rate),
-        ColumnSpec("picture", "Last minute, share", 24, priority=2, grows=True, drawn=True,
+        ColumnSpec("picture", "Last minute, share", 9, priority=2, drawn=True,
             help="Of counters the rates of the last readings, else a bar beside the largest"
             " entry; of a map its kind, fill and memory.",
             cell=lambda one: one.picture, tone="muted"),

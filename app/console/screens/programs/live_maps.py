@@ -6,17 +6,23 @@ from collections.abc import Callable
 
 from app.console.live.maps import MapHistory, MapView
 from app.console.screen import ConsoleScreen
-from app.console.screens.programs.maps import map_rows
+from app.console.screens.programs.columns import MAPS
+from app.console.screens.programs.maps import MapKey, map_rows
 from app.console.screens.programs.panels import Panel
 from app.console.screens.programs.sources import Sources
+from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane
 from probes.reports import MapReadings
 
 _PAST = "Maps are live: they show the present only.\nPress escape to return to it."
 _MOST_ROWS = 200
 """Rows of a map; the API has more."""
+_PICTURE = (9, 60)
+"""Fewest and most cells of the column of pictures."""
+_OTHERS = 48
+"""Cells of the other columns, if there is room."""
 _BESIDE = ("-beside", "-broad")
 """Classes of screens that show the maps beside the source."""
 Answer = MapReadings | str | None
@@ -79,13 +85,28 @@ class LiveMaps:
         else:
             table.empty = "This program has no maps." if self._answer else ""
             views = [view for view in self._views if (view.probe, view.reading.side) == slot]
-        table.fill(map_rows(views))
+        cells = max(_PICTURE[0], min(_PICTURE[1], table.size.width - _OTHERS))
+        table.columns = columns(MAPS, picture={"width": cells})
+        table.fill(map_rows(views, pinned=self._screen.console.pins.maps, cells=cells))
 
     def look(self) -> None:
         """Show the maps of another direction or in another place, and poll if they are visible."""
         self.show()
         if self.probe:
             self._poll()
+
+    def do_program_pin(self, name: str = "") -> None:
+        key, slot = self.table.cursor_key, self._sources.slot
+        known = [v.reading.name for v in self._views if (v.probe, v.reading.side) == slot]
+        if not name and isinstance(key, MapKey):
+            name = key.map
+        if slot is None or name not in known:
+            hint = did_you_mean(name, known) or "put the cursor on a map (o)"
+            raise UsageError(f"no map {name!r} here" if name else "no map is chosen", hint=hint)
+        pinned = self._screen.console.pins.toggle((*slot, name))
+        text = f"{name} is {'pinned to' if pinned else 'no longer on'} the Overview"
+        self._screen.app.notify(text, markup=False)
+        self.show()
 
     def do_program_maps(self) -> None:
         if not self.beside:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from app.console.live.maps import Drawing, EntryView, MapView
-from app.console.screen import counted
+from app.console.pins import Pin
 from app.console.screens.programs.columns import MAPS
 from app.console.screens.programs.model import MapLine
 from app.console.tables.columns import row
@@ -19,10 +19,8 @@ from widgets.sparkline import round_scale, sparkline
 from widgets.table.rows import Pieces, Row, Rows
 from widgets.tones import Tone
 
-_BAR = 16
-"""Cells of a bar."""
 _TREND = 24
-"""Rates in a sparkline."""
+"""Cells of a picture."""
 
 
 class MapKey(NamedTuple):
@@ -34,20 +32,26 @@ class MapKey(NamedTuple):
     entry: str | None = None
 
 
-def map_rows(views: Sequence[MapView], *, pinned: Iterable[MapKey] = ()) -> Rows:
-    """Return a row for each map, and below it one for each entry."""
-    pins = frozenset(pinned)
+def map_rows(views: Sequence[MapView], *, pinned: Container[Pin] = (), cells: int = _TREND) -> Rows:
+    """Return a row for each map, and below it one for each entry; pictures have some `cells`."""
     two_sided = len({view.reading.side for view in views}) > 1
-    return Rows.of(line for view in views for line in _of_map(view, pins, two_sided=two_sided))
+    return Rows.of(
+        line for view in views for line in _of_map(view, pinned, cells, two_sided=two_sided)
+    )
 
 
-def _of_map(view: MapView, pins: frozenset[MapKey], *, two_sided: bool) -> Iterator[Row]:
+def _of_map(view: MapView, pinned: Container[Pin], cells: int, *, two_sided: bool) -> Iterator[Row]:
     reading = view.reading
     key = MapKey(view.probe, reading.side, reading.name)
     name = f"{reading.name} {reading.side}" if two_sided else reading.name
     tone = Tone.ACCENT if view.entries else Tone.MUTED
     head = MapLine(
-        f"{name} (pinned)" if key in pins else name, _size(view), None, None, _about(view), tone
+        f"{name} (pinned)" if key[:3] in pinned else name,
+        _size(view),
+        None,
+        None,
+        _about(view),
+        tone,
     )
     yield row(MAPS, key, head)
     if view.drawing is Drawing.COUNTERS:
@@ -56,37 +60,32 @@ def _of_map(view: MapView, pins: frozenset[MapKey], *, two_sided: bool) -> Itera
     else:
         scale = 1.0
     for entry in view.entries:
-        yield row(MAPS, key._replace(entry=entry.key), _line(view, entry, scale), below=True)
+        yield row(MAPS, key._replace(entry=entry.key), _line(view, entry, scale, cells), below=True)
 
 
-def _line(view: MapView, entry: EntryView, scale: float) -> MapLine:
+def _line(view: MapView, entry: EntryView, scale: float, cells: int) -> MapLine:
     alone = view.drawing is Drawing.COUNTERS and len(view.entries) == 1
     name = f"  [{entry.key}]" if view.reading.table == "array" else f"  {entry.key}"
     picture: Pieces
     if view.drawing is Drawing.COUNTERS:
-        rates = np.array(entry.trend[-_TREND:], "f8")
+        rates = np.array(entry.trend[-cells:], "f8")
         none = np.zeros(len(rates), bool)
         picture = sparkline(rates, none, none, scale)
     else:
-        picture = gauge(entry.share, _BAR)
+        picture = gauge(entry.share, cells)
     tone = Tone.NORMAL if entry.number or alone else Tone.MUTED
     number = None if math.isnan(entry.number) else entry.number
     return MapLine(name, entry.value, number, entry.rate, picture, tone)
 
 
 def _size(view: MapView) -> str:
-    """Return how full a map is; for an array its length."""
+    """Return the entries of a map in use; of an array all, of a ring buffer its bytes."""
     reading = view.reading
     if reading.kind == "ringbuf":
         return byte_size(reading.max_entries)
     if reading.entries is None:
-        return _counted(reading.max_entries)
-    return _counted(reading.entries, at_least=reading.at_least)
-
-
-def _counted(number: int, *, at_least: bool = False) -> str:
-    words = counted(number, "entry").replace("entrys", "entries")
-    return f">= {words}" if at_least else words
+        return str(reading.max_entries)
+    return f">= {reading.entries}" if reading.at_least else str(reading.entries)
 
 
 def _about(view: MapView) -> str:
@@ -95,5 +94,14 @@ def _about(view: MapView) -> str:
     fill = "" if reading.fill is None else f"{percent(reading.fill)} full"
     window = "of the last window" if reading.cleared and reading.metrics else ""
     metrics = f"metric {', '.join(reading.metrics)}" if reading.metrics else ""
-    parts = reading.kind, fill, byte_size(reading.memory), window, metrics, reading.note
+    entries = "bytes" if reading.kind == "ringbuf" else "entries"
+    parts = (
+        reading.kind,
+        f"{reading.max_entries} {entries}",
+        fill,
+        byte_size(reading.memory),
+        window,
+        metrics,
+        reading.note,
+    )
     return ", ".join(filter(None, parts))

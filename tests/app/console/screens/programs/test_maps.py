@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.console.live.maps import Drawing, MapHistory
+from app.console.screens.overview.pinned_maps import PinnedMaps
 from probes.reports import MapReading, MapReadings
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.screens.programs.bench import bench
@@ -113,3 +114,37 @@ async def test_nobody_reads_maps_that_nobody_sees(monkeypatch: pytest.MonkeyPatc
         assert asked == []
         await b.press("o")
         assert set(asked) == {"hello"}
+
+
+async def test_a_pinned_map_is_on_the_overview_and_in_the_layout() -> None:
+    plane = FakePlane(config("flow"), config("hello"))
+    plane.readings = (MINE, HOSTS)
+    async with bench(120, 40, plane) as b:
+        await b.press("o")
+        b.screen.live_maps.table.move_to(0)
+        await b.press("P")
+        assert "mine (pinned)" in b.text
+        kept = b.app.pins.keep()
+        await b.press("1")
+        block = b.app.screen.query_one(PinnedMaps)
+        for _ in range(2):
+            block._read()
+            await b.until_still()
+        await b.feed()
+        assert "Pinned" in b.text
+        assert [line for line in b.lines if "[0]" in line and "100" in line]
+        assert "192.0.2.9" not in b.text
+        await b.press("space")
+        block._read()
+        await b.until_still()
+        assert "they show the present only" in b.text
+        await b.press("escape", "5")
+        await b.app.action_command("program.pin mine")
+        await b.until_still()
+        assert not b.app.pins.maps
+        b.app.pins.restore({"pinned": "nonsense"})
+        b.app.pins.restore(kept)
+        assert b.app.pins.maps == (("hello", "ingress", "mine"),)
+        await b.app.action_command("program.pin mien")
+        await b.until_still()
+        assert "no map 'mien' here" in b.complaints[-1]

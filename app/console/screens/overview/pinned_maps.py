@@ -1,0 +1,102 @@
+"""A block of the Overview: the maps that the user has pinned, live."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from app.console.live.maps import MapHistory, MapView
+from app.console.pins import Pin
+from app.console.screen import ConsoleScreen
+from app.console.screens.programs.columns import MAPS
+from app.console.tables.columns import columns
+from bpf.errors import ProbedeckError
+from probes.control_plane import ControlPlane
+from widgets.table.block import Block
+from widgets.table.rows import Rows
+
+if TYPE_CHECKING:
+    from probes.reports import MapReadings
+
+_PERIOD = 1.0
+"""Seconds between two readings."""
+_ENTRIES = 5
+"""Entries of a pinned map."""
+_LINES = 12
+"""Most lines of the block."""
+_PAST = "maps are live: they show the present only"
+
+
+class PinnedMaps(Block):
+    """The pinned maps with their largest entries; hidden without a pin."""
+
+    def __init__(self) -> None:
+        super().__init__(columns(MAPS, map={"title": "Pinned"}), id="pinned")
+        self.display = False
+        self._history = MapHistory()
+        self._reading = False
+
+    @property
+    def lines(self) -> int:
+        """Lines of the block; 0 if it is hidden."""
+        return min(_LINES, 1 + self.source.rows) if self.display else 0
+
+    def on_mount(self) -> None:
+        self.set_interval(_PERIOD, self._read)
+
+    def _read(self) -> None:
+        """Read the probes of the pinned maps in a worker, while the screen is in front."""
+        screen = self.screen
+        assert isinstance(screen, ConsoleScreen)
+        console = screen.console
+        pins = console.pins.maps
+        self.display = bool(pins)
+        if not console.time.is_live:
+            self.empty = _PAST
+            self._fill(Rows())
+        elif pins and screen.is_current and not self._reading:
+            self._reading = True
+            plane = console.plane
+            screen.run_in_worker(
+                lambda: _readings(plane, pins), self._taken, self._failed, asked=False
+            )
+
+    def _taken(self, readings: tuple[MapReadings, ...]) -> None:
+        # Imported here: the first paint needs no numpy.
+        from app.console.screens.programs.maps import map_rows
+
+        self._reading = False
+        screen = self.screen
+        assert isinstance(screen, ConsoleScreen)
+        views = [view for each in readings for view in self._history.take(each)]
+        pins = screen.console.pins.maps
+        if screen.console.time.is_live:
+            self.empty = "no such map runs"
+            self._fill(map_rows([_largest(view) for view in views if _pin_of(view) in pins]))
+
+    def _failed(self, error: ProbedeckError) -> None:
+        self._reading = False
+        self.empty = str(error)
+        self._fill(Rows())
+
+    def _fill(self, rows: Rows) -> None:
+        self.show(rows)
+        self.styles.height = self.lines
+
+
+def _pin_of(view: MapView) -> Pin:
+    return view.probe, view.reading.side, view.reading.name
+
+
+def _largest(view: MapView) -> MapView:
+    """Return the view with its largest entries, in their order."""
+    largest = sorted(view.entries, key=lambda each: -each.number)[:_ENTRIES]
+    return replace(view, entries=tuple(each for each in view.entries if each in largest))
+
+
+def _readings(plane: ControlPlane, pins: tuple[Pin, ...]) -> tuple[MapReadings, ...]:
+    """Read the maps of the probes that run."""
+    running = {info.name for info in plane.probes()}
+    return tuple(
+        plane.maps(name) for name in dict.fromkeys(pin[0] for pin in pins) if name in running
+    )
