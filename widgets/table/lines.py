@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,6 +13,17 @@ from textual.strip import Strip
 from widgets.table.columns import GAP, MARGIN, Align, ColumnLayout, cell, placed_pieces
 from widgets.table.rows import Pieces, Tones
 from widgets.tones import Tone
+
+_SKETCHED = 2
+"""Rows in the sketch of an empty table."""
+_DOT = "·"
+
+
+class EmptyStyles(NamedTuple):
+    """Styles of an empty table."""
+
+    text: Style
+    sketch: Style
 
 
 class RowLine(NamedTuple):
@@ -57,14 +68,25 @@ def draw_row(
     return strip if over is None else strip.adjust_cell_length(width, base)
 
 
-def draw_text(text: str, y: int, size: tuple[int, int], style: Style) -> Strip:
-    """Draw line `y` of a text in the middle of an empty table of `size` (width, height)."""
+def draw_empty(
+    text: str, y: int, columns: Sequence[ColumnLayout], size: tuple[int, int], styles: EmptyStyles
+) -> Strip:
+    """Draw line `y` of an empty table of `size` (width, height): a text, and a sketch of rows."""
     lines = text.splitlines()
-    number = y - max(0, (size[1] - len(lines)) // 3)
-    room = size[0] - 2 * MARGIN
-    line = lines[number] if 0 <= number < len(lines) else ""
-    centred = cell(line.center(room), room, "left")
-    return Strip([Segment(f" {centred} ", style)]).adjust_cell_length(size[0], style)
+    above = int(size[1] > len(lines) + 1)
+    number = y - above
+    if 0 <= number < len(lines):
+        segments = [
+            Segment(" " * MARGIN + cell(lines[number], size[0] - MARGIN, "left"), styles.text)
+        ]
+    elif lines and len(lines) < number <= len(lines) + _SKETCHED:
+        segments = [Segment(" " * MARGIN, styles.sketch)]
+        for place in columns:
+            dots = cell(_DOT * max(1, place.width // 2), place.width, place.column.align)
+            segments.append(Segment(dots + " " * GAP, styles.sketch))
+    else:
+        segments = []
+    return Strip(segments).adjust_cell_length(size[0], styles.text)
 
 
 @lru_cache(maxsize=8192)

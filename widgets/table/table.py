@@ -20,7 +20,7 @@ from textual.strip import Strip
 
 from widgets.table.columns import GAP, MARGIN, Column, ColumnLayout, fit, wanted
 from widgets.table.header import draw_header, header_styles, more_sign, titles
-from widgets.table.lines import RowLine, draw_row, draw_text
+from widgets.table.lines import EmptyStyles, RowLine, draw_empty, draw_row
 from widgets.table.rows import Rows, RowSource
 from widgets.terminal.compositor import caps_of
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
@@ -287,7 +287,10 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             return self._header(width)
         if not self.source.rows:
             room = self.scrollable_content_region.width, self._visible
-            return draw_text(self.empty, y - _HEADER, room, self._tones[Tone.MUTED])
+            look = EmptyStyles(
+                self._tones[Tone.MUTED], self.get_component_rich_style("table--rule")
+            )
+            return draw_empty(self.empty, y - _HEADER, self.shown, room, look)
         if y not in self._lines:
             self._lines[y] = self._line(y - _HEADER + self.scroll_offset.y, self.shown)
         line = self._lines[y]
