@@ -55,8 +55,8 @@ def names_config(interface: str) -> ProbeConfig:
         "source": _SOURCE.read_text(encoding="utf-8"),
         "metrics": [{"name": TABLE, "map": _HEADS, "snapshot": True}],
     }
-    config = {"name": PROBE, "interval": _INTERVAL_S, "ingress": side, "egress": side}
-    return parse(config, PROBE)
+    sides = {"ingress": side, "egress": side}
+    return parse({"name": PROBE, "interval": _INTERVAL_S, "format": "csv", **sides}, PROBE)
 
 
 def prepare(compiler: Compiler, hooks: Hooks, interface: str) -> Callable[[], NamesProbe]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from app.lab.netns import inside
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
@@ -97,6 +98,27 @@ def test_dns_answers_and_client_hellos_tell_names(learning: Deck) -> None:
         ],
     }
     assert not any(names_of(learning.controller.export("names")).values())
+
+
+def test_sockets_tell_names_on_the_wire(learning: Deck) -> None:
+    left, right = learning.left, learning.right
+    with inside(left.ns):
+        server, dns = socket.create_server((left.ipv4, 0)), socket.socket(type=socket.SOCK_DGRAM)
+        dns.bind((left.ipv4, 53))
+    with server, dns, socket.socket(type=socket.SOCK_DGRAM) as asking:
+        asking.bind((right.ipv4, 0))
+        dns.sendto(DNS_ANSWER, asking.getsockname())
+        assert asking.recv(2048) == DNS_ANSWER
+        with socket.create_connection(server.getsockname()) as client, server.accept()[0] as peer:
+            client.sendall(client_hello("shop.example"))
+            assert peer.recv(2048)
+    assert names_of(learning.controller.export("names")) == {
+        "ingress": [
+            LearnedName(THERE, "www.example", "dns", 30),
+            LearnedName(THERE6, "www.example", "dns", 40),
+        ],
+        "egress": [LearnedName(left.ipv4, "shop.example", "tls", 3600)],
+    }
 
 
 def test_what_does_not_fit_is_lost_and_counted(learning: Deck) -> None:
