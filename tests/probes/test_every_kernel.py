@@ -32,12 +32,14 @@ from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy import BUILT_IN, Policy
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
+from probes.names.learned import learned
 from probes.path.options import PathOptions
 from probes.snapshot import Snapshot
 from probes.tunnels import Tunnels
 from tests.bpf.tools import send
 from tests.probes.conftest import MakeProbe
 from tests.probes.deck import Deck, deck
+from tests.probes.names.tools import DNS_FRAME, TLS_FRAME
 from tests.probes.test_examples import CONFIGS
 
 __all__ = ["deck"]
@@ -198,3 +200,13 @@ def test_each_example_runs(deck: Deck, path: Path) -> None:
         deck.receive(PACKETS)
     rows = [len(snapshot.rows) for snapshot in deck.controller.export(config.name)]
     assert any(rows) or path.stem == "events"
+
+
+def test_names_are_learned(deck: Deck) -> None:
+    deck.controller.configure_paths("right", PathOptions())
+    deck.controller.learn_names(True)
+    prog_test_run(deck.fd(Hook.TC_INGRESS), DNS_FRAME)
+    prog_test_run(deck.fd(Hook.TC_EGRESS), TLS_FRAME)
+    (ingress, egress) = deck.controller.export("names")
+    assert {name.name for name in learned(ingress)} == {"www.example"}
+    assert {name.name for name in learned(egress)} == {"shop.example"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Iterable
 
 import pytest
@@ -18,39 +17,16 @@ from probes.snapshot import Item, LossReason, Snapshot
 from tests.probes.conftest import compiler as compiler
 from tests.probes.deck import Deck
 from tests.probes.deck import deck as deck
-from tests.probes.names.tools import AAAA, CNAME, QUESTION, A, answer, client_hello, encoded, record
-
-HERE, THERE = "192.0.2.1", "198.51.100.7"
-HERE6, THERE6 = "2001:db8::1", "2001:db8::7"
-FOUR, SIX = socket.inet_aton(THERE), socket.inet_pton(socket.AF_INET6, THERE6)
-DNS_ANSWER = answer(
-    "www.example",
-    record(QUESTION, CNAME, encoded("edge.example")),
-    record(encoded("edge.example"), A, FOUR, 30),
-    record(encoded("edge.example"), AAAA, SIX, 40),
+from tests.probes.names.tools import (
+    DNS_ANSWER,
+    HERE,
+    HERE6,
+    THERE,
+    THERE6,
+    client_hello,
+    tcp,
+    udp,
 )
-
-
-def frame(protocol: int, source: str, destination: str, transport: bytes) -> bytes:
-    ends = source, destination
-    if ":" in source:
-        packed = b"".join(socket.inet_pton(socket.AF_INET6, each) for each in ends)
-        head = struct.pack("!IHBB", 6 << 28, len(transport), protocol, 64) + packed
-        return bytes(12) + b"\x86\xdd" + head + transport
-    packed = b"".join(map(socket.inet_aton, ends))
-    size = 20 + len(transport)
-    head = struct.pack("!BBHHHBBH", 0x45, 0, size, 1, 0, 64, protocol, 0) + packed
-    return bytes(12) + b"\x08\x00" + head + transport
-
-
-def udp(source: str, destination: str, ports: tuple[int, int], data: bytes) -> bytes:
-    return frame(17, source, destination, struct.pack("!4H", *ports, 8 + len(data), 0) + data)
-
-
-def tcp(source: str, destination: str, data: bytes, options: bytes = b"") -> bytes:
-    words = (20 + len(options)) // 4
-    head = struct.pack("!HHIIBBHHH", 40001, 443, 1, 1, words << 4, 0x18, 512, 0, 0) + options
-    return frame(6, source, destination, head + data)
 
 
 @pytest.fixture

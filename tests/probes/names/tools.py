@@ -1,7 +1,8 @@
-"""Messages that tell names: DNS answers made by hand, and a ClientHello of the TLS library."""
+"""Messages that tell names, and frames: DNS made by hand, and the TLS library's ClientHello."""
 
 from __future__ import annotations
 
+import socket
 import ssl
 import struct
 from contextlib import suppress
@@ -38,3 +39,40 @@ def client_hello(name: str) -> bytes:
     with suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return outgoing.read()
+
+
+HERE, THERE = "192.0.2.1", "198.51.100.7"
+HERE6, THERE6 = "2001:db8::1", "2001:db8::7"
+FOUR, SIX = socket.inet_aton(THERE), socket.inet_pton(socket.AF_INET6, THERE6)
+DNS_ANSWER = answer(
+    "www.example",
+    record(QUESTION, CNAME, encoded("edge.example")),
+    record(encoded("edge.example"), A, FOUR, 30),
+    record(encoded("edge.example"), AAAA, SIX, 40),
+)
+
+
+def frame(protocol: int, source: str, destination: str, transport: bytes) -> bytes:
+    ends = source, destination
+    if ":" in source:
+        packed = b"".join(socket.inet_pton(socket.AF_INET6, each) for each in ends)
+        head = struct.pack("!IHBB", 6 << 28, len(transport), protocol, 64) + packed
+        return bytes(12) + b"\x86\xdd" + head + transport
+    packed = b"".join(map(socket.inet_aton, ends))
+    size = 20 + len(transport)
+    head = struct.pack("!BBHHHBBH", 0x45, 0, size, 1, 0, 64, protocol, 0) + packed
+    return bytes(12) + b"\x08\x00" + head + transport
+
+
+def udp(source: str, destination: str, ports: tuple[int, int], data: bytes) -> bytes:
+    return frame(17, source, destination, struct.pack("!4H", *ports, 8 + len(data), 0) + data)
+
+
+def tcp(source: str, destination: str, data: bytes, options: bytes = b"") -> bytes:
+    words = (20 + len(options)) // 4
+    head = struct.pack("!HHIIBBHHH", 40001, 443, 1, 1, words << 4, 0x18, 512, 0, 0) + options
+    return frame(6, source, destination, head + data)
+
+
+DNS_FRAME = udp("192.0.2.53", HERE, (53, 40000), DNS_ANSWER)
+TLS_FRAME = tcp(HERE, THERE, client_hello("shop.example"))
