@@ -62,18 +62,15 @@ class LiveView:
     seconds: tuple[float, ...] = (0.0,) * CELLS
     """Seconds of windows in each cell of `history`; the last cell may still grow."""
 
-    def lines(self, places: Array, of: Array, count: int) -> NDArray[np.float64]:
-        """Return the bits per second of the last minute, (count, CELLS), newest last.
-
-        Row `places[k]` counts in line `of[k]`. A cell without a window is NaN.
-        """
-        history = self.rows["history"][places]
-        sums = [np.bincount(of, history[:, cell], count) for cell in range(CELLS)]
+    def line(self, places: Array) -> NDArray[np.float64]:
+        """Return the bits per second of some rows together in the last minute, (CELLS,), newest
+        last. A cell without a window is NaN."""
+        sizes = self.rows["history"][places].sum(axis=0, dtype="f8")
         seconds = np.array(self.seconds)
         # Windows may be longer than cells: older cells are then no part of the minute.
         begun = np.cumsum(seconds[::-1])[::-1] - seconds
         seconds[(seconds == 0) | (begun >= IDLE_NS / 1e9)] = np.nan
-        found: NDArray[np.float64] = np.stack(sums, axis=1) * 8 / seconds
+        found: NDArray[np.float64] = sizes * 8 / seconds
         return found
 
 

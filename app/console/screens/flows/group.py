@@ -171,7 +171,7 @@ class Group:
     @property
     def line(self) -> Pieces:
         """The last minute, in the colour of the direction with more bytes."""
-        values = self._groups.lines[self.at].tolist()
+        values = self._groups.line(self.at).tolist()
         scale = round_scale(max((value for value in values if value == value), default=0.0))
         text = "".join(
             NOTHING if math.isnan(value) else BARS[max(1, math.ceil(value / scale * len(BARS))) - 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,16 +39,24 @@ def group_columns(groups: GroupedFlows, width: int, *, traced: bool) -> tuple[Co
 
     Columns for VLANs, tunnels, lower bounds and RTTs are there if a group needs them.
     """
-    rows, spec = groups.rows, SPECS[groups.by.kind]
+    rows, has_ends = groups.rows, groups.by.kind == "conversations" and groups.has_other_ends
+    needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
+    needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
+    return _columns(groups.by.kind, width, tuple(needed), has_ends=has_ends)
+
+
+@lru_cache(maxsize=64)
+def _columns(
+    kind: str, width: int, needed: tuple[str, ...], *, has_ends: bool
+) -> tuple[Column, ...]:
     changes: dict[str, dict[str, Any]] = {
         name: {"width": cells} for name, cells in widths_of(width).items()
     }
-    if width >= _WIDTHS[-1][0] and groups.by.kind == "conversations" and groups.has_other_ends:
+    if width >= _WIDTHS[-1][0] and has_ends:
         changes["local"] = {"width": _LOCAL}
-    needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
-    needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
     for name in needed:
         changes.setdefault(name, {})["hidden"] = False
+    spec = SPECS[kind]
     return columns(spec, **{name: of for name, of in changes.items() if name in spec.names})
 
 

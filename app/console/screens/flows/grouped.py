@@ -58,10 +58,9 @@ class GroupedFlows:
         """Sum up the rates of a direction."""
         return self.sums(self.flows[field] * (self.flows["direction"] == way))
 
-    @cached_property
-    def lines(self) -> Numbers:
-        """Bits per second of the last minute, (m, CELLS), newest last; NaN without a window."""
-        return self.view.lines(self.places, self.of, len(self.rows))
+    def line(self, at: int) -> Numbers:
+        """Bits per second of a group in the last minute, (CELLS,); see LiveView."""
+        return self.view.line(self.places[self.of == at])
 
     @property
     def rtts(self) -> Numbers:
@@ -76,11 +75,14 @@ class GroupedFlows:
         found = {}
         for version in (4, 6):
             near = self.rows["near"][self.rows["version"] == version]
-            # The sum of both halves tells the addresses of a host apart.
+            if not len(near):
+                continue
+            # The sum of both halves tells the addresses of a host apart, and the most frequent one
+            # is the middle one.
             sums = _halves(near).sum(axis=1)
-            _, first, counts = np.unique(sums, return_index=True, return_counts=True)
-            if len(counts) and counts.max() > _MAIN_SHARE * len(near):
-                found[version] = near[first[counts.argmax()]].tobytes()
+            same = sums == np.partition(sums, len(sums) // 2)[len(sums) // 2]
+            if same.sum() > _MAIN_SHARE * len(near):
+                found[version] = near[same.argmax()].tobytes()
         return found
 
     @property

@@ -12,6 +12,7 @@ from textual import on
 from textual.widget import Widget
 
 from app.commands.flow_view import Grouping
+from app.console.live.flows import MAX_FLOWS
 from app.console.live.state import Frame
 from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console
@@ -219,8 +220,7 @@ class FlowsScreen(ConsoleScreen):
         self.table.empty = filtered if len(frame.flows.rows) else _WAITING
         self.table.fill(rows)
         places = self._places()
-        in_view = [int(str(self.table.source.key(index))) for index in self.table.in_view]
-        self.console.time.state.focus_flows(self.shown.focus(self._ids(in_view)))
+        self.console.time.state.focus_flows(self.shown.focus(self._ids()))
         self.query_one(TotalsLine).follow(frame.flows, places, rows.rows, self.shown.by)
         self._note(len(places))
 
@@ -246,9 +246,12 @@ class FlowsScreen(ConsoleScreen):
             return self._grouped().places
         return self.shown.places(self.shown.table(self.console.frame, self.console.names))
 
-    def _ids(self, keys: list[int]) -> Array:
-        """Ids of the flows of some rows."""
-        ids = np.array(keys, "u8")
+    def _ids(self) -> Array:
+        """Ids of the flows in view, if flows may have to leave for others."""
+        if len(self.console.frame.flows.rows) < MAX_FLOWS // 2:
+            return np.empty(0, "u8")
+        source = self.table.source
+        ids = np.array([source.key(index) for index in self.table.in_view], "u8")
         if self.shown.by.is_grouped:
             groups = self._grouped()
             ids = groups.flows["id"][np.isin(groups.rows["id"], ids)[groups.of]]
