@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 MAX_NAME = 253
 """Bytes of a host name."""
-_MAX_RECORDS = 64
+_MAX_RECORDS = 32
 _LABEL = re.compile(rb"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _HEADER = struct.Struct("!6H")
@@ -22,7 +22,9 @@ _RECORD = struct.Struct("!HHIH")
 _ANSWER_BITS, _ANSWER = 0xF80F, 0x8000
 """Response, operation code and error code of a DNS header, and those of a good answer."""
 _IN, _A, _CNAME, _AAAA = 1, 1, 5, 28
-_POINTER, _MAX_LABELS = 0xC0, 128
+_POINTER = 0xC0
+_MAX_LABELS = 40
+"""Labels and pointers of a name. Names of hosts have few; and a loop of pointers ends."""
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 22, 1, 0, 0
 
 
@@ -80,18 +82,15 @@ def _dns_names(message: bytes) -> Iterator[AddressName]:
 def _dns_name(message: bytes, at: int) -> tuple[str, int]:
     """Return a name and the offset after it; empty if the name is no host's.
 
-    A pointer must point to bytes before its name, so that no pointers form a loop.
+    Raises _WrongError for a name that does not end.
     """
     labels: list[bytes] = []
-    end, start = 0, at
+    end = 0
     for _ in range(_MAX_LABELS):
         length = message[at]
         if length >= _POINTER:
             end = end or at + 2
             at = (length - _POINTER) << 8 | message[at + 1]
-            if at >= start:
-                break
-            start = at
         elif length >= 1 << 6:
             break
         elif length == 0:

@@ -51,8 +51,7 @@ def groups(keys: Array) -> tuple[Array, Array]:
     """
     width = keys.itemsize * int(np.prod(keys.shape[1:])) // 8
     words = np.ascontiguousarray(keys).view("u8").reshape(len(keys), width)
-    # As fold64 in bpf/include/hash.h: else the upper bits of words would hardly matter.
-    hashes = hash_keys(words ^ words >> np.uint64(32))
+    hashes = hash_keys(words)
     _, first, of = np.unique(hashes, return_index=True, return_inverse=True)
     if not (words[first[of]] == words).all():
         # Two keys share a hash: group by the keys themselves, ten times slower.

@@ -13,7 +13,11 @@ from bpf.compiler import CompiledMap
 from bpf.errors import UsageError
 from bpf.maps.ctype import CType, Member, array_of, record
 from bpf.syscall import MapSpec
+from probes.filter.network import address_text
+from probes.monitor.applications.catalog import built_in
+from probes.monitor.policy import BUILT_IN
 from probes.tables.conversion import objects, schema_of
+from probes.tables.field_types import FIELD_TYPES, MAPPED
 from tests.probes.tables.sources import Sources
 
 CHAINS = {
@@ -189,3 +193,14 @@ def test_a_type_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         sources.read(TYPED, types=types)
+
+
+def test_addresses_of_applications_read_as_those_of_flows() -> None:
+    """An IPv4 address mapped into IPv6 is plain: tables of both can be joined."""
+    raw = MAPPED + bytes([192, 0, 2, 1])
+    read = FIELD_TYPES["ipv6"].values
+    assert read(np.frombuffer(raw, "u8").reshape(1, 2)) == [address_text(raw[12:], 4)]
+    for name in BUILT_IN:
+        ingress = built_in(name, "eth0").ingress
+        assert ingress is not None
+        assert any("ipv6" in metric.types.values() for metric in ingress.metrics), name
