@@ -74,8 +74,8 @@ TONE_RULES = """
 """
 """CSS rules of the tones, for the widget's own block in DEFAULT_CSS."""
 TONE_VARIABLES = {
-    "in-low": "#87a7c7", "in": "#6fb5f7", "in-high": "#a5d6ff", "in-bar": "#204d77",
-    "out-low": "#c39f7d", "out": "#eb9c54", "out-high": "#ffb877", "out-bar": "#6b3f14",
+    "in-low": "#87a7c7", "in": "#6fb5f7", "in-high": "#b3dcff", "in-bar": "#23577f",
+    "out-low": "#cfa57c", "out": "#f58f2e", "out-high": "#ffd3a6", "out-bar": "#662a08",
     "bar-style": "none",
 }  # fmt: skip
 """Variables of TONE_RULES that Textual's own themes lack, for a dark ground."""

@@ -55,8 +55,8 @@ DARK = ThemeColors(True, {
     "warn": "#ffd75f", "bad": "#ff8787", "special": "#d7afff", "ground": "#121212",
     "panel": "#262626", "cursor": "#1c3a5a", "blurred": "#323232", "active": "#5f5f00",
     "line": "#585858", "in_low": "#87a7c7", "in": "#6fb5f7", "in_high": "#b3dcff",
-    "out_low": "#c39f7d", "out": "#eb9c54", "out_high": "#ffd3a6", "in_bar": "#23577f",
-    "out_bar": "#6a3408",
+    "out_low": "#cfa57c", "out": "#f58f2e", "out_high": "#ffd3a6", "in_bar": "#23577f",
+    "out_bar": "#662a08",
 })  # fmt: skip
 LIGHT = ThemeColors(False, {
     "text": "#1c1c1c", "muted": "#585858", "accent": "#005f87", "good": "#005f00",

@@ -16,7 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Footer, Input, Label, OptionList
 
 from app.config.model import Colors, Settings, Ui
-from app.config.theme_colors import DARK
+from app.config.theme_colors import DARK, LIGHT
 from app.console.terminal.console_terminal import CSS, ConsoleTerminal
 from app.console.terminal.themes import THEMES
 from tests.app.console.fake import desk, flow
@@ -143,6 +143,17 @@ async def test_tones_are_told_apart(name: str) -> None:
         }
         # The rates of one direction are of one colour among sixteen.
         assert len(looks) == len(Tone) - 4 * ("16" in name)
+
+
+@pytest.mark.parametrize("of", ["in", "out"])
+def test_each_direction_has_its_hue_in_256_colours_too(of: str) -> None:
+    """Blue is more blue than red, orange the other way round, and neither is yellow."""
+    for theme in (DARK, LIGHT):
+        shown = theme.colors[of], theme.colors[f"{of}_bar"]
+        for color in (*map(Color.parse, shown), *(few(Color.parse(c), "") for c in shown)):
+            red, green, blue = color.get_truecolor()
+            assert (blue > red) == (of == "in"), (theme.dark, color.name)
+            assert abs(red - green) > 30, (theme.dark, color.name)
 
 
 async def test_without_colours_cursors_are_reversed_and_what_ran_is_underlined() -> None:
