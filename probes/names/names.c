@@ -3,8 +3,8 @@
  * Heads of the packets that tell names of addresses: DNS answers by UDP, and the first segment of
  * TLS connections (ClientHello). User space parses them, see probes/names/messages.py.
  *
- * The queue bounds the work: what does not fit into a window's queue counts as a loss. Every packet
- * passes.
+ * The queue bounds the work of user space: packets beyond it count as filtered, which is no alarm.
+ * Every packet passes.
  */
 #define TUNNELS 1 /* for transport_at */
 #include "packet.h"
@@ -79,6 +79,6 @@ int names(CONTEXT *ctx) {
     head->version = VERSION(&packet.key);
     head->kind = dns ? HEAD_DNS : HEAD_TLS;
     if (heads.push(head, 0))
-        lose(LOSS_TABLE_FULL, 1, ctx->len);
+        lose(LOSS_FILTERED, 1, ctx->len);
     return VERDICT_PASS;
 }
