@@ -24,6 +24,8 @@ _ENTRIES = 5
 """Entries of a pinned map."""
 _LINES = 12
 """Most lines of the block."""
+_CELLS = 24
+"""Cells of the pictures."""
 _PAST = "maps are live: they show the present only"
 
 
@@ -31,7 +33,9 @@ class PinnedMaps(Block):
     """The pinned maps with their largest entries; hidden without a pin."""
 
     def __init__(self) -> None:
-        super().__init__(columns(MAPS, map={"title": "Pinned"}), id="pinned")
+        super().__init__(
+            columns(MAPS, map={"title": "Pinned"}, picture={"width": _CELLS}), id="pinned"
+        )
         self.display = False
         self._history = MapHistory()
         self._reading = False
@@ -72,7 +76,9 @@ class PinnedMaps(Block):
         pins = screen.console.pins.maps
         if screen.console.time.is_live:
             self.empty = "no such map runs"
-            self._fill(map_rows([_largest(view) for view in views if _pin_of(view) in pins]))
+            self._fill(
+                map_rows([_largest(view) for view in views if _pin_of(view) in pins], cells=_CELLS)
+            )
 
     def _failed(self, error: ProbedeckError) -> None:
         self._reading = False
@@ -89,9 +95,11 @@ def _pin_of(view: MapView) -> Pin:
 
 
 def _largest(view: MapView) -> MapView:
-    """Return the view with its largest entries, in their order."""
+    """Return the view with its largest entries, in their order, and with its probe's name."""
     largest = sorted(view.entries, key=lambda each: -each.number)[:_ENTRIES]
-    return replace(view, entries=tuple(each for each in view.entries if each in largest))
+    entries = tuple(each for each in view.entries if each in largest)
+    reading = replace(view.reading, name=f"{view.probe} {view.reading.name}")
+    return replace(view, reading=reading, entries=entries)
 
 
 def _readings(plane: ControlPlane, pins: tuple[Pin, ...]) -> tuple[MapReadings, ...]:

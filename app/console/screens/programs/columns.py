@@ -60,9 +60,9 @@ MAPS: TableSpec[MapLine] = TableSpec(
     "maps",
     (
         ColumnSpec("map", "Map, key", 12, grows=True,
-            help="A map of the probe, and below it the keys of its entries.",
+            help="A map of the probe (* if it is pinned), and the keys of its entries.",
             cell=lambda one: one.name, tone=lambda one: one.tone),
-        ColumnSpec("value", "Value", 10, "right", larger_first=True,
+        ColumnSpec("value", "Value", 10, "right", grows=True, larger_first=True,
             help="Value of the entry, summed over the CPUs; of a map how many entries it has.",
             cell=lambda one: one.value, tone=lambda one: one.tone,
             value=lambda one: one.number),

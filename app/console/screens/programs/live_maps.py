@@ -21,7 +21,7 @@ _MOST_ROWS = 200
 """Rows of a map; the API has more."""
 _PICTURE = (9, 60)
 """Fewest and most cells of the column of pictures."""
-_OTHERS = 48
+_OTHERS = 60
 """Cells of the other columns, if there is room."""
 _BESIDE = ("-beside", "-broad")
 """Classes of screens that show the maps beside the source."""

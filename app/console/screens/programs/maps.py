@@ -46,7 +46,7 @@ def _of_map(view: MapView, pinned: Container[Pin], cells: int, *, two_sided: boo
     name = f"{reading.name} {reading.side}" if two_sided else reading.name
     tone = Tone.ACCENT if view.entries else Tone.MUTED
     head = MapLine(
-        f"{name} (pinned)" if key[:3] in pinned else name,
+        f"{name} *" if key[:3] in pinned else name,
         _size(view),
         None,
         None,

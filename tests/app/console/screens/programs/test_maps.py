@@ -123,7 +123,7 @@ async def test_a_pinned_map_is_on_the_overview_and_in_the_layout() -> None:
         await b.press("o")
         b.screen.live_maps.table.move_to(0)
         await b.press("P")
-        assert "mine (pinned)" in b.text
+        assert "mine *" in b.text
         kept = b.app.pins.keep()
         await b.press("1")
         block = b.app.screen.query_one(PinnedMaps)
