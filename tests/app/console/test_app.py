@@ -46,15 +46,15 @@ async def test_events_are_newest_first_and_the_cursor_stays() -> None:
         assert "nothing has happened yet" in console.text
         console.controller.publish(Event(1_700_000_000_123_000_000, "info", "eth0", "xdp: native"))
         await console.feed(flow(1, 1), losses={LossReason.TABLE_FULL: Loss(5, 300)})
-        assert "packets lost in window 1: 5 table full" in console.lines[2]
-        assert console.lines[3].split() == ["22:13:20.123", "info", "eth0", "xdp:", "native"]
-        assert "2 events" in console.strip
+        assert "packets lost in window 1: 5 table full" in console.lines[3]
+        assert console.lines[4].split() == ["22:13:20.123", "info", "eth0", "xdp:", "native"]
+        assert "2 groups" in console.strip
         await console.press("j")
         console.controller.publish(Event.now("error", "flow", "later"))
         await console.still()
-        assert "later" in console.lines[2]
+        assert "later" in console.lines[3]
         table = console.app.screen.query_one(VirtualTable)
-        assert table.source.cells(table.cursor_index)[3] == "xdp: native"
+        assert table.source.cells(table.cursor_index)[4] == "xdp: native"
 
 
 async def test_what_is_not_lost_is_not_called_lost() -> None:
