@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from app.events.folding import EventGroup
+from app.events.folding import EventGroup, fold
+from probes.snapshot import Event
 
 _Key = tuple[str, str]
 """`EventGroup.key`."""
@@ -28,6 +27,13 @@ class EventMarks:
     def is_acknowledged(self, group: EventGroup) -> bool:
         """Whether no event as severe as the group's worst has come since the user saw it."""
         return group.worst_ns <= self._acknowledged.get(group.key, -1)
+
+    def unmuted(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        """Return the events (newest first) of the groups that are not muted."""
+        if not self._muted:
+            return events
+        muted = {id(e) for group in fold(events) if self.is_muted(group) for e in group.events}
+        return tuple(event for event in events if id(event) not in muted)
 
     def toggle_muted(self, group: EventGroup) -> None:
         self._muted ^= {group.key}

@@ -1,4 +1,4 @@
-"""The policies that come with probedeck, and what each is for."""
+"""Policies that come with probedeck, with their purposes."""
 
 from __future__ import annotations
 

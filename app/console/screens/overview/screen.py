@@ -271,7 +271,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         ended = {name: why for name, why in self._ended.items() if name in names}
         self._troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
-            self._triggers, frame.events, frame.utc_ns,
+            self._triggers, self.console.event_marks.unmuted(frame.events), frame.utc_ns,
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}

@@ -76,7 +76,7 @@ def band(view: MonitorView, info: PolicyInfo, made: Sequence[Change], cells: int
 
 
 def advice(policy: Policy, made: Sequence[Change], now_ns: int, rows: Array) -> str:
-    """Return how often a flapping policy fired and what would calm it; empty if it is calm.
+    """Return the firings of a flapping policy, and a remedy; empty for a calm policy.
 
     `rows`: its rows of dtype POLICY of the last minute.
     """

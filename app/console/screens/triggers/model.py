@@ -58,7 +58,7 @@ class PolicyView:
     activity: Pieces = ()
     """When it was active: `activity.band`."""
     advice: str = ""
-    """What would calm it, if it flaps."""
+    """Remedy for a policy that flaps; otherwise empty."""
 
     @property
     def name(self) -> str:

@@ -181,6 +181,10 @@ async def test_marks_dim_and_hide_groups_and_a_layout_keeps_them(tmp_path: Path)
         assert "✓" not in console.text
         await console.press("H")
         assert "muted: noise" in console.text
+        events = console.app.frame.events
+        assert [e.text for e in events if e not in console.app.event_marks.unmuted(events)] == [
+            "noise"
+        ]
         console.app.event_marks.restore({"muted": "nonsense"})
         await console.press("g", "H")
         assert "noise" not in console.text
