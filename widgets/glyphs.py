@@ -17,6 +17,7 @@ _ASCII = {
     **dict(zip("▓▒░▀▔", "&o'--", strict=True)),
     **dict(zip("◆●○•·…×✕✓", "**oo.~xx+", strict=True)),
     **dict(zip("▲▼▶◀▸▾◄►←↑→↓≤≥≈−–—", "^v><>v<><^>v<>~---", strict=True)),
+    **dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)),
     **dict(zip("‘’“”«»‹›⏎↵µ±√", "''\"\"<><><<u++", strict=True)),
 }
 _ASCII |= dict.fromkeys("─━═╌╍┄┅┈┉╴╶╸╺", "-") | dict.fromkeys("│┃║▌▐▕╵╷", "|")

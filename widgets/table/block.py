@@ -15,6 +15,7 @@ from widgets.table.header import Title, draw_header, header_styles
 from widgets.table.lines import RowLine
 from widgets.table.rows import RowSource
 from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import caps_of
 
 _REASON_AT = 14
 """First cell of the reason for no rows, if the block's name is short."""
@@ -66,8 +67,8 @@ class Block(VirtualTable):
         if self.source.rows or self.size.height > 1 or not self.columns:
             return super()._header(width)
         styles = header_styles(self.get_component_rich_style)
+        key = "" if caps_of(self.app).glyphs == "ascii" else self.key
         name = Title(MARGIN, self.columns[0].title, styles.name)
-        end = MARGIN + len(name.text) + (len(f" ─ {self.key}") if self.key else 0)
-        x = max(_REASON_AT, end + GAP)
+        x = max(_REASON_AT, MARGIN + len(name.text) + GAP)
         text = safe(self.empty, REPLACED)[: max(0, width - MARGIN - x)]
-        return draw_header([name, Title(x, text, styles.plain)], width, styles, self.key)
+        return draw_header([name, Title(x, text, styles.plain)], width, styles, key)

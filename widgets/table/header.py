@@ -1,7 +1,7 @@
 """The header of a table: the titles of its columns on a rule.
 
-The first title is the table's name, with the key that leads to it. While the table has the focus,
-name and rule are bright.
+The first title is the table's name, after the number of the key that leads to it. While the table
+has the focus, name and rule are bright.
 """
 
 # ruff: noqa: RUF001
@@ -19,6 +19,7 @@ from widgets.format import REPLACED, safe
 from widgets.table.columns import ELLIPSIS, ColumnLayout
 
 _RULE = "─"
+_RAISED = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))
 _LEAST = 4
 """Least cells of a rule between two titles: shorter ones look like signs."""
 
@@ -86,7 +87,7 @@ def titles(
 def draw_header(
     shown: Sequence[Title], width: int, styles: HeaderStyles, key: str = "", more: str = ""
 ) -> Strip:
-    """Draw titles, the first with the `key` that leads to the table, and `more` at the right end.
+    """Draw titles, a `key` of one digit before the first one, and `more` at the right end.
 
     Titles that would touch the next one move to the left, or lose their beginning.
     """
@@ -103,11 +104,13 @@ def draw_header(
         text = text[lost:]
         if not text:
             continue
-        segments += [Segment(_ruled(x + lost - used), styles.rule), Segment(text, style)]
+        rule = _ruled(x + lost - used)
+        if not number and rule and key in _RAISED:
+            # In the margin, so that no title gives way.
+            segments.append(Segment(_RAISED[key], styles.sorted))
+            rule = rule[1:]
+        segments += [Segment(rule, styles.rule), Segment(text, style)]
         used = x + lost + cell_len(text)
-        if key and not number:
-            segments += [Segment(f" {_RULE} ", styles.rule), Segment(key, styles.plain)]
-            used += 3 + cell_len(key)
     rest = width - cell_len(more) - used
     if rest > 0:
         segments.append(Segment(_ruled(rest + (not more))[:rest], styles.rule))

@@ -350,4 +350,5 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         more = more_sign(*self._beyond, skipped=self._skipped)
         # The scroll bar covers the end of the header.
         beside = width - self.scrollable_content_region.width
-        return draw_header(shown, width, styles, self.key, more and more + " " * beside)
+        key = "" if apart else self.key
+        return draw_header(shown, width, styles, key, more and more + " " * beside)

@@ -30,8 +30,9 @@ def test_a_rule_joins_titles_that_stand_over_their_columns() -> None:
     assert header(31) == " Flow ─────────────────────────"
 
 
-def test_the_key_that_leads_there_follows_the_name() -> None:
-    assert header(44, key="3") == " Flow ─ 3 ──────────── Note ────────── Rate"
+def test_the_number_of_the_key_that_leads_there_stands_before_the_name() -> None:
+    assert header(44, key="3") == "³Flow ──────────────── Note ────────── Rate"
+    assert header(44, key="f3") == " Flow ──────────────── Note ────────── Rate"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,6 @@ def test_only_the_name_and_the_rule_are_bright_while_focused() -> None:
     shown = titles(fit(COLUMNS, 60), ("rate", True), STYLES, apart=False)
     looks = {s.text.strip(" ─") or "rule": s.style for s in draw_header(shown, 60, STYLES, "3")}
     assert looks == {
-        "Flow": STYLES.name, "3": STYLES.plain, "rule": STYLES.rule, "Note": STYLES.plain,
+        "Flow": STYLES.name, "³": STYLES.sorted, "rule": STYLES.rule, "Note": STYLES.plain,
         "Rate▼": STYLES.sorted,
     }  # fmt: skip

@@ -140,7 +140,15 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def on_mount(self) -> None:
         # There is nothing in the other blocks at first: they need not delay the first paint.
-        self.call_after_refresh(self.set_timer, _LATER, self._complete)
+        self.call_after_refresh(self.set_timer, _LATER, self._complete_with_keys)
+
+    async def _complete_with_keys(self) -> None:
+        await self._complete()
+        for block in self.query(Block):
+            leads = next((info for info in SCREENS.values() if block.id in info.blocks), None)
+            if leads is not None:
+                block.key = self.console.key_of(f"view.{leads.name}")
+                block.refresh()
 
     async def _complete(self) -> None:
         if not self.is_attached:

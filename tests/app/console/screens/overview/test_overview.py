@@ -38,8 +38,8 @@ def screen(console: Desk) -> OverviewScreen:
 
 
 def line(console: Desk, begin: str) -> str:
-    """The line that begins so."""
-    return next(line for line in console.lines if line.removeprefix(" ").startswith(begin))
+    """The line that begins so, after the margin with the number of a key."""
+    return next(line for line in console.lines if line[1:].startswith(begin))
 
 
 async def trace(console: Desk, seconds: int = 10) -> None:
@@ -110,6 +110,9 @@ async def test_each_block_leads_to_its_screen_and_its_row() -> None:
         console.controller.publish(warned)
         console.controller.publish(Event.now("info", "eth0", "xdp: native"))
         await console.still()
+
+        for title in ("²Worst hops", "⁴Policies", "⁶Events"):
+            assert title in console.text
 
         async def opened(name: str, row: int) -> Widget:
             if console.app.current_mode != "overview":
