@@ -73,6 +73,8 @@ def test_what_is_counted_is_changed_while_traffic_runs() -> None:
         terminal.wait("tcp +")
         terminal.send("3")
         terminal.wait("/ Filter")
+        terminal.send("V")
+        terminal.wait("Source")
         terminal.send("Cdir:in\r")
         terminal.wait("'dir:in' can't choose what is")
         terminal.send("\x15\x0b")

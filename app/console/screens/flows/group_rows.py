@@ -24,8 +24,8 @@ from widgets.tones import Tone
 SPECS: dict[str, TableSpec[Group]] = {spec.name: spec for spec in GROUPS}
 _BAR, _LOCAL = 8, 17
 """Usual width of a rate with a bar, and of local ends with addresses."""
-_WIDTHS = ((160, {"in": 16, "out": 16, "rate": 8, "service": 14}),
-           (100, {"in": 11, "out": 11, "rate": 7, "service": 9}))  # fmt: skip
+_WIDTHS = ((160, {"in": 16, "out": 16, "rate": 8, "service": 14, "local": 8}),
+           (100, {"in": 11, "out": 11, "rate": 7, "service": 9, "local": 8}))  # fmt: skip
 """Least widths of a table, and widths of columns that are wider there."""
 
 

@@ -187,7 +187,7 @@ async def test_rtt_is_a_column_as_soon_as_a_path_is_traced() -> None:
     plane = FakePlane()
     end = FakeHop(2.0, ("192.0.2.1",))
     path = FakePath(NEAR, destination="192.0.2.1", flow=TracedFlow(6, 443, 40001), end=end)
-    async with desk(controller=plane) as console:
+    async with desk(160, controller=plane) as console:
         one = flow(1, 10)
         one["source"][:, :4], one["destination"][:, :4] = (192, 0, 2, 1), SOURCE
         one["source_port"], one["destination_port"] = 40001, 443
