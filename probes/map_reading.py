@@ -158,9 +158,13 @@ def _contents(lent: LentMap, spec: MapSpec) -> tuple[Entries | None, int | None,
     most = max(1, min(MOST_ENTRIES, _MOST_BYTES // max(1, size)))
     if spec.type is MapType.RINGBUF:
         return None, _waiting(lent.fd, spec.max_entries), False, ""
-    if spec.type is MapType.STACK_TRACE or (lent.is_internal and shape in (Shape.HASH, Shape.LPM)):
+    if spec.type is MapType.STACK_TRACE:
         count = sum(1 for _ in islice(Iteration(lent.fd, spec).keys(), most))
         return None, count, count == most < spec.max_entries, ""
+    if lent.is_internal and shape in (Shape.HASH, Shape.LPM):
+        with _opened(lent, spec) as opened:
+            count = len(opened.first(most))
+        return None, count, most <= count < spec.max_entries, ""
     if lent.is_internal or shape is None or shape in _NOTES:
         return None, None, False, _NOTES.get(shape, "") if shape else ""
     if lent.declared.unreadable:
