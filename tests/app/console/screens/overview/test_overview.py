@@ -111,7 +111,7 @@ async def test_each_block_leads_to_its_screen_and_its_row() -> None:
         console.controller.publish(Event.now("info", "eth0", "xdp: native"))
         await console.still()
 
-        for title in ("²Worst hops", "⁴Policies", "⁶Events"):
+        for title in ("²Worst hops", "⁴Policies"):
             assert title in console.text
 
         async def opened(name: str, row: int) -> Widget:
