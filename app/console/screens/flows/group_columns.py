@@ -96,7 +96,7 @@ _ADDRESS: _Columns = (
         cell=lambda group: group.address, numbers=lambda rows: rows.ranks(rows.end),
         values=lambda rows: rows.texts(lambda group: group.address)),
     ColumnSpec("name", "Name", 18, hidden=True, grows=True,
-        help="The host name of the address, if it is known.",
+        help="Host name of the address; empty without a known name.",
         cell=lambda group: group.name, numbers=lambda rows: rows.ranks(rows.end),
         values=lambda rows: rows.texts(lambda group: group.name)),
 )  # fmt: skip

@@ -87,7 +87,7 @@ class GroupedFlows:
 
     @property
     def has_other_ends(self) -> bool:
-        """Whether a conversation's near address is not that of nearly all."""
+        """Whether a conversation has another near address than `main`."""
         mains = np.zeros((7, 16), "u1")
         for version, address in self.main.items():
             mains[version] = np.frombuffer(address, "u1")
@@ -95,7 +95,7 @@ class GroupedFlows:
         return bool(others.any())
 
     def place(self, identity: int) -> int | None:
-        """Return the place of a group in `rows`; None if it is not there."""
+        """Return the place of a group in `rows`; None if `rows` lacks it."""
         at = int(np.searchsorted(self.rows["id"], np.uint64(identity)))
         return at if at < len(self.rows) and int(self.rows["id"][at]) == identity else None
 

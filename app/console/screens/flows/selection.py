@@ -68,7 +68,7 @@ class Selection:
         return groups
 
     def focus(self, ids: Array) -> Focus:
-        """Have the shown flows, and those of `ids` (n,), come first in a flood."""
+        """Return a focus on the shown flows and on `ids` (n,): these come first in a flood."""
         if not self:
             return Focus(ids=ids)
         shown, opened = self.filter, self.opened
