@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 
 _SI = ("", "k", "M", "G", "T", "P", "E")
 _IEC = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -81,9 +81,30 @@ def age(seconds: float) -> str:
     return f"{whole // 60}m" if whole < 3600 else duration(whole)
 
 
-def clock(utc_ns: int) -> str:
-    """`12:30:05`: the time of day in UTC of nanoseconds since the epoch."""
-    return f"{datetime.fromtimestamp(utc_ns / 1e9, UTC):%H:%M:%S}"
+_zone: list[tzinfo | None] = [UTC]
+"""The zone of all clocks; None is the zone of this host."""
+
+
+def show_local_time(local: bool) -> None:
+    """Choose the zone of all clocks: of this host, or UTC."""
+    _zone[0] = None if local else UTC
+
+
+def clock(utc_ns: int, *, milliseconds: bool = False) -> str:
+    """`12:30:05`: the time of day in the chosen zone of nanoseconds since the epoch."""
+    text = f"{datetime.fromtimestamp(utc_ns / 1e9, _zone[0]):%H:%M:%S.%f}"
+    return text[:-3] if milliseconds else text[:-7]
+
+
+def zone() -> str:
+    """`UTC`, or the name of this host's zone of now, such as `CET`."""
+    return datetime.now(UTC).astimezone(_zone[0]).tzname() or ""
+
+
+def zone_offset_ns() -> int:
+    """Nanoseconds from UTC to the chosen zone."""
+    offset = datetime.now(UTC).astimezone(_zone[0]).utcoffset() or timedelta()
+    return round(offset.total_seconds()) * 10**9
 
 
 def percent(fraction: float) -> str:

@@ -16,7 +16,7 @@ from app.cli.command import option
 from app.cli.options import GENERAL, SECTIONS, Options
 from app.config import theme_colors
 from app.config.load import NONE, LoadedSettings, load
-from app.config.model import Ui
+from app.config.model import Settings, Ui
 from app.config.path_settings import PathSettings
 from app.config.schema import Setting, settings_of
 from bpf.errors import ProbedeckError, TextError, UsageError
@@ -41,10 +41,14 @@ def takes(
         if not only or name in only
     }
 
+    given_file = ""
+
     def read(context: click.Context, _: click.Parameter, config: str) -> LoadedSettings:
         # A shell that completes shows no error.
         loaded = LoadedSettings() if context.resilient_parsing else load(config, SECTIONS)
         loaded.check()
+        nonlocal given_file
+        given_file = config
         context.default_map = {k: v for k, v in loaded.values.items() if k in fields}
         return loaded
 
@@ -70,7 +74,8 @@ def takes(
                 for name, each in fields.items()
             }
             made: dict[str, Any] = {each.__name__: each(**_of(each, given)) for each in of}
-            made["Settings"] = replace(config.settings, ui=made.get("Ui", Ui()))
+            again = functools.partial(_again, given_file)
+            made["Settings"] = replace(config.settings, ui=made.get("Ui", Ui()), again=again)
             made["LoadedSettings"] = config
             for warning in config.settings.warnings:
                 print(f"probedeck: warning: {warning}", file=sys.stderr)
@@ -87,6 +92,14 @@ def takes(
         return taking
 
     return give
+
+
+def _again(file: str) -> tuple[Settings, Mapping[str, Any]]:
+    """Read the settings again. Raises UsageError with every mistake."""
+    loaded = load(file, SECTIONS)
+    if problems := [*loaded.problems, *unfit(loaded)]:
+        raise UsageError("\n".join(map(str, problems)))
+    return loaded.settings, loaded.values
 
 
 def _option(each: Setting) -> Callable[[Callback], Callback]:

@@ -42,7 +42,7 @@ class ParameterKind(StrEnum):
     TRACING = "tracing"
     """Options of path tracing, `guarded=all`."""
     MOMENT = "moment"
-    """A time of day in UTC, `12:30:05`, or how long ago, `30s`."""
+    """A time of day, `12:30:05`, or how long ago, `30s`."""
 
 
 @dataclass(frozen=True, slots=True)

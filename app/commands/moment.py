@@ -1,4 +1,4 @@
-"""Typed times: a time of day in UTC, `12:30:05`, or an age, `30s`, `1h30m`."""
+"""Typed times: a time of day, `12:30:05`, or an age, `30s`, `1h30m`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ _SECOND = 10**9
 _DAY = 86400 * _SECOND
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?")
 _AGO = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
-_HINT = "12:30:05 (UTC) or how long ago: 30s, 5m, 1h30m"
+_HINT = "12:30:05 or how long ago: 30s, 5m, 1h30m"
 
 
-def moment(text: str, now_utc_ns: int) -> int:
-    """Return nanoseconds since the epoch. Raises UsageError.
+def moment(text: str, now_utc_ns: int, offset_ns: int = 0) -> int:
+    """Return nanoseconds since the epoch; `offset_ns` leads from UTC to the zone of the time of
+    day. Raises UsageError.
 
     A time of day later than now is yesterday's. Whole seconds mean the end of that second, so that
     no event with the same clock time is later.
@@ -26,7 +27,7 @@ def moment(text: str, now_utc_ns: int) -> int:
         raise UsageError(f"{text!r} is no time", hint=_HINT)
     hours, minutes, seconds = (int(part or 0) for part in clock.groups()[:3])
     time = (hours * 3600 + minutes * 60 + seconds) * _SECOND
-    today = now_utc_ns - now_utc_ns % _DAY
+    today = now_utc_ns - (now_utc_ns + offset_ns) % _DAY
     begin = today + time if today + time <= now_utc_ns else today + time - _DAY
     fraction = clock[4]
     return begin + (int(fraction.ljust(9, "0")) if fraction else _SECOND - 1)

@@ -78,6 +78,17 @@ _EVERYWHERE = (
     Command("app.theme", "Light or dark", "t",
             parameters=(Parameter("theme", ParameterKind.THEME, check=values.theme),),
             help="dark, light, or the name of a file in the folder themes beside config.toml."),
+    Command("app.set", "Change a setting; alone: list them",
+            parameters=(Parameter("option", ParameterKind.CHOICE, values.ui_options()),
+                        Parameter("value")),
+            help="The options of [ui], until the console ends.", alias="set"),
+    Command("app.bind", "Bind a key to a command",
+            parameters=(Parameter("key", needed=True), _LINE),
+            help="Until the console ends: on the command's screen, or everywhere. Without a command"
+            " the key does nothing.", alias="bind"),
+    Command("app.reload", "Read the configuration file again",
+            help="Keys, filters, tapes, columns, theme, glyphs and time. If the file has a mistake,"
+            " nothing changes.", alias="reload"),
     Command("layout.save", "Save this layout", parameters=(_LAYOUT,),
             help="The screen in front, the theme, acknowledged and muted events, and for each"
             " screen its filter, order, columns and open panes. The default name is the last"
@@ -145,7 +156,7 @@ _TIME = (
     Command("time.forward_minute", "A minute forward", "right_curly_bracket", footer="+1 min"),
     Command("time.go", "Go to a moment",
             parameters=(Parameter("moment", ParameterKind.MOMENT, needed=True),),
-            help="A time of day in UTC, 12:30:05, or how long ago, 30s or 1h30m."),
+            help="A time of day as clocks show it, 12:30:05, or how long ago, 30s or 1h30m."),
     Command("time.live", "Back to the present"),
     Command("time.mark", "Compare with this moment", "M",
             help="Flows and hops show their changes since then; again ends the comparison."),

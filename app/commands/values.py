@@ -11,6 +11,14 @@ from app.commands.model import Saved
 from app.commands.tables import check_columns
 
 
+def ui_options() -> tuple[str, ...]:
+    """Return the names of the console's options."""
+    from app.config.model import Ui
+    from app.config.schema import settings_of
+
+    return tuple(settings_of(Ui))
+
+
 def flow_filter(text: str, saved: Saved) -> None:
     from probes.flow.filter import FlowFilter
 

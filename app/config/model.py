@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from app.config.schema import setting
 
@@ -15,6 +15,7 @@ CONSOLE = "Console"
 """Heading of the console's options in the help."""
 Glyphs = Literal["auto", "braille", "block", "ascii"]
 Colors = Literal["auto", "none", "16", "256", "truecolor"]
+TimeZone = Literal["utc", "local"]
 Binding = str | tuple[str, ...]
 """The action of a key: a command line, several, `@tape`, keys such as `@2/dport:443<enter>`, or
 nothing (empty)."""
@@ -34,6 +35,7 @@ class Ui:
     mouse: bool = setting(
         CONSOLE, True, "Take mouse clicks; --no-mouse leaves them to the terminal."
     )
+    time: TimeZone = setting(CONSOLE, "utc", "Clocks of the console: UTC or this host's zone.")
     layout: str = setting(CONSOLE, "", "Start with a layout that layout.save kept.", "NAME")
 
 
@@ -50,6 +52,11 @@ class Settings:
     """Columns by table, in their order: `[columns]`, `flows = ["source", "rate"]`."""
     filters: Mapping[str, str] = field(default_factory=dict)
     """Filters by name, for `flow.filter @name`; `[filters]`."""
+    again: Callable[[], tuple[Settings, Mapping[str, Any]]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """Reads the file again: the settings, and values of options by name. Raises UsageError with
+    every mistake, one a line. None: there is no file to read."""
     origin: str = ""
     """The path of the file, for messages; empty without a file."""
     warnings: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
 from app.console.commands.learned_names import LearnedNames
 from app.console.commands.overwriting import Overwriting
+from app.console.commands.settings_commands import SettingsCommands
 from app.console.commands.table_commands import TableCommands
 from app.console.commands.type_ahead import TypeAhead
 from app.console.dialogs.commands import DialogCommands
@@ -109,7 +110,7 @@ class ConsoleApp(DiffApp[int]):
         self.tasks = Tasks(self, self.show_status)
         self.names = Names(self._named, enabled=names)
         self.command_line = CommandLine(
-            self, self.settings, lambda: self.plane, lambda: self.frame, self._filtered
+            self, lambda: self.settings, lambda: self.plane, lambda: self.frame, self._filtered
         )
         self.event_marks = EventMarks()
         self.pins = Pins()
@@ -126,6 +127,7 @@ class ConsoleApp(DiffApp[int]):
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
             self.counts,
             TableCommands(self), self._learned_names, DialogCommands(self, self.tour.offers),
+            SettingsCommands(self),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
         self.commands = Dispatcher(self, turns | runners(parts))
@@ -248,6 +250,10 @@ class ConsoleApp(DiffApp[int]):
             return super().check_action(action, parameters)
         lines = str(parameters[0])
         return self.tour.offers(lines) and self.commands.is_offered(lines)
+
+    def use_settings(self, settings: Settings, keymap: Keymap) -> None:
+        self.settings, self.keymap = settings, keymap
+        self.set_bindings(bindings(keymap))
 
     async def action_command(self, lines: str) -> None:
         try:

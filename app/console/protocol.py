@@ -58,6 +58,9 @@ class Console(Protocol):
     def complain(self, error: ProbedeckError) -> None:
         """Show an error to the user, and report it to the tape or API call that caused it."""
 
+    def use_settings(self, settings: Settings, keymap: Keymap) -> None:
+        """Take other settings and keys, which are right."""
+
     def fail(self, error: ProbedeckError) -> None:
         """End the console with an error."""
 

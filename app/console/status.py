@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.console.protocol import Console
 from bpf.attach.attachment import Hook
-from widgets.format import age, clock, duration, percent
+from widgets.format import age, clock, duration, percent, zone
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -50,7 +50,7 @@ def _badge(console: Console) -> StatusItem:
     plane, moment = console.plane, console.time
     if moment.paused:
         ended_ns = console.frame.utc_ns
-        text = f"PAUSED {clock(ended_ns)} UTC" if ended_ns else "PAUSED"
+        text = f"PAUSED {clock(ended_ns)} {zone()}" if ended_ns else "PAUSED"
         return StatusItem(text, Tone.WARN, badge=True)
     if plane.failure() is not None:
         return StatusItem("ENDED", Tone.BAD, badge=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.commands.moment import moment
 from bpf.errors import UsageError
-from widgets.format import age, clock
+from widgets.format import age, clock, zone, zone_offset_ns
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -88,7 +88,9 @@ class TimeTravel:
         """Return the first frame after a time. Raises UsageError if no frame is that old."""
         frames = self.timeline.frames
         if not frames or frames[0].last is None or utc_ns < frames[0].last.start_utc_ns:
-            raise UsageError(f"nothing is kept of {clock(utc_ns)} UTC", hint=self._kept_since())
+            raise UsageError(
+                f"nothing is kept of {clock(utc_ns)} {zone()}", hint=self._kept_since()
+            )
         return next((frame for frame in frames if frame.utc_ns >= utc_ns), self.present)
 
     def leave(self) -> bool:
@@ -110,7 +112,11 @@ class TimeTravel:
 
     def _kept_since(self) -> str:
         frames = self.timeline.frames
-        return f"kept since {clock(frames[0].utc_ns)} UTC" if frames else "there was no window yet"
+        return (
+            f"kept since {clock(frames[0].utc_ns)} {zone()}"
+            if frames
+            else "there was no window yet"
+        )
 
     def status_items(self) -> list[StatusItem]:
         """Items of the status strip: age of the frame, reason of the pause, comparison."""
@@ -156,7 +162,7 @@ class TimeTravel:
         self._show(frame)
 
     def do_time_go(self, text: str) -> None:
-        wanted = moment(text, self.present.utc_ns or time.time_ns())
+        wanted = moment(text, self.present.utc_ns or time.time_ns(), zone_offset_ns())
         kept = [frame for frame in self.timeline.frames if frame.utc_ns <= wanted]
         if not kept:
             raise UsageError(f"nothing is kept of {text}", hint=self._kept_since())

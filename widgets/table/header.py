@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from widgets.format import REPLACED, safe
+from widgets.format import REPLACED, safe, zone
 from widgets.table.columns import ELLIPSIS, ColumnLayout
 
 _RULE = "─"
@@ -65,7 +65,7 @@ def titles(
     made = []
     for number, place in enumerate(columns):
         column, room = place.column, place.width
-        text = safe(column.title, REPLACED)
+        text = safe(column.title, REPLACED).replace("(UTC)", f"({zone()})")
         style = styles.plain if number else styles.name
         mark = ""
         if column.id == order[0]:

@@ -33,7 +33,7 @@ class CommandLine:
     """Completes what is typed, by names that exist now, and remembers lines."""
 
     def __init__(
-        self, app: App[Any], settings: Settings, plane: Callable[[], ControlPlane],
+        self, app: App[Any], settings: Callable[[], Settings], plane: Callable[[], ControlPlane],
         frame: Callable[[], Frame], filtered: Callable[[], Filtered],
     ) -> None:  # fmt: skip
         """`filtered` returns the domains of the filters of the screen in front."""
@@ -92,7 +92,7 @@ class CommandLine:
     def _tapes(self) -> Iterable[str]:
         from app.tape.store import TapeStore  # which the first paint does without
 
-        return TapeStore(self._settings.macros).names()
+        return TapeStore(self._settings().macros).names()
 
     def _destinations(self) -> Iterable[str]:
         """Traced destinations, and destinations of the largest flows."""
@@ -116,7 +116,7 @@ class CommandLine:
     def _filter(self, text: str, position: int) -> Completion:
         from app.console.prompt.filter_completion import complete
 
-        saved = self._settings.filters
+        saved = self._settings().filters
         all_of = (complete(text, position, *each, saved) for each in self._filtered())
         found = [each for each in all_of if each.candidates]
         begin = found[0].begin if found else position

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from app.config.model import Ui
 from app.console.terminal.capabilities import erases_in_color, has_shell
@@ -87,6 +88,15 @@ class ConsoleTerminal:
     def do_app_theme(self, theme: str = "") -> None:
         self._set_theme(theme or self._by_shade[not self._app.current_theme.dark])
         self.theme_chosen = True
+
+    def change(self, ui: Ui) -> None:
+        """Use other glyphs and another bandwidth."""
+        self.ui = ui
+        glyphs = "braille" if ui.glyphs == "auto" else ui.glyphs
+        if glyphs != self._app.look.glyphs:
+            self._app.look = replace(self._app.look, glyphs=glyphs)
+            self.do_app_redraw()
+        self._app.set_class(self.slow, "-low-bandwidth")
 
     def do_app_suspend(self) -> None:
         if not self._app.can_suspend or not has_shell():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.snapshot import SEVERITIES
-from widgets.format import duration
+from widgets.format import clock, duration
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
@@ -78,8 +77,8 @@ class EventLine:
 
 
 def time_of(event: Event) -> str:
-    """Return the time of day in UTC, with milliseconds."""
-    return datetime.fromtimestamp(event.utc_ns / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
+    """Return the time of day, with milliseconds."""
+    return clock(event.utc_ns, milliseconds=True)
 
 
 def _iso(line: EventLine) -> str:

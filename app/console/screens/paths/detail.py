@@ -23,7 +23,7 @@ from probes.path.events.words import describe
 from probes.path.records import Array, PathRowKind
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.distribution import Distribution
-from widgets.format import age, clock, duration, percent, si
+from widgets.format import age, clock, duration, percent, si, zone
 from widgets.sparkline import means
 from widgets.tones import Tone
 
@@ -168,7 +168,7 @@ def _lines(paths: Paths, choice: PathKey, hop: Hop, names: Names) -> Iterator[tu
     changes = changes[changes["hop"] == hop.number][::-1][:_CHANGES]
     for number, row in enumerate(changes):
         at = clock(int(row["at_ns"]) + view.utc_offset_ns)
-        yield "" if number else "Changes", f"{at} UTC", ""
+        yield "" if number else "Changes", f"{at} {zone()}", ""
         yield "", describe(row)[1].partition(": ")[2], ""
 
 

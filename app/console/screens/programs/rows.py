@@ -17,7 +17,7 @@ from app.console.screens.programs.model import (
 from app.console.tables.columns import row
 from probes.config.model import hook_of
 from probes.control_plane import MemoryUse
-from widgets.format import byte_size, clock, duration
+from widgets.format import byte_size, clock, duration, zone
 from widgets.status import StatusItem
 from widgets.table.columns import cell
 from widgets.table.rows import Rows
@@ -94,7 +94,7 @@ def editing_items(
     cost = programs.costs.get(slot)
     if cost is not None:
         at = clock(cost.utc_ns)
-        text = f"{cost.ns:.1f} ns/packet, generation {cost.generation} at {at} UTC"
+        text = f"{cost.ns:.1f} ns/packet, generation {cost.generation} at {at} {zone()}"
         items.append(StatusItem(text, Tone.MUTED, priority=6, label="measured"))
     if (program := programs.program(slot)) is not None:
         text = f"{program.interface} {program.hook} {program.mode}"

@@ -19,7 +19,7 @@ from probes.monitor.info import ApplicationInfo
 from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.chart import ChartSeries, HistoryChart
-from widgets.format import REPLACED, byte_size, clock, duration, percent, safe, si
+from widgets.format import REPLACED, byte_size, clock, duration, percent, safe, si, zone
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows
@@ -216,7 +216,7 @@ def _lines(
     last = int(one.numbers["selected"])
     yield "Matched", f"{si(info.selected)} packets, {si(last)} in last window", ""
     for number, change in enumerate(made):
-        at = f"{clock(change.utc_ns)} UTC  {change.before.label} -> {change.after.label}"
+        at = f"{clock(change.utc_ns)} {zone()}  {change.before.label} -> {change.after.label}"
         yield "" if number else "Changes", at, ""
         yield "", change.cause, ""
         if change.finding and change is not begun:
@@ -246,7 +246,7 @@ def _state(triggers: Triggers, one: PolicyView) -> str:
     word = info.state.label
     if info.forced and info.state.runs:
         word += " by an operator"
-    text = f"{word} since {clock(info.since_utc_ns)} UTC"
+    text = f"{word} since {clock(info.since_utc_ns)} {zone()}"
     now = triggers.view.now_utc_ns
     if info.until_utc_ns and now:
         what = "ends" if info.state is PolicyState.HOLD else "armed again"

@@ -1,0 +1,116 @@
+"""`:set`, `:bind` and `:reload`: settings while the console runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from app.commands.keys import key_name
+from app.commands.line import parse
+from app.config.keymap import Keymap
+from app.config.model import Settings, Ui
+from app.config.schema import settings_of
+from app.console.commands.bindings import bindings
+from app.console.protocol import Console
+from app.console.screen import ConsoleScreen, front_screen, screen_of
+from app.console.screens import SCREENS
+from app.console.tasks import Task
+from bpf.errors import UsageError, did_you_mean
+from widgets.format import show_local_time
+
+LIVE = ("theme", "glyphs", "time", "low_bandwidth")
+"""Options of `[ui]` that the console changes while it runs; it reads the others at its start."""
+
+
+class SettingsCommands:
+    """Runs the commands `app.set`, `app.bind` and `app.reload`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        show_local_time(console.settings.ui.time == "local")
+
+    def do_app_set(self, option: str = "", value: str = "") -> None:
+        ui = self._console.settings.ui
+        if not option:
+            from app.console.dialogs.settings_box import SettingsBox
+
+            self._console.app.push_screen(SettingsBox(ui))
+            return
+        known = settings_of(Ui)
+        if option not in known:
+            raise UsageError(f"there is no option {option!r}", hint=did_you_mean(option, known))
+        if not value:
+            self._tell(f"{option} is {getattr(ui, option)}")
+            return
+        if option not in LIVE:
+            hint = f"write it into [ui] of {self._console.settings.origin or 'config.toml'}"
+            raise UsageError(f"{option} is read at the start", hint=hint)
+        try:
+            wanted: Any = known[option].of_text(value)
+        except UsageError as error:
+            raise UsageError(f"{option}: {error.message}", hint=error.hint) from None
+        changes: dict[str, Any] = {option: wanted}
+        self._show(replace(ui, **changes))
+
+    def do_app_bind(self, key: str, command: str = "") -> None:
+        """Bind a key on the command's screen, or everywhere; without a command turn it off."""
+        name = key_name(key)
+        settings = self._console.settings
+        only = parse(command).command.screen if command else ""
+        before = settings.keys.get(only, {})
+        kept = {written: what for written, what in before.items() if key_name(written) != name}
+        keys = {**settings.keys, only: {**kept, key: command}}
+        self._use(replace(settings, keys=keys))
+        where = f" on {SCREENS[only].title}" if only else ""
+        self._tell(f"{key}: {command or 'nothing'}{where}")
+
+    def do_app_reload(self) -> None:
+        settings = self._console.settings
+        if settings.again is None:
+            raise UsageError("this console has no configuration file")
+        screen = front_screen(self._console.app)
+        task = Task("reading the configuration")
+        screen.run_in_worker(settings.again, self._reloaded, self._console.complain, task=task)
+
+    def _reloaded(self, read: tuple[Settings, Mapping[str, Any]]) -> None:
+        """Use the file: keys, filters, tapes, columns, and the options that can change."""
+        settings, values = read
+        before = self._console.settings
+        self._use(replace(settings, ui=before.ui, again=before.again))
+        if settings.columns != before.columns:
+            for table in (table for screen in self._screens() for table in screen.tables):
+                table.chosen = settings.columns.get(table.spec.name, ())
+        self._show(replace(before.ui, **{name: values[name] for name in LIVE if name in values}))
+        self._tell(f"{settings.origin or 'settings'} is read again")
+
+    def _screens(self) -> list[ConsoleScreen]:
+        found = (screen_of(self._console.app, mode) for mode in SCREENS)
+        return [screen for screen in found if screen is not None]
+
+    def _use(self, settings: Settings) -> None:
+        """Use settings, once their keys are right. Raises UsageError and changes nothing."""
+        keymap = Keymap(settings)
+        self._console.use_settings(settings, keymap)
+        for screen in self._screens():
+            screen.set_bindings(bindings(keymap, screen.MODE))
+        self._console.app.refresh_bindings()
+
+    def _show(self, ui: Ui) -> None:
+        console, before = self._console, self._console.settings.ui
+        changed = [name for name in LIVE if getattr(before, name) != getattr(ui, name)]
+        # A theme may not exist: it comes first.
+        if "theme" in changed and ui.theme != "auto":
+            console.terminal.do_app_theme(ui.theme)
+        console.terminal.change(ui)
+        console.use_settings(replace(console.settings, ui=ui), console.keymap)
+        if "time" in changed:
+            show_local_time(ui.time == "local")
+        for screen in self._screens():
+            for table in screen.tables:
+                table.refresh()
+        console.refresh_view()
+        console.show_status()
+
+    def _tell(self, text: str) -> None:
+        self._console.app.notify(text, timeout=3.0, markup=False)
