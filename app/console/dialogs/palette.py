@@ -23,8 +23,8 @@ from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
 _COLUMNS = (
-    Column("title", "Command", 33),
-    Column("screen", "Screen", 10),
+    Column("title", "Command", 31),
+    Column("screen", "Screen", 8),
     Column("keys", "Keys", 12),
     Column("usage", "As it is typed", 10, priority=1, grows=True),
 )
@@ -45,6 +45,7 @@ class Palette(BoxScreen):
     ]
     CSS = """
     Palette { align: center top; }
+    Palette > .box { width: 96; }
     Palette Input, Palette Input:focus {
         height: 1; border: none; padding: 0 1; background: $panel;
     }

@@ -166,7 +166,7 @@ async def test_messages_name_the_keys_that_the_user_chose() -> None:
     )
     async with desk(120, 40, settings=own, first="overview") as console:
         await console.feed()
-        assert "there is no policy: f6 on 4 adds one" in console.text
+        assert "No policies yet. Press 4, then f6." in console.text
         console.app.unsaved = ("hello.ingress.c",)
         await console.press("f12")
         assert console.complaints[-1].endswith("; f12 again quits and loses that")
