@@ -111,7 +111,7 @@ class CommandLine:
         from probes.monitor.policy.ready import purposes
 
         flows = RowTable(self._frame().flows.rows)
-        return complete(text, position, purposes(), self._runs, flows, self._settings.filters)
+        return complete(text, position, purposes(), self._runs, flows, self._settings().filters)
 
     def _filter(self, text: str, position: int) -> Completion:
         from app.console.prompt.filter_completion import complete
