@@ -8,7 +8,7 @@ from app.tape.named_state import NamedState, StateKind
 SCREEN = ScreenInfo(
     "flows", "3", "Flows", "app.console.screens.flows.screen:FlowsScreen",
     tables=(*GROUPS, FLOWS, CHANGES, GROUP_CHANGES),
-    blocks=("traffic", "flows"),
+    blocks=("traffic", "conversations", "hosts", "services"),
     probes=("flow",),
     first_states="app.console.screens.flows.screen:first_states",
     states=(

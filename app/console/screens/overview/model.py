@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
-from app.console.screens.paths.hop import Hop, PathKey
+from app.console.screens.paths.hop import Hop, PathKey, added
+from app.console.screens.paths.lines import LITTLE
 from app.console.screens.paths.model import CELL, MINUTE, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
 from probes.filter.network import address_text
@@ -20,6 +23,10 @@ from probes.monitor.state import PolicyState
 from probes.path.traced import Traced
 from widgets.sparkline import means
 
+GROUPS = ("conversations", "hosts", "services")
+"""Blocks of groups of flows."""
+WIDE, BROAD = 100, 160
+"""Least widths of screens with two and three columns of blocks."""
 LATE = 2.5
 """A probe without a window for so many intervals is late."""
 _NOW = 0.5
@@ -84,6 +91,8 @@ class WorstHops:
     """Hops of all paths, the worst first, ranked once a second."""
 
     paths: Paths = field(default_factory=Paths)
+    notable: int = 0
+    """Number of hops that add more than little delay, queue or lose; they come first."""
     _ranked: list[tuple[PathKey, int]] = field(default_factory=list)
     _known: tuple[object, ...] = ()
     _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
@@ -93,7 +102,7 @@ class WorstHops:
         known = (view.generation, view.second)
         if self._known != known:
             self._known = known
-            self._ranked = ranked(self.paths)
+            self._ranked, self.notable = ranked(self.paths)
 
     def __len__(self) -> int:
         return len(self._ranked)
@@ -110,18 +119,19 @@ class WorstHops:
         return self._found[1]
 
 
-def ranked(paths: Paths) -> list[tuple[PathKey, int]]:
-    """Return path and number of every hop that answers, the worst first.
+def ranked(paths: Paths) -> tuple[list[tuple[PathKey, int]], int]:
+    """Return path and number of every hop that answers, the worst first, and how many are notable.
 
-    The destination is a hop if the flow itself tells its round trip. A router's reluctance to
-    answer is no loss. Values are rounded, so that similar hops keep their places.
+    The worst lose packets, queue, or add most delay to the mean round trip. The destination is a
+    hop if the flow itself tells its round trip. A router's reluctance to answer is no loss. Values
+    are rounded, so that similar hops keep their places.
     """
     view = paths.view
     series = view.series
     answers = (series["last_ns"] >= 0) & (view.now_ns - series["seen_ns"] <= _QUIET_NS)
     here = np.flatnonzero(answers & (paths.numbers > 0))
     if not len(here):
-        return []
+        return [], 0
     series = series[here]
     bins = view.recent(here, MINUTE)
     key = np.zeros((len(here), 18), "u1")
@@ -135,16 +145,26 @@ def ranked(paths: Paths) -> list[tuple[PathKey, int]]:
     loss = np.where(wanted, np.nan_to_num(means(lost, answered + untimed + lost)), 0.0)
     queue = np.zeros(len(hops))
     np.maximum.at(queue, of, series["queue_ns"])
-    # Quarters of an octave, of at least a microsecond.
-    rtt = np.log2(np.maximum(np.nan_to_num(means(rtt_ns, answered)), 1e3))
-    order = np.lexsort(
-        (-series["hop"][first].astype(int), -np.round(rtt * 4), -np.round(np.log2(queue + 1)),
-         -np.round(loss * 100))
+    # Keys sort by destination, then by hop.
+    ways = series["destination"][first].tobytes()
+    ways_of = [ways[at * 16 : at * 16 + 16] for at in range(len(hops))]
+    times = (means(rtt_ns, answered) / 1e9).tolist()
+    adds = np.nan_to_num(
+        [each for _, way in groupby(zip(ways_of, times, strict=True), key=itemgetter(0))
+         for each in added([time for _, time in way])]
     )  # fmt: skip
-    return [
+    notable = (loss > 0) | (queue > 0) | (adds >= LITTLE)
+    # Quarters of an octave, of at least a microsecond.
+    steps = np.round(np.log2(np.maximum(adds, 1e-6)) * 4)
+    order = np.lexsort(
+        (series["hop"][first], -steps, -np.round(np.log2(queue + 1)), -np.round(loss * 100),
+         ~notable)
+    )  # fmt: skip
+    found = [
         (PathKey(address_text(row["destination"].tobytes(), int(row["version"]))), int(row["hop"]))
         for row in series[first[order]]
     ]
+    return found, int(notable.sum())
 
 
 def pressing(triggers: Triggers, cells: int) -> list[PolicyView]:
@@ -158,6 +178,15 @@ def _rank(one: PolicyView) -> tuple[int, float]:
     if state.runs:
         rank = 3 if one.info.policy.mode == "permanent" else 0
     return rank, math.inf if math.isnan(one.ratio) else -one.ratio
+
+
+def block_columns(width: int, *, tall: bool) -> tuple[tuple[str, ...], ...]:
+    """Return the blocks of each column of a screen of `width` cells."""
+    if width >= BROAD:
+        return ("conversations", "hops"), ("hosts",), ("services", "policies", "events")
+    if width >= WIDE:
+        return ("conversations", "hops"), ("hosts", "services", "policies")
+    return (("conversations", "hosts", *["services"] * tall, "hops", "policies"),)
 
 
 def allotted(lines: int, wanted: Mapping[str, int], weights: Mapping[str, int]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.console.live.overview_feed import Pulse, Pulses
@@ -14,7 +14,7 @@ from app.console.screens.paths.model import Paths
 from app.console.screens.paths.spells import Spell
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import PolicyView, Triggers
-from app.events.folding import fold
+from app.events.folding import EventGroup, fold
 from probes.monitor.state import PROBE as MONITOR
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, PathRowKind
@@ -78,18 +78,21 @@ class Trouble:
 def troubles(
     pulses: Pulses, silent: Sequence[Pulse], ended: Mapping[str, str], now: float, left_out: int,
     paths: Paths, triggers: Triggers, events: tuple[Event, ...], utc_ns: int,
+    left: Callable[[EventGroup], bool] = lambda group: False,
 ) -> list[Trouble]:  # fmt: skip
     """Return what is wrong, the largest trouble first, then recent warnings, the newest first.
 
     `silent` probes are late, `ended` has the reasons of ended ones; `now` is `time.monotonic()` of
-    the frame, `utc_ns` its end by the events' clock. `left_out` flows have no row.
+    the frame, `utc_ns` its end by the events' clock. `left_out` flows have no row. `left` says
+    whether the user acknowledged a group of events.
     """
     found = [
         *_of_probes(pulses, silent, ended, now, events),
         *_of_paths(paths),
         *_of_policies(triggers),
     ]
-    found += _of_events(events, utc_ns, {one.events for one in found})
+    told = {one.events for one in found}
+    found += _of_events([one for one in fold(events) if not left(one)], utc_ns, told)
     if left_out:
         are = "flow is" if left_out == 1 else "flows are"
         text = f"{si(left_out)} {are} too many to show: Flows has the largest"
@@ -222,10 +225,10 @@ def _of_policy(one: PolicyView, triggers: Triggers, state: PolicyState) -> Troub
 
 
 def _of_events(
-    events: tuple[Event, ...], utc_ns: int, told: Collection[tuple[str, str]]
+    groups: Iterable[EventGroup], utc_ns: int, told: Collection[tuple[str, str]]
 ) -> Iterator[Trouble]:
     """Return a sentence for each cause of warnings and errors, except for those that are `told`."""
-    for group in fold(events):
+    for group in groups:
         if group.severity == "info" or group.key in told:
             continue
         if not group.is_open and utc_ns - group.last_ns > RECENT_NS:

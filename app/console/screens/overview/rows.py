@@ -7,11 +7,12 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from app.console.host_names import Names
+from app.console.screen import counted
 from app.console.screens.overview.model import Rates
 from app.console.screens.overview.now import Trouble
 from app.console.screens.paths.columns import HOPS
 from app.console.screens.paths.hop import Hop, PathKey
-from app.console.screens.paths.lines import HopLine
+from app.console.screens.paths.lines import LITTLE, HopLine
 from app.console.screens.paths.rows import (
     destination_text,
     hop_columns,
@@ -29,6 +30,8 @@ from widgets.tones import Tone, Way, rate_tone
 
 _DESTINATION_CELLS = (10, 22)
 _HUES: dict[Way, Tone] = {"in": Tone.IN, "out": Tone.OUT}
+OTHERS = "others"
+"""Key of the row of the hops that add little."""
 CALM = "calm"
 """Key of the sentence that nothing is wrong."""
 
@@ -69,7 +72,7 @@ WORST_HOPS: TableSpec[HopLine] = TableSpec(
     (
         ColumnSpec("destination", "Worst hops", 10, help="Destination of the path.",
                    cell=lambda hop: hop.destination),
-        *HOPS.columns,
+        *(column for column in HOPS.columns if column.id != "share"),
     ),
 )  # fmt: skip
 
@@ -163,11 +166,12 @@ def worst_columns(
     return hop_columns(hosts, scale_of(hops), cells, WORST_HOPS, destination={"width": width})
 
 
-def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
-    """Return a row for each hop, with its destination and number as key."""
+def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names, others: int) -> Rows:
+    """Return a row for each hop, with its destination and number as key, and one for the `others`,
+    which add little."""
     hops = [hop for _, hop in found]
     lines = time_lines(hops, scale_of(hops))
-    return Rows.of(
+    rows = [
         row(
             WORST_HOPS,
             (choice, hop.number),
@@ -180,4 +184,9 @@ def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
             ),
         )
         for (choice, hop), line in zip(found, lines, strict=True)
-    )
+    ]
+    if others and found:
+        said = {"host": counted(others, "other"), "adds": f"<{LITTLE * 1e3:g}"}
+        cells = tuple(said.get(name, "") for name in WORST_HOPS.names)
+        rows.append(Row(OTHERS, cells, Tone.MUTED))
+    return Rows.of(rows)

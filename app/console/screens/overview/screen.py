@@ -18,11 +18,15 @@ from app.console.screen import counted
 from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.events.rows import event_rows
-from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.rows import FlowRows
+from app.console.screens.overview.busiest import Busiest, first_columns
+from app.console.screens.overview.busiest import key_of as group_key
 from app.console.screens.overview.model import (
+    BROAD,
+    GROUPS,
+    WIDE,
     WorstHops,
     allotted,
+    block_columns,
     late,
     pressing,
     rates,
@@ -33,6 +37,7 @@ from app.console.screens.overview.pinned_maps import PinnedMaps
 from app.console.screens.overview.rows import (
     NO_FLOWS,
     NOW,
+    OTHERS,
     TRAFFIC,
     WAITING_PATHS,
     WORST_HOPS,
@@ -43,15 +48,16 @@ from app.console.screens.overview.rows import (
     worst_columns,
     worst_rows,
 )
+from app.console.screens.paths.lines import LITTLE
 from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers, as_of
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
 from app.console.tables.columns import columns
 from app.events.folding import fold
-from probes.flow.filter import FlowFilter
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
 from probes.path.traced import Traced
+from widgets.format import duration
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.block import Block
 from widgets.table.rows import Rows
@@ -60,16 +66,15 @@ from widgets.tones import Tone, Way
 
 _Looked = tuple[tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None]
 """Traced paths, the monitor, and the failure of each probe by name, fetched only if one is late."""
-_SHARES = {"flows": 2}
+_SHARES = {"conversations": 3, "hosts": 2}
 """Blocks that get more rows than others."""
-_RATE = FLOWS.names.index("rate")
+_LINES = ((50, 4), (30, 2), (0, 1))
+"""Least heights of the screen, and the lines of each direction of traffic."""
 _ALL = 1 << 20
 _SENTENCES = (3, 8)
 """Most sentences about trouble, on short and on tall screens."""
 _LATER = 0.01
 """Seconds for the first paint, which another thread writes to the terminal."""
-_LEAST_LOG = 3
-"""Least spare lines that show the newest events."""
 _BARS = (14, 40)
 """Cells of the protocols' bar, on narrow and on wide screens."""
 
@@ -82,20 +87,21 @@ class Board(Container):
 
 
 class OverviewScreen(PollingScreen[_Looked]):
-    """Blocks in one column or two; each has as many rows as fit."""
+    """Trouble and traffic above, other blocks in one to three columns: as many rows as fit."""
 
-    AUTO_FOCUS = "#flows"
+    AUTO_FOCUS = "#conversations"
     MODE = "overview"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (160, "-broad")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (BROAD, "-broad")]
     CSS = """
     OverviewScreen #board { layout: vertical; height: 1fr; overflow: hidden; }
-    OverviewScreen #left { height: 1fr; }
-    OverviewScreen #right { height: auto; }
-    OverviewScreen.-flowless #left { height: auto; }
     OverviewScreen #mix { background: $surface; }
-    OverviewScreen.-broad #board { layout: horizontal; }
-    OverviewScreen.-broad #left { width: 1fr; height: 1fr; }
-    OverviewScreen.-broad #right { width: 1fr; height: 1fr; margin-left: 1; }
+    OverviewScreen #columns, OverviewScreen #others { layout: vertical; height: auto; }
+    OverviewScreen #columns Vertical { height: auto; }
+    OverviewScreen.-wide #columns, OverviewScreen.-broad #columns { layout: horizontal; }
+    OverviewScreen.-wide #left, OverviewScreen.-broad #left { width: 3fr; }
+    OverviewScreen.-wide #others { width: 2fr; margin-left: 1; }
+    OverviewScreen.-broad #others { width: 4fr; layout: horizontal; margin-left: 1; }
+    OverviewScreen.-broad #right { margin-left: 1; }
     """
 
     def __init__(self) -> None:
@@ -105,22 +111,23 @@ class OverviewScreen(PollingScreen[_Looked]):
         """Reasons of ended probes, by name."""
         self._removed: dict[str, float] = {}
         """Arrival of the last window of each removed probe."""
-        self._hops = WorstHops()
+        self._hops, self._busiest = WorstHops(), Busiest()
         self._monitor: MonitorInfo | None = None
         self._triggers = Triggers()
         self._troubles: list[Trouble] = []
 
     def compose_body(self) -> list[Widget]:
-        # The first column has the name of the block.
-        direction = {"title": "Flows", "width": 5, "priority": 0}
-        flows = Block(columns(FLOWS, direction=direction), empty=NO_FLOWS, id="flows")
-        flows.passed_by = False
-        flows.show_sort("rate", descending=True)
+        talks = Block(first_columns("conversations"), empty=NO_FLOWS, id="conversations")
+        talks.passed_by = False
+        talks.show_sort("rate", descending=True)
         return [
             Block(columns(NOW), id="now"),
             Board(
-                Vertical(flows, id="left"),
-                Vertical(id="right"),
+                Container(
+                    Vertical(talks, id="left"),
+                    Container(Vertical(id="middle"), Vertical(id="right"), id="others"),
+                    id="columns",
+                ),
                 id="board",
             ),
         ]
@@ -156,18 +163,22 @@ class OverviewScreen(PollingScreen[_Looked]):
         policies = columns(POLICIES, policy={"title": "Policies"})
         traffic = Block(columns(TRAFFIC), id="traffic")
         strips = StatusStrip(id="mix"), OwnProbesLine(), PinnedMaps()
-        left = self.query_one("#left").mount(traffic, *strips, before=0)
-        right = self.query_one("#right").mount(
-            Block(columns(WORST_HOPS)[:1], empty=self._no_paths, id="hops"),
+        await self.query_one("#board").mount(traffic, *strips, before=0)
+        hops = Block(columns(WORST_HOPS)[:1], empty=self._no_paths, id="hops")
+        await self.query_one("#left").mount(hops)
+        hosts, services = (Block(first_columns(kind), id=kind) for kind in ("hosts", "services"))
+        for one in (hosts, services):
+            one.show_sort("rate", descending=True)
+        await self.query_one("#middle").mount(hosts)
+        await self.query_one("#right").mount(
+            services,
             Block(policies[:1], empty=self._no_policies, id="policies"),
             Block(columns(EVENTS, time={"title": "Events"}), id="events"),
         )
-        await left
-        await right
         self.show()
 
     def block(self, name: str) -> Block:
-        """One of now, traffic, flows, hops, policies and events."""
+        """One of now, traffic, conversations, hosts, services, hops, policies and events."""
         return self.query_one(f"#{name}", Block)
 
     # What runs
@@ -224,17 +235,19 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._show_notes()
         if not self.query("#events"):
             return
-        flows = FlowRows(frame.flows, FlowFilter()).ordered(_RATE, descending=True)
+        self._busiest.take(frame.flows)
         heights = self._arrange(pulses)
         self._show_traffic(pulses)
-        self.block("flows").show(Head(flows, heights["flows"] - 1))
+        for kind in GROUPS:
+            self._show_groups(kind, heights[kind] - 1)
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
         marks = self.console.event_marks
         groups = [group for group in fold(frame.events) if not marks.is_muted(group)]
         events = event_rows(groups[: heights["events"]], (), marks)
         self.block("events").show(Head(events, heights["events"] - 1))
-        if self.focused is None or not self.focused.focusable:
+        focused = self.focused
+        if focused is None or not (focused.focusable and focused.display):
             self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
 
     def _arrange(self, pulses: Pulses) -> dict[str, int]:
@@ -248,38 +261,45 @@ class OverviewScreen(PollingScreen[_Looked]):
         own = self.query_one(OwnProbesLine)
         own.follow(self.console.frame.paths)
         above += own.display + self.query_one(PinnedMaps).lines
-        shown = self.block("flows").display = pulses.both_ways or not pulses.probes
-        self.set_class(not shown, "-flowless")
-        wanted = {
-            "hops": len(self._hops),
+        shown = pulses.both_ways or not pulses.probes
+        wanted = {kind: self._busiest.count(kind) if shown else 0 for kind in GROUPS} | {
+            "hops": self._hops.notable + (0 < self._hops.notable < len(self._hops)),
             "policies": len(self._triggers.info.policies) if self._triggers.info else 0,
+            "events": len(self.console.frame.events),
         }
-        lines = self.query_one(Board).size.height
-        if self.has_class("-broad"):
-            heights = allotted(lines, wanted, {})
-            heights |= {"flows": lines - above, "events": lines - sum(heights.values())}
-        else:
-            # Flows get the lines that are left, even before the first flow.
-            rows = {"flows": _ALL, **wanted} if shown else wanted
-            heights = {"flows": 0, "events": 0, **allotted(lines - above, rows, _SHARES)}
-        self.block("events").display = heights["events"] >= _LEAST_LOG
-        for name in (*wanted, "events"):
-            self.block(name).styles.height = heights[name]
+        if shown and not self.console.frame.flows.rows.size:
+            # Lines for the first flows.
+            wanted["conversations"] = _ALL
+        lines = self.query_one(Board).size.height - above
+        heights: dict[str, int] = {}
+        for column in block_columns(self.size.width, tall=self.has_class("-tall")):
+            of = {name: wanted[name] for name in column if shown or name not in GROUPS}
+            heights |= allotted(lines, of, _SHARES)
+        for name in wanted:
+            self.block(name).display = name in heights
+            self.block(name).styles.height = heights.setdefault(name, 0)
         return heights
 
     @property
     def _lines(self) -> int:
-        if not self.has_class("-tall"):
-            return 1
-        return 4 if self.has_class("-broad") else 2
+        return next(lines for least, lines in _LINES if self.size.height >= least)
+
+    def _show_groups(self, kind: str, most: int) -> None:
+        block = self.block(kind)
+        width = block.size.width
+        if not block.display or not width:
+            return
+        block.columns = self._busiest.columns(kind, width)
+        block.show(Head(self._busiest.rows(kind, self.console.names, width), most))
 
     def _show_now(self, pulses: Pulses) -> None:
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
         names = {one.name for one in silent}
         ended = {name: why for name, why in self._ended.items() if name in names}
+        marks = self.console.event_marks
         self._troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
-            self._triggers, self.console.event_marks.unmuted(frame.events), frame.utc_ns,
+            self._triggers, marks.unmuted(frame.events), frame.utc_ns, marks.is_acknowledged,
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}
@@ -305,14 +325,18 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def _show_hops(self, most: int) -> None:
         block, known = self.block("hops"), len(self._hops)
-        none = WAITING_PATHS if self._traced else self._no_paths
-        block.empty = counted(known, "hop") if known else none
+        notable = self._hops.notable
+        calm = f"None of {counted(known, 'hop')} adds {duration(LITTLE)} or loses packets."
+        none = calm if known else WAITING_PATHS if self._traced else self._no_paths
+        block.empty = f"{counted(notable, 'hop')} of {known}" if notable else none
+        others = known - notable
+        most = min(most, notable)
         found = self._hops.hops(most, block.width_of("line"))
         if found:
             block.columns = worst_columns(found, self.console.names, block.width_of("line"))
             # A column of hosts that grew took cells from the time lines.
             found = self._hops.hops(most, block.width_of("line"))
-        block.show(worst_rows(found, self.console.names))
+        block.show(worst_rows(found, self.console.names, others if most == notable else 0))
 
     def _show_policies(self, most: int) -> None:
         block, triggers = self.block("policies"), self._triggers
@@ -357,6 +381,10 @@ class OverviewScreen(PollingScreen[_Looked]):
             self.app.call_later(self.console.turn_to, *to)
             return
         mode = next(screen.name for screen in SCREENS.values() if name in screen.blocks)
+        if name in GROUPS and isinstance(key, int):
+            key = group_key(name, key)
+        if name == "hops" and key == OTHERS:
+            key = None
         if name == "traffic":
             key = None
             mode = mode if self._pulses().both_ways else "triggers"

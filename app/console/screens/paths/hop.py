@@ -78,7 +78,7 @@ def with_added(hops: Sequence[Hop]) -> list[Hop]:
     give the part without queues.
     """
     medians, leasts = (
-        _added([getattr(hop.numbers, name) for hop in hops]) for name in ("median", "least")
+        added([getattr(hop.numbers, name) for hop in hops]) for name in ("median", "least")
     )
     return [
         replace(hop, adds=adds, adds_queue=max(0.0, adds - least) if adds == adds else math.nan)
@@ -86,7 +86,7 @@ def with_added(hops: Sequence[Hop]) -> list[Hop]:
     ]
 
 
-def _added(times: Sequence[float]) -> list[float]:
+def added(times: Sequence[float]) -> list[float]:
     """Return the delay that each hop adds, in the unit of `times`; NaN without a time."""
     distances: list[float] = []
     nearest = math.inf

@@ -141,8 +141,9 @@ async def test_overview_has_it_among_the_worst_hops() -> None:
         await becomes(t.desk, lambda: "20.0 %" in t.desk.text)
         lines = [line.split() for line in t.desk.lines]
         at = next(n for n, line in enumerate(lines) if line[:2] == ["Worst", "hops"])
-        end, last, first = lines[at + 1 : at + 4]
+        end, first, last = lines[at + 1 : at + 4]
         assert end[:5] == ["10.94.6.2", "3", "10.94.6.2", "20.0", "%"]
+        # The destination answers sooner than the second router, which thus adds less.
         assert last[:3] == ["10.94.6.2", "2", "10.0.1.1"]
         assert first[:3] == ["10.94.6.2", "1", "10.0.0.1"]
         # Enter leads to its line.

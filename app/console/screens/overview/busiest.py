@@ -1,0 +1,79 @@
+"""The busiest conversations, hosts and services, made once a window."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from app.commands.flow_view import Grouping
+from app.console.host_names import Names
+from app.console.live.flows import LiveView
+from app.console.screens.flows.group_columns import CONVERSATIONS, HOSTS, SERVICES
+from app.console.screens.flows.group_rows import GroupRows, group_columns
+from app.console.screens.flows.grouped import GroupedFlows, GroupKey
+from app.console.screens.flows.table import live_table
+from app.console.tables.columns import columns
+from widgets.table.columns import Column
+
+SPECS = {spec.name: spec for spec in (CONVERSATIONS, HOSTS, SERVICES)}
+_TITLES = {"conversations": "Conversations", "hosts": "Hosts", "services": "Services"}
+_NAMES = {"conversations": "service", "hosts": "host", "services": "service"}
+"""First column of each block: its title is the name of the block."""
+_NAME_CELLS = 14
+"""Least width of that column, for the name."""
+
+
+class Busiest:
+    """Groups of all flows of a view, the busiest first."""
+
+    def __init__(self) -> None:
+        self._view: LiveView | None = None
+        self._grouped: dict[str, GroupedFlows] = {}
+        self._rows: dict[tuple[str, int, object], GroupRows] = {}
+
+    def take(self, view: LiveView) -> None:
+        """Group the flows of a view, unless it is the last one."""
+        if view is self._view:
+            return
+        table, places = live_table(view), np.arange(len(view.rows))
+        self._view = view
+        self._grouped = {kind: GroupedFlows(view, places, Grouping(kind), table) for kind in SPECS}
+        self._rows = {}
+
+    def count(self, kind: str) -> int:
+        """Return the number of groups of a kind."""
+        return len(self._grouped[kind].rows)
+
+    def rows(self, kind: str, names: Names, width: int) -> GroupRows:
+        """Return the groups of a kind for a block of `width` cells, by rate."""
+        asked = kind, width, names.version
+        if asked not in self._rows:
+            rows = GroupRows.of(self._grouped[kind], names, width)
+            place = rows.spec.names.index("rate")
+            self._rows[asked] = rows.ordered(place, descending=True)
+        return self._rows[asked]
+
+    def columns(self, kind: str, width: int) -> tuple[Column, ...]:
+        """Return the columns of a block of `width` cells."""
+        return titled(kind, group_columns(self._grouped[kind], width, traced=False))
+
+
+def first_columns(kind: str) -> tuple[Column, ...]:
+    """Return the columns of a block before there are flows."""
+    return titled(kind, columns(SPECS[kind]))
+
+
+def titled(kind: str, found: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return columns with the name of the block as the title of the first."""
+    return tuple(
+        replace(one, title=_TITLES[kind], width=max(one.width, _NAME_CELLS))
+        if one.id == _NAMES[kind]
+        else one
+        for one in found
+    )
+
+
+def key_of(kind: str, identity: int) -> GroupKey:
+    """Return the key of a group, for the screen that has it."""
+    return GroupKey(Grouping(kind), identity)
