@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from app.console.host_names import Names
+from app.console.live.flows import LiveView
 from app.console.screen import counted
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.hop import Hop, PathKey, flow_text, hop_text, since
@@ -22,6 +24,8 @@ from app.console.tables.columns import columns, row
 from app.console.tables.spec import TableSpec
 from app.run.unprobed import reasons
 from probes.filter import Filter
+from probes.path.options import TracedFlow
+from probes.path.traced import Traced
 from widgets.format import age, duration
 from widgets.sparkline import round_scale, sparklines
 from widgets.status import StatusItem
@@ -226,6 +230,22 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
     if running and running.notes:
         return running.notes[0], Tone.MUTED
     return "", Tone.MUTED
+
+
+def idle_text(view: LiveView, running: Traced) -> str:
+    """Return since when the flows of a trace without packets are idle; empty if none is known."""
+    packed = ipaddress.ip_address(running.destination).packed.ljust(16, b"\0")
+    sent = (view.rows["destination"] == np.frombuffer(packed, "u1")).all(axis=1)
+    last_ns = [
+        int(row["last_ns"])
+        for row in view.rows[sent]
+        if TracedFlow(int(row["protocol"]), int(row["source_port"]), int(row["destination_port"]))
+        in running.flows
+    ]
+    if not last_ns:
+        return ""
+    ago = age((view.now_ns - max(last_ns)) / 1e9)
+    return f"The flow is idle since {ago}.\n\nNo probe goes out until it sends a packet."
 
 
 def destination_text(destination: str, names: Names) -> str:

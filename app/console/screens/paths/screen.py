@@ -28,6 +28,7 @@ from app.console.screens.paths.rows import (
     hop_columns,
     hop_rows,
     host_text,
+    idle_text,
     note_items,
     path_columns,
     path_rows,
@@ -237,7 +238,9 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             self.call_later(self._show_hops)
         ended = self._paths.summary(choice).ended
         running = self._paths.running(choice.destination)
-        waiting = _WAITING if running is None or running.packets else _IDLE
+        waiting = _WAITING
+        if running is not None and not running.packets:
+            waiting = idle_text(self.console.frame.flows, running) or _IDLE
         table.empty = _FILTERED if every else _ENDED if ended else waiting
         note = end_note(self._paths, choice)
         table.fill(hop_rows(hops, hosts, scale, choice.destination, note))

@@ -215,6 +215,12 @@ async def test_a_silent_hop_in_front_of_nothing_known_and_a_destination_without_
         of_flow = replace(t.plane.paths["192.0.2.9"], flows=(UDP,))
         t.plane.paths["192.0.2.9"] = of_flow
         await becomes(t.desk, lambda: "idle: no packet yet" in t.desk.text)
+        idle = flow(1, 10, proto=17, ago=25)
+        idle["destination"][0, :4], idle["destination_port"] = (192, 0, 2, 9), UDP.destination_port
+        idle["source_port"] = UDP.source_port
+        await t.desk.feed(idle)
+        assert "The flow is idle since 25 s." in t.desk.text
+        assert "No probe goes out until it sends a packet." in t.desk.text
         t.plane.paths["192.0.2.9"] = replace(of_flow, packets=3, unprobed={"fragments": 3})
         await becomes(t.desk, lambda: "waits for the first answer" in t.desk.text)
         assert "no router has answered yet" in t.desk.text
