@@ -29,6 +29,8 @@ from widgets.tones import Tone
 
 _CHANGES = 50
 """Most changes, and most queues, in a list."""
+_SELDOM = 4
+"""Seconds between two charts that the user did not open: drawing one takes some milliseconds."""
 _NOTABLE = 0.0005
 """Seconds of queueing that are worth a word."""
 
@@ -75,10 +77,15 @@ class PathDetail(Horizontal):
         if hop is None:
             self._show_nothing()
             return
-        # The chart changes once a second.
-        drawn = (choice, hop.number, paths.view.second, paths.edition, len(hop.places), span)
+        # The chart changes once a second, or more seldom if the user did not ask for it.
+        view = paths.view
+        tick = view.second // (1 if self.is_open else _SELDOM)
+        told = view.changes[-1:].tobytes()
+        drawn = (choice, hop.number, tick, told, len(hop.places), span)
         fresh = drawn != self._drawn
         self._drawn = drawn
+        if not (fresh or self.is_open):
+            return
         lines = _lines(paths, choice, hop, names)
         self.query_one("#about", Static).update(labelled(lines), layout=False)
         if not fresh:

@@ -114,6 +114,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._choices: tuple[PathKey, ...] = ()
         self._wanted: PathKey | None = None
         """The path to which the cursor moves once it is known."""
+        self._drawn: tuple[object, ...] = ()
+        """State for which the picture of the way was drawn: once a second."""
         self._listed: tuple[object, ...] = ()
         """State for which the list of paths was drawn."""
 
@@ -244,9 +246,12 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         table.empty = _FILTERED if every else _ENDED if ended else waiting
         note = end_note(self._paths, choice)
         table.fill(hop_rows(hops, hosts, scale, choice.destination, note))
-        names_of = hosts if hops is every else [host_text(hop, names, choice) for hop in every]
-        way = self.query_one("#way", TonedLine)
-        way.show(picture(every, names_of, self.size.width - 2))
+        drawn = choice, self._paths.edition, names.version, self.size.width
+        if self._drawn != drawn:
+            self._drawn = drawn
+            names_of = [host_text(hop, names, choice) for hop in every]
+            way = self.query_one("#way", TonedLine)
+            way.show(picture(every, names_of, self.size.width - 2))
         self._fit(table)
 
     def _show_changes(self, choice: PathKey, marked: Frame) -> None:
