@@ -69,6 +69,14 @@ class Block(VirtualTable):
         styles = header_styles(self.get_component_rich_style)
         key = "" if caps_of(self.app).glyphs == "ascii" else self.key
         name = Title(MARGIN, self.columns[0].title, styles.name)
-        x = max(_REASON_AT, MARGIN + len(name.text) + GAP)
-        text = safe(self.empty, REPLACED)[: max(0, width - MARGIN - x)]
-        return draw_header([name, Title(x, text, styles.plain)], width, styles, key)
+        text = safe(self.empty, REPLACED)[: max(0, width - MARGIN - self._reason_at)]
+        return draw_header([name, Title(self._reason_at, text, styles.plain)], width, styles, key)
+
+    @property
+    def _reason_at(self) -> int:
+        return max(_REASON_AT, MARGIN + len(self.columns[0].title) + GAP)
+
+    @property
+    def needs_line(self) -> bool:
+        """Whether the reason for no rows is too long for the line of the name."""
+        return self._reason_at + len(self.empty) + MARGIN > self.size.width

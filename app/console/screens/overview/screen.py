@@ -270,6 +270,8 @@ class OverviewScreen(PollingScreen[_Looked]):
         if shown and not self.console.frame.flows.rows.size:
             # Lines for the first flows.
             wanted["conversations"] = _ALL
+        for name in ("hops", "policies"):
+            wanted[name] = wanted[name] or int(self.block(name).needs_line)
         lines = self.query_one(Board).size.height - above
         heights: dict[str, int] = {}
         for column in block_columns(self.size.width, tall=self.has_class("-tall")):

@@ -172,7 +172,7 @@ async def test_keys_scroll_chosen_columns_and_half_pages() -> None:
         assert " ".join(console.header).startswith("Source Rate▼ Bytes TCP flags Tunnel id ‹ +1")  # noqa: RUF001
         await console.press("less_than_sign")
         assert console.header[:4] == [*shown]
-        for key, row in (("ctrl+d", 5), ("ctrl+f", 15), ("ctrl+u", 10), ("ctrl+b", 0)):
+        for key, row in (("ctrl+d", 5), ("ctrl+f", 14), ("ctrl+u", 9), ("ctrl+b", 0)):
             await console.press(key)
             assert console.table.cursor_index == row, key
 

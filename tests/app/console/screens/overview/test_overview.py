@@ -72,7 +72,7 @@ async def test_it_says_how_to_begin_and_then_what_passes() -> None:
     async with desk(80, 24, first="overview") as console:
         assert "STARTING" in console.strip
         assert "Waiting for packets" in console.text
-        assert "No paths traced yet. Press Enter on a flow (3)" in line(console, "Worst hops")
+        assert "No paths traced yet. Press Enter on a flow (3)" in console.text
         assert "No policies yet. Press 4, then a." in line(console, "Policies")
         assert "Traffic" not in console.text
         await console.feed(*some())

@@ -140,7 +140,7 @@ async def test_overview_has_it_among_the_worst_hops() -> None:
         await t.desk.press("1")
         await becomes(t.desk, lambda: "20.0 %" in t.desk.text)
         lines = [line.split() for line in t.desk.lines]
-        at = next(n for n, line in enumerate(lines) if line[:2] == ["Worst", "hops"])
+        at = next(n for n, line in enumerate(lines) if line[:2] == ["²Worst", "hops"])
         end, first, last = lines[at + 1 : at + 4]
         assert end[:5] == ["10.94.6.2", "3", "10.94.6.2", "20.0", "%"]
         # The destination answers sooner than the second router, which thus adds less.
