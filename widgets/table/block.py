@@ -79,4 +79,4 @@ class Block(VirtualTable):
     @property
     def needs_line(self) -> bool:
         """Whether the reason for no rows is too long for the line of the name."""
-        return self._reason_at + len(self.empty) + MARGIN > self.size.width
+        return 0 < self.size.width < self._reason_at + len(self.empty) + MARGIN
