@@ -33,9 +33,9 @@ from probes.filter.events import EVENTS as FILTERED
 from probes.filter.events import event_table
 from probes.snapshot import SEVERITIES, Event
 from widgets.format import REPLACED, clock, safe
-from widgets.pieces_line import PiecesLine
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
+from widgets.toned_line import TonedLine
 from widgets.tones import Tone
 
 _TONES = dict(zip(SEVERITIES, (Tone.MUTED, Tone.WARN, Tone.BAD), strict=True))
@@ -82,7 +82,7 @@ class EventsScreen(ConsoleScreen):
 
     def compose_body(self) -> list[Widget]:
         return [
-            PiecesLine(id="ribbon"),
+            TonedLine(id="ribbon"),
             SortedTable(EVENTS, empty=_NOTHING),
             Static(markup=False, id="text"),
         ]
@@ -176,7 +176,7 @@ class EventsScreen(ConsoleScreen):
 
     def _show_ribbon(self) -> None:
         frame, line = self.console.frame, self._chosen
-        pieces = self.query_one(PiecesLine)
+        pieces = self.query_one(TonedLine)
         pieces.display = bool(frame.events)
         drawn = ribbon(frame.events, frame.utc_ns, max(1, self.size.width - RIBBON_MARGIN))
         pieces.show(ribbon_pieces(drawn, self._events_of(line) if line is not None else ()))
