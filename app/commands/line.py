@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.commands.moment import moment
+from app.commands.own import MARK, words_of
 from app.commands.registry import REGISTRY, find
 from bpf.errors import TextError, UsageError, did_you_mean
 
@@ -41,6 +43,22 @@ class Invocation:
         words = (value if parameter.rest else quoted(value) for parameter, value in pairs)
         return " ".join((self.command.name, *words))
 
+    @property
+    def starts_program(self) -> bool:
+        """Whether it runs an own command, or prepares one for a key or the prompt."""
+        for parameter, value in zip(self.command.parameters, self.values, strict=False):
+            if parameter.kind is ParameterKind.PROGRAM:
+                return True
+            if parameter.kind is ParameterKind.COMMAND:
+                with suppress(TextError):
+                    return parse(str(value)).starts_program
+        return False
+
+    @property
+    def writes(self) -> bool:
+        """Whether a tape needs `--allow-write` for it."""
+        return self.command.writes or self.starts_program
+
 
 def parse(line: str, saved: Saved | None = None) -> Invocation:
     """Read a line such as `flow.sort rate`, also as the prompt shows it: `:flow.sort rate`.
@@ -52,6 +70,8 @@ def parse(line: str, saved: Saved | None = None) -> Invocation:
     name = text[begin:].split(maxsplit=1)[0] if begin < len(text) else ""
     if row := _ROWS.fullmatch(text[begin:]):
         return parse(f"{_MOVES[row[1]]} {row[2]}")
+    if name.startswith(MARK):
+        name = MARK
     if (command := find(name)) is None:
         problem = f"there is no command {name!r}" if name else "a command is missing"
         hint = did_you_mean(name, REGISTRY, "ctrl+p lists all")
@@ -119,6 +139,8 @@ def _value(line: str, word: Word, parameter: Parameter) -> CommandValue:
             problem = f"{word.text!r} is no whole number from 1 to {10**_DIGITS - 1}"
             raise TextError(problem, line, word.column)
         return int(word.text)
+    if parameter.kind is ParameterKind.PROGRAM:
+        _look(line, word, words_of)
     if parameter.kind is ParameterKind.MOMENT:
         _look(line, word, lambda text: moment(text, 0))
     if parameter.words and word.text not in parameter.words:

@@ -27,6 +27,8 @@ class ParameterKind(StrEnum):
     """A whole number from 1."""
     TEXT = "text"
     COMMAND = "command"
+    PROGRAM = "program"
+    """An own command: a program and its arguments, with fields."""
     FILTER = "filter"
     FILE = "file"
     DESTINATION = "destination"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from app.commands import remote, values
+from app.commands import own, remote, values
 from app.commands.export_target import PICTURE_NAME, VALUES
 from app.commands.flow_view import VIEWS
 from app.commands.model import Command, Parameter, ParameterKind, Saved
@@ -86,6 +86,10 @@ _EVERYWHERE = (
             parameters=(Parameter("key", needed=True), _LINE),
             help="Until the console ends: on the command's screen, or everywhere. Without a command"
             " the key does nothing.", alias="bind"),
+    Command("app.run", "Run a program with the row's fields", local=True, alias=own.MARK,
+            parameters=(Parameter("program", ParameterKind.PROGRAM, rest=True, needed=True),),
+            help="!ss -tinp dst {destination}, also on a key of [keys]. With your rights, without a"
+            f" shell, for a minute at most. Fields: {', '.join(own.FIELDS)}."),
     Command("app.reload", "Read the configuration file again",
             help="Keys, filters, tapes, columns, theme, glyphs and time. If the file has a mistake,"
             " nothing changes.", alias="reload"),

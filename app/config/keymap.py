@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.commands import own
 from app.commands.keys import key_name, strokes
 from app.commands.line import parse, quoted
 from app.commands.model import Command
@@ -18,6 +19,7 @@ from bpf.errors import UsageError, did_you_mean
 Complain = Callable[[tuple[str, ...], UsageError], None]
 """Receives a mistake: its sections and key in the file, and the error."""
 _TAPE = ".tape"
+_RUN = "app.run "
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,18 @@ class BoundKey:
     """The key in the settings; empty for a key of the registry."""
 
     @property
+    def runs_program(self) -> bool:
+        """Whether it runs an own command."""
+        return any(line.startswith(_RUN) for line in self.lines)
+
+    @property
     def title(self) -> str:
         """Return the action in a few words."""
         if self.command is not None:
             return self.command.title
-        return "; ".join(self.lines) or " ".join(self.keys)
+        shown = (own.MARK + line.removeprefix(_RUN) if line.startswith(_RUN) else line
+                 for line in self.lines)  # fmt: skip
+        return "; ".join(shown) or " ".join(self.keys)
 
 
 class Keymap:

@@ -25,6 +25,7 @@ from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
 from app.console.commands.learned_names import LearnedNames
 from app.console.commands.overwriting import Overwriting
+from app.console.commands.own_commands import OwnCommands
 from app.console.commands.settings_commands import SettingsCommands
 from app.console.commands.table_commands import TableCommands
 from app.console.commands.type_ahead import TypeAhead
@@ -127,7 +128,7 @@ class ConsoleApp(DiffApp[int]):
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
             self.counts,
             TableCommands(self), self._learned_names, DialogCommands(self, self.tour.offers),
-            SettingsCommands(self),
+            SettingsCommands(self), OwnCommands(self),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
         self.commands = Dispatcher(self, turns | runners(parts))

@@ -67,7 +67,7 @@ class Action(TapeInstruction):
 
     @property
     def writes(self) -> bool:
-        return self.asked.command.writes
+        return self.asked.writes
 
 
 def _end(text: str, begin: int) -> int:

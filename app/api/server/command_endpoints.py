@@ -73,7 +73,9 @@ class CommandEndpoints(Endpoints):
         asked = parse(line.line)
         if asked.command.writes:
             self.may_change()
-        if why := _only_at_the_console(asked.command):
+        if why := _only_at_the_console(asked.command) or (
+            "is about a program of this host" if asked.starts_program else ""
+        ):
             hint = "it is done at the console only"
             raise ForbiddenError(f"{asked.command.name} {why}", hint=hint)
         return CommandResult(asked.line, tuple(self._console(asked)))

@@ -56,6 +56,8 @@ class Palette(BoxScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self._entries: dict[str, Command] = {}
+        """Commands by name, and own commands by their lines."""
         self._places: Counter[tuple[str, str]] = Counter()
         """Number of commands of each deed that matches."""
 
@@ -69,6 +71,13 @@ class Palette(BoxScreen):
             yield table
 
     def on_mount(self) -> None:
+        keymap, mode = console_of(self.app).keymap, self.app.current_mode
+        own = (
+            Command("\n".join(each.lines), each.title, each.key)
+            for each in (*keymap.of(mode), *keymap.of(""))
+            if each.runs_program
+        )
+        self._entries = {**REGISTRY, **{entry.name: entry for entry in own}}
         self._show("")
 
     def on_resize(self) -> None:
@@ -97,7 +106,7 @@ class Palette(BoxScreen):
         empty text has no commands of other screens."""
         mode = self.app.current_mode
         self._places.clear()
-        found = sorted(REGISTRY.values(), key=lambda entry: not entry.screen)
+        found = sorted(self._entries.values(), key=lambda entry: not entry.screen)
         if not text:
             return [entry for entry in found if entry.screen in (mode, "")]
         match, words = Matcher(text).match, _words(text)
@@ -120,7 +129,10 @@ class Palette(BoxScreen):
         return list(best.values())
 
     def _row(self, entry: Command) -> Row:
-        keys = spoken(console_of(self.app).keymap.keys(entry.name, self.app.current_mode))
+        keymap = console_of(self.app).keymap
+        known = entry.name in REGISTRY
+        mode = self.app.current_mode
+        keys = spoken(keymap.keys(entry.name, mode) if known else entry.keys)
         others = self._places[_deed(entry)] - 1
         screen = SCREENS[entry.screen].title if entry.screen else ""
         where = f"{screen} +{others}" if others > 0 else screen
@@ -142,7 +154,7 @@ class Palette(BoxScreen):
         name = self._table.cursor_key
         if name is None or not self.is_active:
             return
-        entry = REGISTRY[str(name)]
+        entry = self._entries[str(name)]
         self.dismiss()
         # The user types the values behind its name.
         needs = any(parameter.needed for parameter in entry.parameters)

@@ -154,7 +154,7 @@ class Tapes:
     @contextmanager
     def running(self, asked: Invocation) -> Iterator[None]:
         """Record a command that the prompt ran. Raises UsageError if the tape may not run it."""
-        if asked.command.writes and self._player is not None and not self.startup.allow_write:
+        if asked.writes and self._player is not None and not self.startup.allow_write:
             from app.tape.load import refused
 
             raise UsageError(refused(asked.command.name))

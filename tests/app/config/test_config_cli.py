@@ -117,6 +117,17 @@ def test_show_tells_every_setting_and_where_it_is_from(
     assert deck("config", "validate")[0] == 0
 
 
+def test_validate_knows_the_fields_of_own_commands(file: Path, deck: Deck) -> None:
+    file.parent.mkdir()
+    file.write_text('[keys]\n"ctrl+l" = "!ss dst {destination}"\nf12 = "!ss dst {destinatoin}"\n')
+    code, out, err = deck("config", "validate")
+    place = f"{file}:3: [keys] f12"
+    assert code != 0
+    assert place in out + err
+    assert "there is no field 'destinatoin'" in out + err
+    assert "did you mean destination?" in out + err
+
+
 def test_validate_tells_all_that_is_wrong(file: Path, deck: Deck) -> None:
     run = "interval = 1000\nbits = 99\ncapture = 'rtt>5'\nfilter = 'prto:tcp'\n"
     run += "policy = ['a: flws > 5 -> dns', 'b: flows > 5 -> dns']\npolicies = 'none.toml'"

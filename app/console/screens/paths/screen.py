@@ -273,10 +273,18 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")
     def _show_detail(self) -> None:
         if self.detail.display and self._choice is not None:
-            number = self.table.cursor_key
-            hop = next((hop for hop in self._hops if hop.number == number), None)
+            hop = self.hop_under_cursor()
             names, time = self.console.names, self.console.time
             self.detail.show(self._paths, self._choice, hop, names, time.span, time.past_paths)
+
+    @property
+    def choice(self) -> PathKey | None:
+        """The chosen path; None if nothing is traced."""
+        return self._choice
+
+    def hop_under_cursor(self) -> Hop | None:
+        number = self.table.cursor_key
+        return next((hop for hop in self._hops if hop.number == number), None)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._show_hops)

@@ -76,6 +76,8 @@ def test_without_a_console_what_needs_no_screen_is_done(tcp: Site, tmp_path: Pat
         ("app.quit", 403, "app.quit is about this terminal or process"),
         ("app.suspend", 403, "app.suspend is about this terminal or process"),
         ("program.external", 403, "is about this terminal or process"),
+        ("!id", 403, "is about this terminal or process"),
+        ("app.bind j !id", 403, "is about a program of this host"),
         ("", 422, "a command is missing"),
     ],
 )

@@ -1,0 +1,111 @@
+"""Fields of the row under the cursor, for own commands; see app.commands.own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.console.host_names import Names
+from app.console.screen import ConsoleScreen
+from app.console.screens.events.rows import EventRows
+from app.console.screens.flows.flow import WITH_PORTS
+from app.console.screens.flows.group import Group
+from app.console.screens.flows.group_rows import GroupRows
+from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.paths.screen import PathsScreen
+from probes.filter.network import address_text, protocol_name
+from probes.flow.records import FlowDirection
+from probes.path.options import TracedFlow
+from widgets.table.table import VirtualTable
+
+_SENT = {"local": "source", "remote": "destination"}
+"""Ends of a flow, as this host sends it."""
+
+
+def fields_of(screen: ConsoleScreen) -> dict[str, str]:
+    """Return the fields of the row under the cursor; empty if it has none."""
+    found, names = {}, screen.console.names
+    if isinstance(screen, FlowsScreen):
+        if (group := screen.group_under_cursor()) is not None:
+            found = _of_group(group)
+        else:
+            for row in screen.flows_under_cursor()[:1]:
+                found = _of_flow(row)
+    elif isinstance(screen, PathsScreen):
+        found = _of_path(screen)
+    else:
+        found = _of_table(screen)
+    if (address := found.get("address")) and "name" not in found:
+        found["name"] = _name(names, address)
+    return {name: text for name, text in found.items() if text}
+
+
+def _of_table(screen: ConsoleScreen) -> dict[str, str]:
+    """Fields of the table with the focus, or else of the first."""
+    tables = [screen.focused, *screen.query(VirtualTable)]
+    for table in (each for each in tables if isinstance(each, VirtualTable) and each.display):
+        source, at = table.source, table.cursor_index
+        if isinstance(source, GroupRows) and at < source.rows:
+            return _of_group(source.group(at))
+        if isinstance(source, EventRows) and at < source.rows:
+            return {"text": source.line(at).event.text}
+        break
+    return {}
+
+
+def _name(names: Names, address: str) -> str:
+    known = names.of(address)
+    return "" if known is None else known.text
+
+
+def _of_flow(row: Any) -> dict[str, str]:
+    leaves = row["direction"] == FlowDirection.EGRESS
+    ends = ("source", "destination") if leaves else ("destination", "source")
+    version, protocol = int(row["version"]), int(row["protocol"])
+    found = {"protocol": protocol_name(protocol)}
+    for name, end in zip(_SENT, ends, strict=True):
+        found[name] = found[end] = address_text(row[end].tobytes(), version)
+        if protocol in WITH_PORTS:
+            found[f"{name}_port"] = found[f"{end}_port"] = str(row[f"{end}_port"])
+    return found | {"address": found["remote"]}
+
+
+def _of_group(group: Group) -> dict[str, str]:
+    row, kind = group.row, group.kind
+    if kind == "networks":
+        return {"network": group.network}
+    if kind == "hosts":
+        end = "local" if row["near"].any() else "remote"
+        return {"address": group.address, end: group.address, _SENT[end]: group.address}
+    port = int(row["service_port"])
+    found = {"protocol": group.protocol, "port": str(port) if port else ""}
+    if kind == "conversations":
+        version = int(row["version"])
+        for name, end in (("local", "near"), ("remote", "far")):
+            found[name] = found[_SENT[name]] = address_text(row[end].tobytes(), version)
+            found[f"{name}_port"] = found[f"{_SENT[name]}_port"] = group.port_of(end)
+        found["address"] = found["remote"]
+    return found
+
+
+def _of_path(screen: PathsScreen) -> dict[str, str]:
+    """Fields of the path, and of the hop under the cursor."""
+    if (choice := screen.choice) is None:
+        return {}
+    found = {"destination": choice.destination, "remote": choice.destination}
+    if choice.flow is not None:
+        found |= _of_traced(choice.flow)
+    hop = screen.hop_under_cursor()
+    if hop is not None:
+        found["hop"] = str(hop.ttl or "")
+        routers = [router.address for router in hop.routers]
+        found["address"] = choice.destination if hop.is_end else next(iter(routers), "")
+    return found
+
+
+def _of_traced(flow: TracedFlow) -> dict[str, str]:
+    found = {"protocol": protocol_name(flow.protocol)}
+    if flow.protocol in WITH_PORTS:
+        near, far = str(flow.source_port), str(flow.destination_port)
+        found |= {"source_port": near, "local_port": near}
+        found |= {"destination_port": far, "remote_port": far}
+    return found
