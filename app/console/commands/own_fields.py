@@ -22,7 +22,7 @@ _SENT = {"local": "source", "remote": "destination"}
 
 
 def fields_of(screen: ConsoleScreen) -> dict[str, str]:
-    """Return the fields of the row under the cursor; empty if it has none."""
+    """Return the fields of the row under the cursor, by name."""
     found, names = {}, screen.console.names
     if isinstance(screen, FlowsScreen):
         if (group := screen.group_under_cursor()) is not None:

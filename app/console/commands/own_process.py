@@ -21,7 +21,7 @@ SECONDS = 60.0
 _LOOK_S = 0.25
 """Seconds between two checks of the time, while the program writes nothing."""
 _KEPT = {"PATH": os.defpath, "TERM": "dumb", "LANG": "C.UTF-8"}
-"""Variables that the program gets from here, and their values if they are not set."""
+"""Variables that the program inherits, with their usual values."""
 
 
 def run(words: Sequence[str], heard: Callable[[bytes], object]) -> str:

@@ -279,7 +279,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     @property
     def choice(self) -> PathKey | None:
-        """The chosen path; None if nothing is traced."""
+        """The chosen path; None without a path."""
         return self._choice
 
     def hop_under_cursor(self) -> Hop | None:
