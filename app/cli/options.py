@@ -78,6 +78,9 @@ class Options:
     )
     probe_memory: str = setting(GENERAL, "1G", "Memory for the maps of one --probe.", "SIZE")
     headless: bool = setting(OUTPUT, False, "Write tables instead of showing a console.")
+    plain: bool = setting(
+        GENERAL, False, "Print changes as lines, for screen readers and TERM=dumb."
+    )
     out: str = setting(
         OUTPUT,
         "-",

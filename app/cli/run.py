@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -109,7 +110,7 @@ def lab(
         capture = Replay(replay, speed_of(speed or "1"), delay=delay, max_gap=gap)
         plan = LabPlan(mtu=capture.mtu())
     instead = "probedeck lab --headless --duration 10"
-    if not options.headless:
+    if not (is_plain(options, startup) or options.headless):
         _need_terminal(instead)
     traffic = factor is not None or not replay
     with (
@@ -174,11 +175,19 @@ def _start(
     spec = replace(spec, beside=beside, tour=tour)
     if spec.api is not None and listen is not None:
         spec = replace(spec, api=replace(spec.api, listen=listen))
+    as_lines = not tour and is_plain(options, startup)
     output = options.output_spec(settings.filters) if options.headless else None
     if output is not None and startup.tape is None:
         from app.run import headless
 
         headless.run(spec, output)
+        return 0
+    if as_lines:
+        from app.console.plain import entry as plain
+
+        if not options.plain:
+            print("probedeck: TERM is dumb: changes are lines, as with --plain", file=sys.stderr)
+        plain.run(spec)
         return 0
     if output is None:
         _need_terminal(instead)
@@ -186,6 +195,18 @@ def _start(
 
     written = output if output is not None and output.out != "-" else None
     return entry.run(spec, settings, startup, written)
+
+
+def is_plain(options: Options, startup: Startup) -> bool:
+    """Whether the run prints lines. Raises UsageError if other options contradict --plain."""
+    if options.plain:
+        for name, given in (("--headless", options.headless), ("--tape", startup.tape)):
+            if given:
+                raise UsageError(f"--plain and {name} exclude each other", hint="give one of them")
+        return True
+    at_terminal = os.isatty(0) and os.isatty(1)
+    dumb = at_terminal and os.environ.get("TERM") == "dumb"
+    return dumb and not options.headless and startup.tape is None
 
 
 def _need_terminal(instead: str) -> None:

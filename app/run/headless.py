@@ -65,7 +65,7 @@ def _run(
     totals = Totals()
     failures: list[ProbedeckError] = []
     controller = Controller()
-    _on_signals(mailbox.stop)
+    on_signals(mailbox.stop)
 
     tables = TableWriter(output, spec.probes, controller, spec.describe)
     with tables.sink:
@@ -142,7 +142,8 @@ def say(text: str) -> None:
         return
 
 
-def _on_signals(stop: Callable[[], None]) -> None:
+def on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` for each signal that ends a run."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # nohup(1) ignores SIGHUP, so that a run outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
