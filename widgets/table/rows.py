@@ -55,7 +55,7 @@ class Row:
     key: Hashable
     cells: tuple[str | Pieces, ...]
     tones: Tones = Tone.NORMAL
-    values: tuple[Value, ...] = ()
+    values: Sequence[Value] = ()
     """One value for each of `cells`; empty in tables that are neither sorted nor written."""
     ranks: Mapping[int, float] = field(default_factory=dict)
     """Sort keys in place of values, by position."""

@@ -26,7 +26,8 @@ def columns(spec: TableSpec[Any], **changes: Mapping[str, Any]) -> tuple[Column,
 
 
 def tone(column: ColumnSpec[_RowT], item: _RowT) -> Tone:
-    return Tone(column.tone(item) if callable(column.tone) else column.tone)
+    found = column.tone(item) if callable(column.tone) else column.tone
+    return found if isinstance(found, Tone) else Tone(found)
 
 
 class Cells(Sequence[str | Pieces], Generic[_RowT]):
@@ -51,13 +52,37 @@ class Cells(Sequence[str | Pieces], Generic[_RowT]):
         return found
 
 
+class _Values(Sequence[Any], Generic[_RowT]):
+    """Values of a row for sorting and exports, each computed when it is read: few are."""
+
+    __slots__ = ("_cells", "_item", "_spec")
+
+    def __init__(self, spec: TableSpec[_RowT], item: _RowT, cells: Sequence[str | Pieces]) -> None:
+        self._spec, self._item, self._cells = spec, item, cells
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    @overload
+    def __getitem__(self, at: int) -> Any: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Any]: ...
+    def __getitem__(self, at: int | slice) -> Any:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        column = self._spec.columns[at]
+        if column.value:
+            return column.value(self._item)
+        return None if column.drawn else self._cells[at]
+
+
 def row(spec: TableSpec[_RowT], key: Hashable, item: _RowT, *, below: bool = False) -> Row:
     """Return the row that `item` describes; `below` is as in `Row`."""
-    cells, tones, values, ranks = [], [], [], {}
-    for place, column in enumerate(spec.columns):
-        cells.append(column.cell(item))
-        tones.append(tone(column, item))
-        values.append(column.value(item) if column.value else None if column.drawn else cells[-1])
-        if column.rank is not None:
-            ranks[place] = column.rank(item)
-    return Row(key, tuple(cells), tuple(tones), tuple(values), ranks, below)
+    cells = tuple(column.cell(item) for column in spec.columns)
+    tones = tuple(tone(column, item) for column in spec.columns)
+    ranks = {
+        place: column.rank(item)
+        for place, column in enumerate(spec.columns)
+        if column.rank is not None
+    }
+    return Row(key, cells, tones, _Values(spec, item, cells), ranks, below)

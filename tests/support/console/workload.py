@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -18,6 +19,8 @@ _HOPS_S = 0.25
 
 def console(name: str) -> int:
     """Be the console, with a workload."""
+    # As the command does: the console freezes what is imported, and enables collection.
+    gc.disable()
     from app.console.app import ConsoleApp
     from probes.control_plane import ControlPlane
     from tests.support.console.feed import FakeController, Feeder

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
+from app.console.live.paths import PathView
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
 from app.console.protocol import Console
@@ -46,6 +47,9 @@ from widgets.table.table import VirtualTable
 from widgets.toned_line import TonedLine
 from widgets.tones import Tone
 
+_SOON_NS = 400_000_000
+"""Hops are drawn at most this often, by the clock of windows: short windows change their last
+digits more often than anybody reads."""
 _NOTHING = """\
 nothing is traced
 
@@ -115,7 +119,11 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._wanted: PathKey | None = None
         """The path to which the cursor moves once it is known."""
         self._drawn: tuple[object, ...] = ()
-        """State for which the picture of the way was drawn: once a second."""
+        """State for which hops and the picture of the way were drawn; it changes each second."""
+        self._drawn_ns = 0
+        """End of the window that the hops show."""
+        self._taken: PathView | None = None
+        """The view of the last call of `show`."""
         self._listed: tuple[object, ...] = ()
         """State for which the list of paths was drawn."""
 
@@ -194,7 +202,22 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         notes = note_items(self._paths, self._choices, self._of_paths, chosen)
         trouble = StatusItem(self._trouble, Tone.BAD, priority=1)
         self.show_notes(*notes, *([trouble] if self._trouble else []))
-        self._show_hops()
+        if not self._is_soon():
+            self._show_hops()
+
+    def _is_soon(self) -> bool:
+        """Whether a new window differs too little from the drawn one, which was just before it."""
+        view, before = self._paths.view, self._taken
+        self._taken = view
+        passed = view.now_ns - self._drawn_ns
+        same = self._drawn == self._state and view is not before and self.console.time.is_live
+        return same and 0 < passed < _SOON_NS
+
+    @property
+    def _state(self) -> tuple[object, ...]:
+        """All that hops depend on, but for times and counts within a second."""
+        names = self.console.names.version
+        return self._choice, self._paths.edition, names, self.size.width, self._of_hops
 
     def _show_paths(self) -> None:
         names = self.console.names
@@ -246,9 +269,9 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         table.empty = _FILTERED if every else _ENDED if ended else waiting
         note = end_note(self._paths, choice)
         table.fill(hop_rows(hops, hosts, scale, choice.destination, note))
-        drawn = choice, self._paths.edition, names.version, self.size.width
-        if self._drawn != drawn:
-            self._drawn = drawn
+        self._drawn_ns = self._paths.view.now_ns
+        if self._drawn != self._state:
+            self._drawn = self._state
             names_of = [host_text(hop, names, choice) for hop in every]
             way = self.query_one("#way", TonedLine)
             way.show(picture(every, names_of, self.size.width - 2))

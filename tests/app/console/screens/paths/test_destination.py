@@ -222,3 +222,23 @@ async def test_it_is_compared_sorted_and_written_like_a_hop(tmp_path: Path) -> N
         words = [str(cell) for cell in table.source.cells(2)]
         assert words[:3] == ["3", "10.94.6.2", "+6.00"]
         never_31(t)
+
+
+async def test_short_windows_are_drawn_together_and_a_pause_shows_the_last() -> None:
+    async with tracer(FakePath(ROUTERS, end=END), length=2) as t:
+
+        async def last(rtt: float, passed: float) -> float:
+            """A window `passed` seconds into the present second, with another round trip."""
+            path = FakePath((replace(ROUTERS[0], rtt=rtt), *ROUTERS[1:]), end=END)
+            end_ns = t.now_ns + round(passed * SECOND_NS)
+            t.plane.publish(table(path.second(t.now_ns - SECOND_NS), end_ns))
+            await t.still()
+            return float(t.cells(1)["last"])
+
+        assert await last(4.0, 0.1) == 4.0
+        assert await last(5.0, 0.3) == 4.0
+        assert await last(6.0, 0.6) == 6.0
+        assert await last(7.0, 0.8) == 6.0
+        await t.desk.press("space")
+        await t.still()
+        assert float(t.cells(1)["last"]) == 7.0
