@@ -48,6 +48,10 @@ def after_the_end(terminal: Terminal) -> str:
 
 def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
     with console("--interval", "0.3", rows=50) as terminal:
+        terminal.wait(r"icmp6 +fd94:0:0:6::2 echo")
+        terminal.send("3")
+        terminal.wait("/ Filter")
+        terminal.send("V")
         terminal.wait(r"out +icmp6 +fd94::1 id \d+ +fd94:0:0:6::2 echo")
         terminal.wait(r"in +udp +10\.94\.6\.2:53 +10\.94\.0\.1:\d+ +[\d.]+ k?bit/s")
         terminal.wait(r"in +tcp +\[fd94:0:0:6::2\]:443 +\[fd94::1\]:\d+ ")
@@ -70,7 +74,7 @@ def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
 
 def test_what_is_counted_is_changed_while_traffic_runs() -> None:
     with console("--interval", "0.3") as terminal:
-        terminal.wait("tcp +")
+        terminal.wait("https +")
         terminal.send("3")
         terminal.wait("/ Filter")
         terminal.send("V")
