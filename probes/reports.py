@@ -74,7 +74,7 @@ class MapReading:
     kind: str
     """The kernel's kind: `percpu hash`."""
     table: str
-    """`hash`, `array`, `lpm` or `histogram`: the meaning of `rows`; empty if there are none."""
+    """`hash`, `array`, `lpm` or `histogram`: the meaning of `rows`; empty without rows."""
     max_entries: int
     """Bytes of a ring buffer."""
     entries: int | None

@@ -20,7 +20,7 @@ class Grouping:
 
     kind: str = GROUPED[0]
     near: bool = False
-    """Whether hosts and networks are those of the local end."""
+    """Whether hosts and networks are local ends."""
     prefixes: tuple[int, int] = (24, 64)
     """Lengths of networks' prefixes, of IPv4 and IPv6."""
 

@@ -34,7 +34,7 @@ def ready_probes() -> tuple[ReadyProbe, ...]:
 
 
 def ready_probe(name: str) -> ReadyProbe:
-    """Return a shipped probe. Raises UsageError if there is none of this name."""
+    """Return a shipped probe. Raises UsageError if no probe has this name."""
     known = {each.name: each for each in ready_probes()}
     if name not in known:
         raise UsageError(f"no ready probe {name!r}", hint=did_you_mean(name, sorted(known)))

@@ -38,7 +38,7 @@ class RefusedLine:
 
     @property
     def map(self) -> str:
-        """Name of the map that the last registers point into; empty if there is none."""
+        """Name of the map that the last registers point into, or empty."""
         found = _MAP.findall(self.log[-2000:])
         return found[-1] if found else ""
 

@@ -102,7 +102,7 @@ def _dns_name(message: bytes, at: int) -> tuple[str, int]:
 
 
 def _host(labels: list[bytes]) -> str:
-    """Return the name of a host in lower case; empty if it is none."""
+    """Return the name of a host in lower case; empty for other text."""
     name = b".".join(labels)
     if len(name) > MAX_NAME or not all(map(_LABEL.fullmatch, labels)):
         return ""
@@ -110,7 +110,7 @@ def _host(labels: list[bytes]) -> str:
 
 
 def tls_server_name(record: bytes) -> str:
-    """Return the server name of a TLS record with a ClientHello; empty if there is none."""
+    """Return the server name of a TLS record with a ClientHello, or empty."""
     try:
         return _tls_server_name(record)
     except (struct.error, IndexError):

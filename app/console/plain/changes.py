@@ -18,7 +18,7 @@ _MOST = 5
 """Most lines of a kind at a time."""
 _TRAFFIC_S = 10.0
 _FACTOR = 2.0
-"""Traffic that changes more is told at once; groups of events are told again so much larger."""
+"""A larger change of traffic, or of a group of events, gets a line at once."""
 _LITTLE = 10_000.0
 """Bits per second; a change below it is no news."""
 _SECONDS = 2
@@ -34,16 +34,16 @@ class FrameChanges:
     _troubles: dict[Hashable, str] = field(default_factory=dict)
     """Text of each present trouble, by key."""
     _times: dict[tuple[str, str], int] = field(default_factory=dict)
-    """How often each group of events had happened when it was told."""
+    """Times of each group of events in its last line."""
     _open: set[tuple[str, str]] = field(default_factory=set)
-    """Groups of events that were told as going on."""
+    """Groups of events whose last line says that they go on."""
     _traffic: tuple[float, float, float] = (-math.inf, 0.0, 0.0)
     """Time, and rates in and out, of the last line of traffic."""
 
     def lines(self, frame: Frame, troubles: Sequence[Trouble], now: float) -> list[str]:
         """Return the lines for a frame; `now` is `time.monotonic()`.
 
-        `troubles` are those of the frame without events, which the frame has itself.
+        `troubles` are the frame's, without its events.
         """
         found = self._of_events(frame, {one.events for one in troubles})
         return [*self._of_troubles(troubles), *found, *self._of_traffic(frame, now)]

@@ -139,7 +139,7 @@ async def desk(
     first: str = "flows",
     view: str = "directions",
 ) -> AsyncIterator[Desk]:
-    """A console; `view` is that of screen 3, if the console begins with it."""
+    """A console; `view` is screen 3's, if the console begins there."""
     controller = controller or FakePlane()
     plane = cast("ControlPlane", controller)
     app = ConsoleApp(

@@ -106,7 +106,7 @@ class Group:
 
     @property
     def remote(self) -> str:
-        """Far end of a conversation, by name if it is known."""
+        """Far end of a conversation, by its known name or its address."""
         return self._end("far", name, 4) if (name := self.name) else self.end("far")
 
     @property

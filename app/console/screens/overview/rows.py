@@ -33,7 +33,7 @@ _HUES: dict[Way, Tone] = {"in": Tone.IN, "out": Tone.OUT}
 OTHERS = "others"
 """Key of the row of the hops that add little."""
 CALM = "calm"
-"""Key of the sentence that nothing is wrong."""
+"""Key of the calm sentence."""
 
 WAITING_PATHS = "No router has answered yet. Probes go out with packets to the destination."
 NO_FLOWS = "Waiting for packets"

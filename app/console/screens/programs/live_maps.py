@@ -64,7 +64,7 @@ class LiveMaps:
 
     @property
     def probe(self) -> str:
-        """The probe whose maps the user looks at; empty if there is none."""
+        """The probe whose maps the user looks at, or empty."""
         return self._sources.slot.probe if self._sources.slot and self.looks else ""
 
     def take(self, answer: Answer) -> None:

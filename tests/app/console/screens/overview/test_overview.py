@@ -84,7 +84,7 @@ async def test_it_says_how_to_begin_and_then_what_passes() -> None:
         )
         assert "45.0 kbit/s" in line(console, "in ")
         assert "20.0 kbit/s" in line(console, "out ")
-        # Each direction has a scale of its own.
+        # Each direction has its own scale.
         scales = [line(console, f"{way} ").split()[-2:] for way in ("in", "out")]
         assert scales == [["50.0", "kbit/s"], ["20.0", "kbit/s"]]
         assert set(tones(console, "traffic")) >= {Tone.IN, Tone.OUT}
