@@ -18,7 +18,8 @@ from tests.topologies.catalogue import LAYOUTS, PARALLEL, Layout
 from tests.topologies.network import VERSIONS, topology
 from tests.topologies.scenes import TOLERANCE_MS
 
-FLOWS = 6
+FLOWS = 12
+"""One of them at least on each branch, but for one run in a thousand."""
 
 
 def traced(folder: Path, layout: Layout, **options: Any) -> tuple[dict[int, Any], list[float]]:

@@ -110,9 +110,10 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         super().__init__()
         self.detail = PathDetail()
         self._paths, self._marked = Paths(), Paths()
-        self.parts = (TracingCommands(self, lambda: self._paths, lambda: self._choice, self._poll),)
+        self.parts = (TracingCommands(self, lambda: self._paths, lambda: self.choice, self._poll),)
         self._traced: tuple[Traced, ...] = ()
-        self._choice: PathKey | None = None
+        self.choice: PathKey | None = None
+        """The chosen path; None without a path."""
         self._hops: list[Hop] = []
         self._of_paths, self._of_hops = Filter(), Filter()
         self._choices: tuple[PathKey, ...] = ()
@@ -189,7 +190,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     def states(self) -> StateValues:
         self._paths.take(self.console.frame.paths, self._traced)
-        return _states(self._paths, self._choice)
+        return _states(self._paths, self.choice)
 
     def show(self) -> None:
         self._paths.take(self.console.frame.paths, self._traced)
@@ -198,26 +199,21 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if self._listed != listed:
             self._listed = listed
             self._show_paths()
-        chosen = None if self.listing.display else self._choice
+        chosen = None if self.listing.display else self.choice
         notes = note_items(self._paths, self._choices, self._of_paths, chosen)
         trouble = StatusItem(self._trouble, Tone.BAD, priority=1)
         self.show_notes(*notes, *([trouble] if self._trouble else []))
-        if not self._is_soon():
-            self._show_hops()
-
-    def _is_soon(self) -> bool:
-        """Whether a new window differs too little from the drawn one, which was just before it."""
         view, before = self._paths.view, self._taken
         self._taken = view
-        passed = view.now_ns - self._drawn_ns
         same = self._drawn == self._state and view is not before and self.console.time.is_live
-        return same and 0 < passed < _SOON_NS
+        if not (same and 0 < view.now_ns - self._drawn_ns < _SOON_NS):
+            self._show_hops()
 
     @property
     def _state(self) -> tuple[object, ...]:
         """All that hops depend on, but for times and counts within a second."""
         names = self.console.names.version
-        return self._choice, self._paths.edition, names, self.size.width, self._of_hops
+        return self.choice, self._paths.edition, names, self.size.width, self._of_hops
 
     def _show_paths(self) -> None:
         names = self.console.names
@@ -235,15 +231,15 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             if nearest == wanted:
                 self._wanted = None
         key = self.listing.cursor_key
-        self._choice = key if isinstance(key, PathKey) else None
+        self.choice = key if isinstance(key, PathKey) else None
 
     def _show_hops(self) -> None:
         tables = "hops", "hop_changes"
         self.turn_to(*(tables if self.console.time.marked is None else reversed(tables)))
-        if self._choice is not None and self.console.time.marked is not None:
-            self._show_changes(self._choice, self.console.time.marked)
+        if self.choice is not None and self.console.time.marked is not None:
+            self._show_changes(self.choice, self.console.time.marked)
             return
-        choice, table = self._choice, self.query_one("#hops", SortedTable)
+        choice, table = self.choice, self.query_one("#hops", SortedTable)
         if choice is None:
             self._hops = []
             table.columns = hop_columns((), 1.0, 0)
@@ -295,15 +291,10 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")
     def _show_detail(self) -> None:
-        if self.detail.display and self._choice is not None:
+        if self.detail.display and self.choice is not None:
             hop = self.hop_under_cursor()
             names, time = self.console.names, self.console.time
-            self.detail.show(self._paths, self._choice, hop, names, time.span, time.past_paths)
-
-    @property
-    def choice(self) -> PathKey | None:
-        """The chosen path; None without a path."""
-        return self._choice
+            self.detail.show(self._paths, self.choice, hop, names, time.span, time.past_paths)
 
     def hop_under_cursor(self) -> Hop | None:
         number = self.table.cursor_key
@@ -351,8 +342,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     @on(VirtualTable.RowHighlighted, "#paths")
     def _path_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
-        if isinstance(event.key, PathKey) and event.key != self._choice:
-            self._choice = event.key
+        if isinstance(event.key, PathKey) and event.key != self.choice:
+            self.choice = event.key
             self._show_hops()
 
     @on(VirtualTable.RowSelected, "#paths")
