@@ -112,7 +112,7 @@ def test_textual_is_told_before_it_is_imported(
 
 KEYS = (
     ("6", "Severity"),
-    ("3", "Destination"),
+    ("3", "Remote"),
     ("?", "Keys of"),
     ("\x1b", lambda text: "Keys of" not in text),
 )
@@ -135,7 +135,7 @@ def test_a_console_at_9600_baud_answers_keys_and_falls_behind_with_nothing() -> 
 @pytest.mark.timing
 def test_far_is_not_slow() -> None:
     with Terminal(CONSOLE, columns=80, rows=24, delay=0.3) as terminal:
-        terminal.wait("Destination", 15)
+        terminal.wait("Remote", 15)
         for key, shown in KEYS:
             assert terminal.latency(key, shown) < 1.0, key
         assert "slow link" not in terminal.screen()
