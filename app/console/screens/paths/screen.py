@@ -212,8 +212,9 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     @property
     def _state(self) -> tuple[object, ...]:
         """All that hops depend on, but for times and counts within a second."""
+        cells = self.query_one("#hops", SortedTable).width_of("line")
         names = self.console.names.version
-        return self.choice, self._paths.edition, names, self.size.width, self._of_hops
+        return self.choice, self._paths.edition, names, self.size.width, cells, self._of_hops
 
     def _show_paths(self) -> None:
         names = self.console.names
@@ -247,7 +248,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             table.fill(Rows())
             self._fit(table)
             return
-        names = self.console.names
+        names, state = self.console.names, self._state
         cells = table.width_of("line")
         every = self._paths.hops(choice, cells)
         self._hops = hops = shown_hops(every, choice.destination, self._of_hops, names)
@@ -266,8 +267,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         note = end_note(self._paths, choice)
         table.fill(hop_rows(hops, hosts, scale, choice.destination, note))
         self._drawn_ns = self._paths.view.now_ns
-        if self._drawn != self._state:
-            self._drawn = self._state
+        if self._drawn != state:
+            self._drawn = state
             names_of = [host_text(hop, names, choice) for hop in every]
             way = self.query_one("#way", TonedLine)
             way.show(picture(every, names_of, self.size.width - 2))
