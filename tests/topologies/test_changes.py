@@ -10,7 +10,7 @@ from app.lab.plan import Detour
 from tests.topologies.application import Application
 from tests.topologies.catalogue import Layout, hide
 from tests.topologies.network import DELAYS, PLAIN, Topology
-from tests.topologies.scenes import Scene, play
+from tests.topologies.scenes import Scene, observe, play
 from tests.topologies.tracing import Tracing, wait
 
 pytestmark = pytest.mark.timing
@@ -18,19 +18,21 @@ pytestmark = pytest.mark.timing
 STEP_MS = 2
 
 
-def there_and_back(network: Topology, app: Application, trace: Tracing) -> None:
-    wait(1.5)
-    network.lab.detour(True)
-    wait(3)
-    network.lab.detour(False)
-    wait(3)
-
-
 @pytest.fixture(scope="module", params=(1, 2), ids=("by-one", "by-two"))
 def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """The path becomes longer by one or two routers and by 3 ms, and then shorter again."""
     plan = replace(PLAIN, detour=Detour(3, request.param), delays=DELAYS | {110: 0.005})
-    return play(tmp_path_factory.mktemp("trace"), Layout(plan=plan), there_and_back)
+    layout = Layout(plan=plan)
+
+    def there_and_back(network: Topology, app: Application, trace: Tracing) -> None:
+        # A hop that is found only after the change would be another change.
+        observe(layout, 1.5)(network, app, trace)
+        network.lab.detour(True)
+        wait(3)
+        network.lab.detour(False)
+        wait(3)
+
+    return play(tmp_path_factory.mktemp("trace"), layout, there_and_back)
 
 
 @pytest.fixture(scope="module")
