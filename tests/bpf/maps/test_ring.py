@@ -35,6 +35,9 @@ STRIDE = 24
 SIZE = 2 * mmap.PAGESIZE
 NO_WAKEUP = 1
 LOOPS = 1 << 23
+"""Most rounds of a bpf_loop."""
+WAITS = 500
+"""Loops that wait for the gate: some seconds in all, should the test fail to open it."""
 
 
 class Ring:
@@ -45,6 +48,11 @@ class Ring:
         self.fd = self._own(map_create(MapSpec("ring", MapType.RINGBUF, 0, 0, SIZE)))
         spec = MapSpec("counter", MapType.ARRAY, 4, 8, 1, MapFlag.MMAPABLE)
         self._counter = self._own(map_create(spec))
+
+    def gate(self) -> tuple[int, np.ndarray]:
+        """Returns an array for `dawdler`, and its two numbers (2,) u64."""
+        fd = self._own(map_create(MapSpec("gate", MapType.ARRAY, 4, 16, 1, MapFlag.MMAPABLE)))
+        return fd, np.frombuffer(mmap.mmap(fd, mmap.PAGESIZE), np.uint64, 2)
 
     def _own(self, fd: int) -> int:
         self._stack.callback(os.close, fd)
@@ -80,12 +88,19 @@ class Ring:
         code.exit(0)
         return self._load(code)
 
-    def dawdler(self) -> Callable[[], int]:
-        """Takes room for a record, is busy for a long time, then submits {0xFF, 0}."""
+    def dawdler(self, gate: int) -> Callable[[], int]:
+        """Takes room for a record, waits until the gate is open, then submits {0xFF, 0}.
+
+        `gate` is the descriptor of an array with one value, two u64: the program sets the first
+        when it has the room, and the test sets the second to open the gate.
+        """
         code = Assembler()
+        self._entry(code, gate)
+        code.move(Register.R7, R0)
         self._reserve(code)
         code.move(Register.R6, R0)
-        for _ in range(24):
+        code.store(Register.R7, 0, 1)
+        for _ in range(WAITS):
             code.move(R1, LOOPS)
             code.load_function(R2, "each")
             code.move(R3, 0)
@@ -99,17 +114,26 @@ class Ring:
         code.label("out")
         code.exit(0)
         code.label("each")
+        self._entry(code, gate, "closed")
+        code.load(R0, R0, 8)
+        code.jump_if_zero(R0, "closed")
+        code.exit(1)
+        code.label("closed")
         code.exit(0)
         return self._load(code, "each")
 
-    def _number(self, code: Assembler) -> None:
-        """R7 = the next number."""
+    def _entry(self, code: Assembler, array: int, otherwise: str = "out") -> None:
+        """R0 = the address of the array's first value."""
         code.store(FP, -4, 0, 4)
-        code.load_map(R1, self._counter)
+        code.load_map(R1, array)
         code.move(R2, FP)
         code.add(R2, -4)
         code.call(HelperFunction.MAP_LOOKUP_ELEM)
-        code.jump_if_zero(R0, "out")
+        code.jump_if_zero(R0, otherwise)
+
+    def _number(self, code: Assembler) -> None:
+        """R7 = the next number."""
+        self._entry(code, self._counter)
         code.load(Register.R7, R0, 0)
         code.add(Register.R7, 1)
         code.store(R0, 0, Register.R7)
@@ -200,15 +224,18 @@ def test_discarded_records_are_skipped(ring: Ring) -> None:
 
 
 def test_nothing_passes_a_record_that_is_still_being_written(ring: Ring) -> None:
-    reader, write, dawdle = ring.reader(), ring.writer(), ring.dawdler()
+    array, gate = ring.gate()
+    reader, write, dawdle = ring.reader(), ring.writer(), ring.dawdler(array)
     write()
     busy = threading.Thread(target=dawdle)
     busy.start()
-    time.sleep(0.02)
+    while not gate[0]:
+        assert busy.is_alive(), "no room for a record"
     write()
     early = reader.read()["number"].tolist()
-    still_busy = busy.is_alive()
     again = reader.read()["number"].tolist()
+    still_busy = busy.is_alive()
+    gate[1] = 1
     busy.join()
     assert still_busy
     assert early == [1]
