@@ -20,6 +20,8 @@ class EventMarks:
         self._muted: set[_Key] = set()
         self._acknowledged: dict[_Key, int] = {}
         """UTC nanoseconds of the newest acknowledged event."""
+        self._unmuted: tuple[tuple[Event, ...], frozenset[_Key], tuple[Event, ...]] | None = None
+        """Argument, muted keys and result of the last `unmuted`."""
 
     def is_muted(self, group: EventGroup) -> bool:
         return group.key in self._muted
@@ -29,11 +31,18 @@ class EventMarks:
         return group.worst_ns <= self._acknowledged.get(group.key, -1)
 
     def unmuted(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Return the events (newest first) of the groups that are not muted."""
+        """Return the events (newest first) of the groups that are not muted.
+
+        The same tuple gives the same result, for which `fold` has a cache.
+        """
         if not self._muted:
             return events
-        muted = {id(e) for group in fold(events) if self.is_muted(group) for e in group.events}
-        return tuple(event for event in events if id(event) not in muted)
+        last = self._unmuted
+        if last is None or last[0] is not events or last[1] != self._muted:
+            muted = {id(e) for group in fold(events) if self.is_muted(group) for e in group.events}
+            left = tuple(event for event in events if id(event) not in muted)
+            self._unmuted = last = events, frozenset(self._muted), left
+        return last[2]
 
     def toggle_muted(self, group: EventGroup) -> None:
         self._muted ^= {group.key}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from app.commands.flow_view import Grouping
 from app.console.live.flows import LiveView
 from probes.filter.table import RowTable
-from probes.flow.grouping import group
+from probes.flow.grouping import Groups, group, regroup
 from probes.flow.records import Array, FlowDirection
 
 Numbers = NDArray[np.float64]
@@ -33,12 +33,19 @@ _MAIN_SHARE = 0.75
 class GroupedFlows:
     """Groups of some flows of a view. Arrays (m,) are in the order of `rows`."""
 
-    def __init__(self, view: LiveView, places: Array, by: Grouping, table: RowTable) -> None:
-        """`places` (n,) are the rows of the view to group; `table` is its `live_table`."""
+    def __init__(
+        self, view: LiveView, places: Array, by: Grouping, table: RowTable,
+        conversations: Groups | None = None,
+    ) -> None:  # fmt: skip
+        """`places` (n,) are the rows of the view to group; `table` is its `live_table`.
+
+        `conversations` are those of the same rows, if another grouping has found them already.
+        """
         self.view, self.places, self.by, self._table = view, places, by, table
         self.flows = view.rows if len(places) == len(view.rows) else view.rows.take(places)
         """dtype LIVE, (n,)."""
-        groups = group(self.flows, by.kind, by.prefixes, near=by.near)
+        found = group(self.flows, "conversations") if conversations is None else conversations
+        groups = regroup(found, by.kind, by.prefixes, near=by.near)
         self.rows, self.of = groups.rows, groups.of
         self._columns: dict[str, Array] = {}
 

@@ -14,6 +14,7 @@ from app.console.screens.flows.group_rows import GroupRows, group_columns
 from app.console.screens.flows.grouped import GroupedFlows, GroupKey
 from app.console.screens.flows.table import live_table
 from app.console.tables.columns import columns
+from probes.flow.grouping import group
 from widgets.table.columns import Column
 
 SPECS = {spec.name: spec for spec in (CONVERSATIONS, HOSTS, SERVICES)}
@@ -38,7 +39,10 @@ class Busiest:
             return
         table, places = live_table(view), np.arange(len(view.rows))
         self._view = view
-        self._grouped = {kind: GroupedFlows(view, places, Grouping(kind), table) for kind in SPECS}
+        conversations = group(view.rows, "conversations")
+        self._grouped = {
+            kind: GroupedFlows(view, places, Grouping(kind), table, conversations) for kind in SPECS
+        }
         self._rows = {}
 
     def count(self, kind: str) -> int:

@@ -57,6 +57,7 @@ from app.events.folding import fold
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
 from probes.path.traced import Traced
+from probes.snapshot import Event
 from widgets.format import duration
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.block import Block
@@ -211,6 +212,11 @@ class OverviewScreen(PollingScreen[_Looked]):
         return late(pulses.probes.values(), self._now, self.console.plane.interval)
 
     @property
+    def _events(self) -> tuple[Event, ...]:
+        """Events of the frame that the user has not muted."""
+        return self.console.event_marks.unmuted(self.console.frame.events)
+
+    @property
     def _past(self) -> bool:
         return self.console.time.paused
 
@@ -242,9 +248,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             self._show_groups(kind, heights[kind] - 1)
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
-        marks = self.console.event_marks
-        groups = [group for group in fold(frame.events) if not marks.is_muted(group)]
-        events = event_rows(groups[: heights["events"]], (), marks)
+        events = event_rows(fold(self._events)[: heights["events"]], (), self.console.event_marks)
         self.block("events").show(Head(events, heights["events"] - 1))
         focused = self.focused
         if focused is None or not (focused.focusable and focused.display):
@@ -265,7 +269,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         wanted = {kind: self._busiest.count(kind) if shown else 0 for kind in GROUPS} | {
             "hops": self._hops.notable + (0 < self._hops.notable < len(self._hops)),
             "policies": len(self._triggers.info.policies) if self._triggers.info else 0,
-            "events": len(self.console.frame.events),
+            "events": len(fold(self._events)),
         }
         if shown and not self.console.frame.flows.rows.size:
             # Lines for the first flows.
@@ -298,10 +302,9 @@ class OverviewScreen(PollingScreen[_Looked]):
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
         names = {one.name for one in silent}
         ended = {name: why for name, why in self._ended.items() if name in names}
-        marks = self.console.event_marks
         self._troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
-            self._triggers, marks.unmuted(frame.events), frame.utc_ns, marks.is_acknowledged,
+            self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}

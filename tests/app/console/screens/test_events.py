@@ -182,9 +182,15 @@ async def test_marks_dim_and_hide_groups_and_a_layout_keeps_them(tmp_path: Path)
         await console.press("H")
         assert "muted: noise" in console.text
         events = console.app.frame.events
-        assert [e.text for e in events if e not in console.app.event_marks.unmuted(events)] == [
-            "noise"
-        ]
+        left = console.app.event_marks.unmuted(events)
+        assert [e.text for e in events if e not in left] == ["noise"]
+        assert console.app.event_marks.unmuted(events) is left
+        await console.press("1")
+        assert any("burst fired" in line for line in console.lines)
+        assert not any("noise" in line for line in console.lines)
+        await console.press("6", "m")
+        assert console.app.event_marks.unmuted(events) is not left
+        await console.press("m")
         console.app.event_marks.restore({"muted": "nonsense"})
         await console.press("g", "H")
         assert "noise" not in console.text

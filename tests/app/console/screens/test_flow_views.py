@@ -16,9 +16,11 @@ from app.console.screens.flows.group_rows import GroupRows
 from app.console.screens.flows.grouped import GroupedFlows, GroupKey, Opened
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.flows.table import live_table
+from app.console.screens.overview.busiest import SPECS, Busiest
 from bpf.errors import UsageError
+from probes.flow import grouping
 from probes.flow.grouping import KINDS
-from probes.flow.records import FlowDirection
+from probes.flow.records import Array, FlowDirection
 from tests.app.console.fake import Desk, conversation, desk, flow
 from tests.app.console.fake_plane import FakePlane
 from tests.support.console.feed import Flows, window
@@ -106,6 +108,28 @@ def test_columns_are_sums_of_the_flows_and_an_opened_group_has_exactly_its_flows
             for descending in (False, True):
                 assert shown.ordered(place, descending=descending).rows == shown.rows
             assert len(shown.values(place)) == shown.rows
+
+
+def test_the_overview_finds_conversations_once_for_all_its_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view, found = mixed().view, Busiest()
+    asked: list[int] = []
+    whole = {kind: GroupedFlows(view, np.arange(len(view.rows)), Grouping(kind), live_table(view))
+             for kind in SPECS}  # fmt: skip
+    merge = grouping._single
+
+    def single(rows: Array) -> Array:
+        asked.append(len(rows))
+        return merge(rows)
+
+    monkeypatch.setattr(grouping, "_single", single)
+    for _ in range(2):
+        found.take(view)
+    assert asked == [len(view.rows)]
+    for kind, groups in whole.items():
+        assert (found._grouped[kind].rows == groups.rows).all()
+        assert (found._grouped[kind].column("rate") == groups.column("rate")).all()
 
 
 def test_groups_of_a_subset_have_only_its_flows() -> None:
