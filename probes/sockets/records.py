@@ -1,0 +1,160 @@
+"""Records of the socket probe: who owns the flows of a window, and what limits them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Self
+
+import numpy as np
+
+PROBE = "sockets"
+"""Name of the probe; its tables are named after their metrics."""
+SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE = "sockets", "owners", "ownership"
+"""Metrics of the probe's snapshots: rows of SOCKET, OWNER and OWNERSHIP. They have the number and
+the times of the flow window that they explain, and are published in this order."""
+
+
+class By(IntEnum):
+    """Source that named the owner, the best first. The number is the field `by` of SOCKET."""
+
+    NONE = 0, "no source knows an owner"
+    HOLDS = 1, "the process has a descriptor of the socket"
+    OPENED = 2, "the process created the socket"
+    CLOSED = 3, "the process closed the socket"
+    LISTENER = 4, "the process has the listening socket of the connection's port"
+    CGROUP = 5, "only the socket's cgroup is known"
+
+    about: str
+    """Certainty in words, for help and details."""
+
+    def __new__(cls, number: int, about: str) -> Self:
+        by = int.__new__(cls, number)
+        by._value_, by.about = number, about
+        return by
+
+    @property
+    def label(self) -> str:
+        """Name in tables and files: `holds`; empty for NONE."""
+        return self.name.lower() if self else ""
+
+
+class Reason(IntEnum):
+    """Result of the search for a flow's owner: each flow of a window has exactly one reason."""
+
+    OWNED = 0, "a process or at least a cgroup of this host owns the socket"
+    FORWARDED = 1, "neither end is an address of this host or of its namespaces"
+    KERNEL = 2, "the kernel itself sends and answers: ICMP, tunnels, or closed connections"
+    REFUSED = 3, "no socket listened: a reset or an ICMP error answered"
+    NO_SOCKET = 4, "no socket of this host had these addresses and ports"
+    NAT_UNRESOLVED = (
+        5,
+        "addresses are translated, and connection tracking can't tell the inner ones",
+    )
+    OTHER_NAMESPACE = 6, "the address is of a network namespace that can't be read"
+    CLOSED_UNSEEN = 7, "the socket closed while the queue of closing sockets was full"
+    NOT_ASKED = 8, "beyond the largest flows of the window, or incoming SYN without an answer"
+    SEVERAL = 9, "several processes hold the socket, and the one that opened it is unknown"
+
+    about: str
+    """Meaning, for help."""
+
+    def __new__(cls, number: int, about: str) -> Self:
+        reason = int.__new__(cls, number)
+        reason._value_, reason.about = number, about
+        return reason
+
+    @property
+    def column(self) -> str:
+        """Name in files: `no_socket`."""
+        return self.name.lower()
+
+    @property
+    def label(self) -> str:
+        """Name on screens: `no socket`."""
+        return self.column.replace("_", " ")
+
+
+class Limit(IntEnum):
+    """Limit of a TCP connection's throughput. The number is the field `limit` of SOCKET."""
+
+    UNKNOWN = 0, ""
+    IDLE = 1, "no data is sent, and none waits"
+    APPLICATION = 2, "the application gives too little to send"
+    RECEIVER = 3, "the receiver's window is full: the other end reads slowly"
+    SEND_BUFFER = 4, "the send buffer is too small"
+    PACED = 5, "the application or a traffic control limits the pacing rate"
+    QUEUE = 6, "packets wait in a queue of the network"
+    LOSS = 7, "the network loses packets"
+    BANDWIDTH = 8, "the network's bandwidth, or the congestion window still grows"
+    READS_SLOWLY = 9, "the receiving process reads slower than data comes"
+    LOST_BEFORE = 10, "received segments are lost before this host"
+
+    about: str
+    """Meaning, for help."""
+
+    def __new__(cls, number: int, about: str) -> Self:
+        limit = int.__new__(cls, number)
+        limit._value_, limit.about = number, about
+        return limit
+
+    @property
+    def label(self) -> str:
+        """Name in tables, files and filters: `send-buffer`; empty for UNKNOWN."""
+        return self.name.lower().replace("_", "-") if self else ""
+
+
+SOCKET = np.dtype([
+    ("near", "u1", (16,)), ("far", "u1", (16,)), ("near_port", ">u2"), ("far_port", ">u2"),
+    ("protocol", "u1"), ("version", "u1"),
+    ("owner", "u4"), ("by", "u1"), ("nat", "?"), ("holders", "u2"), ("reason", "u1"),
+    ("state", "u1"), ("limit", "u1"), ("limit_s", "u2"),
+    ("cookie", "u8"), ("netns", "u4"), ("inode", "u4"), ("cgroup", "u8"), ("uid", "u4"),
+    ("rtt_us", "u4"), ("min_rtt_us", "u4"), ("rttvar_us", "u4"), ("cwnd", "u4"), ("mss", "u2"),
+    ("unacked", "u4"), ("notsent", "u4"), ("rqueue", "u4"), ("wqueue", "u4"),
+    ("delivery_rate", "u8"), ("app_limited", "?"), ("busy", "f4"), ("rwnd", "f4"),
+    ("sndbuf", "f4"), ("sent", "u8"), ("received", "u8"), ("segments", "u4"),
+    ("retransmitted", "u4"), ("out_of_order", "u4"), ("reordered", "u4"), ("rtos", "u4"),
+    ("drops", "u4"), ("queue_us", "u4"),
+])  # fmt: skip
+"""A socket that flows of the window belong to; one row for each pair of ends.
+
+- `near`, `far`, ports, `protocol`, `version`: the ends as the packets show them, as in FLOW. `near`
+  is the end on this host; of ICMP echo, `near_port` is the identifier, `far_port` type * 256 + code
+  of the request, as in GROUP.
+- `owner`: `number` in the table of owners, 0: none. `by`: By. `nat`: whether connection tracking
+  translated the ends before the socket was asked for. `holders`: processes that hold the socket, as
+  far as known. `reason`: Reason.
+- `state`: TCP state of the kernel (1 established, 6 TIME_WAIT, 7 closed, 10 listener), 0 unknown.
+- `limit`: Limit; `limit_s`: seconds since when it is this one.
+- `cookie`: the kernel's number of the socket; `netns`: inode of its network namespace; `inode`: of
+  the socket, 0 if closed or not accepted yet; `cgroup`: id of the holder's, else of the socket's;
+  `uid`: of the socket's creator. 0 if unknown.
+- Now: `rtt_us`, `min_rtt_us`, `rttvar_us` microseconds; `cwnd`, `unacked` segments; `mss` bytes;
+  `notsent`, `rqueue`, `wqueue` bytes (of a listener, `rqueue` connections to accept and `wqueue`
+  their limit); `delivery_rate` bytes/s, `app_limited`: whether the application limited it.
+  `queue_us`: microseconds of `rtt_us` above the path's floor.
+- In the window: `busy`, `rwnd`, `sndbuf` shares of the time, 0 to 1, with data to send, limited by
+  the receiver's window, limited by the send buffer; `sent`, `received` bytes of payload;
+  `segments` sent; `retransmitted`, `out_of_order`, `reordered` segments; `rtos` timeouts;
+  `drops` received packets that found no room in the buffer.
+
+Source of the numbers: inet_diag and `struct tcp_info` (include/uapi/linux/tcp.h). Fields that the
+kernel does not tell are 0."""
+
+OWNER = np.dtype([
+    ("number", "u4"), ("tgid", "u4"), ("start_ns", "u8"), ("uid", "u4"), ("user", "S32"),
+    ("comm", "S16"), ("unit", "S64"), ("container", "S64"), ("pod", "S64"), ("netns", "u4"),
+    ("flows", "u4"), ("packets", "u8"), ("bytes", "u8"),
+])  # fmt: skip
+"""An owner of sockets of the window: a process, or with `tgid` 0 a cgroup. Ascending by `number`.
+
+`number` is the same in all windows of a run, from 1. `tgid` is the process as this host numbers
+it; `start_ns` is when it started, CLOCK_BOOTTIME, as process numbers come again; `uid` its user,
+and `user` the user's name. `comm` is the process's name (of its first thread). `unit` is of
+systemd, `container` the runtime's name or id, `pod` the name or uid of Kubernetes; empty if
+unknown. `netns` is the inode of the sockets' network namespace. `flows`, `packets` and `bytes` are
+of the owner's flows in the window. Texts are UTF-8, cut at a character."""
+
+OWNERSHIP = np.dtype([("reason", "u1"), ("flows", "u4"), ("packets", "u8"), ("bytes", "u8")])
+"""Flows of the window by Reason, a row for each reason that occurs. The sums of `flows`, `packets`
+and `bytes` are those of the flow window."""
