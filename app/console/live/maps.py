@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -137,6 +138,24 @@ def drawing_of(reading: MapReading) -> Drawing:
     return Drawing.TABLE
 
 
+def is_value(column: str) -> bool:
+    """Whether a column of a table's flat rows is of the value, not of the key."""
+    return column.partition(".")[0].partition("[")[0] in _VALUES
+
+
+def key_and_value(columns: Iterable[str], cells: Iterable[object]) -> tuple[str, str]:
+    """Return the cells of the key and of the value of a flat row, as two texts."""
+    keys: list[str] = []
+    values: list[str] = []
+    for name, cell in zip(columns, cells, strict=True):
+        field = name.partition(".")[2]
+        if not is_value(name):
+            keys.append(str(cell))
+        else:
+            values.append(f"{field}={cell}" if field else str(cell))
+    return " ".join(keys), " ".join(values)
+
+
 def _parts(reading: MapReading, row: tuple[object, ...]) -> tuple[str, str, float]:
     """Return key and value of a row as texts, and the first number of its value."""
     cells = dict(zip(reading.columns, row, strict=True))
@@ -144,15 +163,9 @@ def _parts(reading: MapReading, row: tuple[object, ...]) -> tuple[str, str, floa
         low, high = cells.pop("low"), cells.pop("high")
         slot = cells.pop("slot")
         cells = {"slot": slot if low == high == slot else f"{low}..{high}", **cells}
-    keys: list[str] = []
-    values: list[str] = []
-    number = math.nan
-    for name, cell in cells.items():
-        part, _, inner = name.partition(".")
-        if part.partition("[")[0] not in _VALUES:
-            keys.append(str(cell))
-            continue
-        values.append(f"{inner}={cell}" if inner else str(cell))
-        if math.isnan(number) and isinstance(cell, int | float) and not isinstance(cell, bool):
-            number = float(cell)
-    return " ".join(keys), " ".join(values), number
+    numbers = (
+        float(cell)
+        for name, cell in cells.items()
+        if is_value(name) and isinstance(cell, int | float) and not isinstance(cell, bool)
+    )
+    return *key_and_value(cells, cells.values()), next(numbers, math.nan)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from app.console.live.maps import is_value, key_and_value
 from app.console.screen import counted
 from app.console.screens.events.columns import time_of
 from app.console.screens.programs.columns import MAPS, PANELS
@@ -35,7 +36,6 @@ _DIFF_LINES = 3000
 _CONTEXT = 3
 MOST_ENTRIES = 200
 """Entries of a metric that are shown; files and the API have all."""
-_VALUES = ("value", "count")
 
 
 class Panel(StrEnum):
@@ -265,19 +265,11 @@ def _metrics(metrics: Sequence[Snapshot], slot: Slot) -> Iterator[_Line]:
     own = [table for table in metrics if (table.probe, table.side) == (slot.probe, slot.side)]
     for table in own:
         assert table.schema is not None
-        names = [name.partition(".") for name in names_of(table.schema, table.rows.dtype)]
-        is_value = [part in _VALUES for part, _, _ in names]
-        heading = (field or part for part, _, field in names if part not in _VALUES)
+        names = names_of(table.schema, table.rows.dtype)
+        heading = (name.removeprefix("key.") for name in names if not is_value(name))
         yield None, (table.metric, " ".join(heading), _about(table)), Tone.ACCENT
         for row in flat_rows(table.schema, table.rows[:MOST_ENTRIES], table.utc_ns(0)):
-            key: list[str] = []
-            value: list[str] = []
-            for (_, _, field), cell, valued in zip(names, row, is_value, strict=True):
-                if valued:
-                    value.append(f"{field}={cell}" if field else str(cell))
-                else:
-                    key.append(str(cell))
-            yield None, ("", " ".join(key), " ".join(value)), Tone.NORMAL
+            yield None, ("", *key_and_value(names, row)), Tone.NORMAL
         if len(table.rows) > MOST_ENTRIES:
             more = f"{len(table.rows) - MOST_ENTRIES} more entries"
             yield None, ("", "", more), Tone.NORMAL

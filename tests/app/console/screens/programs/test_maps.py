@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.console.live.maps import Drawing, MapHistory
+from app.console.live.maps import Drawing, MapHistory, key_and_value
 from app.console.screens.overview.pinned_maps import PinnedMaps
 from probes.reports import MapReading, MapReadings
 from tests.app.console.fake_plane import FakePlane, config
@@ -148,3 +148,9 @@ async def test_a_pinned_map_is_on_the_overview_and_in_the_layout() -> None:
         await b.app.action_command("program.pin mien")
         await b.until_still()
         assert "no map 'mien' here" in b.complaints[-1]
+
+
+def test_elements_of_a_value_are_no_part_of_the_key() -> None:
+    columns = "key.port", "key.name", "value.hits", "value.first[1]"
+    assert key_and_value(columns, (53, "dns", 4, 7)) == ("53 dns", "hits=4 first[1]=7")
+    assert key_and_value(("index", "value[0]", "value[1]"), (3, 4, 5)) == ("3", "4 5")
