@@ -34,7 +34,7 @@ a network's ends with zeros after `prefix` bits. `flows` counts conversations.""
 _KEY_WORDS = 6
 _WORDS = GROUP.itemsize // 8
 _SUMS = ("in_packets", "in_bytes", "out_packets", "out_bytes")
-_REQUESTS = {1: {0: 8, 14: 13, 16: 15, 18: 17}, 58: {129: 128}}
+REQUESTS = {1: {0: 8, 14: 13, 16: 15, 18: 17}, 58: {129: 128}}
 """Types of ICMP requests, by the types of their answers."""
 
 
@@ -88,7 +88,7 @@ def _single(rows: Array) -> Array:
     made = np.zeros(len(rows), GROUP)
     leaves = rows["direction"] == FlowDirection.EGRESS
     words = _words(made)
-    source, destination = (_halves(rows[end]) for end in ("source", "destination"))
+    source, destination = (halves(rows[end]) for end in ("source", "destination"))
     of_leaves = leaves[:, None]
     words[:, 0:2] = np.where(of_leaves, source, destination)
     words[:, 2:4] = np.where(of_leaves, destination, source)
@@ -97,11 +97,11 @@ def _single(rows: Array) -> Array:
     protocol = rows["protocol"]
     # As native numbers: np.where of big-endian ones takes twice the time.
     first, last = (rows[f"{end}_port"].astype("u2") for end in ("source", "destination"))
-    is_icmp = np.isin(protocol, tuple(_REQUESTS))
+    is_icmp = np.isin(protocol, tuple(REQUESTS))
     forward = leaves | is_icmp
     near, far = np.where(forward, first, last), np.where(forward, last, first)
     made["service_port"] = service_ports(protocol, near, far)
-    for number, types in _REQUESTS.items():
+    for number, types in REQUESTS.items():
         for answer, request in types.items():
             far[(protocol == number) & (far == answer << 8)] = request << 8
     made["near_port"], made["far_port"] = near, far
@@ -142,7 +142,7 @@ def _words(rows: Array) -> Array:
     return rows.view("u8").reshape(len(rows), _WORDS)
 
 
-def _halves(addresses: Array) -> Array:
+def halves(addresses: Array) -> Array:
     """Addresses (n, 16) u1 as words (n, 2)."""
     return np.ascontiguousarray(addresses).view("u8").reshape(len(addresses), 2)
 

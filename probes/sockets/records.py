@@ -7,6 +7,8 @@ from typing import Self
 
 import numpy as np
 
+from bpf.sockets.tuples import TUPLE
+
 PROBE = "sockets"
 """Name of the probe; its tables are named after their metrics."""
 SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE = "sockets", "owners", "ownership"
@@ -104,8 +106,7 @@ class Limit(IntEnum):
 
 
 SOCKET = np.dtype([
-    ("near", "u1", (16,)), ("far", "u1", (16,)), ("near_port", ">u2"), ("far_port", ">u2"),
-    ("protocol", "u1"), ("version", "u1"),
+    *TUPLE.descr,
     ("owner", "u4"), ("by", "u1"), ("nat", "?"), ("holders", "u2"), ("reason", "u1"),
     ("state", "u1"), ("limit", "u1"), ("limit_s", "u2"),
     ("cookie", "u8"), ("netns", "u4"), ("inode", "u4"), ("cgroup", "u8"), ("uid", "u4"),
