@@ -86,7 +86,8 @@ and `sndbuf` (`rmem`, `rcvbuf`) are bytes of kernel memory; `drops` counts recei
 not fit. The rest is of TCP: `info_bytes` is the length of tcp_info, and fields behind it are zero.
 Rates are bytes/s, and `max_pacing_rate` is 2**64 - 1 without a limit. `min_rtt_us` is 0 before the
 first sample. `segments_out` counts segments with data, repeated ones included; `bytes_sent` counts
-likewise. `busy_us`, `rwnd_us` and `sndbuf_us` are times since the start of the connection."""
+likewise. `bytes_received` counts the FIN of the other end as one byte. `busy_us`, `rwnd_us` and
+`sndbuf_us` are times since the start of the connection."""
 
 _REQUEST = np.dtype([
     *HEADER.descr, ("family", "u1"), ("protocol", "u1"), ("wanted", "u1"), ("pad", "u1"),
@@ -133,8 +134,8 @@ class SocketDiag:
         requests = _requests(tuples[index], device)
         # EINVAL: the kernel has no IPv6.
         for answered, messages in self._netlink.ask(requests, (errno.ENOENT, errno.EINVAL)):
-            _, info, whole = _decode(messages)
-            found[index[answered[whole]]] = info
+            _, info = decode(messages)
+            found[index[answered[_whole(messages)]]] = info
         return found
 
     def dump(
@@ -167,22 +168,12 @@ def _requests(tuples: Array, device: int) -> NDArray[np.void]:
     return asked
 
 
-def decode(messages: Messages, protocol: int) -> tuple[NDArray[np.void], NDArray[np.void]]:
+def decode(messages: Messages, protocol: int = 0) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """Return TUPLE (n,) and INFO (n,) of inet_diag messages, in their order.
 
-    A message says its protocol itself if one socket hears of several; others have `protocol`.
-    Messages that are cut off are left out.
+    An event says its protocol; answers have `protocol`. Messages that are cut off are left out.
     """
-    tuples, info, _ = _decode(messages, protocol)
-    return tuples, info
-
-
-def _decode(
-    messages: Messages, protocol: int = 0
-) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.bool_]]:
-    """Decode; also returns the mask (n,) of the messages that are whole."""
-    whole = messages.lengths >= _MESSAGE_BYTES
-    messages = messages.select(whole)
+    messages = messages.select(_whole(messages))
     tuples, info = np.zeros(len(messages), TUPLE), np.zeros(len(messages), INFO)
     _fill_heads(messages, tuples, info)
     tuples["protocol"] = protocol
@@ -200,7 +191,11 @@ def _decode(
         if place := layout.places.get(_INFO):
             _fill_tcp(info, index, values, *place)
     unmap(tuples)
-    return tuples, info, whole
+    return tuples, info
+
+
+def _whole(messages: Messages) -> NDArray[np.bool_]:
+    return messages.lengths >= _MESSAGE_BYTES
 
 
 def _fill_heads(messages: Messages, tuples: Array, info: Array) -> None:

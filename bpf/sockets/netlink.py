@@ -122,9 +122,9 @@ class Messages:
             while word * 4 + 4 <= end:
                 head = int(self.words[at + word])
                 size, kind = head & 0xFFFF, head >> 16
+                heads.append((word, head))
                 if size < 4 or word * 4 + size > end:
                     break
-                heads.append((word, head))
                 inner = (*path, kind & _KIND_MASK)
                 places[inner] = (word + 1, size - 4)
                 if kind & _NESTED:

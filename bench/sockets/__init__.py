@@ -1,0 +1,1 @@
+"""Costs and verdicts of the sources that know sockets."""
