@@ -107,6 +107,11 @@ def zone_offset_ns() -> int:
     return round(offset.total_seconds()) * 10**9
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 flow`, `2 flows`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def percent(fraction: float) -> str:
     """`12.5 %` of a fraction of one; rounded to 0 or 100 only if it is exactly that."""
     if not math.isfinite(fraction):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
 GENERAL, PACKETS, OUTPUT, MONITOR, API = "General", "Packets", "Output", "Monitor", "API"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
+PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,7 @@ class Options:
     )
     probe_memory: str = setting(GENERAL, "1G", "Memory for the maps of one --probe.", "SIZE")
     headless: bool = setting(OUTPUT, False, "Write tables instead of showing a console.")
-    plain: bool = setting(
-        GENERAL, False, "Print changes as lines, for screen readers and TERM=dumb."
-    )
+    plain: bool = setting(GENERAL, False, PLAIN_HELP)
     out: str = setting(
         OUTPUT,
         "-",

@@ -15,7 +15,7 @@ import click
 from app import VERSION
 from app.cli.command import GroupedCommand, controller_options, option
 from app.cli.decorator import takes
-from app.cli.options import GENERAL, Options
+from app.cli.options import GENERAL, PLAIN_HELP, Options
 from app.config.model import CONSOLE, Settings, Ui
 from app.config.path_settings import PathSettings
 from app.run.spec import Beside
@@ -110,7 +110,7 @@ def lab(
         capture = Replay(replay, speed_of(speed or "1"), delay=delay, max_gap=gap)
         plan = LabPlan(mtu=capture.mtu())
     instead = "probedeck lab --headless --duration 10"
-    if not (is_plain(options, startup) or options.headless):
+    if not (is_plain(options.plain, options.headless, startup) or options.headless):
         _need_terminal(instead)
     traffic = factor is not None or not replay
     with (
@@ -145,21 +145,31 @@ def tour(settings: Settings) -> int:
 @click.command(cls=GroupedCommand, epilog=CONSOLE_EXAMPLES)
 @controller_options
 @option("--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console.")
+@option("--plain", is_flag=True, help=PLAIN_HELP)
 @takes(Ui, TapeOptions)
 def console(
-    settings: Settings, playing: TapeOptions, url: str, token: str, ca: str, headless: bool
-) -> int:
+    settings: Settings, playing: TapeOptions, url: str, token: str, ca: str, headless: bool,
+    plain: bool,
+) -> int:  # fmt: skip
     """Open a console on a running controller, by its API."""
     startup = playing.startup(settings, shown=not headless)
-    if not headless:
+    as_lines = is_plain(plain, headless, startup)
+    if not (as_lines or headless):
         _need_terminal("probedeck probe list")
-    elif startup.tape is None:
+    elif headless and startup.tape is None:
         raise UsageError("--headless needs --tape or --exec here")
     from app.api.client import Remote
     from app.api.remote import RemoteController
-    from app.console import entry
 
     remote = RemoteController(Remote(url, token, ca))
+    if as_lines:
+        from app.console.plain import entry as lines
+
+        _explain_lines(plain)
+        lines.connect(remote, url)
+        return 0
+    from app.console import entry
+
     return entry.connect(remote, url, settings, startup)
 
 
@@ -175,7 +185,7 @@ def _start(
     spec = replace(spec, beside=beside, tour=tour)
     if spec.api is not None and listen is not None:
         spec = replace(spec, api=replace(spec.api, listen=listen))
-    as_lines = not tour and is_plain(options, startup)
+    as_lines = not tour and is_plain(options.plain, options.headless, startup)
     output = options.output_spec(settings.filters) if options.headless else None
     if output is not None and startup.tape is None:
         from app.run import headless
@@ -185,8 +195,7 @@ def _start(
     if as_lines:
         from app.console.plain import entry as plain
 
-        if not options.plain:
-            print("probedeck: TERM is dumb: changes are lines, as with --plain", file=sys.stderr)
+        _explain_lines(options.plain)
         plain.run(spec)
         return 0
     if output is None:
@@ -197,16 +206,24 @@ def _start(
     return entry.run(spec, settings, startup, written)
 
 
-def is_plain(options: Options, startup: Startup) -> bool:
-    """Whether the run prints lines. Raises UsageError if other options contradict --plain."""
-    if options.plain:
-        for name, given in (("--headless", options.headless), ("--tape", startup.tape)):
+def is_plain(asked: bool, headless: bool, startup: Startup) -> bool:
+    """Whether the run prints lines: with --plain, and on a dumb terminal.
+
+    Raises UsageError if other options contradict --plain.
+    """
+    if asked:
+        for name, given in (("--headless", headless), ("--tape", startup.tape)):
             if given:
                 raise UsageError(f"--plain and {name} exclude each other", hint="give one of them")
         return True
     at_terminal = os.isatty(0) and os.isatty(1)
     dumb = at_terminal and os.environ.get("TERM") == "dumb"
-    return dumb and not options.headless and startup.tape is None
+    return dumb and not headless and startup.tape is None
+
+
+def _explain_lines(asked: bool) -> None:
+    if not asked:
+        print("probedeck: TERM is dumb: changes are lines, as with --plain", file=sys.stderr)
 
 
 def _need_terminal(instead: str) -> None:

@@ -36,11 +36,6 @@ _PREVIEW_S = 0.1
 """Pause of the typing after which a filter is shown."""
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 flow`, `2 flows`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def front_screen(app: App[Any]) -> ConsoleScreen:
     """Close the dialogs that are open, and return the full screen below."""
     while isinstance(app.screen, ModalScreen):

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from app.outputs.view import is_table
-from app.run.mailbox import Mailbox
+from app.run.item_loop import ItemLoop
 from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
-from app.run.start import start
 from app.run.table_writer import TableWriter
 from app.run.totals import Totals
 from app.run.unprobed import reasons
-from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.path.records import HOPS_TABLE
 from probes.snapshot import Event, Item
@@ -61,20 +56,10 @@ def fall_silent() -> None:
 def _run(
     spec: RunSpec, output: OutputSpec, child: ChildProcess | None, report: ReportWriter | None
 ) -> None:
-    mailbox = Mailbox()
-    totals = Totals()
-    failures: list[ProbedeckError] = []
-    controller = Controller()
-    on_signals(mailbox.stop)
-
+    totals, controller = Totals(), Controller()
+    loop = ItemLoop(controller)
     tables = TableWriter(output, spec.probes, controller, spec.describe)
     with tables.sink:
-
-        def listener(item: Item) -> None:
-            mailbox.put(item)
-            if failure := controller.failure():
-                failures.append(failure)
-                mailbox.stop()
 
         def write(item: Item) -> None:
             totals.add(item)
@@ -84,41 +69,29 @@ def _run(
             if report:
                 report.add(item)
             # An error that ends the run is printed at its end.
-            if isinstance(item, Event) and (item.severity != "error" or not failures):
+            if isinstance(item, Event) and (item.severity != "error" or not loop.failures):
                 say(f"{item.source}: {item.text}")
             tables.write(item)
 
         def child_ended() -> None:
             """Stop when the last answers have arrived."""
             deadline = time.monotonic() + spec.paths.timeout + _READING_S
-            while not mailbox.stopped and time.monotonic() < deadline:
+            while not loop.stopped and time.monotonic() < deadline:
                 if sum(traced.sent for traced in controller.traced()) <= totals.probes:
                     break
                 time.sleep(_LOOK_S)
-            mailbox.stop()
+            loop.stop()
 
-        def beside_over() -> None:
-            """Stop one window later, unless the run has a duration."""
-            if spec.duration is None:
-                time.sleep(spec.interval)
-                mailbox.stop()
-
-        controller.listen(listener)
-        with ExitStack() as stack:
-            stack.callback(controller.close)
-            stack.callback(lambda: totals.note(controller.traced()))
-            stack.callback(mailbox.let_all_in)
-            start(controller, spec, stack, over=beside_over)
+        with loop.running(controller, spec, totals) as stack:
             if child:
                 stack.enter_context(child.running(child_ended))
             # Called before the child is ended, so that `child_ended` does not wait for answers.
-            stack.callback(mailbox.stop)
-            deadline = time.monotonic() + (spec.duration or float("inf"))
-            for item in mailbox.until_stopped(deadline):
+            stack.callback(loop.stop)
+            for item in loop.items():
                 write(item)
-        for item in mailbox.rest():
+        for item in loop.rest():
             write(item)
-    if totals.any or not failures:
+    if totals.any or not loop.failures:
         why = reasons(totals.traced.values(), spec.interface)
         if report:
             report.write(totals.traced.values(), why)
@@ -126,8 +99,8 @@ def _run(
             for sentence in sentences:
                 say(f"{destination}: {sentence}")
         say("; ".join(filter(None, map(str, (totals, tables.filtering)))))
-    if failures:
-        raise failures[0]
+    if loop.failures:
+        raise loop.failures[0]
     tables.check()
 
 
@@ -140,11 +113,3 @@ def say(text: str) -> None:
     except OSError:
         # A full disk under standard error does not end the run.
         return
-
-
-def on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` for each signal that ends a run."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # nohup(1) ignores SIGHUP, so that a run outlives its terminal.
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda *_: stop())

@@ -9,11 +9,11 @@ from pathlib import Path
 from app.commands.export_target import DRAWN, PICTURE_NAME, TEXT, VALUES, suffix_of, target
 from app.commands.tables import USUAL, columns_of
 from app.console.protocol import Console
-from app.console.screen import ConsoleScreen, counted, front_screen
+from app.console.screen import ConsoleScreen, front_screen
 from app.console.tables import clipboard
 from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
-from widgets.format import REPLACED, byte_size, safe
+from widgets.format import REPLACED, byte_size, counted, safe
 from widgets.table.table import VirtualTable
 from widgets.terminal.keybar import KeyBar
 

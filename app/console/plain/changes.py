@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 from app.console.live.state import Frame
 from app.console.plain.tables import busiest
-from app.console.screen import counted
 from app.console.screens.overview.model import rates
 from app.console.screens.overview.now import Trouble
 from app.events.folding import EventGroup, fold
-from widgets.format import bit_rate, clock
+from widgets.format import age, bit_rate, clock, counted
 
 _MOST = 5
 """Most lines of a kind at a time."""
@@ -23,16 +22,14 @@ _LITTLE = 10_000.0
 """Bits per second; a change below it is no news."""
 _SECONDS = 2
 """Cells of the rates."""
-_LONG = 200
-"""Characters of a sentence."""
 
 
 @dataclass(slots=True)
 class FrameChanges:
     """Compares frames with the lines that it has returned before."""
 
-    _troubles: dict[Hashable, str] = field(default_factory=dict)
-    """Text of each present trouble, by key."""
+    _troubles: dict[Hashable, tuple[str, float]] = field(default_factory=dict)
+    """Text and time of the begin of each present trouble, by key."""
     _times: dict[tuple[str, str], int] = field(default_factory=dict)
     """Times of each group of events in its last line."""
     _open: set[tuple[str, str]] = field(default_factory=set)
@@ -46,14 +43,18 @@ class FrameChanges:
         `troubles` are the frame's, without its events.
         """
         found = self._of_events(frame, {one.events for one in troubles})
-        return [*self._of_troubles(troubles), *found, *self._of_traffic(frame, now)]
+        return [*self._of_troubles(troubles, now), *found, *self._of_traffic(frame, now)]
 
-    def _of_troubles(self, troubles: Sequence[Trouble]) -> list[str]:
-        present = {one.key: one.sentence(_LONG) for one in troubles}
-        began = [f"began: {text}" for key, text in present.items() if key not in self._troubles]
-        over = [f"over: {text}" for key, text in self._troubles.items() if key not in present]
+    def _of_troubles(self, troubles: Sequence[Trouble], now: float) -> list[str]:
+        before, present = self._troubles, {one.key: one for one in troubles}
+        began = [f"began: {one.timeless}" for key, one in present.items() if key not in before]
+        over = [
+            f"over after {age(now - since)}: {text}"
+            for key, (text, since) in before.items()
+            if key not in present
+        ]
         # The text at the beginning names a trouble that is over.
-        self._troubles = {key: self._troubles.get(key, text) for key, text in present.items()}
+        self._troubles = {key: before.get(key, (one.text, now)) for key, one in present.items()}
         return [*_few(began, "troubles"), *_few(over, "troubles")]
 
     def _of_events(self, frame: Frame, told: Collection[tuple[str, str]]) -> list[str]:

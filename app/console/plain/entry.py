@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import closing, contextmanager, suppress
 
 from app.console.plain.session import HELP, PlainSession
-from app.run.headless import fall_silent, on_signals, say
-from app.run.mailbox import Mailbox
+from app.run.headless import fall_silent, say
+from app.run.item_loop import ItemLoop
 from app.run.spec import RunSpec
-from app.run.start import start
 from app.run.totals import Totals
-from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
+from probes.control_plane import ControlPlane
 from probes.snapshot import Item
 
 _STDIN = 0
@@ -23,69 +21,73 @@ _STDIN = 0
 
 def run(spec: RunSpec) -> None:
     """Print changes until q, a signal or the duration. Raises ProbedeckError."""
-    try:
-        _run(spec)
-    except BrokenPipeError:
-        # The reader of standard output has left: a normal end.
-        fall_silent()
-
-
-def _run(spec: RunSpec) -> None:
-    mailbox, totals, controller = Mailbox(), Totals(), Controller()
-    failures: list[ProbedeckError] = []
-    broken: list[OSError] = []
-    on_signals(mailbox.stop)
-
-    def write(line: str) -> None:
-        print(line, flush=True)
-
-    def listener(item: Item) -> None:
-        mailbox.put(item)
-        if failure := controller.failure():
-            failures.append(failure)
-            mailbox.stop()
+    controller, totals = Controller(), Totals()
+    loop, session = ItemLoop(controller), PlainSession(controller, _write)
 
     def take(item: Item) -> None:
         totals.add(item)
         session.state.take(item)
 
-    def beside_over() -> None:
-        if spec.duration is None:
-            time.sleep(spec.interval)
-            mailbox.stop()
+    with _while_read():
+        _write(f"probedeck measures {spec.interface or 'probes'}; {HELP}")
+        with loop.running(controller, spec, totals):
+            _converse(session, loop, take, spec.interval)
+        for item in loop.rest():
+            take(item)
+        if totals.any or not loop.failures:
+            say(str(totals))
+    if loop.failures:
+        raise loop.failures[0]
+
+
+def connect(plane: ControlPlane, url: str) -> None:
+    """Print the changes of a running controller until q or a signal, and close the connection.
+
+    Raises ProbedeckError.
+    """
+    with closing(plane), _while_read():
+        loop, session = ItemLoop(plane), PlainSession(plane, _write)
+        _write(f"connected to {url}; {HELP}")
+        _converse(session, loop, session.state.take, plane.interval)
+        if loop.failures:
+            raise loop.failures[0]
+
+
+def _write(line: str) -> None:
+    print(line, flush=True)
+
+
+@contextmanager
+def _while_read() -> Iterator[None]:
+    """End the block normally if the reader of standard output leaves."""
+    try:
+        yield
+    except BrokenPipeError:
+        fall_silent()
+
+
+def _converse(
+    session: PlainSession, loop: ItemLoop, take: Callable[[Item], None], interval: float
+) -> None:
+    """Take items, print changes at most every second, and answer typed lines."""
+    broken: list[OSError] = []
 
     def answer() -> None:
         try:
-            answer_typed_lines(session, mailbox.stop)
+            answer_typed_lines(session, loop.stop)
         except OSError as error:
             broken.append(error)
-            mailbox.stop()
+            loop.stop()
 
-    session = PlainSession(controller, write)
-    controller.listen(listener)
-    with ExitStack() as stack:
-        stack.callback(controller.close)
-        stack.callback(lambda: totals.note(controller.traced()))
-        stack.callback(mailbox.let_all_in)
-        write(f"probedeck measures {spec.interface or 'probes'}; {HELP}")
-        start(controller, spec, stack, over=beside_over)
-        # Daemon: nothing interrupts its read of standard input.
-        threading.Thread(target=answer, name="typed lines", daemon=True).start()
-        period = max(1.0, spec.interval)
-        deadline = time.monotonic() + (spec.duration or float("inf"))
-        while not mailbox.stopped and (now := time.monotonic()) < deadline:
-            for item in mailbox.until_stopped(min(deadline, now + period)):
-                take(item)
-            if not mailbox.stopped:
-                session.tell()
-    for item in mailbox.rest():
-        take(item)
+    # Daemon: nothing interrupts its read of standard input.
+    threading.Thread(target=answer, name="typed lines", daemon=True).start()
+    while not loop.ended:
+        for item in loop.items(max(1.0, interval)):
+            take(item)
+        if not loop.stopped:
+            session.tell()
     if broken:
         raise broken[0]
-    if totals.any or not failures:
-        say(str(totals))
-    if failures:
-        raise failures[0]
 
 
 def answer_typed_lines(

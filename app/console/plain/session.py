@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from app import resolve
@@ -17,11 +18,12 @@ from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
 from bpf.errors import ProbedeckError, did_you_mean, printable
 from probes.control_plane import ControlPlane
+from probes.path.traced import Traced
 from probes.snapshot import Event
 
 _GROUPS = ("conversations", "hosts", "services")
 WORDS = ("now", *_GROUPS, "paths", "policies", "trace", "help", "q")
-HELP = f"type {', '.join(WORDS[:6])}, trace ADDRESS, help, or q to quit"
+HELP = f"type {', '.join(WORDS[:6])}, trace ADDRESS, help, or q to quit (ctrl+d, too)"
 
 
 class PlainSession:
@@ -34,6 +36,7 @@ class PlainSession:
         self._write = write
         self._changes = FrameChanges()
         self._paths, self._triggers = Paths(), Triggers()
+        self._traced: tuple[Traced, ...] = ()
         self._lock = threading.Lock()
 
     def tell(self) -> None:
@@ -89,17 +92,21 @@ class PlainSession:
 
     def _troubles(self, frame: Frame, events: tuple[Event, ...]) -> list[Trouble]:
         """Return what is wrong in a frame, with sentences about `events`."""
-        self._paths.take(frame.paths, self._plane.traced())
-        self._triggers.view, self._triggers.info = frame.monitor, self._plane.monitor()
+        with suppress(ProbedeckError):
+            # A lost connection, which an event tells of: the last answers stay.
+            self._traced, self._triggers.info = self._plane.traced(), self._plane.monitor()
+        self._paths.take(frame.paths, self._traced)
+        self._triggers.view = frame.monitor
         now, pulses, ended = time.monotonic(), frame.pulses, {}
         silent = late(pulses.probes.values(), now, self._plane.interval)
         if silent:
-            # Only if a probe is late: listing probes is slow, and needs pydantic.
-            known = {one.name: one.failure for one in self._plane.probes()}
-            ended = {name: why for name, why in known.items() if why}
-            here = {name: one for name, one in pulses.probes.items() if name in known}
-            pulses = replace(pulses, probes=here)
-            silent = [one for one in silent if one.name in known]
+            with suppress(ProbedeckError):
+                # Only if a probe is late: listing probes is slow, and needs pydantic.
+                known = {one.name: one.failure for one in self._plane.probes()}
+                ended = {name: why for name, why in known.items() if why}
+                here = {name: one for name, one in pulses.probes.items() if name in known}
+                pulses = replace(pulses, probes=here)
+                silent = [one for one in silent if one.name in known]
         return troubles(
             pulses, silent, ended, now, frame.flows.left_out, self._paths, self._triggers, events,
             frame.utc_ns,

@@ -9,7 +9,6 @@ from itertools import islice
 import numpy as np
 
 from app.console.live.flows import LiveView
-from app.console.screen import counted
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import Triggers
@@ -17,7 +16,7 @@ from probes.filter.network import address_text
 from probes.flow.grouping import group
 from probes.flow.records import FlowDirection
 from probes.flow.services import service_name
-from widgets.format import bit_rate, duration, percent
+from widgets.format import bit_rate, counted, duration, percent
 
 ROWS = 10
 """Most rows of an answer."""

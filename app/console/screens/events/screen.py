@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from app.console.culprit import CulpritCommands
 from app.console.protocol import Console
-from app.console.screen import ConsoleScreen, counted
+from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS, EventLine
 from app.console.screens.events.rows import (
@@ -32,7 +32,7 @@ from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.events import EVENTS as FILTERED
 from probes.filter.events import event_table
 from probes.snapshot import SEVERITIES, Event
-from widgets.format import REPLACED, clock, safe
+from widgets.format import REPLACED, clock, counted, safe
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
 from widgets.toned_line import TonedLine

@@ -16,7 +16,7 @@ from app.console.live.flows import MAX_FLOWS
 from app.console.live.state import Frame
 from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console
-from app.console.screen import ConsoleScreen, counted
+from app.console.screen import ConsoleScreen
 from app.console.screens.flows.columns import CHANGES, FLOWS
 from app.console.screens.flows.commands import TraceCommands, ViewCommands
 from app.console.screens.flows.compare import FlowChanges, GroupChanges
@@ -40,7 +40,7 @@ from probes.filter.network import protocol_name
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
 from probes.snapshot import Event
-from widgets.format import duration, si
+from widgets.format import counted, duration, si
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone

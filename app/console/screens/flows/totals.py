@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from app.commands.flow_view import Grouping
 from app.console.live.flows import LiveView
-from app.console.screen import counted
 from probes.flow.records import Array, FlowDirection
-from widgets.format import bit_rate
+from widgets.format import bit_rate, counted
 from widgets.status import StatusItem, StatusStrip
 from widgets.tones import Tone
 

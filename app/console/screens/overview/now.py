@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import SECOND_NS
-from app.console.screen import counted
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.paths.spells import Spell
@@ -19,7 +18,7 @@ from probes.monitor.state import PROBE as MONITOR
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, PathRowKind
 from probes.snapshot import Event, loss_subject
-from widgets.format import age, clock, duration, percent, si
+from widgets.format import age, clock, counted, duration, percent, si
 from widgets.tones import Tone
 
 BUSY, OVERLOADED = 0.25, 0.75
@@ -54,6 +53,8 @@ class Trouble:
     """Subject, if it is not the row: the same while the numbers change."""
     events: tuple[str, str] = ("", "")
     """Source and subject of the events about it, which are no sentences of their own."""
+    lasting: str = ""
+    """The clause about the time since its beginning."""
 
     @property
     def key(self) -> Hashable:
@@ -61,13 +62,17 @@ class Trouble:
         return self.kind, self.row if self.about is None else self.about
 
     def sentence(self, cells: int) -> str:
-        """Return as much of the sentence as `cells` characters have room for."""
+        """Return the text, and the clauses for which `cells` characters have room."""
         text = self.text
         for clause in self.clauses:
-            if len(text) + 2 + len(clause) > cells:
-                break
-            text += f", {clause}"
+            if len(text) + 2 + len(clause) <= cells:
+                text += f", {clause}"
         return text
+
+    @property
+    def timeless(self) -> str:
+        """The whole sentence without the time since its beginning."""
+        return ", ".join((self.text, *(one for one in self.clauses if one != self.lasting)))
 
     @property
     def is_present(self) -> bool:
@@ -189,7 +194,9 @@ def _of_spell(one: Spell, kind: int, every: Iterable[Spell], now_ns: int) -> Tro
     row = PathKey(one.destination), DESTINATION_HOP if is_end else one.hop
     hop = "" if is_end and one.hop == DESTINATION_HOP else f" hop {one.hop}"
     about = "path", f"{one.destination}{hop} {'loss' if kind == _LOSS else 'queue'}"
-    return Trouble(kind, one.now, text, Tone.WARN, "paths", row, tuple(clauses), None, about)
+    return Trouble(
+        kind, one.now, text, Tone.WARN, "paths", row, tuple(clauses), None, about, clauses[0]
+    )
 
 
 def ordinal(number: int) -> str:
@@ -214,13 +221,15 @@ def _of_policy(one: PolicyView, triggers: Triggers, state: PolicyState) -> Troub
     made = triggers.transitions(one.name, _MOST_EVENTS)
     culprit = next((change.finding for change in made if change.finding), "")
     clauses = [culprit] if culprit else []
+    lasting = ""
     if one.now_utc_ns:
-        clauses.append(f"for {age((one.now_utc_ns - one.info.since_utc_ns) / 1e9)}")
+        lasting = f"for {age((one.now_utc_ns - one.info.since_utc_ns) / 1e9)}"
+        clauses.append(lasting)
     clauses.append(f"runs {', '.join(one.info.policy.run)}")
     size = one.ratio if math.isfinite(one.ratio) else 0.0
     about, row = (MONITOR, f"policy {one.name}"), one.name
     return Trouble(
-        _FIRES, size + fires, text, Tone.WARN, "triggers", row, tuple(clauses), None, about
+        _FIRES, size + fires, text, Tone.WARN, "triggers", row, tuple(clauses), None, about, lasting
     )
 
 

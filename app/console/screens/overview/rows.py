@@ -7,7 +7,6 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from app.console.host_names import Names
-from app.console.screen import counted
 from app.console.screens.overview.model import Rates
 from app.console.screens.overview.now import Trouble
 from app.console.screens.paths.columns import HOPS
@@ -22,7 +21,7 @@ from app.console.screens.paths.rows import (
 )
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import ColumnSpec, TableSpec
-from widgets.format import age, bit_rate, si
+from widgets.format import age, bit_rate, counted, si
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.table.columns import Column, cell
 from widgets.table.rows import Pieces, Row, Rows, RowSource, Tones

@@ -14,7 +14,6 @@ from textual.widget import Widget
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.own_probes import OwnProbesLine
 from app.console.polling import PollingScreen
-from app.console.screen import counted
 from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.events.rows import event_rows
@@ -58,7 +57,7 @@ from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
 from probes.path.traced import Traced
 from probes.snapshot import Event
-from widgets.format import duration
+from widgets.format import counted, duration
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.block import Block
 from widgets.table.rows import Rows

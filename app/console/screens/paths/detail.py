@@ -13,7 +13,6 @@ from textual.widgets import Static
 
 from app.console.host_names import Names
 from app.console.live.paths import SECOND_NS, SECONDS, PathView
-from app.console.screen import counted
 from app.console.screens.paths.hop import Hop, PathKey, hop_text, mark_text, methods_text
 from app.console.screens.paths.model import MINUTE, Paths
 from app.console.screens.paths.rows import NO_ANSWER, end_note, path_notes
@@ -23,7 +22,7 @@ from probes.path.events.words import describe
 from probes.path.records import Array, PathRowKind
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.distribution import Distribution
-from widgets.format import age, clock, duration, percent, si, zone
+from widgets.format import age, clock, counted, duration, percent, si, zone
 from widgets.sparkline import means
 from widgets.tones import Tone
 

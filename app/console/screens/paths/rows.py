@@ -14,7 +14,6 @@ from rich.cells import cell_len
 
 from app.console.host_names import Names
 from app.console.live.flows import LiveView
-from app.console.screen import counted
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.hop import Hop, PathKey, flow_text, hop_text, since
 from app.console.screens.paths.lines import HopChange, HopLine, PathLine
@@ -26,7 +25,7 @@ from app.run.unprobed import reasons
 from probes.filter import Filter
 from probes.path.options import TracedFlow
 from probes.path.traced import Traced
-from widgets.format import age, duration
+from widgets.format import age, counted, duration
 from widgets.sparkline import round_scale, sparklines
 from widgets.status import StatusItem
 from widgets.table.columns import Column

@@ -14,7 +14,6 @@ from app.commands.remote import add_probe, add_ready_probe, ready_config
 from app.config.ready_probes import ReadyProbe, ready_probes
 from app.console.prompt.prompt import Prompt
 from app.console.protocol import Console
-from app.console.screen import counted
 from app.console.screens.programs.library import LibraryScreen
 from app.console.screens.programs.live_maps import LiveMaps
 from app.console.screens.programs.model import Programs, Verdict, loses
@@ -25,7 +24,7 @@ from bpf.errors import ProbedeckError, UsageError
 from probes.control.trials import CutError
 from probes.control_plane import ProbeInfo, Replacement
 from probes.snapshot import Snapshot
-from widgets.format import MISSING, duration
+from widgets.format import MISSING, counted, duration
 
 _T = TypeVar("_T")
 _LOSES = "the report says what is lost"

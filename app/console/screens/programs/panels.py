@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from app.console.live.maps import is_value, key_and_value
-from app.console.screen import counted
 from app.console.screens.events.columns import time_of
 from app.console.screens.programs.columns import MAPS, PANELS
 from app.console.screens.programs.log import fold
@@ -23,6 +22,7 @@ from probes.reports import Fate
 from probes.snapshot import Event, Snapshot
 from probes.tables.conversion import columns as names_of
 from probes.tables.conversion import flat_rows
+from widgets.format import counted
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.columns import GAP, MARGIN
 from widgets.table.rows import Row, Rows, Tones

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from app.console.screen import counted
 from app.console.screens.programs.columns import PROGRAMS
 from app.console.screens.programs.model import (
     ProgramLine,
@@ -17,7 +16,7 @@ from app.console.screens.programs.model import (
 from app.console.tables.columns import row
 from probes.config.model import hook_of
 from probes.control_plane import MemoryUse
-from widgets.format import byte_size, clock, duration, zone
+from widgets.format import byte_size, clock, counted, duration, zone
 from widgets.status import StatusItem
 from widgets.table.columns import cell
 from widgets.table.rows import Rows

@@ -17,11 +17,12 @@ def told(state: LiveState, changes: FrameChanges, *troubles: Trouble) -> list[st
 
 def test_a_trouble_is_told_when_it_begins_and_when_it_is_over() -> None:
     state, changes = LiveState(), FrameChanges()
-    first = Trouble(1, 2.0, "12 % lost", Tone.WARN, "paths", "a")
+    clauses = "began 0 s ago", "on 3 flows"
+    first = Trouble(1, 2.0, "12 % lost", Tone.WARN, "paths", "a", clauses, lasting=clauses[0])
     later = Trouble(1, 3.0, "14 % lost", Tone.WARN, "paths", "a")
-    assert told(state, changes, first) == ["began: 12 % lost"]
+    assert told(state, changes, first) == ["began: 12 % lost, on 3 flows"]
     assert told(state, changes, later) == []
-    assert told(state, changes) == ["over: 12 % lost"]
+    assert changes.lines(state.frame(), (), 4.0) == ["over after 4 s: 12 % lost"]
     assert told(state, changes) == []
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from app.cli.options import Options
+from app.api.server.listener import Api, ApiListener
 from app.cli.run import is_plain
 from app.console.plain.entry import answer_typed_lines
 from app.console.plain.session import HELP, PlainSession
 from app.tape.options import NOTHING
 from probes.control_plane import ControlPlane
+from probes.snapshot import Event
+from tests.app.api.fake import FakePlane as ServedPlane
 from tests.app.console.fake_plane import FakePlane
 from tests.support.runs import deck, deck_ends
 
@@ -38,6 +43,34 @@ def test_typed_lines_are_answered_and_q_ends_the_run() -> None:
     assert ESCAPE not in rest
 
 
+def test_lines_of_a_controller_elsewhere_go_on_without_it(tmp_path: Path) -> None:
+    url, plane = f"unix:{tmp_path}/api.sock", ServedPlane()
+    with ExitStack() as stack:
+        served = stack.enter_context(ExitStack())
+        served.enter_context(ApiListener(plane, Api("1", socket=url.removeprefix("unix:"))))
+        run = stack.enter_context(
+            deck("console", "--plain", "--connect", url, stdin=subprocess.PIPE)
+        )
+        assert run.stdin is not None
+        assert run.stdout is not None
+        lines = iter(run.stdout.readline, "")
+        assert next(lines).startswith(f"connected to {url}; type now, ")
+        plane.publish(Event.now("warning", "flow", "something happened"))
+        assert any("warning: flow: something happened" in line for line in lines)
+        served.close()
+        assert any(f"{url}: connection lost" in line for line in lines)
+        run.stdin.write("q\n")
+        run.stdin.flush()
+        assert run.wait(10) == 0
+
+
+def test_lines_need_no_textual() -> None:
+    code = "import sys, app.console.plain.entry; print(*sys.modules)"
+    command = [sys.executable, "-I", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "textual" not in done.stdout.split()
+
+
 @pytest.mark.parametrize(("terminal", "term", "lines"), [
     (True, "dumb", True), (True, "xterm", False), (False, "dumb", False),
 ])  # fmt: skip
@@ -46,8 +79,8 @@ def test_a_dumb_terminal_gets_lines(
 ) -> None:
     monkeypatch.setattr(os, "isatty", lambda descriptor: terminal)
     monkeypatch.setenv("TERM", term)
-    assert is_plain(Options(), NOTHING) is lines
-    assert not is_plain(Options(headless=True), NOTHING)
+    assert is_plain(False, False, NOTHING) is lines
+    assert not is_plain(False, True, NOTHING)
 
 
 @pytest.mark.parametrize(("terminal", "typed", "ends"), [

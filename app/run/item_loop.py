@@ -1,0 +1,94 @@
+"""The main thread of a run without a console: it takes items until the run ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from app.run.mailbox import Mailbox
+from app.run.start import start
+from bpf.errors import ProbedeckError
+from probes.control_plane import ControlPlane
+from probes.snapshot import Item
+
+if TYPE_CHECKING:
+    from app.run.spec import RunSpec
+    from app.run.totals import Totals
+    from probes.control.controller import Controller
+
+
+class ItemLoop:
+    """Takes the items of a control plane until `stop`, a signal, a time, or the plane's failure."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._mailbox = Mailbox()
+        self._deadline = float("inf")
+        self.failures: list[ProbedeckError] = []
+        """The plane's, once for each item since then."""
+        on_signals(self.stop)
+        plane.listen(self._hear)
+
+    def _hear(self, item: Item) -> None:
+        self._mailbox.put(item)
+        if failure := self._plane.failure():
+            self.failures.append(failure)
+            self.stop()
+
+    def stop(self) -> None:
+        """End the loop; any thread and the handler of a signal may call this."""
+        self._mailbox.stop()
+
+    def stop_in(self, seconds: float) -> None:
+        """End the loop after so many seconds."""
+        self._deadline = time.monotonic() + seconds
+
+    @property
+    def stopped(self) -> bool:
+        return self._mailbox.stopped
+
+    @property
+    def ended(self) -> bool:
+        return self.stopped or time.monotonic() >= self._deadline
+
+    def items(self, seconds: float = float("inf")) -> Iterator[Item]:
+        """Yield items until the loop ends, for at most so many seconds."""
+        return self._mailbox.until_stopped(min(self._deadline, time.monotonic() + seconds))
+
+    def rest(self) -> Iterator[Item]:
+        """Yield the items that are left after the end."""
+        return self._mailbox.rest()
+
+    @contextmanager
+    def running(self, controller: Controller, spec: RunSpec, totals: Totals) -> Iterator[ExitStack]:
+        """Start a run on a controller, and close the controller in the end.
+
+        `totals` gets the state of its paths. The stack ends before the controller. Raises
+        ProbedeckError.
+        """
+
+        def beside_over() -> None:
+            """Stop one window later, unless the run has a duration."""
+            if spec.duration is None:
+                time.sleep(spec.interval)
+                self.stop()
+
+        with ExitStack() as stack:
+            stack.callback(controller.close)
+            stack.callback(lambda: totals.note(controller.traced()))
+            stack.callback(self._mailbox.let_all_in)
+            start(controller, spec, stack, over=beside_over)
+            if spec.duration is not None:
+                self.stop_in(spec.duration)
+            yield stack
+
+
+def on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` for each signal that ends a run."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # nohup(1) ignores SIGHUP, so that a run outlives its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop())
