@@ -29,7 +29,7 @@ class By(IntEnum):
     about: str
     """Certainty in words, for help and details."""
 
-    def __new__(cls, number: int, about: str) -> Self:
+    def __new__(cls, number: int, about: str = "") -> Self:
         by = int.__new__(cls, number)
         by._value_, by.about = number, about
         return by
@@ -60,7 +60,7 @@ class Reason(IntEnum):
     about: str
     """Meaning, for help."""
 
-    def __new__(cls, number: int, about: str) -> Self:
+    def __new__(cls, number: int, about: str = "") -> Self:
         reason = int.__new__(cls, number)
         reason._value_, reason.about = number, about
         return reason
@@ -90,11 +90,12 @@ class Limit(IntEnum):
     BANDWIDTH = 8, "the network's bandwidth, or the congestion window still grows"
     READS_SLOWLY = 9, "the receiving process reads slower than data comes"
     LOST_BEFORE = 10, "received segments are lost before this host"
+    SENDER = 11, "the other end sends no more, or the path to this host carries no more"
 
     about: str
     """Meaning, for help."""
 
-    def __new__(cls, number: int, about: str) -> Self:
+    def __new__(cls, number: int, about: str = "") -> Self:
         limit = int.__new__(cls, number)
         limit._value_, limit.about = number, about
         return limit
