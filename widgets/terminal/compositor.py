@@ -56,6 +56,8 @@ class TerminalCaps:
     """Whether to use colours; Textual knows how many there are."""
     erases: bool = False
     """Whether erasing keeps the background colour."""
+    slow: bool = False
+    """Whether to send few bytes: 256 colours at most, and no rules."""
 
 
 def caps_of(app: App[Any]) -> TerminalCaps:
@@ -187,6 +189,8 @@ class DiffApp(App[ReturnType]):
     def _differences(self, lines: Mapping[int, CellLine]) -> str:
         shadow = self.shadow
         colors = self.console._color_system or ColorSystem.TRUECOLOR
+        if self.look.slow:
+            colors = min(colors, ColorSystem.EIGHT_BIT)
         pen = DiffWriter(
             colors if self.look.colors else None,
             shadow.size.width, shadow.at, erases=self.look.erases,
@@ -258,9 +262,14 @@ class DiffCompositor(Compositor):
         return DiffUpdate(lines, stock)
 
     def _drawn(self, line: CellLine) -> CellLine:
-        if self._app.look.glyphs != "ascii" or text_of(line).isascii():
+        look = self._app.look
+        if not (look.slow or look.glyphs == "ascii") or text_of(line).isascii():
             return line
-        return [Segment(ascii_of(text), style) for text, style, _ in line]
+        if look.slow:
+            line = [Segment(text.replace("─", " "), style) for text, style, _ in line]
+        if look.glyphs == "ascii":
+            line = [Segment(ascii_of(text), style) for text, style, _ in line]
+        return line
 
 
 def _refusal(size: Size, least: Size) -> dict[int, CellLine]:

@@ -12,6 +12,8 @@ from widgets.terminal.diff_writer import CellLine, DiffWriter, narrow
 
 _SCROLLED = 4
 """Least number of moved lines for which the terminal scrolls."""
+_TOP = 2
+"""Lines at the top that are drawn first: the status, and the title or the table's header."""
 
 
 class TerminalState:
@@ -44,10 +46,12 @@ class TerminalState:
     def draw(
         self, pen: DiffWriter, lines: Mapping[int, CellLine], room: int, near: int = 0
     ) -> None:
-        """Write `lines` and waiting lines, up to about `room` bytes, those near `near` first."""
+        """Write `lines` and waiting lines, up to about `room` bytes: those at the top, which name
+        the screen, then those near `near`.
+        """
         self._scroll(pen, lines)
         self.owed |= lines
-        for y in sorted(self.owed, key=lambda y: abs(y - near)):
+        for y in sorted(self.owed, key=lambda y: (y >= _TOP, abs(y - near))):
             old, line = self.lines[y], self.owed[y]
             if old != line and pen.written >= room:
                 break

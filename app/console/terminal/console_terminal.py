@@ -23,12 +23,19 @@ CSS = """
 .-low-bandwidth VirtualTable > .table--cursor { background: $surface; }
 .-low-bandwidth VirtualTable:focus > .table--cursor { background: $surface; }
 .-low-bandwidth ModalScreen { background: transparent; }
+.-low-bandwidth .tone--muted, .-low-bandwidth .tone--accent,
+.-low-bandwidth .tone--in-low, .-low-bandwidth .tone--in, .-low-bandwidth .tone--in-high,
+.-low-bandwidth .tone--out-low, .-low-bandwidth .tone--out, .-low-bandwidth .tone--out-high,
+.-low-bandwidth .tone--in-bar, .-low-bandwidth .tone--out-bar {
+    color: $foreground; background: $surface; text-style: none;
+}
 .-plain .tone--warn { text-style: bold; }
 .-plain .tone--active { background: $surface; text-style: underline; }
 .-plain .tone--in-bar, .-plain .tone--out-bar { background: $surface; text-style: underline; }
 Toast { width: auto; max-width: 100%; padding: 0 1; margin-top: 0; }
 """
-"""On a slow link neither a whole row nor a whole screen changes its ground. Without colours a
+"""On a slow link neither a whole row nor a whole screen changes its ground, and only warnings and
+results have tones. Without colours a
 ground is drawn in reverse, on which a high bar would be an empty cell. Messages in the corner are
 no wider than their text."""
 SHORTEST_INTERVAL = 0.24
@@ -70,7 +77,7 @@ class ConsoleTerminal:
         )
         app.animation_level = "none"
         app.link = LinkEstimator(_FIRST_OF_LITTLE if ui.low_bandwidth else FIRST)
-        app.set_class(ui.low_bandwidth, "-low-bandwidth")
+        self._spare()
         app.set_class(not app.look.colors, "-plain")
         self.theme = ""
         """Name of the present theme, as users call it."""
@@ -96,7 +103,7 @@ class ConsoleTerminal:
         if glyphs != self._app.look.glyphs:
             self._app.look = replace(self._app.look, glyphs=glyphs)
             self.do_app_redraw()
-        self._app.set_class(self.slow, "-low-bandwidth")
+        self._spare()
 
     def do_app_suspend(self) -> None:
         if not self._app.can_suspend or not has_shell():
@@ -113,6 +120,10 @@ class ConsoleTerminal:
     def slow(self) -> bool:
         """Whether to send little: by the settings, or because the link is slow."""
         return self.ui.low_bandwidth or self._app.link.slow
+
+    def _spare(self) -> None:
+        self._app.look = replace(self._app.look, slow=self.slow)
+        self._app.set_class(self.slow, "-low-bandwidth")
 
     @property
     def _interval(self) -> float:
@@ -146,7 +157,7 @@ class ConsoleTerminal:
             return
         self._wanted, self._began = False, now
         self._app.begin_update()
-        self._app.set_class(self.slow, "-low-bandwidth")
+        self._spare()
         self._refresh()
 
     def status_items(self) -> list[StatusItem]:
