@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bpf.errors import UsageError, did_you_mean
 
 DIRECTIONS = "directions"
-GROUPED = ("conversations", "hosts", "services", "networks")
-"""KINDS of groups."""
+OWNER_KINDS = {
+    "processes": "process", "units": "unit", "containers": "container", "pods": "pod",
+    "users": "user",
+}  # fmt: skip
+"""Kinds of groups by owner, and the column that groups them."""
+GROUPED = ("conversations", "hosts", "services", "networks", *OWNER_KINDS)
+"""KINDS of groups, then those by owner."""
 VIEWS = (DIRECTIONS, *GROUPED)
 _ENDS = ("remote", "local")
-_NOUNS = {DIRECTIONS: "flow", **{kind: kind[:-1] for kind in GROUPED}}
+_NOUNS = {DIRECTIONS: "flow", **{kind: kind[:-1] for kind in GROUPED}, **OWNER_KINDS}
+GROUP_NOUNS = {noun: kind for kind, noun in _NOUNS.items() if kind != DIRECTIONS}
+"""Views of groups, by the word for a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +42,19 @@ class Grouping:
         return self.kind != DIRECTIONS
 
     @property
+    def is_by_owner(self) -> bool:
+        return self.kind in OWNER_KINDS
+
+    @property
     def is_finest(self) -> bool:
         """Whether a row is one direction, or both, of the same two ends."""
         return self.kind in VIEWS[:2]
 
-    def turned(self, by: int) -> Grouping:
-        """The view `by` places further in the cycle."""
-        return Grouping(VIEWS[(VIEWS.index(self.kind) + by) % len(VIEWS)], prefixes=self.prefixes)
+    def turned(self, by: int, owners: Collection[str] = ()) -> Grouping:
+        """The view `by` places further in the cycle; of those by owner, it has only `owners`."""
+        views = [kind for kind in VIEWS if kind not in OWNER_KINDS or kind in (*owners, self.kind)]
+        kind = views[(views.index(self.kind) + by) % len(views)]
+        return Grouping(kind, prefixes=self.prefixes)
 
     def __str__(self) -> str:
         """The words that `parse` takes."""

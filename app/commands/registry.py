@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.commands import own, remote, values
 from app.commands.export_target import PICTURE_NAME, VALUES
-from app.commands.flow_view import VIEWS
+from app.commands.flow_view import GROUP_NOUNS, VIEWS
 from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.console.screens import SCREENS, register
 from app.console.screens.info import ScreenInfo
@@ -176,16 +176,21 @@ _FLOWS = (
     Command("flow.filter", "Filter what is shown", "slash", "flows", "Filter",
             _filter(values.flow_filter), asks=True),
     Command("flow.clear", "Close, or clear the filter", "escape", "flows", leaves=True),
-    *_sorting("flow", "flows", "conversations", "flows", "hosts", "services", "networks"),
+    *_sorting("flow", "flows", "conversations", "flows", "hosts", "services", "networks", "owners"),
     Command("flow.open", "Open the row: its flows, or its path", "", "flows", "Open",
             by_row=True),
-    Command("flow.view", "Next view: hosts, services, networks", "v",
+    Command("flow.view", "Next view: hosts, services, processes", "v",
             "flows", "View",
             (Parameter("view", ParameterKind.CHOICE, VIEWS),
              Parameter("by", rest=True, check=values.flow_grouping)),
-            help="Conversations, hosts, services, networks or directions. hosts local has this"
-            " host's ends; networks take lengths of prefixes: flow.view networks 16, or 24 48 for"
-            " IPv4 and IPv6."),
+            help="Conversations, hosts, services, networks, processes, units, containers, pods,"
+            " users or directions. hosts local has this host's ends; networks take lengths of"
+            " prefixes: flow.view networks 16, or 24 48 for IPv4 and IPv6. v leaves out owners that"
+            " no flow has."),
+    Command("flow.group", "Group by process, unit, host, ...", "", "flows",
+            parameters=(Parameter("by", ParameterKind.CHOICE, tuple(GROUP_NOUNS), needed=True),),
+            help="Sums over the groups are exactly those of the flows; flows that nobody owns have"
+            " a row for each reason."),
     Command("flow.view_back", "Previous view", "V", "flows"),
     Command("flow.hosts", "Hosts that talk most", "h", "flows", anywhere=True),
     Command("flow.trace", "Trace the path of the fastest flow", "T", "flows", writes=True),

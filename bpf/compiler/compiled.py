@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from bpf.abi import AttachType, ProgType
+from bpf.abi import ProgType
 from bpf.compiler.diagnostics import (
     CompileError,
     Diagnostic,
@@ -29,12 +29,9 @@ class CompiledProgram:
     name: str
     type: ProgType
     fd: int
-    """The program as it was loaded for verification, on the maps created at compile time; -1 for a
-    tracing program."""
+    """The program as it was loaded for verification, on the maps created at compile time."""
     instructions: bytes
     license: str
-    attach_type: AttachType | None = None
-    """Attach type by which it was verified; None for the types of program that have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,7 @@ class Compiled:
     """Descriptor of the source's BTF; 0 if the compiler or the kernel gives none."""
 
     def close(self) -> None:
-        programs = [p.fd for p in self.programs.values() if p.fd >= 0]
-        close_all(programs + [m.fd for m in self.maps.values()])
+        close_all([p.fd for p in self.programs.values()] + [m.fd for m in self.maps.values()])
         if self.btf_fd:
             os.close(self.btf_fd)
 
@@ -73,12 +69,10 @@ def digest(
     reply: dict[str, Any],
     fds: list[int],
     said: str,
-    kind: tuple[ProgType, AttachType | None],
+    prog_type: ProgType,
     started: float,
 ) -> Compiled:
     """Turn a reply into Compiled; raises CompileError, and KernelError for missing descriptors."""
-    prog_type, attach_type = kind
-    unverified = prog_type is ProgType.TRACING
     diagnostics = parse_clang(said)
     errors: list[Diagnostic] = []
     if reply["error"] and not any(d.severity == "error" for d in diagnostics):
@@ -92,7 +86,7 @@ def digest(
             if len(reply["programs"]) > 1:
                 why += "; choose the program of this hook by its name: function"
             errors.append(Diagnostic(name, line, column, "error", why))
-        elif not program["loaded"] and not unverified:
+        elif not program["loaded"]:
             found = parse_verifier(function, program["log"], program["places"], name, source)
             # The function is the best place there is.
             errors.append(found if found.line else replace(found, file=name, line=line))
@@ -108,12 +102,7 @@ def digest(
     spare = iter(fds)
     programs = {
         p["name"]: CompiledProgram(
-            p["name"],
-            prog_type,
-            -1 if unverified else next(spare),
-            bytes.fromhex(p["instructions"]),
-            p["license"],
-            attach_type,
+            p["name"], prog_type, next(spare), bytes.fromhex(p["instructions"]), p["license"]
         )
         for p in reply["programs"]
     }

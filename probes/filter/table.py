@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +23,15 @@ class AddressNames(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Coded:
+    """A column of texts that many rows share."""
+
+    codes: Array
+    """Place of each row's text in `texts`, (n,)."""
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RowTable:
     """Rows by column."""
 
@@ -31,6 +40,8 @@ class RowTable:
     made: Mapping[str, Callable[[], Array]] = field(default_factory=dict)
     """Derived columns (n,), computed on use."""
     names: AddressNames | None = None
+    coded: Mapping[str, Callable[[], Coded]] = field(default_factory=dict)
+    """Columns of shared texts, computed on use."""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -11,6 +11,7 @@ from typing import Self
 
 from probes.filter import Domain, Filter, fields, parse
 from probes.filter.domain import NONE
+from probes.filter.owners import OWNER_FIELDS
 from probes.flow.records import FlowDirection
 from probes.tunnels import TUNNELS
 
@@ -58,20 +59,21 @@ _COUNTED: dict[str, fields.Field] = {
 }
 WINDOW_FLOWS = Domain("flows", {**key_fields(named=False), **_COUNTED}, BARE, "host")
 """Flows of a window: dtype FLOW, with columns `bit_rate` and `packet_rate`."""
+OWNED_FLOWS = Domain("flows", {**WINDOW_FLOWS.fields, **OWNER_FIELDS}, BARE, "host")
+"""The same flows, with the columns of their owners."""
 LIVE_FLOWS = Domain(
     "flows",
     {
         **key_fields(named=True),
         **_COUNTED,
+        **OWNER_FIELDS,
         "age": fields.times("age", "time since the first packet", "s", column_ns=1),
         "idle": fields.times("idle", "time since the last packet", "s", column_ns=1),
-        "rtt": fields.times("rtt", "round-trip time to the other end, if it is traced", "ms",
-                     column_ns=1e9),
     },
     BARE,
     "host",
 )  # fmt: skip
-"""dtype LIVE, and columns `age` and `idle` in ns, `rtt` in seconds."""
+"""dtype LIVE, with columns `age` and `idle` in ns, and those of their owners."""
 
 
 class FlowFilter(Filter):

@@ -83,6 +83,17 @@ def regroup(
     return Groups(groups.rows, groups.of[conversations.of])
 
 
+def relabel(conversations: Groups, labels: Array) -> Groups:
+    """Group conversations by numbers (m,) u8 of labels; `of` is of their flows.
+
+    The key of a row is 0, and its `id` the label.
+    """
+    rows = np.zeros(len(conversations.rows), GROUP)
+    _words(rows)[:, _KEY_WORDS:] = _words(conversations.rows)[:, _KEY_WORDS:]
+    groups = _merged(rows, labels)
+    return Groups(groups.rows, groups.of[conversations.of])
+
+
 def _single(rows: Array) -> Array:
     """Each flow as a conversation, (n,) of dtype GROUP."""
     made = np.zeros(len(rows), GROUP)
@@ -115,9 +126,9 @@ def _single(rows: Array) -> Array:
     return made
 
 
-def _merged(rows: Array) -> Groups:
-    """Merge rows (n,) of dtype GROUP that have the same key."""
-    ids = hash_keys(_words(rows)[:, :_KEY_WORDS])
+def _merged(rows: Array, labels: Array | None = None) -> Groups:
+    """Merge rows (n,) of dtype GROUP that have the same label, or by default the same key."""
+    ids = hash_keys(_words(rows)[:, :_KEY_WORDS]) if labels is None else labels
     order = np.argsort(ids)
     sorted_ids = ids[order]
     begins = np.ones(len(rows), bool)

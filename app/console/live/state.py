@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 
 from app.console.live.flows import Focus, LiveFlows, LiveView
 from app.console.live.monitor import LiveMonitor, MonitorView
-from app.console.live.overview_feed import LivePulses, Pulses
+from app.console.live.overview_feed import FLOW, LivePulses, Pulses
+from app.console.live.owners import LiveOwners, OwnerView
 from app.console.live.paths import LivePaths, PathView
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, loss_subject, lost_of
+from probes.sockets.records import PROBE as SOCKETS
 
 MAX_EVENTS = 2000
-_RANKS = {"flow": 3, MONITOR: 2, "path": 1}
+_RANKS = {FLOW: 3, MONITOR: 2, "path": 1}
 """The status strip shows the window of the probe with the highest rank."""
 
 
@@ -37,6 +39,7 @@ class Frame:
     lost: int = 0
     """Packets, and results of probes, lost until the moment."""
     pulses: Pulses = field(default_factory=Pulses)
+    owners: OwnerView = field(default_factory=OwnerView)
 
     @property
     def utc_ns(self) -> int:
@@ -55,6 +58,7 @@ class LiveState:
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _paths: LivePaths = field(default_factory=LivePaths)
     _monitor: LiveMonitor = field(default_factory=LiveMonitor)
+    _owners: LiveOwners = field(default_factory=LiveOwners)
     _pulses: LivePulses = field(default_factory=LivePulses)
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _newest_first: tuple[Event, ...] | None = ()
@@ -75,11 +79,14 @@ class LiveState:
             return
         self._pulses.add(item)
         if not item.is_metric:
-            views: dict[str, LivePaths | LiveMonitor] = {
+            views: dict[str, LiveFlows | LivePaths | LiveMonitor | LiveOwners] = {
+                FLOW: self._flows,
                 "path": self._paths,
                 MONITOR: self._monitor,
+                SOCKETS: self._owners,
             }
-            views.get(item.probe, self._flows).add(item)
+            if (view := views.get(item.probe)) is not None:
+                view.add(item)
         with self._lock:
             if item.is_metric:
                 self._metrics[item.probe, item.side, item.metric] = item
@@ -114,7 +121,7 @@ class LiveState:
             return Frame(
                 self._flows.view(), self._paths.view(), self._newest_first,
                 tuple(self._metrics.values()), self._monitor.view(), self.last, self.last_at,
-                lost_of(self._losses).packets, self._pulses.view(),
+                lost_of(self._losses).packets, self._pulses.view(), self._owners.view(),
             )  # fmt: skip
 
 

@@ -43,9 +43,17 @@ class Timeline:
         return tuple(self._frames)
 
     def keep(self, frame: Frame) -> None:
-        """Add the newest frame, unless the timeline has one of the same window."""
-        if frame.last is None or (self._at and frame.at <= self._at[-1]):
+        """Add the newest frame, unless the timeline has one of the same window.
+
+        A window's owners are known after its flows: a frame with them takes the place of the first.
+        """
+        if frame.last is None or (self._at and frame.at < self._at[-1]):
             return
+        if self._at and frame.at == self._at[-1]:
+            if frame.owners is self._frames[-1].owners:
+                return
+            del self._at[-1]
+            self._release((self._frames.pop(),))
         self._frames.append(frame)
         self._at.append(frame.at)
         self._take((frame,))

@@ -9,12 +9,13 @@ import numpy as np
 
 from app.commands.complete import Completion
 from probes.filter.domain import Domain
-from probes.filter.fields import Addresses, Field, Ports, Quantity
+from probes.filter.fields import Addresses, Field, Ports, Quantity, Texts
 from probes.filter.network import address_text
 from probes.filter.table import Array, RowTable
 
 _TERM = re.compile(r"([A-Za-z_]\w*)(:|<=|>=|!=|==|[<>=])(.*)", re.DOTALL)
 _NUMBER = re.compile(r"([0-9.]+)[A-Za-z/%]*")
+_PLAIN = re.compile(r'[^\s,()/"][^\s,()]*')
 _LOOKED_AT = 1000
 """Rows whose values are counted."""
 _OFFERED = 8
@@ -79,7 +80,19 @@ def _values(field: Field, typed: str, table: RowTable | None) -> Iterable[str]:
             raw = np.concatenate([table[end][:_LOOKED_AT] for end in field.ends])
             rows = _most(np.column_stack((versions, raw)))
             return [address_text(row[1:].tobytes(), int(row[0])) for row in rows]
+        if isinstance(field, Texts) and (coded := table.coded.get(field.column)) is not None:
+            found = coded()
+            texts = [found.texts[code] for code in _most(found.codes)]
+            return dict.fromkeys(_quoted(text) for text in texts if text)
     return field.words
+
+
+def _quoted(text: str) -> str:
+    """Return a text as the value of a term."""
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _most(values: Array) -> Array:

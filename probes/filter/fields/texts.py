@@ -41,6 +41,11 @@ class Texts:
         passes = passing(value)
 
         def mask(table: RowTable) -> Array:
+            if (coded := table.coded.get(self.column)) is not None:
+                # Each text is looked at once.
+                found = coded()
+                few = np.fromiter(map(passes, found.texts), bool, len(found.texts))
+                return np.asarray(few[found.codes])
             texts = table[self.column]
             return np.fromiter((passes(_text(text)) for text in texts.tolist()), bool, len(texts))
 

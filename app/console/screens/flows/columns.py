@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.tunnels import TUNNELS, tunnel_name
 from widgets.format import age, bit_rate, byte_size, clock, milliseconds, si, signed
@@ -42,6 +43,7 @@ FLOWS: TableSpec[Flow] = TableSpec(
             cell=lambda flow: flow.endpoint("destination"),
             numbers=lambda flows: flows.address_ranks("destination"),
             values=lambda flows: flows.endpoints("destination")),
+        *PROCESS,
         ColumnSpec("rate", "Rate", 11, "right", unit="bps", larger_first=True,
             help="Bits per second over the last window, or the last half second.",
             cell=lambda flow: bit_rate(flow.row["bit_rate"]),
@@ -59,10 +61,9 @@ FLOWS: TableSpec[Flow] = TableSpec(
             help="Time since the first packet.",
             cell=lambda flow: flow.bound + age(flow.ns_since("first_ns") / 1e9),
             values=lambda flows: flows.seconds("age", 1e9)),
+        *OWNERS,
         ColumnSpec("rtt", "RTT ms", 6, "right", priority=5, hidden=True, unit="ms",
-            larger_first=True,
-            help="Median round-trip time to the other end in the last minute, if the flow's path"
-            " is traced and its own packets tell it.",
+            larger_first=True, help=RTT,
             cell=lambda flow: milliseconds(flow.rtt),
             values=lambda flows: flows.seconds("rtt", 1e-3)),
         ColumnSpec("idle", "Idle", 5, "right", priority=6, unit="s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from app.commands.flow_view import Grouping
+from app.commands.flow_view import GROUP_NOUNS, Grouping
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.flow import QUIET_NS
 from app.console.screens.flows.group import Group
@@ -36,6 +36,9 @@ class ViewCommands:
     def do_flow_view_back(self) -> None:
         self._turn(-1)
 
+    def do_flow_group(self, by: str) -> None:
+        self.do_flow_view(GROUP_NOUNS[by])
+
     def do_flow_hosts(self) -> None:
         """Show the hosts with the highest rates, and the largest one under the cursor."""
         self._turn_to(Grouping("hosts"))
@@ -61,7 +64,7 @@ class ViewCommands:
             screen.table_with().action_top()
 
     def _turn(self, by: int) -> None:
-        self._turn_to(self._shown.by.turned(by))
+        self._turn_to(self._shown.by.turned(by, self._screen.console.frame.owners.kinds))
 
     def _turn_to(self, by: Grouping) -> None:
         self._shown.turn_to(by)

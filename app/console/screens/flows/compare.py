@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from app.commands.flow_view import Grouping
 from app.console.host_names import Names
 from app.console.live.flows import LiveView
+from app.console.live.owners import NO_OWNERS, OwnerView
 from app.console.live.paths import PathView
 from app.console.screens.flows.columns import CHANGES, SHARED
 from app.console.screens.flows.flow import Change
@@ -49,7 +50,7 @@ class FlowChanges:
     @classmethod
     def of(
         cls, before: LiveView, after: LiveView, shown: FlowFilter, paths: PathView | None = None,
-        names: Names | None = None,
+        names: Names | None = None, owners: OwnerView = NO_OWNERS,
     ) -> FlowChanges:  # fmt: skip
         """Compare the flows that `shown` passes; terms on RTTs look at `paths`."""
         old, new = before.rows, after.rows
@@ -69,7 +70,7 @@ class FlowChanges:
         rate = np.where(state == _GONE, 0.0, rows["bit_rate"])
         earlier = np.where(again, 0.0, then["bit_rate"])
         return cls(
-            FlowRows(view, shown, table=live_table(view, paths, names)),
+            FlowRows(view, shown, table=live_table(view, paths, names, owners=owners)),
             rate,
             earlier,
             rate - earlier,

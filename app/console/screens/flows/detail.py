@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from app.console.live.flows import LiveView
+from app.console.live.owners import NO_OWNERS
 from app.console.screens.flows.columns import whole
 from app.console.screens.flows.flow import endpoint, flag_letters
 from app.console.screens.flows.group import Group
 from probes.filter.network import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
-from probes.snapshot import History
+from probes.snapshot import History, Snapshot
+from probes.sockets.filter import Owned
+from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
+from probes.sockets.records import PROBE as SOCKETS
 from probes.tunnels import tunnel_name
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import age, bit_rate, byte_size
@@ -37,8 +42,8 @@ class DetailSubject:
     text: Text
     lines: Sequence[tuple[str, Tone]]
     """Name and tone of each line of the chart."""
-    measure: Callable[[Array], Sequence[int]]
-    """Return the bytes of each line in a window's rows of dtype FLOW (n,)."""
+    measure: Callable[[Snapshot], Sequence[int] | None]
+    """Return the bytes of each line in a window of flows; None if its owners are not known yet."""
 
 
 class FlowDetail(Horizontal):
@@ -90,7 +95,9 @@ class FlowDetail(Horizontal):
         for window in history.snapshots("flow"):
             if window.end_ns > self._seen_ns:
                 seconds = max(window.seconds, 1e-3)
-                bits = (8 * size / seconds for size in subject.measure(window.rows))
+                if (sizes := subject.measure(window)) is None:
+                    break
+                bits = (8 * size / seconds for size in sizes)
                 self._points.append((window.end_ns / 1e9, *bits))
                 self._seen_ns = window.end_ns
         times, *rates = np.array(self._points, "f8").reshape(-1, 1 + len(subject.lines)).T
@@ -106,8 +113,8 @@ def flow_subject(view: LiveView, row: Any) -> DetailSubject:
     """Describe a row of dtype LIVE."""
     key = row.reshape(1).view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
 
-    def measure(rows: Array) -> Sequence[int]:
-        words = words_of(rows)
+    def measure(window: Snapshot) -> Sequence[int]:
+        rows, words = window.rows, words_of(window.rows)
         # The ports tell nearly all flows apart: few rows are compared whole.
         near = np.flatnonzero(words[:, _PORTS_WORD] == key[_PORTS_WORD])
         hits = near[(words[near, :KEY_WORDS] & KEY_MASK == key).all(axis=1)]
@@ -116,17 +123,33 @@ def flow_subject(view: LiveView, row: Any) -> DetailSubject:
     return DetailSubject(_flow_text(row, view.now_ns), [("rate", Tone.ACCENT)], measure)
 
 
-def group_subject(group: Group) -> DetailSubject:
-    """Describe a group."""
+def group_subject(group: Group, history: History) -> DetailSubject:
+    """Describe a group; `history` has the owners of past windows."""
     opened = group.opened
+    past = cache(partial(_past_owners, history))
 
-    def measure(rows: Array) -> Sequence[int]:
-        flows = rows[opened.mask(rows)]
+    def measure(window: Snapshot) -> Sequence[int] | None:
+        sockets, owners = NO_OWNERS.sockets, NO_OWNERS.owners
+        if opened.by.is_by_owner:
+            known = past()
+            if window.window > max(known, default=0):
+                return None
+            sockets, owners = known.get(window.window, (sockets, owners))
+        flows = window.rows[opened.mask(window.rows, Owned(window.rows, sockets, owners))]
         leaves = flows["direction"] == FlowDirection.EGRESS
         size = flows["bytes"]
         return [int(size[~leaves].sum()), int(size[leaves].sum())]
 
     return DetailSubject(_group_text(group), [("in", Tone.IN), ("out", Tone.OUT)], measure)
+
+
+def _past_owners(history: History) -> dict[int, tuple[Array, Array]]:
+    """Return the sockets and owners of past windows, by the number of the window."""
+    tables: dict[str, dict[int, Array]] = {SOCKETS_TABLE: {}, OWNERS_TABLE: {}, OWNERSHIP_TABLE: {}}
+    for one in history.snapshots(SOCKETS):
+        tables[one.metric][one.window] = one.rows
+    sockets, owners = tables[SOCKETS_TABLE], tables[OWNERS_TABLE]
+    return {window: (sockets[window], rows) for window, rows in owners.items() if window in sockets}
 
 
 def _flow_text(row: Any, now_ns: int) -> Text:

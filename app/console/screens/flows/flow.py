@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.console.live.flows import LiveView
+from app.console.screens.flows.owners.cells import RowOwner
+from app.console.screens.flows.table import LiveTable
 from probes.filter.network import address_text, protocol_name
-from probes.filter.table import RowTable
 
 QUIET_NS = 3_000_000_000
 """Without a packet for longer a flow counts as idle, and is muted."""
@@ -26,14 +27,23 @@ _ICMP_TYPES = {
 class Flow:
     """One flow, for the cells of its row."""
 
-    __slots__ = ("now_ns", "row", "rtt", "to_utc_ns")
+    __slots__ = ("_at", "_table", "now_ns", "row", "to_utc_ns")
 
-    def __init__(self, view: LiveView, table: RowTable, at: int) -> None:
+    def __init__(self, view: LiveView, table: LiveTable, at: int) -> None:
         self.row: Any = view.rows[at]
         """Of dtype LIVE."""
         self.now_ns, self.to_utc_ns = view.now_ns, view.to_utc_ns
-        self.rtt: float = table["rtt"][at]
+        self._table, self._at = table, at
+
+    @property
+    def rtt(self) -> float:
         """Seconds, or NaN."""
+        return float(self._table["rtt"][self._at])
+
+    @property
+    def owner(self) -> RowOwner:
+        owned = self._table.owned
+        return RowOwner(owned, int(owned.at[self._at]))
 
     @property
     def protocol_name(self) -> str:
@@ -75,7 +85,7 @@ class Change(Flow):
     __slots__ = ("before", "change", "more", "rate", "state")
 
     def __init__(
-        self, view: LiveView, table: RowTable, at: int, state: str, numbers: Sequence[float]
+        self, view: LiveView, table: LiveTable, at: int, state: str, numbers: Sequence[float]
     ) -> None:
         """`numbers` are rate, rate before, change and packets between the moments."""
         super().__init__(view, table, at)

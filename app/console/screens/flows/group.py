@@ -10,6 +10,7 @@ from typing import Any
 from app.console.host_names import Name, Names
 from app.console.screens.flows.flow import QUIET_NS, WITH_PORTS, endpoint_text, flag_letters
 from app.console.screens.flows.grouped import GroupedFlows, Opened
+from app.console.screens.flows.owners.cells import RowOwner
 from probes.filter.network import address_text, protocol_name
 from probes.flow.services import service_name
 from widgets.bars import behind
@@ -57,11 +58,23 @@ class Group:
     def text(self) -> str:
         """The group in a few words."""
         kind = self.kind
+        if self._groups.by.is_by_owner:
+            return self._groups.labels[int(self.row["id"])]
         if kind == "services":
             return self.service
         if kind == "networks":
             return self.network
         return self.host if kind == "hosts" else f"{self.service} {self.remote} ↔ {self.local}"
+
+    @property
+    def label(self) -> Pieces:
+        """The owner; muted if there is none."""
+        return ((self.text, Tone.MUTED if self.text.startswith("no ") else Tone.NORMAL),)
+
+    @property
+    def owner(self) -> RowOwner:
+        """Owner and socket of a conversation."""
+        return RowOwner(self._groups.table.owned, int(self._groups.sockets[self.at]))
 
     @property
     def service(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.console.screens.flows.columns import CHANGES, SHARED, TOTALS, whole
+from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.tunnels import tunnel_name
 from widgets.format import age, byte_size, clock, milliseconds, si
@@ -35,8 +36,7 @@ _RATES: _Columns = (
 )  # fmt: skip
 _TOTALS: _Columns = (
     ColumnSpec("rtt", "RTT ms", 6, "right", priority=3, hidden=True, unit="ms", larger_first=True,
-        help="Median round-trip time to the other end in the last minute, if the path is traced"
-        " and the flow's own packets tell it; of several, the longest.",
+        help=f"{RTT} Of several, the longest.",
         cell=lambda group: milliseconds(group.number("rtt")),
         values=lambda rows: rows.seconds("rtt", 1e-3)),
     ColumnSpec("idle", "Idle", 5, "right", priority=5, unit="s",
@@ -123,7 +123,7 @@ CONVERSATIONS: TableSpec[Group] = TableSpec(
             help="The other end: host name, if known, or address; and the port.",
             cell=lambda group: group.remote, numbers=lambda rows: rows.ranks("far"),
             values=lambda rows: rows.texts(lambda group: group.end("far"))),
-        *_RATES, *_TOTALS,
+        *PROCESS, *_RATES, *OWNERS, *_TOTALS,
         ColumnSpec("flags", "TCP flags", 9, priority=8,
             help="Every TCP flag seen, in both directions: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR.",
             cell=lambda group: group.flags, numbers=lambda rows: rows.groups.column("tcp_flags"),
@@ -189,13 +189,26 @@ NETWORKS: TableSpec[Group] = TableSpec(
     ),
     sort="rate",
 )  # fmt: skip
-GROUPS = (CONVERSATIONS, HOSTS, SERVICES, NETWORKS)
+OWNED: TableSpec[Group] = TableSpec(
+    "owners",
+    (
+        ColumnSpec("owner", "Owner", 22, grows=True,
+            help="Process, unit, container, pod or user of the flows; or why nobody owns them.",
+            cell=lambda group: group.label, numbers=lambda rows: rows.label_ranks,
+            values=lambda rows: rows.texts(lambda group: group.text)),
+        _FLOWS, *_RATES, *_TOTALS,
+    ),
+    sort="rate",
+)  # fmt: skip
+"""Groups by owner, of all kinds."""
+GROUPS = (CONVERSATIONS, HOSTS, SERVICES, NETWORKS, OWNED)
 """Tables of groups; `group` is a Group, `rows` are GroupRows."""
 GROUP_CHANGES: TableSpec[Any] = TableSpec(
     "group_changes",
     (
         ColumnSpec("group", "Group", 30, grows=True,
-            help="The conversation, host, service or network.", cell=lambda group: group.text),
+            help="The conversation, host, service, network or owner.",
+            cell=lambda group: group.text),
         *CHANGES.columns[SHARED:],
     ),
     sort="change",

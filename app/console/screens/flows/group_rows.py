@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from app.commands.flow_view import OWNER_KINDS
 from app.console.host_names import Names
 from app.console.screens.flows.columns import WAYS
 from app.console.screens.flows.group import Group, GroupLook
-from app.console.screens.flows.group_columns import GROUPS
+from app.console.screens.flows.group_columns import GROUPS, OWNED
 from app.console.screens.flows.grouped import GroupedFlows
+from app.console.screens.flows.owners.ranks import code_texts, text_ranks
 from app.console.tables.columns import Cells, columns
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.flow.records import Array
@@ -21,7 +23,14 @@ from widgets.table.columns import Column
 from widgets.table.rows import Tones, Value
 from widgets.tones import Tone
 
-SPECS: dict[str, TableSpec[Group]] = {spec.name: spec for spec in GROUPS}
+SPECS: dict[str, TableSpec[Group]] = {
+    **{spec.name: spec for spec in GROUPS},
+    **dict.fromkeys(OWNER_KINDS, OWNED),
+}
+"""By kind of groups."""
+OWNED_BY_DEFAULT = ("process", "limit")
+OWNED_FROM = 100
+"""Columns of owners on tables of so many cells or more."""
 _BAR, _LOCAL = 8, 17
 """Usual width of a rate with a bar, and of local ends with addresses."""
 _WIDTHS = ((160, {"in": 16, "out": 16, "rate": 8, "service": 14, "local": 8}),
@@ -37,11 +46,14 @@ def widths_of(width: int) -> Mapping[str, int]:
 def group_columns(groups: GroupedFlows, width: int, *, traced: bool) -> tuple[Column, ...]:
     """Return the columns of groups in a table of `width` cells.
 
-    Columns for VLANs, tunnels, lower bounds and RTTs are there if a group needs them.
+    Columns for VLANs, tunnels, lower bounds and RTTs are there if a group needs them, and those of
+    owners if there is room.
     """
     rows, has_ends = groups.rows, groups.by.kind == "conversations" and groups.has_other_ends
     needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
     needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
+    if len(groups.table.owned.sockets) and width >= OWNED_FROM:
+        needed += OWNED_BY_DEFAULT
     return _columns(groups.by.kind, width, tuple(needed), has_ends=has_ends)
 
 
@@ -56,6 +68,8 @@ def _columns(
         changes["local"] = {"width": _LOCAL}
     for name in needed:
         changes.setdefault(name, {})["hidden"] = False
+    if kind in OWNER_KINDS:
+        changes["owner"] = {"title": OWNER_KINDS[kind].capitalize()}
     spec = SPECS[kind]
     return columns(spec, **{name: of for name, of in changes.items() if name in spec.names})
 
@@ -144,6 +158,27 @@ class GroupRows:
 
         found = self.groups.column(field)[self.order] + self.groups.view.to_utc_ns
         return iso_all(found)
+
+    def owner_ranks(self, name: str) -> Array:
+        """Ranks (m,) of all groups by a column of owners; without an owner the last ones."""
+        return self.groups.of_flows(text_ranks(self.groups.table, name))
+
+    def owner_numbers(self, name: str) -> Array:
+        """A column (m,) of the sockets' numbers, of all groups."""
+        return self.groups.of_flows(self.groups.table[name])
+
+    def owner_texts(self, name: str) -> list[str]:
+        """The texts of a column of owners, in the order of the rows."""
+        groups = self.groups
+        flows = groups.of_flows(np.arange(len(groups.view.rows)))
+        return code_texts(groups.table, name, flows[self.order])
+
+    @property
+    def label_ranks(self) -> Array:
+        """Ranks (m,) of all groups by their labels."""
+        labels = [self.groups.labels[number] for number in self.groups.rows["id"].tolist()]
+        order = sorted(range(len(labels)), key=lambda at: labels[at].casefold())
+        return np.argsort(order)
 
     def ranks(self, end: str) -> Array:
         """Places (m,) of all groups by version, address and port of the `near` or `far` end."""

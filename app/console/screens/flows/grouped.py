@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.commands.flow_view import Grouping
 from app.console.live.flows import LiveView
-from probes.filter.table import RowTable
-from probes.flow.grouping import Groups, group, regroup
+from app.console.screens.flows.owners.labels import owner_labels
+from app.console.screens.flows.table import LiveTable
+from probes.flow.grouping import Groups, group, regroup, relabel
 from probes.flow.records import Array, FlowDirection
+from probes.sockets.filter import Owned
 
 Numbers = NDArray[np.float64]
 
@@ -33,19 +36,28 @@ _MAIN_SHARE = 0.75
 class GroupedFlows:
     """Groups of some flows of a view. Arrays (m,) are in the order of `rows`."""
 
+    labels: Mapping[int, str] = MappingProxyType({})
+    """Of groups by owner, by `id`."""
+
     def __init__(
-        self, view: LiveView, places: Array, by: Grouping, table: RowTable,
+        self, view: LiveView, places: Array, by: Grouping, table: LiveTable,
         conversations: Groups | None = None,
     ) -> None:  # fmt: skip
         """`places` (n,) are the rows of the view to group; `table` is its `live_table`.
 
         `conversations` are those of the same rows, if another grouping has found them already.
         """
-        self.view, self.places, self.by, self._table = view, places, by, table
+        self.view, self.places, self.by, self.table = view, places, by, table
         self.flows = view.rows if len(places) == len(view.rows) else view.rows.take(places)
         """dtype LIVE, (n,)."""
         found = group(self.flows, "conversations") if conversations is None else conversations
-        groups = regroup(found, by.kind, by.prefixes, near=by.near)
+        if by.is_by_owner:
+            numbers, self.labels = owner_labels(by.kind, table.owned)
+            of_talk = np.empty(len(found.rows), "u8")
+            of_talk[found.of] = numbers[places]
+            groups = relabel(found, of_talk)
+        else:
+            groups = regroup(found, by.kind, by.prefixes, near=by.near)
         self.rows, self.of = groups.rows, groups.of
         self._columns: dict[str, Array] = {}
 
@@ -61,6 +73,18 @@ class GroupedFlows:
             self._columns[name] = self.rows[name] if make is None else make(self)
         return self._columns[name]
 
+    def of_flows(self, values: Array) -> Array:
+        """Return for each group (m,) the value of one of its flows, of values of all flows of the
+        view: those of a conversation have the same socket."""
+        found = np.empty(len(self.rows), values.dtype)
+        found[self.of] = values[self.places]
+        return found
+
+    @cached_property
+    def sockets(self) -> Array:
+        """Places in the sockets of the view, (m,); -1: none."""
+        return self.of_flows(self.table.owned.at)
+
     def rates(self, field: str, way: FlowDirection) -> Numbers:
         """Sum up the rates of a direction."""
         return self.sums(self.flows[field] * (self.flows["direction"] == way))
@@ -73,7 +97,7 @@ class GroupedFlows:
     def rtts(self) -> Numbers:
         """The longest round-trip times in seconds; NaN if no path is traced."""
         found = np.full(len(self.rows), np.nan)
-        np.fmax.at(found, self.of, self._table["rtt"][self.places])
+        np.fmax.at(found, self.of, self.table["rtt"][self.places])
         return found
 
     @cached_property
@@ -136,8 +160,12 @@ class Opened:
     """Its row, dtype GROUP (1,)."""
     text: str
 
-    def mask(self, flows: Array) -> NDArray[np.bool_]:
-        """Return which of `flows` (n,), with the fields of dtype FLOW, are in the group."""
+    def mask(self, flows: Array, owned: Owned) -> NDArray[np.bool_]:
+        """Return which of `flows` (n,), with the fields of dtype FLOW, are in the group; `owned`
+        has their owners."""
+        if self.by.is_by_owner:
+            numbers, _ = owner_labels(self.by.kind, owned)
+            return np.asarray(numbers == self.key["id"][0])
         found = np.zeros(len(flows), bool)
         places = np.flatnonzero(self._may_have(flows))
         # Few are left, and the grouping decides.

@@ -11,13 +11,13 @@ import numpy as np
 from app.console.live.flows import LiveView
 from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.flow import QUIET_NS, Flow, endpoint_text
-from app.console.screens.flows.table import ECHO_TYPES, live_table
+from app.console.screens.flows.owners.ranks import code_texts, text_ranks
+from app.console.screens.flows.table import ECHO_TYPES, LiveTable, live_table
 from app.console.screens.paths.hop import PathKey
 from app.console.tables.columns import Cells, columns
 from app.console.tables.spec import ColumnSpec
 from bpf.errors import UsageError
 from probes.filter.network import address_text, protocol_name
-from probes.filter.table import RowTable
 from probes.flow.filter import FlowFilter
 from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
@@ -26,13 +26,14 @@ from widgets.table.rows import Tones, Value
 from widgets.tones import Tone
 
 
-def flow_columns(rows: Array, *, traced: bool) -> tuple[Column, ...]:
-    """Return the columns of flows, with RTTs of traced paths.
+def flow_columns(rows: Array, *, traced: bool, owned: bool = False) -> tuple[Column, ...]:
+    """Return the columns of flows, with RTTs of traced paths, and the main ones of owners.
 
     VLAN, tunnel, its id, and `totals` of lower bounds are there if one of `rows`, dtype LIVE, needs
     them.
     """
     needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
+    needed += ("process", "limit") * owned
     changes: dict[str, dict[str, Any]] = {name: {"hidden": False} for name in needed}
     if traced:
         changes["rtt"] = {"hidden": False}
@@ -48,7 +49,7 @@ class FlowRows:
 
     def __init__(
         self, view: LiveView, shown: FlowFilter, order: Array | None = None,
-        table: RowTable | None = None,
+        table: LiveTable | None = None,
     ) -> None:  # fmt: skip
         """`order` has the places (n,) of the rows; None for those that pass, in the view's order.
 
@@ -123,7 +124,18 @@ class FlowRows:
         )
         return ranks
 
+    def owner_ranks(self, name: str) -> Array:
+        """Ranks of a column of owners; without an owner the last ones."""
+        return text_ranks(self.table, name)
+
+    def owner_numbers(self, name: str) -> Array:
+        """A column of the sockets' numbers."""
+        return self.table[name]
+
     # Values of the rows, in their order, for files
+
+    def owner_texts(self, name: str) -> list[str]:
+        return code_texts(self.table, name, self.places)
 
     def words(self, name: str, words: Sequence[str]) -> list[str]:
         """The values of a field, in words."""

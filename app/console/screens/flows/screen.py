@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from textual.widget import Widget
 
 from app.commands.flow_view import Grouping
 from app.console.live.flows import MAX_FLOWS
+from app.console.live.owners import owned
 from app.console.live.state import Frame
 from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console
@@ -24,8 +26,9 @@ from app.console.screens.flows.detail import FlowDetail, flow_subject, group_sub
 from app.console.screens.flows.flow import endpoint
 from app.console.screens.flows.group import Group
 from app.console.screens.flows.group_columns import GROUP_CHANGES, GROUPS
-from app.console.screens.flows.group_rows import GroupRows, group_columns
+from app.console.screens.flows.group_rows import OWNED_FROM, GroupRows, group_columns
 from app.console.screens.flows.grouped import GroupedFlows, GroupKey
+from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.rows import FlowRows, flow_columns
 from app.console.screens.flows.selection import Selection
 from app.console.screens.flows.table import live_table
@@ -37,9 +40,11 @@ from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Replacement
 from probes.filter import Domain, RowTable
 from probes.filter.network import protocol_name
+from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
 from probes.snapshot import Event
+from probes.sockets.filter import Owned
 from widgets.format import counted, duration, si
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
@@ -56,8 +61,14 @@ def first_states(console: Console) -> StateValues:
     return {
         "flow.total": total, "flow.count": total, "flow.filter": "", "flow.sort": "rate",
         "flow.order": "descending", "flow.capture": console.plane.capture, "flow.detail": False,
-        "flow.view": str(Grouping()), "flow.opened": "",
+        "flow.view": str(Grouping()), "flow.opened": "", "flow.owned": owned_share(console),
     }  # fmt: skip
+
+
+def owned_share(console: Console) -> float | None:
+    """Share of bytes with an owner; None if it is unknown."""
+    share = console.frame.owners.share
+    return None if math.isnan(share) else share
 
 
 class FlowsScreen(ConsoleScreen):
@@ -85,7 +96,8 @@ class FlowsScreen(ConsoleScreen):
         return [*tables, TotalsLine(), OwnProbesLine(), FlowDetail()]
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
-        return ((LIVE_FLOWS, live_table(self.console.frame.flows)),)
+        frame = self.console.frame
+        return ((LIVE_FLOWS, live_table(frame.flows, owners=frame.owners)),)
 
     @property
     def table(self) -> SortedTable:
@@ -159,9 +171,14 @@ class FlowsScreen(ConsoleScreen):
         """Flows of the row under the cursor, dtype LIVE (n,)."""
         rows, key = self.console.frame.flows.rows, self.table.cursor_key
         group = self.group_under_cursor()
-        of_row = rows["id"] == key if group is None else group.opened.mask(rows)
+        of_row = rows["id"] == key if group is None else group.opened.mask(rows, self._owned)
         found: Array = rows[of_row]
         return found
+
+    @property
+    def _owned(self) -> Owned:
+        frame = self.console.frame
+        return owned(frame.flows, frame.owners)
 
     def _grouped(self) -> GroupedFlows:
         return self.shown.grouped(self.console.frame, self.console.names)
@@ -171,7 +188,7 @@ class FlowsScreen(ConsoleScreen):
             return
         view, subject = self.console.frame.flows, None
         if (group := self.group_under_cursor()) is not None:
-            subject = group_subject(group)
+            subject = group_subject(group, self.console.plane.history)
         elif not self.shown.by.is_grouped:
             subject = next((flow_subject(view, row) for row in self.flows_under_cursor()), None)
         self.detail.follow(self.table.cursor_key)
@@ -187,6 +204,7 @@ class FlowsScreen(ConsoleScreen):
             "flow.sort": table.sort,
             "flow.order": "descending" if table.descending else "ascending",
             "flow.detail": self.detail.is_open,
+            "flow.owned": owned_share(self.console),
         }
         if (group := self.group_under_cursor()) is not None:
             values |= {"flow.group": group.text, "flow.rate": float(group.number("rate"))}
@@ -195,10 +213,12 @@ class FlowsScreen(ConsoleScreen):
                     "flow.source": group.end("near"),
                     "flow.destination": group.end("far"),
                     "flow.protocol": group.protocol,
+                    **group.owner.states,
                 }
             return values
         for row in self.flows_under_cursor():
-            values |= {
+            at = int(np.searchsorted(self.console.frame.flows.rows["id"], row["id"]))
+            values |= RowOwner(self._owned, int(self._owned.at[at])).states | {
                 "flow.source": endpoint(row, "source"),
                 "flow.destination": endpoint(row, "destination"),
                 "flow.protocol": protocol_name(int(row["protocol"])),
@@ -213,15 +233,16 @@ class FlowsScreen(ConsoleScreen):
         self.turn_to(name, *(table.spec.name for table in self.tables if table.spec.name != name))
         traced = len(frame.paths.series) > 0
         if isinstance(rows, FlowRows):
-            self.table.columns = flow_columns(frame.flows.rows, traced=traced)
+            has_owners = bool(frame.owners) and self.size.width >= OWNED_FROM
+            self.table.columns = flow_columns(frame.flows.rows, traced=traced, owned=has_owners)
         elif isinstance(rows, GroupRows):
             self.table.columns = group_columns(rows.groups, self.size.width, traced=traced)
         filtered = _FILTERED_SOME if frame.flows.left_out else _FILTERED
         self.table.empty = filtered if len(frame.flows.rows) else _WAITING
         self.table.fill(rows)
         places = self._places()
-        self.console.time.state.focus_flows(self.shown.focus(self._ids()))
-        self.query_one(TotalsLine).follow(frame.flows, places, rows.rows, self.shown.by)
+        self.console.time.state.focus_flows(self.shown.focus(self._ids(), frame.owners))
+        self.query_one(TotalsLine).follow(frame, places, rows.rows, self.shown.by)
         self._note(len(places))
 
     def _rows(self) -> FlowRows | GroupRows:
@@ -233,10 +254,12 @@ class FlowsScreen(ConsoleScreen):
 
     def _changes(self, before: Frame, after: Frame) -> FlowChanges | GroupChanges:
         shown, names = self.shown, self.console.names
-        changes = FlowChanges.of(before.flows, after.flows, shown.filter, after.paths, names)
+        changes = FlowChanges.of(
+            before.flows, after.flows, shown.filter, after.paths, names, after.owners
+        )
         if shown.opened is not None:
             places = changes.flows.places
-            kept = shown.opened.mask(changes.flows.view.rows)[places]
+            kept = shown.opened.mask(changes.flows.view.rows, changes.flows.table.owned)[places]
             changes = replace(changes, flows=changes.flows.at(places[kept]))
         return GroupChanges.of(changes, shown.by, names) if shown.by.is_grouped else changes
 
@@ -259,7 +282,8 @@ class FlowsScreen(ConsoleScreen):
 
     def _note(self, count: int) -> None:
         """Show the number of flows, the filter and the losses in the status strip."""
-        view, shown = self.console.frame.flows, self.shown
+        frame, shown = self.console.frame, self.shown
+        view = frame.flows
         total = counted(len(view.rows), "flow")
         text = f"{count} of {total}" if shown else total
         notes = [StatusItem(text, Tone.MUTED, priority=3)]
@@ -268,6 +292,8 @@ class FlowsScreen(ConsoleScreen):
             notes.append(StatusItem(shown.opened.text, Tone.ACCENT, 2, label=label))
         if shown.filter.text:
             notes.append(StatusItem(shown.filter.text, Tone.ACCENT, 3, label="filter"))
+        if not frame.owners and (term := needs_owners(shown.filter.root)):
+            notes.append(StatusItem(f"{term} needs owners, which are off", Tone.WARN, 3))
         if self.table.sort == "rtt" and not len(self.console.frame.paths.series):
             notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
         if view.left_out:

@@ -7,10 +7,10 @@ import numpy as np
 from app.commands.flow_view import Grouping
 from app.console.host_names import Names
 from app.console.live.flows import Focus, LiveView
+from app.console.live.owners import OwnerView
 from app.console.live.state import Frame
 from app.console.screens.flows.grouped import GroupedFlows, Opened
-from app.console.screens.flows.table import Rtts, live_table
-from probes.filter.table import RowTable
+from app.console.screens.flows.table import LiveTable, Rtts, live_table
 from probes.flow.filter import FlowFilter
 from probes.flow.records import Array
 
@@ -45,21 +45,21 @@ class Selection:
         self.by = self.by if group is None else group.by
         return group is not None
 
-    def table(self, frame: Frame, names: Names) -> RowTable:
+    def table(self, frame: Frame, names: Names) -> LiveTable:
         """The flows of a frame with their computed columns."""
-        return live_table(frame.flows, frame.paths, names, self._rtts.medians)
+        return live_table(frame.flows, frame.paths, names, self._rtts.medians, frame.owners)
 
-    def places(self, table: RowTable) -> Array:
+    def places(self, table: LiveTable) -> Array:
         """Return the places (n,) of the shown flows."""
         mask = self.filter.mask(table) if self.filter else np.ones(len(table), bool)
         if self.opened is not None:
-            mask &= self.opened.mask(table.rows)
+            mask &= self.opened.mask(table.rows, table.owned)
         return np.flatnonzero(mask)
 
     def grouped(self, frame: Frame, names: Names) -> GroupedFlows:
         """Return the shown flows in groups: a frame is grouped once."""
         paths = frame.paths.generation, frame.paths.second
-        asked = (frame.flows, self.filter, self.opened, self.by, paths, names.version)
+        asked = (frame.flows, frame.owners, self.filter, self.opened, self.by, paths, names.version)
         known, groups = self._found
         if groups is None or known != asked:
             table = self.table(frame, names)
@@ -67,7 +67,7 @@ class Selection:
             self._found = asked, groups
         return groups
 
-    def focus(self, ids: Array) -> Focus:
+    def focus(self, ids: Array, owners: OwnerView) -> Focus:
         """Return a focus on the shown flows and on `ids` (n,): these come first in a flood."""
         if not self:
             return Focus(ids=ids)
@@ -75,7 +75,8 @@ class Selection:
 
         def passes(rows: Array, now_ns: int) -> Array:
             # Without names: looking them up would hold up the probe's thread.
-            mask = shown.mask(live_table(LiveView(rows, now_ns, 0)))
-            return mask if opened is None else mask & opened.mask(rows)
+            table = live_table(LiveView(rows, now_ns, 0), owners=owners)
+            mask = shown.mask(table)
+            return mask if opened is None else mask & opened.mask(rows, table.owned)
 
         return Focus(passes, ids)

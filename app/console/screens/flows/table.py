@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.console.live.flows import LiveView
+from app.console.live.owners import NO_OWNERS, OwnerView, owned
 from app.console.live.paths import PathView
 from probes.filter.table import AddressNames, RowTable
 from probes.flow.records import FlowDirection, hash_keys
 from probes.path.analysis.flows import words_of
 from probes.path.analysis.statistics import Ordered
 from probes.path.records import DESTINATION_HOP, Array
+from probes.sockets.filter import Owned
 
 _WORDS = 5
 """Words of a flow's key; the last one has ports, protocol and version."""
@@ -44,28 +47,41 @@ class Rtts:
         return self._medians
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveTable(RowTable):
+    """The rows of a view, dtype LIVE, with computed columns."""
+
+    owned: Owned = field(kw_only=True)
+    """Sockets and owners of the rows."""
+
+
 def live_table(
     view: LiveView, paths: PathView | None = None, names: AddressNames | None = None,
-    medians: Callable[[PathView], Medians] | None = None,
-) -> RowTable:  # fmt: skip
-    """Return the rows of a view with columns `age` and `idle` in ns, and `rtt` in seconds.
+    medians: Callable[[PathView], Medians] | None = None, owners: OwnerView = NO_OWNERS,
+) -> LiveTable:  # fmt: skip
+    """Return the rows of a view with the columns that filters know.
 
-    `medians` computes the round-trip times on `paths`, only if a caller reads them.
+    `age` and `idle` are in ns, `rtt` in seconds. `medians` computes the round-trip times on
+    `paths`, only if a caller reads them.
     """
-    rows, now = view.rows, view.now_ns
+    rows, now, of = view.rows, view.now_ns, owned(view, owners)
+    columns = of.columns
 
     @cache
     def rtts() -> Array:
+        found = columns["rtt"]()
         if paths is None or not len(paths.series):
-            return np.full(len(rows), np.nan)
-        return flow_rtts(rows, *(medians or path_medians)(paths))
+            return found
+        traced = flow_rtts(rows, *(medians or path_medians)(paths))
+        return np.where(np.isnan(traced), found, traced)
 
     made: dict[str, Callable[[], Array]] = {
+        **columns,
         "age": lambda: now - rows["first_ns"],
         "idle": lambda: now - rows["last_ns"],
         "rtt": rtts,
     }
-    return RowTable(rows, made, names)
+    return LiveTable(rows, made, names, of.coded, owned=of)
 
 
 def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:

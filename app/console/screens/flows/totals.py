@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from app.commands.flow_view import Grouping
-from app.console.live.flows import LiveView
+from app.console.live.state import Frame
 from probes.flow.records import Array, FlowDirection
-from widgets.format import bit_rate, counted
+from widgets.format import bit_rate, counted, percent
 from widgets.status import StatusItem, StatusStrip
 from widgets.tones import Tone
 
@@ -17,8 +17,9 @@ class TotalsLine(StatusStrip):
     TotalsLine { background: $surface; }
     """
 
-    def follow(self, view: LiveView, places: Array, rows: int, by: Grouping) -> None:
-        """Show the sums of the flows at `places` of a view, in `rows` groups."""
+    def follow(self, frame: Frame, places: Array, rows: int, by: Grouping) -> None:
+        """Show the sums of the flows at `places` of a frame, in `rows` groups."""
+        view = frame.flows
         rates, leaves = (view.rows[name][places] for name in ("bit_rate", "direction"))
         out = float(rates[leaves == FlowDirection.EGRESS].sum())
         exact = not (view.left_out or view.rows["at_least"][places].any())
@@ -29,9 +30,12 @@ class TotalsLine(StatusStrip):
         ]
         if by.is_grouped:
             how = str(by).removeprefix(by.kind)
-            items.insert(2, StatusItem(counted(rows, by.noun) + how, Tone.MUTED, 1))
+            noun = by.noun if rows == 1 else by.kind
+            items.insert(2, StatusItem(f"{rows} {noun}{how}", Tone.MUTED, 1))
         items.append(
             StatusItem("exact sums", Tone.MUTED, 3) if exact
             else StatusItem("at least: the table was full", Tone.WARN, 1)
         )  # fmt: skip
+        if (share := frame.owners.share) == share:
+            items.append(StatusItem(percent(share), Tone.MUTED, 2, label="owned"))
         self.show(items)

@@ -9,6 +9,7 @@ import numpy as np
 from app.commands.flow_view import Grouping
 from app.console.host_names import Names
 from app.console.live.flows import LiveView
+from app.console.live.owners import NO_OWNERS, OwnerView
 from app.console.screens.flows.group_columns import CONVERSATIONS, HOSTS, SERVICES
 from app.console.screens.flows.group_rows import GroupRows, group_columns
 from app.console.screens.flows.grouped import GroupedFlows, GroupKey
@@ -29,16 +30,16 @@ class Busiest:
     """Groups of all flows of a view, the busiest first."""
 
     def __init__(self) -> None:
-        self._view: LiveView | None = None
+        self._of: tuple[LiveView, OwnerView] | None = None
         self._grouped: dict[str, GroupedFlows] = {}
         self._rows: dict[tuple[str, int, object], GroupRows] = {}
 
-    def take(self, view: LiveView) -> None:
-        """Group the flows of a view, unless it is the last one."""
-        if view is self._view:
+    def take(self, view: LiveView, owners: OwnerView = NO_OWNERS) -> None:
+        """Group the flows of a view, unless view and owners are the last ones."""
+        if self._of == (view, owners):
             return
-        table, places = live_table(view), np.arange(len(view.rows))
-        self._view = view
+        table, places = live_table(view, owners=owners), np.arange(len(view.rows))
+        self._of = view, owners
         conversations = group(view.rows, "conversations")
         self._grouped = {
             kind: GroupedFlows(view, places, Grouping(kind), table, conversations) for kind in SPECS

@@ -240,7 +240,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._show_notes()
         if not self.query("#events"):
             return
-        self._busiest.take(frame.flows)
+        self._busiest.take(frame.flows, frame.owners)
         heights = self._arrange(pulses)
         self._show_traffic(pulses)
         for kind in GROUPS:

@@ -92,7 +92,7 @@ async def test_a_value_has_its_own_history_and_candidates() -> None:
     async with desk(80, 24) as console:
         await console.feed(flow(1, 10), flow(2, 30, proto=17))
         await console.press("3", "slash")
-        await console.type("pro")
+        await console.type("prot")
         await console.press("tab")
         assert prompt(console).text == "proto:"
         await console.type("udp")

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from app.commands.flow_view import GROUPED, VIEWS, Grouping
+from app.commands.flow_view import GROUPED, OWNER_KINDS, Grouping
 from app.console.live.flows import LiveFlows
 from app.console.screens.flows.group_columns import GROUPS
 from app.console.screens.flows.group_rows import GroupRows
@@ -73,7 +73,8 @@ def mixed(seed: int = 1) -> GroupedFlows:
 
 
 def test_views_are_the_kinds_of_groups_and_directions() -> None:
-    assert GROUPED == KINDS == tuple(spec.name for spec in GROUPS)
+    assert (*KINDS, *OWNER_KINDS) == GROUPED
+    assert tuple(spec.name for spec in GROUPS) == (*KINDS, "owners")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_columns_are_sums_of_the_flows_and_an_opened_group_has_exactly_its_flows
     assert groups.column("mean").sum() * 2 == pytest.approx(flows["bytes"].sum() * 8, rel=1e-5)
     for at in np.linspace(0, len(groups.rows) - 1, 20).astype(int).tolist():
         opened = Opened(by, groups.rows[at : at + 1], "")
-        assert (opened.mask(flows) == (groups.of == at)).all()
+        assert (opened.mask(flows, groups.table.owned) == (groups.of == at)).all()
     # Each column has a cell, an order and a value for each row.
     shown = GroupRows.of(groups)
     for place, column in enumerate(shown.spec.columns):
@@ -188,7 +189,7 @@ async def test_v_turns_through_the_views_and_each_keeps_its_order() -> None:
     async with desk(view="conversations") as console:
         await console.feed(*BUSY)
         seen = []
-        for _ in VIEWS:
+        for _ in (*KINDS, "directions"):
             seen.append(state(console, "flow.view"))
             await console.press("v")
         assert seen == ["conversations", "hosts", "services", "networks 24 64", "directions"]

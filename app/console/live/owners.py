@@ -1,0 +1,136 @@
+"""Owners and sockets of the flows of the last minute."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.commands.flow_view import OWNER_KINDS
+from app.console.live.flows import IDLE_NS, LiveView, places_of
+from probes.flow.records import Array, hash_keys
+from probes.snapshot import Snapshot
+from probes.sockets.filter import OWNER_TEXTS, Owned
+from probes.sockets.joined import ends_of
+from probes.sockets.records import (
+    OWNER,
+    OWNERS_TABLE,
+    OWNERSHIP,
+    OWNERSHIP_TABLE,
+    SOCKET,
+    SOCKETS_TABLE,
+    Limit,
+    Reason,
+)
+
+LIVE_SOCKET = np.dtype(
+    [(name, SOCKET[name]) for name in SOCKET.names or ()]
+    + [("id", "u8"), ("seen_ns", "i8"), ("recent_segments", "f4"), ("recent_retransmitted", "f4")]
+)
+"""SOCKET of the last window with packets of its ends, which ended at `seen_ns` (CLOCK_MONOTONIC).
+`recent_*` are sums in which a segment weighs less with age: by 1/e after RECENT_S seconds."""
+RECENT_S = 10.0
+_IDLE_AFTER_NS = 3_000_000_000
+"""Without packets for longer a connection is idle, whatever limited it before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnerView:
+    """Sockets and owners at a moment. A view never changes."""
+
+    sockets: Array = field(default_factory=lambda: np.empty(0, LIVE_SOCKET))
+    """dtype LIVE_SOCKET, (n,), ascending by `id`."""
+    owners: Array = field(default_factory=lambda: np.empty(0, OWNER))
+    """dtype OWNER, (m,), ascending by `number`."""
+    ownership: Array = field(default_factory=lambda: np.empty(0, OWNERSHIP))
+    """dtype OWNERSHIP, (k,): the flows of the last window by reason."""
+    now_ns: int = 0
+    """End of that window, CLOCK_MONOTONIC; 0: no window was asked for owners."""
+
+    def __bool__(self) -> bool:
+        """Whether any window was asked for owners."""
+        return self.now_ns > 0
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of groups by owner that at least one owner has."""
+        return [kind for kind, noun in OWNER_KINDS.items()
+                if (self.owners[OWNER_TEXTS[noun]] != b"").any()]  # fmt: skip
+
+    @property
+    def share(self) -> float:
+        """Share of the last window's bytes of local sockets that have an owner; NaN without any."""
+        size = dict(zip(self.ownership["reason"].tolist(), self.ownership["bytes"].tolist(),
+                        strict=True))  # fmt: skip
+        local = sum(size.values()) - size.get(Reason.FORWARDED, 0)
+        owned = size.get(Reason.OWNED, 0) + size.get(Reason.SEVERAL, 0)
+        return owned / local if local else math.nan
+
+
+NO_OWNERS = OwnerView()
+
+
+class LiveOwners:
+    """Keeps the sockets of the last minute. A probe's thread calls `add`, any thread `view`."""
+
+    def __init__(self) -> None:
+        self._view = OwnerView()
+        self._tables: dict[str, Snapshot] = {}
+        """The newest of each table."""
+        self._lock = threading.Lock()
+
+    def view(self) -> OwnerView:
+        return self._view
+
+    def add(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._tables[snapshot.metric] = snapshot
+            # The last table of a window.
+            if snapshot.metric == OWNERSHIP_TABLE:
+                self._view = self._added(snapshot)
+
+    def _added(self, last: Snapshot) -> OwnerView:
+        old, sockets = self._view, self._view.sockets
+        if (new := self._tables.get(SOCKETS_TABLE)) is not None and new.window == last.window:
+            sockets = _merged(sockets, new.rows, last.end_ns, last.seconds)
+        owners = old.owners
+        if (table := self._tables.get(OWNERS_TABLE)) is not None:
+            kept = owners[~np.isin(owners["number"], table.rows["number"])]
+            owners = np.concatenate((kept, table.rows), dtype=OWNER)
+            owners = owners[np.isin(owners["number"], sockets["owner"])]
+            owners = owners[np.argsort(owners["number"])]
+        return OwnerView(sockets, owners, last.rows, last.end_ns)
+
+
+def _merged(old: Array, rows: Array, end_ns: int, seconds: float) -> Array:
+    """Return LIVE_SOCKET rows of `old` and of a window's `rows` of dtype SOCKET, by `id`."""
+    fresh = np.zeros(len(rows), LIVE_SOCKET)
+    _bytes(fresh)[:, : SOCKET.itemsize] = _bytes(rows)
+    fresh["id"], fresh["seen_ns"] = hash_keys(ends_of(rows)), end_ns
+    at, known = places_of(fresh["id"], old["id"])
+    decay = np.float32(math.exp(-seconds / RECENT_S))
+    for name in ("segments", "retransmitted"):
+        fresh[f"recent_{name}"] = rows[name]
+        fresh[f"recent_{name}"][known] += old[f"recent_{name}"][at[known]] * decay
+    stays = old["seen_ns"] > end_ns - IDLE_NS
+    stays[at[known]] = False
+    kept = old.take(np.flatnonzero(stays))
+    quiet = kept["seen_ns"] < end_ns - _IDLE_AFTER_NS
+    kept["limit"][quiet & (kept["limit"] > 0)] = Limit.IDLE
+    merged = np.concatenate((kept, fresh))
+    return merged.take(np.argsort(merged["id"]))
+
+
+def _bytes(rows: Array) -> NDArray[np.uint8]:
+    """Return the memory of rows (n,), (n, size of a row)."""
+    return np.ascontiguousarray(rows).view("u1").reshape(len(rows), rows.dtype.itemsize)
+
+
+@lru_cache(maxsize=2)
+def owned(flows: LiveView, owners: OwnerView) -> Owned:
+    """Return the owners of the rows of a view: all screens that show a frame share them."""
+    return Owned(flows.rows, owners.sockets, owners.owners)

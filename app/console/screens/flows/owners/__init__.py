@@ -1,0 +1,1 @@
+"""Owners and sockets on screen 3: columns, cells and groups."""

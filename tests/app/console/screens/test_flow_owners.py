@@ -1,0 +1,224 @@
+"""Owners and sockets on screen 3: columns, groups, filters, detail; of the present and the past."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+import numpy as np
+import pytest
+
+from app.commands.flow_view import OWNER_KINDS, Grouping
+from app.console.live.flows import LiveFlows
+from app.console.live.owners import LIVE_SOCKET, LiveOwners, OwnerView, owned
+from app.console.screens.flows.group_rows import GroupRows
+from app.console.screens.flows.grouped import GroupedFlows, Opened
+from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.flows.table import live_table
+from bpf.errors import TextError
+from probes.filter.owners import LIMITS, needs_owners
+from probes.flow.filter import FlowFilter
+from probes.flow.grouping import group
+from probes.flow.records import FLOW, Array
+from probes.sockets.records import Limit, Reason
+from tests.app.console.fake import Desk, conversation, desk
+from tests.support.console.feed import Flows, window
+from tests.support.console.owners import POSTGRES, WEB, Process, owner_tables, sockets_for
+
+SECOND = 10**9
+CRON = Process("cron", 77, "cron.service")
+PROCESSES = WEB, WEB._replace(pid=813), POSTGRES, CRON
+
+
+def made(count: int = 600, seed: int = 1) -> tuple[Array, Array]:
+    """Flows of dtype FLOW, and sockets of most of them: owned, or not for several reasons."""
+    rows = Flows(count, paired=True, seed=seed).next(SECOND)
+    talks = group(rows, "conversations").rows
+    choice = np.random.default_rng(seed).choice(
+        [1, 2, 3, 4, -int(Reason.REFUSED), -int(Reason.FORWARDED)], len(talks)
+    )
+    sockets = sockets_for(
+        rows, choice, rtt_us=4000, limit=Limit.RECEIVER, segments=100, retransmitted=2
+    )
+    return rows, sockets[:-20]
+
+
+def views(rows: Array, sockets: Array) -> tuple[LiveFlows, OwnerView]:
+    flows, owners = LiveFlows(), LiveOwners()
+    taken = window(rows, end_ns=SECOND)
+    flows.add(taken)
+    for table in owner_tables(taken, sockets, PROCESSES):
+        owners.add(table)
+    return flows, owners.view()
+
+
+def test_words_of_limits_are_those_of_the_sockets() -> None:
+    assert tuple(limit.label for limit in Limit if limit) == LIMITS
+
+
+@pytest.mark.parametrize("kind", OWNER_KINDS)
+def test_groups_by_owner_are_exact_sums_with_rows_for_each_reason(kind: str) -> None:
+    rows, sockets = made()
+    flows, owners = views(rows, sockets)
+    view = flows.view()
+    table = live_table(view, owners=owners)
+    groups = GroupedFlows(view, np.arange(len(view.rows)), Grouping(kind), table)
+    assert groups.column("bytes").sum() == rows["bytes"].sum()
+    assert groups.column("packets").sum() == rows["packets"].sum()
+    assert groups.rows["flows"].sum() == len(group(rows, "conversations").rows)
+    texts = [GroupRows.of(groups).group(at).text for at in range(len(groups.rows))]
+    assert {"no owner: refused", "no owner: forwarded", "no owner yet"} <= set(texts)
+    known = {"processes": 3, "units": 3, "containers": 2, "pods": 2, "users": 3}[kind]
+    assert len(texts) == len(set(texts)) == known + 3
+    for at in range(len(groups.rows)):
+        opened = Opened(groups.by, groups.rows[at : at + 1], texts[at])
+        assert (opened.mask(view.rows, table.owned) == (groups.of == at)).all()
+    shown = GroupRows.of(groups)
+    for place, column in enumerate(shown.spec.columns):
+        if not column.drawn:
+            assert shown.ordered(place, descending=True).rows == len(shown.values(place))
+
+
+@pytest.mark.parametrize(
+    ("text", "owners"),
+    [("proc:nginx", {1, 2}), ("process:NGINX", {1, 2}), ("proc:/^post/", {3}), ("pid:813", {2}),
+     ("user:postgres", {3}), ("unit:cron.service", {4}), ("container:db", {3}), ("pod:shop", {3}),
+     ("!proc:nginx pid>0", {3, 4}), ("limit:receiver proc:cron", {4}), ("limit:loss", set()),
+     ("retrans>1% pid:77", {4}), ("retrans>2%", set()), ("rtt>3.9ms rtt<5 pid:901", {3})],
+)  # fmt: skip
+def test_filters_find_the_flows_of_an_owner(text: str, owners: set[int]) -> None:
+    rows, sockets = made()
+    flows, known = views(rows, sockets)
+    table = live_table(flows.view(), owners=known)
+    passed = FlowFilter.parse(text).mask(table)
+    numbers = table.owned.field("owner")
+    assert set(numbers[passed].tolist()) == owners
+    assert passed.sum() == np.isin(numbers, list(owners)).sum()
+
+
+def test_a_capture_and_a_policy_cannot_know_owners() -> None:
+    found = FlowFilter.parse("tcp proc:nginx")
+    assert needs_owners(found.root) == "proc:nginx"
+    assert not needs_owners(FlowFilter.parse("tcp rtt>1").root)
+    with pytest.raises(TextError, match="'proc:nginx' can't choose what is captured"):
+        found.to_c()
+    with pytest.raises(TextError, match="can't select packets"):
+        found.conjunctions()
+
+
+def test_a_socket_stays_for_a_minute_and_is_idle_without_packets() -> None:
+    rows, sockets = made(100)
+    owners = LiveOwners()
+    first, later, last = sockets.copy(), sockets[:1].copy(), sockets[:0]
+    later["retransmitted"], later["rtt_us"] = 50, 9000
+    for number, (end, part) in enumerate(((1, first), (6, later), (62, last)), 1):
+        taken = window(rows, number, seconds=1, end_ns=end * SECOND)
+        for table in owner_tables(taken, part, PROCESSES):
+            owners.add(table)
+        view = owners.view()
+        by_seen = dict(zip(*np.unique(view.sockets["seen_ns"] // SECOND, return_counts=True),
+                           strict=True))  # fmt: skip
+        assert by_seen == [{1: len(sockets)}, {1: len(sockets) - 1, 6: 1}, {6: 1}][number - 1]
+        newest = view.sockets["seen_ns"] == 6 * SECOND
+        if number == 2:
+            assert (view.sockets["limit"][~newest] == Limit.IDLE).all()
+            assert view.sockets["limit"][newest] == Limit.RECEIVER
+            shares = view.sockets["recent_retransmitted"] / view.sockets["recent_segments"]
+            assert shares[~newest] == pytest.approx(0.02)
+            assert 0.02 < shares[newest] < 0.5
+    assert len(view.owners) == len(set(view.sockets["owner"].tolist()) - {0})
+    assert (np.diff(view.sockets["id"].astype("f8")) >= 0).all()
+
+
+def test_a_join_of_ten_thousand_flows_takes_little_and_is_made_once_a_frame() -> None:
+    rows, sockets = made(10_000)
+    flows, owners = views(rows, sockets)
+    view = flows.view()
+    taken = []
+    for _ in range(5):
+        owned.cache_clear()
+        begun = time.thread_time()
+        found = owned(view, owners)
+        taken.append(time.thread_time() - begun)
+    assert owned(view, owners) is found
+    assert (found.at >= 0).sum() > 9_900
+    print(f"join of 10,000 flows: {min(taken) * 1e3:.2f} ms")
+    # Three times what a quiet machine takes.
+    assert min(taken) < 0.006
+    assert LIVE_SOCKET.itemsize <= 240
+
+
+async def fed(console: Desk, *flows: Array, choice: list[int], **numbers: object) -> None:
+    """Publish a window of flows, and the owners of their conversations."""
+    await console.feed(*flows)
+    taken = next(s for s in reversed(console.controller.history.snapshots("flow")))
+    sockets = sockets_for(taken.rows, np.array(choice), **numbers)
+    for table in owner_tables(taken, sockets, PROCESSES):
+        console.controller.publish(table)
+    console.app.refresh_view()
+    await console.still()
+
+
+def in_order(*flows: Array) -> list[int]:
+    """Last bytes of the far addresses of conversations, in the order of their sockets."""
+    rows = np.concatenate(flows, dtype=FLOW)
+    return [int(row[3]) for row in group(rows, "conversations").rows["far"]]
+
+
+async def test_process_and_limit_are_columns_where_there_is_room() -> None:
+    talks = conversation(1, 300, 30), conversation(2, 100, 10), conversation(3, 50, 5)
+    owner = {1: 1, 2: -int(Reason.FORWARDED), 3: 3}
+    choice = [owner[number] for number in in_order(*talks)]
+    async with desk(width=140, view="conversations") as console:
+        await console.feed(*talks)
+        assert "Process" not in console.lines[1]
+        await fed(console, *talks, choice=choice, limit=Limit.QUEUE, holders=3)
+        assert "Process" in console.lines[1]
+        assert "Limited by" in console.lines[1]
+        found = "\n".join(console.lines[2:5])
+        assert "nginx+2" in found
+        assert "(forwarded)" in found
+        assert "postgres+2" in found
+        assert "queue" in found
+        await console.type("/proc:nginx")
+        await console.press("enter")
+        assert "nginx" in console.lines[2]
+        assert "postgres" not in console.text
+        # Every view of owners, by the command in the singular, or by v.
+        await console.press("escape")
+        await console.type(":flow.group process")
+        await console.press("enter")
+        assert console.lines[1].split()[0] == "Process"
+        found = "\n".join(console.lines[2:6])
+        assert "no owner: forwarded" in found
+        assert "nginx" in found
+        await console.app.action_command("flow.open")
+        await console.still()
+        screen = cast("FlowsScreen", console.app.screen)
+        assert screen.shown.opened is not None
+        assert screen.shown.opened.text == "nginx"
+        assert console.app.tapes.state_of("flow.process") == "nginx"
+        assert console.app.tapes.state_of("flow.limit") == "queue"
+    async with desk(width=80, height=24, view="conversations") as console:
+        await fed(console, *talks, choice=choice)
+        assert "Process" not in console.lines[1]
+
+
+async def test_the_past_has_its_own_owners() -> None:
+    talk = conversation(1, 300, 30)
+    async with desk(width=140, view="conversations") as console:
+        await fed(console, talk, choice=[1])
+        await fed(console, talk, choice=[3])
+        assert "postgres" in console.text
+        assert "nginx" not in console.text
+        await console.press("left_square_bracket")
+        assert "nginx" in console.text
+        assert "postgres" not in console.text
+
+
+async def test_a_filter_of_owners_says_that_nobody_looks_for_them() -> None:
+    async with desk(width=140, view="conversations") as console:
+        await console.feed(conversation(1, 300, 30))
+        await console.type("/proc:nginx")
+        await console.press("enter")
+        assert "proc:nginx needs owners, which are off" in console.strip
