@@ -110,10 +110,14 @@ class InterfaceHook:
         self.before = () if self.removed else others
         return (self.before, self.removed) != known
 
-    def close(self) -> None:
-        """Detach an empty hook."""
+    def detach(self) -> None:
         if self.attachment:
             self.attachment.close()
+            self.attachment = None
+
+    def close(self) -> None:
+        """Detach an empty hook."""
+        self.detach()
         self.chain.close()
 
 
@@ -252,6 +256,12 @@ class Hooks:
                     raise
                 self._refused[point.interface.index] = error.message
                 raise XdpRefusedError(error.message, hint=error.hint) from None
+
+    def rest(self, point: ProbeHook) -> None:
+        """Detach a hook while its chain is empty; `attach` attaches it again."""
+        with self._lock:
+            if isinstance(point, InterfaceHook) and not len(point.chain):
+                point.detach()
 
     def look(self) -> list[InterfaceHook]:
         """List the programs before ours on each hook; return the hooks whose list changed."""

@@ -8,9 +8,11 @@
  *         ... packet->packet.key, packet->bytes ...
  *     }
  *
- * The packet has been parsed and selected; its bytes are out of reach, as it may have been seen by
- * a switch that sent a record of it. The body may `return`. It is passive: the packet goes on to
- * the next application, and where that ends is the monitor's to say.
+ * The packet has been parsed and selected. If RECORDS is 1, `ctx` has its bytes, and
+ * `packet->packet.network_at` and `transport_at` are the offsets of its headers. Otherwise its
+ * bytes are out of reach: a switch saw the packet, and sent a record of it. The body may `return`.
+ * It is passive: the packet goes on to the next application, and the monitor decides where that
+ * ends.
  *
  * RECORDS, the most packets that one frame tells of, comes from probes/monitor/programs.py: 1,
  * unless frames carry telemetry.
@@ -91,7 +93,7 @@ static __always_inline void count_given(struct selection *selection, u64 packets
 }
 
 #define APPLICATION(name)                                                                          \
-    static __always_inline void name##_takes(struct selected *packet);                             \
+    static __always_inline void name##_takes(CONTEXT *ctx, struct selected *packet);               \
     int name(CONTEXT *ctx) {                                                                       \
         struct selection *selection = selection_of_cpu();                                          \
         if (!selection)                                                                            \
@@ -101,10 +103,10 @@ static __always_inline void count_given(struct selection *selection, u64 packets
             if (!is_given(selection, at))                                                          \
                 continue;                                                                          \
             count += selection->packets[at].packets;                                               \
-            name##_takes(&selection->packets[at]);                                                 \
+            name##_takes(ctx, &selection->packets[at]);                                            \
         }                                                                                          \
         count_given(selection, count);                                                             \
         call_next(ctx, selection);                                                                 \
         return VERDICT_PASS;                                                                       \
     }                                                                                              \
-    static __always_inline void name##_takes(struct selected *packet)
+    static __always_inline void name##_takes(CONTEXT *ctx, struct selected *packet)

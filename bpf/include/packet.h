@@ -78,14 +78,13 @@ struct flow_key {
 struct packet {
     struct flow_key key;
     u64 tcp_flags;
-    u64 tos;      /* IPv4's type of service, IPv6's traffic class */
-    u64 vlan;     /* id of the outermost tag; 0: none */
-    u64 icmp_id;  /* of echo and the like, network order */
-    u64 fragment; /* the header's bits that make it one, network order; 0: no fragment */
-    u64 datagram; /* a fragment's identification, network order */
-#if TUNNELS
-    u64 transport_at; /* offset of the transport header in the frame */
-#endif
+    u64 tos;          /* IPv4's type of service, IPv6's traffic class */
+    u64 vlan;         /* id of the outermost tag; 0: none */
+    u64 icmp_id;      /* of echo and the like, network order */
+    u64 fragment;     /* the header's bits that make it one, network order; 0: no fragment */
+    u64 datagram;     /* a fragment's identification, network order */
+    u64 network_at;   /* offset of the IP header in the frame */
+    u64 transport_at; /* likewise, of the transport header */
 };
 
 static __always_inline int parse_transport(struct cursor *c, struct packet *packet, u64 protocol,
@@ -221,6 +220,7 @@ static __always_inline int parse_network(struct cursor *c, __be16 type, struct p
  * at its transport header. The bytes of a socket buffer may go on past the end.
  */
 static __always_inline int parse_frame(struct cursor *c, struct packet *packet) {
+    void *frame = c->at;
     __be16 type;
     if (!skip_link(c, &type))
         return PARSED_SHORT;
@@ -230,17 +230,16 @@ static __always_inline int parse_frame(struct cursor *c, struct packet *packet) 
         return PARSED_SHORT;
 #endif
     packet->vlan = c->vlan;
-    return parse_network(c, type, packet);
+    packet->network_at = c->at - frame;
+    int result = parse_network(c, type, packet);
+    packet->transport_at = c->at - frame;
+    return result;
 }
 
 /* As `parse_frame`, of a frame whose transport header nobody asks for. */
 static __always_inline int parse(void *data, void *end, struct packet *packet) {
     struct cursor c = {data, end};
-    int result = parse_frame(&c, packet);
-#if TUNNELS
-    packet->transport_at = c.at - data;
-#endif
-    return result;
+    return parse_frame(&c, packet);
 }
 
 /* Whether a packet is a fragment without the transport header. */

@@ -193,6 +193,7 @@ static __always_inline u32 begin_ipv4(struct cursor *c, struct inside *inside) {
     inner->tos = ip->tos;
     inner->fragment = ip->frag_off & bpf_htons(IPV4_FRAGMENT);
     inner->datagram = ip->id;
+    inner->network_at = c->at - c->start;
     inner->key.transport = TRANSPORT(0, ip->protocol, 4);
     inside->begun = 1;
     c->at += ip->ihl * 4;
@@ -210,6 +211,7 @@ static __always_inline u32 begin_ipv6(struct cursor *c, struct inside *inside) {
     inner->key.destination[0] = addresses[2];
     inner->key.destination[1] = addresses[3];
     inner->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
+    inner->network_at = c->at - c->start;
     inner->key.transport = TRANSPORT(0, ip->nexthdr, 6);
     inside->begun = 1;
     c->at = ip + 1;
@@ -254,6 +256,7 @@ static __always_inline bool is_extension(u32 header) {
 static __always_inline u32 open_transport(struct cursor *c, struct inside *inside, u32 header) {
     struct packet *packet = &inside->packet, *inner = &inside->inner;
     if (inside->begun) {
+        inner->transport_at = c->at - c->start;
         if (header != NOTHING_MORE)
             parse_transport(c, inner, header & 0xff, VERSION(&inner->key));
         if (!inner->vlan)

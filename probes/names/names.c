@@ -6,7 +6,6 @@
  * The queue bounds the work of user space: packets beyond it count as filtered, which is no alarm.
  * Every packet passes.
  */
-#define TUNNELS 1 /* for transport_at */
 #include "packet.h"
 #include "bits.h"
 

@@ -186,7 +186,8 @@ class ProgramProbe:
                 if len(side.clones) > 1:
                     side.active ^= 1
                     slot = self._slots[side.hook_key]
-                    slot.point.chain.replace(slot.stage, side.program.fd)
+                    if slot.is_reached:
+                        slot.point.chain.replace(slot.stage, side.program.fd)
             return self._end_window(self._current, ended, started)
 
     def compile(self, config: ProbeConfig) -> CompiledProbe:
@@ -262,22 +263,27 @@ class ProgramProbe:
                 undo.callback(made[-1].close)
             # Last: a program that does not load must not touch an interface.
             for side in compiled.sides:
-                self._hooks.attach(self._slots[side.hook_key].point)
+                if self._is_wanted(side.side):
+                    self._hooks.attach(self._slots[side.hook_key].point)
             self._join(made)
             undo.pop_all()
         return ProgramGeneration(number, compiled.config, tuple(made), tuple(shared))
 
+    def _is_wanted(self, side: Side) -> bool:
+        """Return whether packets are to reach the program of a direction now."""
+        return True
+
     def _join(self, sides: Sequence[LoadedSide]) -> None:
-        """Append programs to the chains where the probe's slot is empty.
+        """Append wanted programs to the chains where the probe's slot is empty.
 
         Raises UsageError if a chain is full, and then appends none.
         """
         with ExitStack() as undo:
             for side in sides:
                 slot = self._slots[side.hook_key]
-                if not slot.is_reached:
+                if not slot.is_reached and self._is_wanted(side.side):
                     slot.point.chain.append(slot.stage, side.program.fd)
-                    undo.callback(_leave, slot)
+                    undo.callback(leave, slot)
             undo.pop_all()
 
     def _become(self, new: ProgramGeneration) -> tuple[Item, ...]:
@@ -288,10 +294,10 @@ class ProgramProbe:
         started = time.monotonic_ns()
         for side in new.sides:
             slot = self._slots[side.hook_key]
-            if side.hook_key in here:
+            if side.hook_key in here and slot.is_reached:
                 slot.point.chain.replace(slot.stage, side.program.fd)
         for gone in here - {side.hook_key for side in new.sides}:
-            _leave(self._slots[gone])
+            leave(self._slots[gone])
         self._current = new
         if self._previous:
             self._previous.close(self._hooks.maps)
@@ -363,11 +369,12 @@ class ProgramProbe:
         used = {side.hook_key for held in kept if held for side in held.sides}
         for key in self._slots.keys() - used:
             slot = self._slots.pop(key)
-            _leave(slot)
+            leave(slot)
             slot.stage.close()
             self._hooks.release(slot.point)
 
 
-def _leave(slot: ChainSlot) -> None:
+def leave(slot: ChainSlot) -> None:
+    """Take a probe's program out of the chain; on return no CPU runs it."""
     if slot.is_reached:
         slot.point.chain.remove(slot.stage)

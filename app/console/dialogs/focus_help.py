@@ -62,7 +62,7 @@ _POLICY = (
     ("5 * baseline(60s)", "Compared with the usual value; and, or, not join conditions"),
     ("always, operator", "In place of a condition: permanent; only by key o"),
     ("until flows < 100", "End; hold 5s: least time on; cooldown 10s: least time off"),
-    ("-> accounting, dns", "Also heavy_hitters half_open port_scan, and trace:3 of the top flows"),
+    ("-> accounting, dns", "Also heavy_hitters half_open port_scan tcp_health, and trace:3"),
     ("on tcp port:443", "Only these packets"),
 )
 """The language of policies, by example."""

@@ -8,20 +8,22 @@ from contextlib import suppress
 
 from bpf.compiler import Compiler
 from bpf.programs import trial
+from probes.config.model import Side
 from probes.hooks import Hooks
 from probes.monitor.applications import catalog
 from probes.monitor.applications.views import findings
 from probes.program.compiled import CompiledProbe
 from probes.program.loading import Clone, LoadedSide
-from probes.program.probe import ProgramGeneration, ProgramProbe
+from probes.program.probe import ProgramGeneration, ProgramProbe, leave
 from probes.snapshot import Event, Item
 
 
 class ApplicationProbe(ProgramProbe):
     """A probe behind the monitor of its interface; it gets the packets that policies select
-    (S2.16)."""
+    (S2.16). A program for egress runs only while a policy that wakes it is active."""
 
     def __init__(self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks) -> None:
+        self._awake = False
         self._reported: frozenset[str] = frozenset()
         """Subjects of the last window's findings."""
         self.ns = math.nan
@@ -30,6 +32,28 @@ class ApplicationProbe(ProgramProbe):
             with suppress(OSError):
                 self.ns = trial.cost(program.fd, program.type)
         super().__init__(compiler, compiled, hooks)
+
+    def wake(self, on: bool) -> None:
+        """Attach the program for egress, or detach it.
+
+        Raises ProbedeckError if the interface refuses it; the application then runs without.
+        """
+        with self._lock:
+            if on == self._awake:
+                return
+            self._awake = on
+            outgoing = [side for side in self._current.sides if side.side == "egress"]
+            for slot in [self._slots[side.hook_key] for side in outgoing]:
+                if on:
+                    self._hooks.attach(slot.point)
+                else:
+                    leave(slot)
+                    self._hooks.rest(slot.point)
+            if on:
+                self._join(outgoing)
+
+    def _is_wanted(self, side: Side) -> bool:
+        return self._awake or side == "ingress"
 
     def _end_window(
         self,

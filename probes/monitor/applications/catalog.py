@@ -14,6 +14,8 @@ from probes.program.metrics import open_map
 _HERE = Path(__file__).parent
 _FLAGS_SYN = 2
 _SYN_BYTES = 60
+_HEADERS_AT = 14, 34
+"""Offsets of the headers of IPv4 and TCP."""
 
 
 def built_in(name: str, interface: str) -> ProbeConfig:
@@ -42,6 +44,7 @@ def seed_trial_packet(compiled: Compiled) -> None:
         first["packets"], first["bytes"] = 1, _SYN_BYTES
         packet = first["packet"]
         packet["tcp_flags"] = _FLAGS_SYN
+        packet["network_at"], packet["transport_at"] = _HEADERS_AT
         packet["key"]["source"][..., 0] = 0x010200C0
         packet["key"]["destination"][..., 0] = 0x016433C6
         packet["key"]["transport"] = 0x0406_5000_409C

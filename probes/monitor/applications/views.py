@@ -6,7 +6,14 @@ from contextlib import suppress
 
 import numpy as np
 
-from probes.monitor.applications import accounting, dns, half_open, heavy_hitters, port_scan
+from probes.monitor.applications import (
+    accounting,
+    dns,
+    half_open,
+    heavy_hitters,
+    port_scan,
+    tcp_health,
+)
 from probes.monitor.applications.columns import largest
 from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
 from probes.snapshot import Snapshot
@@ -18,6 +25,7 @@ VIEWS: dict[str, ApplicationView] = {
     "half_open": half_open.VIEW,
     "heavy_hitters": heavy_hitters.VIEW,
     "port_scan": port_scan.VIEW,
+    "tcp_health": tcp_health.VIEW,
 }
 """By the application's name."""
 _NOT_ITS_OWN = (LookupError, ValueError)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
+from bpf.errors import ProbedeckError
 from probes.monitor.applications import catalog
 from probes.monitor.control.culprits import Culprits, FlowWindows
 from probes.monitor.control.tracing import TraceRequest, Tracing
@@ -13,7 +14,7 @@ from probes.monitor.engine import PolicyTransition
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.policy import BUILT_IN, Policy, check_names, resolve
 from probes.monitor.probe import MonitorProbe
-from probes.snapshot import History, Item
+from probes.snapshot import Event, History, Item
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
@@ -97,6 +98,7 @@ class MonitorService:
                     undo.callback(self._host.remove, name)
             self.probe.set_policy(policy, applications)
             undo.pop_all()
+        self._wake()
         old = self._traced.get(policy.name)
         request = self._traced[policy.name] = TraceRequest(policy.name, policy.select, traced)
         info = self.policy(policy.name)
@@ -107,6 +109,7 @@ class MonitorService:
     def remove_policy(self, name: str) -> None:
         """Remove a policy, and end its traces."""
         self.probe.remove_policy(name)
+        self._wake()
         if self._traced.pop(name).count:
             self._tracing.request(TraceRequest(name))
 
@@ -121,7 +124,18 @@ class MonitorService:
                 return each.policy.name
         return ""
 
+    def _wake(self) -> None:
+        """Give outgoing packets to the applications that want them, while policies run these."""
+        running = self.probe.router.running()
+        for application in self._host.applications():
+            try:
+                application.wake(application.name in running)
+            except ProbedeckError as error:
+                text = f"outgoing packets are not seen: {error.message}"
+                self._host.publish(Event.now("warning", application.name, text))
+
     def _follow(self, transitions: Sequence[PolicyTransition]) -> None:
+        self._wake()
         for transition in transitions:
             request = self._traced.get(transition.policy)
             if request and request.count:

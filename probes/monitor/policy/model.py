@@ -44,7 +44,7 @@ from probes.monitor.policy.short_form import WORDS, ShortForm
 from probes.monitor.selected import SelectedMetric
 
 Mode = Literal["triggered", "permanent", "operator"]
-BUILT_IN = ("accounting", "dns", "half_open", "heavy_hitters", "port_scan")
+BUILT_IN = ("accounting", "dns", "half_open", "heavy_hitters", "port_scan", "tcp_health")
 """Applications that come with the monitor."""
 TRACE = "trace"
 MAX_TRACED = 16

@@ -40,6 +40,7 @@ FRAME = bytes(64)
 NOW_NS = 1_000_000_000_000
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58}
 Array = np.ndarray[Any, np.dtype[Any]]
+_OF_PACKET = ("tcp_flags", "tos", "fragment", "network_at", "transport_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Given:
             ProgType.XDP,
             name=f"{name}.ingress.c",
             cflags=[f"-D{macro}={value}" for macro, value in macros.items()],
+            headers=direction.headers,
         )
         with compiled:
             check_metrics(self.config, "ingress", compiled.maps)
@@ -109,8 +111,8 @@ class Given:
 
     def packets(self, flows: Sequence[Flow], **fields: Any) -> Array:
         """Packets of these flows, `struct selected` (n,): 100 bytes each unless `fields` says
-        otherwise, one value or one for each; `tcp_flags`, `tos`,
-        `fragment` are of the packet."""
+        otherwise, one value or one for each; the fields in `_OF_PACKET` are of
+        the packet."""
         given = np.zeros(len(flows), self._selection.dtype["packets"].base)
         given["packets"], given["bytes"], given["now_ns"], given["applications"] = 1, 100, NOW_NS, 1
         words = np.array([words_of(flow) for flow in flows], "u8").reshape(-1, 5)
@@ -119,19 +121,30 @@ class Given:
         key["transport"] = words[:, 4]
         given["hash"] = hash_keys(words)
         for field, value in fields.items():
-            where = given["packet"] if field in ("tcp_flags", "tos", "fragment") else given
+            where = given["packet"] if field in _OF_PACKET else given
             where[field] = value
         return given
 
-    def run(self, packets: Array, *, repeat: int = 1, cpu: int | None = None) -> None:
-        """Give packets in turn, as many as a frame has; each frame `repeat` times."""
+    def run(
+        self,
+        packets: Array,
+        *,
+        repeat: int = 1,
+        cpu: int | None = None,
+        frames: Sequence[bytes] = (),
+    ) -> None:
+        """Give packets in turn, as many as a frame has; each frame `repeat` times.
+
+        `frames` are their bytes, if the application reads them.
+        """
         with _on(cpu):
             for at in range(0, len(packets), self._room):
                 part = packets[at : at + self._room]
                 self._selection["count"] = len(part)
                 self._selection["packets"][: len(part)] = part
                 self._selections.update([0], np.repeat(self._selection, possible_cpus()))
-                prog_test_run(self._side.program.fd, FRAME, repeat=repeat)
+                frame = frames[at] if frames else FRAME
+                prog_test_run(self._side.program.fd, frame, repeat=repeat)
 
     def give(self, flow: Flow, *, repeat: int = 1, cpu: int | None = None, **fields: Any) -> None:
         """Give one packet of a flow, `repeat` times; `fields` as in `packets`."""

@@ -204,7 +204,7 @@ MALFORMED = {
     "a profile of what is none": (
         '[profiles]\nweb = ["dns", "trace"]\n',
         "2:15: profiles.web[1]: there is no application 'trace';"
-        " there are accounting, dns, half_open, heavy_hitters, port_scan",
+        " there are accounting, dns, half_open, heavy_hitters, port_scan, tcp_health",
     ),
     "an empty profile": ("[profiles]\nweb = []\n", "2:7: profiles.web: must not be empty"),
     "a profile that hides an application": (
