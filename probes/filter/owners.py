@@ -12,7 +12,7 @@ from probes.filter.syntax import Node
 
 LIMITS = (
     "idle", "application", "receiver", "send-buffer", "paced", "queue", "loss", "bandwidth",
-    "reads-slowly", "lost-before",
+    "reads-slowly", "lost-before", "sender",
 )  # fmt: skip
 """Words for what limits a connection; their codes begin with 1."""
 _PROCESS = Texts("process", "name of the process contains the text", ("nginx",))

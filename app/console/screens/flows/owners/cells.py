@@ -12,7 +12,9 @@ from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
 _REASONS, _BY, _LIMITS = tuple(Reason), tuple(By), tuple(Limit)
-_CALM = (Limit.UNKNOWN, Limit.IDLE, Limit.APPLICATION, Limit.PACED, Limit.BANDWIDTH)
+_CALM = (
+    Limit.UNKNOWN, Limit.IDLE, Limit.APPLICATION, Limit.PACED, Limit.BANDWIDTH, Limit.SENDER,
+)  # fmt: skip
 """Limits that are nobody's trouble."""
 
 
