@@ -24,6 +24,7 @@ class BpfCommand(IntEnum):
     PROG_GET_FD_BY_ID = 13
     OBJ_GET_INFO_BY_FD = 15
     PROG_QUERY = 16
+    RAW_TRACEPOINT_OPEN = 17
     BTF_LOAD = 18
     MAP_LOOKUP_AND_DELETE_ELEM = 21
     MAP_LOOKUP_BATCH = 24
@@ -31,7 +32,9 @@ class BpfCommand(IntEnum):
     MAP_UPDATE_BATCH = 26
     MAP_DELETE_BATCH = 27
     LINK_CREATE = 28
+    LINK_UPDATE = 29
     ENABLE_STATS = 32
+    ITER_CREATE = 33
 
 
 MapType = IntEnum(
@@ -58,12 +61,34 @@ class ProgType(IntEnum):
 
     SCHED_CLS = 3
     XDP = 6
+    CGROUP_SKB = 8
+    CGROUP_SOCK = 9
+    SOCK_OPS = 13
+    RAW_TRACEPOINT = 17
+    CGROUP_SOCK_ADDR = 18
+    TRACING = 26
     SYSCALL = 31
 
 
 class AttachType(IntEnum):
     """The part of enum bpf_attach_type that a link can use."""
 
+    CGROUP_INET_INGRESS = 0
+    CGROUP_INET_EGRESS = 1
+    CGROUP_INET_SOCK_CREATE = 2
+    CGROUP_SOCK_OPS = 3
+    CGROUP_INET4_BIND = 8
+    CGROUP_INET6_BIND = 9
+    CGROUP_INET4_CONNECT = 10
+    CGROUP_INET6_CONNECT = 11
+    CGROUP_INET4_POST_BIND = 12
+    CGROUP_INET6_POST_BIND = 13
+    CGROUP_UDP4_SENDMSG = 14
+    CGROUP_UDP6_SENDMSG = 15
+    CGROUP_UDP4_RECVMSG = 19
+    CGROUP_UDP6_RECVMSG = 20
+    TRACE_ITER = 28
+    CGROUP_INET_SOCK_RELEASE = 34
     XDP = 37
     TCX_INGRESS = 46
     TCX_EGRESS = 47
@@ -163,12 +188,28 @@ class ProgTestRun(ct.Structure):
 
 
 class LinkCreate(ct.Structure):
-    _fields_ = _layout("u32 prog_fd target_ifindex attach_type flags", "u32[8] _union")
+    """`target` is the index of an interface or the descriptor of a cgroup's folder."""
+
+    _fields_ = _layout("u32 prog_fd target attach_type flags", "u32[8] _union")
+
+
+class LinkUpdate(ct.Structure):
+    _fields_ = _layout("u32 link_fd new_prog_fd flags old_prog_fd")
+
+
+class IterCreate(ct.Structure):
+    _fields_ = _layout("u32 link_fd flags")
+
+
+class RawTracepointOpen(ct.Structure):
+    _fields_ = _layout("u64 name", "u32 prog_fd _pad")
 
 
 class ProgQuery(ct.Structure):
+    """`target` as in LinkCreate."""
+
     _fields_ = _layout(
-        "u32 target_ifindex attach_type query_flags attach_flags",
+        "u32 target attach_type query_flags attach_flags",
         "u64 prog_ids",
         "u32 count _pad",
         "u64 prog_attach_flags link_ids link_attach_flags revision",

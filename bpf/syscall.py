@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from bpf.abi import (
     LIVE_FRAMES,
-    AttachType,
     BpfCommand,
     BtfInfoStruct,
     BtfLoad,
@@ -24,13 +23,11 @@ from bpf.abi import (
     EnableStats,
     GetId,
     InfoByFd,
-    LinkCreate,
     MapCreate,
     MapInfoStruct,
     MapType,
     ProgInfoStruct,
     ProgLoad,
-    ProgQuery,
     ProgTestRun,
     ProgType,
 )
@@ -43,8 +40,6 @@ _SYSCALL.restype = ct.c_long
 
 PRIVILEGES = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
 """Remedy for EPERM."""
-_MAX_TCX_PROGRAMS = 64
-"""BPF_MPROG_MAX of the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +223,14 @@ def prog_load(
     btf_fd: int = 0,
     functions: Sequence[tuple[int, int]] = (),
     device: int = 0,
+    attach_type: int = 0,
+    attach_btf_id: int = 0,
 ) -> int:
     """Load a program; returns its file descriptor. With `device`, an interface's index, into a NIC.
 
     `functions` are (instruction offset, BTF type id) pairs, needed where it has callbacks.
+    `attach_type` is an AttachType for the types of program whose context depends on it;
+    `attach_btf_id` is the kernel's function behind an iterator (bpf.kernel_types).
     Raises VerifierError, with the log in full, when the verifier refuses, and PermissionError
     without the right to load programs.
     """
@@ -251,6 +250,8 @@ def prog_load(
         func_info=ct.addressof(info_buffer) if functions else 0,
         func_info_cnt=len(functions),
         prog_ifindex=device,
+        expected_attach_type=attach_type,
+        attach_btf_id=attach_btf_id,
     )
     try:
         return call(BpfCommand.PROG_LOAD, attr)
@@ -332,27 +333,6 @@ def prog_test_run(
     )
     call(BpfCommand.PROG_TEST_RUN, attr)
     return ProgRun(attr.retval, attr.duration, out.raw[: attr.data_size_out])
-
-
-def link_create(prog_fd: int, ifindex: int, attach_type: AttachType, flags: int = 0) -> int:
-    """Attach a program by bpf_link; it is detached when the last descriptor closes."""
-    return call(
-        BpfCommand.LINK_CREATE,
-        LinkCreate(prog_fd=prog_fd, target_ifindex=ifindex, attach_type=attach_type, flags=flags),
-    )
-
-
-def prog_query(ifindex: int, attach_type: AttachType) -> list[int]:
-    """Return the ids of an interface's TCX programs, in the order in which they run."""
-    ids = (ct.c_uint32 * _MAX_TCX_PROGRAMS)()
-    attr = ProgQuery(
-        target_ifindex=ifindex,
-        attach_type=attach_type,
-        prog_ids=ct.addressof(ids),
-        count=_MAX_TCX_PROGRAMS,
-    )
-    call(BpfCommand.PROG_QUERY, attr)
-    return list(ids[: attr.count])
 
 
 def prog_info(fd: int) -> ProgInfo:

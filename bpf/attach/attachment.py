@@ -19,7 +19,8 @@ from bpf.attach.hook import Hook
 from bpf.attach.interface import Interface
 from bpf.attach.netlink import attach_tc
 from bpf.errors import KernelError, ProbedeckError
-from bpf.syscall import PRIVILEGES, link_create
+from bpf.links import link_create
+from bpf.syscall import PRIVILEGES
 
 __all__ = ["Attachment", "Hook", "attach"]
 

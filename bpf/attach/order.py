@@ -13,7 +13,8 @@ from bpf.abi import AttachType
 from bpf.attach import rtnetlink
 from bpf.attach.hook import Hook
 from bpf.attach.rtnetlink import CLSACT_EGRESS, CLSACT_INGRESS, TcFilter
-from bpf.syscall import opened, prog_fd_by_id, prog_info, prog_query
+from bpf.links import prog_query
+from bpf.syscall import opened, prog_fd_by_id, prog_info
 
 OWN_NAME = "probedeck"
 """Name of the program that probedeck attaches (bpf.attach.chain)."""
@@ -51,14 +52,14 @@ def on_hook(hook: Hook, ifindex: int) -> list[HookProgram]:
         found += xdp_programs(ifindex)
     if hook is not Hook.XDP:
         attach_type, parent = _TC[hook]
-        found += (_program("TCX", prog_id) for prog_id in _tcx(ifindex, attach_type))
+        found += (described("TCX", prog_id) for prog_id in _tcx(ifindex, attach_type))
         found += _clsact(rtnetlink.filters(ifindex, parent))
     return found
 
 
 def xdp_programs(ifindex: int) -> list[HookProgram]:
     """Return an interface's XDP programs. Raises OSError if the interface does not exist."""
-    return [_program("XDP", prog_id) for prog_id in rtnetlink.link(ifindex).xdp_ids]
+    return [described("XDP", prog_id) for prog_id in rtnetlink.link(ifindex).xdp_ids]
 
 
 def _tcx(ifindex: int, attach_type: AttachType) -> list[int]:
@@ -74,7 +75,7 @@ def _clsact(filters: list[TcFilter]) -> list[HookProgram]:
     found: list[HookProgram] = []
     for each in filters:
         if each.program_id:
-            found.append(_program("clsact", each.program_id))
+            found.append(described("clsact", each.program_id))
             continue
         # A u32 filter is several entries: its hash tables and its rules.
         program = HookProgram(each.kind, 0, f"with priority {each.priority}")
@@ -83,7 +84,8 @@ def _clsact(filters: list[TcFilter]) -> list[HookProgram]:
     return found
 
 
-def _program(kind: str, prog_id: int) -> HookProgram:
+def described(kind: str, prog_id: int) -> HookProgram:
+    """Return a program by its id; without its name if the kernel does not tell."""
     try:
         fd = prog_fd_by_id(prog_id)
     except OSError:  # gone meanwhile, or no CAP_SYS_ADMIN

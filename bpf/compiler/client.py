@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from bpf.abi import ProgType
+from bpf.abi import AttachType, ProgType
 from bpf.cancel import Cancel, current
 from bpf.compiler.compiled import Compiled, close_all, digest
 from bpf.compiler.diagnostics import CompileError, Diagnostic, parse_clang, parse_llvm
@@ -73,6 +73,7 @@ class Compiler:
         source: str,
         prog_type: ProgType,
         *,
+        attach_type: AttachType | None = None,
         name: str = "probe.c",
         headers: Mapping[str, str] | None = None,
         cflags: Sequence[str] = (),
@@ -81,6 +82,8 @@ class Compiler:
     ) -> Compiled:
         """Compile `source`, and verify its programs, of type `prog_type`.
 
+        `attach_type` is for the types of program whose context depends on it. Tracing programs are
+        verified when they are loaded, as that needs the kernel's function behind them.
         Its programs are every non-static function, or `function` alone if that is given.
         Diagnostics call the source `name`. `headers` are texts by name, in addition to the files of
         bpf/include. Its maps may take `map_limit` bytes; 0: any number.
@@ -99,6 +102,7 @@ class Compiler:
                 "source": flat,
                 "cflags": [*_FLAGS, *macros, *cflags],
                 "type": int(prog_type),
+                "attach_type": -1 if attach_type is None else int(attach_type),
                 "function": function,
                 "map_limit": map_limit,
                 "cpu_limit": self._cpu_limit,
@@ -123,7 +127,7 @@ class Compiler:
             said = self._said()
         try:
             cancel.check()
-            return digest(name, source, flat, reply, fds, said, prog_type, started)
+            return digest(name, source, flat, reply, fds, said, (prog_type, attach_type), started)
         except ProbedeckError:
             close_all(fds)
             raise

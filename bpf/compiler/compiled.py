@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from bpf.abi import ProgType
+from bpf.abi import AttachType, ProgType
 from bpf.compiler.diagnostics import (
     CompileError,
     Diagnostic,
@@ -29,9 +29,12 @@ class CompiledProgram:
     name: str
     type: ProgType
     fd: int
-    """The program as it was loaded for verification, on the maps created at compile time."""
+    """The program as it was loaded for verification, on the maps created at compile time; -1 for a
+    tracing program."""
     instructions: bytes
     license: str
+    attach_type: AttachType | None = None
+    """Attach type by which it was verified; None for the types of program that have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Compiled:
     """Descriptor of the source's BTF; 0 if the compiler or the kernel gives none."""
 
     def close(self) -> None:
-        close_all([p.fd for p in self.programs.values()] + [m.fd for m in self.maps.values()])
+        programs = [p.fd for p in self.programs.values() if p.fd >= 0]
+        close_all(programs + [m.fd for m in self.maps.values()])
         if self.btf_fd:
             os.close(self.btf_fd)
 
@@ -69,10 +73,12 @@ def digest(
     reply: dict[str, Any],
     fds: list[int],
     said: str,
-    prog_type: ProgType,
+    kind: tuple[ProgType, AttachType | None],
     started: float,
 ) -> Compiled:
     """Turn a reply into Compiled; raises CompileError, and KernelError for missing descriptors."""
+    prog_type, attach_type = kind
+    unverified = prog_type is ProgType.TRACING
     diagnostics = parse_clang(said)
     errors: list[Diagnostic] = []
     if reply["error"] and not any(d.severity == "error" for d in diagnostics):
@@ -86,7 +92,7 @@ def digest(
             if len(reply["programs"]) > 1:
                 why += "; choose the program of this hook by its name: function"
             errors.append(Diagnostic(name, line, column, "error", why))
-        elif not program["loaded"]:
+        elif not program["loaded"] and not unverified:
             found = parse_verifier(function, program["log"], program["places"], name, source)
             # The function is the best place there is.
             errors.append(found if found.line else replace(found, file=name, line=line))
@@ -102,7 +108,12 @@ def digest(
     spare = iter(fds)
     programs = {
         p["name"]: CompiledProgram(
-            p["name"], prog_type, next(spare), bytes.fromhex(p["instructions"]), p["license"]
+            p["name"],
+            prog_type,
+            -1 if unverified else next(spare),
+            bytes.fromhex(p["instructions"]),
+            p["license"],
+            attach_type,
         )
         for p in reply["programs"]
     }

@@ -27,6 +27,7 @@ import threading
 from typing import Any
 
 MEMORY_LIMIT = 1 << 30
+TRACING = 26  # BPF_PROG_TYPE_TRACING
 FDS_PER_MESSAGE = 250  # the kernel takes at most SCM_MAX_FD = 253
 LOG_BYTES = 1 << 24
 LOG_LEAST = 128  # what a kernel takes
@@ -160,7 +161,7 @@ class CompileHelper:
         for name in names:
             if request["function"] not in ("", name.decode()):
                 continue
-            program, fd = self.verify(handle, name, request["type"])
+            program, fd = self.verify(handle, name, request["type"], request["attach_type"])
             reply["programs"].append(program)
             if fd >= 0:
                 fds.append(fd)
@@ -186,8 +187,13 @@ class CompileHelper:
                 return [fd]
         return []
 
-    def verify(self, handle: Any, name: bytes, prog_type: int) -> tuple[dict[str, Any], int]:
-        """Load one function; a refused one is loaded again for the verifier's log."""
+    def verify(
+        self, handle: Any, name: bytes, prog_type: int, attach_type: int
+    ) -> tuple[dict[str, Any], int]:
+        """Load one function; a refused one is loaded again for the verifier's log.
+
+        Tracing programs stay unverified: libbcc looks for the kernel's BTF, which is hidden here.
+        """
         start = self.lib.bpf_function_start(handle, name)
         size = self.lib.bpf_function_size(handle, name)
         license_name = self.lib.bpf_module_license(handle)
@@ -196,15 +202,15 @@ class CompileHelper:
             version = self.lib.bpf_module_kern_version(handle)
             fd: int = self.lib.bcc_func_load(
                 handle, prog_type, name, start, size, license_name, version, level, buffer, length,
-                None, 0xFFFFFFFF,
+                None, attach_type & 0xFFFFFFFF,
             )  # fmt: skip
             return fd
 
         log, places = b"", b""
         mark = os.lseek(2, 0, os.SEEK_CUR)
         # A log that does not fit its buffer makes the kernel refuse a valid program (ENOSPC).
-        fd = load(0, None, 0)
-        if fd < 0:
+        fd = load(0, None, 0) if prog_type != TRACING else -1
+        if fd < 0 and prog_type != TRACING:
             fd = load(1, self.log, LOG_BYTES)
             log = self.log.value
             if fd < 0 and b"\n; " not in log:

@@ -15,8 +15,8 @@ import numpy as np
 
 from bpf.maps.ctype import CType, Member, array_of, bit_field, moved, record
 
-_MAGIC = 0xEB9F
-_HEADER = struct.Struct("<HBBIIIII")
+MAGIC = 0xEB9F
+HEADER = struct.Struct("<HBBIIIII")
 _ANNOTATION = "____btf_map_"
 """bcc's macros declare `struct ____btf_map_NAME {KEY key; VALUE value;}` for each map; a queue and
 a stack have only a value."""
@@ -31,10 +31,10 @@ TypeKind = IntEnum(
 )
 """BTF_KIND_*."""
 _KINDS = frozenset(TypeKind)
-_QUALIFIERS = (TypeKind.VOLATILE, TypeKind.CONST, TypeKind.RESTRICT, TypeKind.TYPE_TAG)
-_FIXED = {TypeKind.INT: 4, TypeKind.ARRAY: 12, TypeKind.VAR: 4, TypeKind.DECL_TAG: 4}
+QUALIFIERS = (TypeKind.VOLATILE, TypeKind.CONST, TypeKind.RESTRICT, TypeKind.TYPE_TAG)
+FIXED_BYTES = {TypeKind.INT: 4, TypeKind.ARRAY: 12, TypeKind.VAR: 4, TypeKind.DECL_TAG: 4}
 """Bytes that follow a type of this kind."""
-_EACH = {
+EACH_BYTES = {
     TypeKind.STRUCT: 12,
     TypeKind.UNION: 12,
     TypeKind.ENUM: 8,
@@ -70,8 +70,8 @@ class Btf:
         self._open: set[int] = set()
         """Types that are being read."""
         try:
-            magic, _, _, header, types, types_size, strings, size = _HEADER.unpack_from(data)
-            if magic != _MAGIC:
+            magic, _, _, header, types, types_size, strings, size = HEADER.unpack_from(data)
+            if magic != MAGIC:
                 raise ValueError("not BTF, or of the other byte order")
             self._strings = data[header + strings : header + strings + size]
             self._entries = list(self._read(header + types, header + types + types_size))
@@ -116,7 +116,7 @@ class Btf:
             kind = TypeKind(number)
             at += 12
             yield _Entry(kind, self._string(name), count, bool(info >> 31), value, at)
-            at += _FIXED.get(kind, _EACH.get(kind, 0) * count)
+            at += FIXED_BYTES.get(kind, EACH_BYTES.get(kind, 0) * count)
 
     def _string(self, at: int) -> str:
         return self._strings[at : self._strings.index(b"\0", at)].decode(errors="replace")
@@ -142,7 +142,7 @@ class Btf:
             case TypeKind.TYPEDEF:
                 aliased = self.type(entry.value)
                 return replace(aliased, names=(entry.name, *aliased.names))
-            case kind if kind in _QUALIFIERS:
+            case kind if kind in QUALIFIERS:
                 return self.type(entry.value)
             case TypeKind.FLOAT if entry.value in (4, 8):
                 return CType(np.dtype(f"f{entry.value}"), (entry.name,))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from bpf.abi import AttachType
 from bpf.compiler import Compiled, CompiledMap
 from bpf.errors import KernelError
 from bpf.maps.memory import map_memory
@@ -34,6 +35,8 @@ class Program:
         next_fd: int | None = None,
         entries: Mapping[str, int] = MappingProxyType({}),
         partner: Program | None = None,
+        attach_type: AttachType | None = None,
+        attach_btf_id: int = 0,
     ) -> None:
         """Load function `name` on the maps in `shared`, by name, and on new maps otherwise.
 
@@ -42,6 +45,8 @@ class Program:
 
         `entries`: numbers of entries by map, if they differ from the source's.
         `next_fd`: array of the program that gets the packets which this one passes.
+        `attach_type`: as for `prog_load`, in place of the one that it was compiled for;
+        `attach_btf_id`: as for `prog_load`.
         Raises KernelError if a map can't be made (a map of maps must be shared), and
         VerifierError if the program does not fit the maps that it shares.
         """
@@ -64,7 +69,14 @@ class Program:
             code = relocate(program.instructions, places)
             if next_fd is not None:
                 code = chain_program(code, program.type, next_fd)
-            self.fd = prog_load(code, program.type, name, license_name=program.license)
+            self.fd = prog_load(
+                code,
+                program.type,
+                name,
+                license_name=program.license,
+                attach_type=attach_type or program.attach_type or 0,
+                attach_btf_id=attach_btf_id,
+            )
         except BaseException:
             self._close_maps()
             raise

@@ -23,7 +23,7 @@ from app.lab import netns
 from bpf.abi import AttachType
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.syscall import link_create
+from bpf.links import link_create
 from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bpf.abi import ProgType
+from bpf.abi import AttachType, ProgType
 from bpf.compiler import Compiled, Compiler
 from bpf.compiler.client import MAP_LIMIT
 
@@ -18,7 +18,9 @@ _SECRET, _DRAWN = "-DHASH_", "flow."
 _KEPT: set[int] = set()
 """Descriptors of the kept objects."""
 
-Key = tuple[str, ProgType, str, tuple[tuple[str, str], ...], tuple[str, ...], str]
+Key = tuple[
+    str, ProgType, AttachType | None, str, tuple[tuple[str, str], ...], tuple[str, ...], str
+]
 
 
 class Thrifty:
@@ -34,6 +36,7 @@ class Thrifty:
         source: str,
         prog_type: ProgType,
         *,
+        attach_type: AttachType | None = None,
         name: str = "probe.c",
         headers: Mapping[str, str] | None = None,
         cflags: Sequence[str] = (),
@@ -42,12 +45,20 @@ class Thrifty:
     ) -> Compiled:
         secret = _SECRET if name.startswith(_DRAWN) else ()
         flags = tuple(flag for flag in cflags if not flag.startswith(secret))
-        key = (source, prog_type, name, tuple((headers or {}).items()), flags, function)
+        key = (
+            source,
+            prog_type,
+            attach_type,
+            name,
+            tuple((headers or {}).items()),
+            flags,
+            function,
+        )
         kept = self._kept.pop(key, None)
         if kept is None:
             kept = self._compiler.compile(
-                source, prog_type, name=name, headers=headers, cflags=cflags, function=function,
-                map_limit=map_limit,
+                source, prog_type, attach_type=attach_type, name=name, headers=headers,
+                cflags=cflags, function=function, map_limit=map_limit,
             )  # fmt: skip
             _KEPT.update(_fds(kept))
         self._kept[key] = kept
@@ -56,7 +67,10 @@ class Thrifty:
         btf = os.dup(kept.btf_fd) if kept.btf_fd else 0
         return replace(
             kept,
-            programs={n: replace(p, fd=os.dup(p.fd)) for n, p in kept.programs.items()},
+            programs={
+                n: replace(p, fd=p.fd if p.fd < 0 else os.dup(p.fd))
+                for n, p in kept.programs.items()
+            },
             maps={n: replace(m, fd=os.dup(m.fd), btf_fd=btf) for n, m in kept.maps.items()},
             btf_fd=btf,
         )
@@ -89,4 +103,4 @@ def kept_fds() -> frozenset[int]:
 
 def _fds(compiled: Compiled) -> set[int]:
     fds = {p.fd for p in compiled.programs.values()} | {m.fd for m in compiled.maps.values()}
-    return fds | ({compiled.btf_fd} if compiled.btf_fd else set())
+    return fds - {-1} | ({compiled.btf_fd} if compiled.btf_fd else set())

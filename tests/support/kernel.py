@@ -10,7 +10,7 @@ import pytest
 from bpf.abi import AttachType
 from bpf.attach.hook import Hook
 from bpf.features import load_passing
-from bpf.syscall import link_create
+from bpf.links import link_create
 
 _NO_INTERFACE = (1 << 31) - 1
 

@@ -12,7 +12,7 @@ import pytest
 from pyroute2 import IPRoute
 
 from app.lab.netns import fresh, inside
-from bpf import syscall
+from bpf import links, syscall
 from bpf.abi import AttachType, ProgType
 from bpf.attach import order
 from bpf.attach.attachment import XDP_FLAGS_DRV_MODE, Hook, attach
@@ -57,7 +57,7 @@ int firewall(struct xdp_md *ctx)
         inside(end.ns),
     ):
         if by_link:
-            fd = syscall.link_create(program.fd, end.ifindex, AttachType.XDP, XDP_FLAGS_DRV_MODE)
+            fd = links.link_create(program.fd, end.ifindex, AttachType.XDP, XDP_FLAGS_DRV_MODE)
             yield program
             os.close(fd)
         else:
@@ -276,7 +276,7 @@ def test_a_tcx_program_that_ends_the_line_comes_after_ours(
         stack.callback(os.close, theirs)
         chain, probe = stack.enter_context(probed(hook, counters))
         with inside(at.ns):
-            stack.callback(os.close, syscall.link_create(theirs, at.ifindex, kind))
+            stack.callback(os.close, links.link_create(theirs, at.ifindex, kind))
             stack.callback(attach(hook, chain.fd, find(at.ifname)).close)
             ours, other = order.on_hook(hook, at.ifindex)
         assert (ours.id, other.id) == (chain.info().id, syscall.prog_info(theirs).id)

@@ -18,7 +18,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from app.lab import netns
 from app.outputs.views import WINDOWS
-from bpf import features, syscall
+from bpf import features, links, syscall
 from bpf.abi import BEFORE, AttachType
 from bpf.attach import ingress, netlink, rtnetlink
 from bpf.attach.attachment import Hook, attach
@@ -63,7 +63,7 @@ TUNSETIFF, IFF_TUN, IFF_TAP, IFF_NO_PI = 0x400454CA, 1, 2, 0x1000
 def foreign_tcx(ifindex: int, kind: AttachType, flags: int = 0) -> Iterator[str]:
     """A program of others that returns TC_ACT_OK; how it is called."""
     program = ok_program()
-    link = syscall.link_create(program, ifindex, kind, flags)
+    link = links.link_create(program, ifindex, kind, flags)
     try:
         yield f"TCX program 'theirs' id {syscall.prog_info(program).id}"
     finally:

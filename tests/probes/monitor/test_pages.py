@@ -10,8 +10,8 @@ from contextlib import closing
 from bpf.abi import AttachType
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
+from bpf.links import link_create
 from bpf.programs.program import Program
-from bpf.syscall import link_create
 from probes.control.controller import Controller
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.state import METRICS_TABLE, PROBE

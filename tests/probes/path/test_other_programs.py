@@ -13,8 +13,8 @@ import pytest
 from bpf.abi import AttachType
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
+from bpf.links import link_create
 from bpf.programs.program import Program
-from bpf.syscall import link_create
 from probes.path.options import Order, PathOptions, TracedFlow
 from probes.path.records import ProbeOutcome
 from probes.path.targets import TracedDestination

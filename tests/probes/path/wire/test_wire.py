@@ -21,8 +21,8 @@ from bpf.abi import BEFORE, AttachType
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import find
 from bpf.compiler import Compiler
+from bpf.links import link_create
 from bpf.programs.program import Program
-from bpf.syscall import link_create
 from probes.path.options import Guard, Order, PathOptions
 from probes.path.records import ProbeOutcome
 from tests.bpf.tools import read_u64

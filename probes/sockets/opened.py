@@ -1,0 +1,154 @@
+"""Events of processes that open or close sockets, by two cgroup programs (owner.c)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from bpf.abi import AttachType, ProgType
+from bpf.attach.cgroup import attach_cgroup, cgroup2
+from bpf.compiler import Compiled, Compiler
+from bpf.cpus import possible_cpus
+from bpf.errors import KernelError, UsageError
+from bpf.kernel_types import kernel_types
+from bpf.links import link_update
+from bpf.maps.memory import map_memory
+from bpf.maps.ring import RingReader
+from bpf.programs.program import Program, create_like
+from bpf.syscall import map_lookup
+
+OPENED, CLOSED = 0, 1
+"""Values of `what`."""
+EVENT = np.dtype(
+    [
+        ("cookie", "u8"),
+        ("time_ns", "u8"),  # ns, CLOCK_MONOTONIC
+        ("start_ns", "u8"),  # ns, CLOCK_BOOTTIME, in steps of TICK_NS: of the process
+        ("cgroup", "u8"),
+        ("tgid", "u4"),
+        ("uid", "u4"),
+        ("netns", "u4"),  # inode number of the socket's network namespace
+        ("what", "u2"),
+        ("family", "u1"),
+        ("protocol", "u1"),
+        ("comm", "S16"),
+    ]
+)
+"""An event. `start_ns` and `netns` are 0 if the kernel does not describe its types (BTF)."""
+TICK_NS = 10_000_000
+"""Steps in which /proc tells when a process began (USER_HZ)."""
+RING_BYTES = 2 << 20
+"""Holds 26,000 events: of one window, as the ring is read once in it."""
+SOURCE = Path(__file__).with_name("owner.c")
+PROGRAMS = {
+    "socket_opened": AttachType.CGROUP_INET_SOCK_CREATE,
+    "socket_closed": AttachType.CGROUP_INET_SOCK_RELEASE,
+}
+"""Functions of the source, and where each is attached."""
+_MAPS = {"events", "lost"}
+_OFFSETS = {
+    "TASK_LEADER": ("task_struct", "group_leader"),
+    "TASK_COMMAND": ("task_struct", "comm"),
+    "TASK_START": ("task_struct", "start_boottime"),
+    "SOCKET_NET": ("sock_common", "skc_net"),
+    "NET_NUMBER": ("net", "ns.inum"),
+}
+
+
+class SocketEvents:
+    """The two programs, attached to a folder of cgroup2, and the ring of their events.
+
+    `close` detaches the programs; so does the end of the process, whatever its cause. One thread
+    at a time may use an instance.
+    """
+
+    def __init__(self, compiler: Compiler, folder: Path | None = None) -> None:
+        """Compile, load and attach; without a folder, for all processes of the host.
+
+        Takes some 0.3 s. Raises KernelError if the kernel, its privileges or a missing cgroup2
+        refuse, and ProbedeckError if another program keeps these out.
+        """
+        folder = cgroup2() if folder is None else folder
+        self._links: dict[str, int] = {}
+        self._maps: dict[str, int] = {}
+        with ExitStack() as undo:
+            source = SOURCE.read_text(encoding="utf-8")
+            compiled = undo.enter_context(self.compile(compiler, source))
+            for name, declared in compiled.maps.items():
+                self._maps[name] = create_like(declared)
+                undo.callback(os.close, self._maps[name])
+            self._ring = RingReader(self._maps["events"], RING_BYTES, EVENT)
+            undo.callback(self._ring.close)
+            for function, attach_type in PROGRAMS.items():
+                with closing(self._load(compiled, function)) as program:
+                    link = attach_cgroup(folder, program.fd, attach_type)
+                undo.callback(os.close, link)
+                self._links[function] = link
+            self._undo = undo.pop_all()
+
+    @staticmethod
+    def compile(compiler: Compiler, source: str) -> Compiled:
+        """Compile the programs. Raises CompileError, or UsageError for other programs or maps."""
+        macros = {"EVENT_PAGES": RING_BYTES // mmap.PAGESIZE}
+        with suppress(KernelError):
+            types = kernel_types()
+            macros |= {name: types.offset(*member) for name, member in _OFFSETS.items()}
+        compiled = compiler.compile(
+            source,
+            ProgType.CGROUP_SOCK,
+            attach_type=AttachType.CGROUP_INET_SOCK_CREATE,
+            name=SOURCE.name,
+            cflags=[f"-D{name}={value}" for name, value in macros.items()],
+        )
+        if missing := (PROGRAMS.keys() - compiled.programs.keys()) | (_MAPS - compiled.maps.keys()):
+            compiled.close()
+            raise UsageError(f"the source must have {', '.join(sorted(missing))}")
+        return compiled
+
+    def become(self, compiled: Compiled) -> None:
+        """Replace both programs by the programs of an edited source; no event is lost.
+
+        A link's program changes in one step, and the new programs write to the same ring.
+        Raises KernelError or VerifierError if a program does not fit the maps.
+        """
+        with ExitStack() as stack:
+            programs = {
+                name: stack.enter_context(closing(self._load(compiled, name))) for name in PROGRAMS
+            }
+            for name, program in programs.items():
+                link_update(self._links[name], program.fd)
+
+    def read(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return the events since the last read, oldest first: rows of EVENT, shape (n,)."""
+        rows = self._ring.read()
+        rows["start_ns"] -= rows["start_ns"] % TICK_NS
+        return rows
+
+    @property
+    def lost(self) -> int:
+        """Events so far that found the ring full."""
+        value = map_lookup(self._maps["lost"], bytes(4), 8 * possible_cpus())
+        return sum(memoryview(value or b"").cast("Q"))
+
+    def memory(self) -> int:
+        """Return the bytes of kernel memory of the maps."""
+        return sum(map(map_memory, self._maps.values()))
+
+    def close(self) -> None:
+        """Detach the programs and free the ring."""
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _load(self, compiled: Compiled, function: str) -> Program:
+        attach_type = PROGRAMS[function]
+        return Program(compiled, function, shared=self._maps, attach_type=attach_type)

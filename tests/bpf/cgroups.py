@@ -1,0 +1,45 @@
+"""Folders of cgroup2 for a test, and processes in them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bpf.attach.cgroup import cgroup2
+from bpf.errors import KernelError
+
+
+@contextlib.contextmanager
+def cgroup(above: Path | None = None) -> Iterator[Path]:
+    """A new folder, removed in the end; skips the test on a host without cgroup2."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="probedeck-test-", dir=above or cgroup2()))
+    except KernelError as error:
+        pytest.skip(str(error))
+    try:
+        yield folder
+    finally:
+        folder.rmdir()
+
+
+@contextlib.contextmanager
+def python_in(folder: Path, code: str) -> Iterator[subprocess.Popen[str]]:
+    """Run Python code in a process of a cgroup; killed where the block leaves it running."""
+
+    def enter() -> None:
+        (folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    command = [sys.executable, "-I", "-S", "-c", code]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, preexec_fn=enter) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
