@@ -53,9 +53,10 @@ class Reason(IntEnum):
         "addresses are translated, and connection tracking can't tell the inner ones",
     )
     OTHER_NAMESPACE = 6, "the address is of a network namespace that can't be read"
-    CLOSED_UNSEEN = 7, "the socket closed while the queue of closing sockets was full"
+    CLOSED_UNSEEN = 7, "the socket closed before a source saw its process"
     NOT_ASKED = 8, "beyond the largest flows of the window, or incoming SYN without an answer"
     SEVERAL = 9, "several processes hold the socket, and the one that opened it is unknown"
+    UNSEEN = 10, "a socket is there, and no source has seen its process yet"
 
     about: str
     """Meaning, for help."""

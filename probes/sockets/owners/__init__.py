@@ -1,0 +1,1 @@
+"""The search for owners: questions of a window, knowledge of sockets, answers."""

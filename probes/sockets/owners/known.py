@@ -1,0 +1,258 @@
+"""Everything that the sources told about sockets: who opened, holds and closed them; by age.
+
+Numbers of processes come again: a process is its number and its start. Cookies of sockets never
+come again, inodes rarely, ports at once.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from probes.flow.records import Array
+from probes.sockets.joined import ends_of
+from probes.sockets.opened import CLOSED
+
+CLOSED_S = 60.0
+"""Seconds for which a closed socket is remembered: as long as TIME_WAIT lasts."""
+MOST_SOCKETS = 1 << 17
+"""Sockets of which an opener is kept, and as many closed ones; the oldest are given up."""
+MOST_CLOSED = 1 << 15
+"""Closed sockets of a namespace with their last numbers, some 300 bytes each."""
+MOST_RAW = 1024
+RAW = -1
+"""In place of the identifier of an ICMP echo socket."""
+_COMMON = (0, 6, 17)
+"""Protocols of sockets that are found by their ends."""
+_INIT = 1
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Process:
+    """A process that had to do with a socket. One object for each process, so `is` compares."""
+
+    tgid: int
+    start_ns: int
+    """CLOCK_BOOTTIME, in steps of 10 ms."""
+    comm: bytes
+    uid: int = 0
+    cgroup: int = 0
+    """Id of its folder; 0: unknown."""
+    netns: int = 0
+
+
+class Aged(Generic[K, V]):
+    """A dictionary that forgets values by age, and the oldest beyond a number."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._values: dict[K, tuple[float, V]] = {}
+        self._order: deque[tuple[float, K]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def put(self, key: K, value: V, now_s: float) -> None:
+        self._values[key] = now_s, value
+        self._order.append((now_s, key))
+        if len(self._order) > self._most:
+            self._drop()
+
+    def get(self, key: K) -> V | None:
+        found = self._values.get(key)
+        return found[1] if found else None
+
+    def since(self, key: K, since_s: float) -> V | None:
+        """Return the value if it was put at `since_s` or later."""
+        found = self._values.get(key)
+        return found[1] if found and found[0] >= since_s else None
+
+    def values(self, since_s: float) -> Iterator[tuple[K, V]]:
+        """Yield what was put at `since_s` or later."""
+        return ((key, value) for key, (put_s, value) in self._values.items() if put_s >= since_s)
+
+    def forget(self, now_s: float) -> None:
+        """Forget old values."""
+        while self._order and self._order[0][0] < now_s - self._seconds:
+            self._drop()
+
+    def _drop(self) -> None:
+        put_s, key = self._order.popleft()
+        found = self._values.get(key)
+        if found and found[0] <= put_s:
+            del self._values[key]
+
+
+@dataclass(slots=True, eq=False)
+class Ended:
+    """A closed socket."""
+
+    cookie: int
+    info: Array
+    """The kernel's last numbers, dtype INFO, no dimension."""
+
+
+class EndedSockets:
+    """Closed sockets of one namespace, by their ends."""
+
+    def __init__(self) -> None:
+        self._ended: Aged[bytes, Ended] = Aged(MOST_CLOSED, CLOSED_S)
+
+    def take(self, tuples: Array, info: Array, now_s: float) -> None:
+        """Take in TUPLE (n,) and INFO (n,) of closed sockets."""
+        if len(tuples) > MOST_CLOSED:
+            tuples, info = tuples[-MOST_CLOSED:], info[-MOST_CLOSED:]
+        cookies = info["cookie"].tolist()
+        for at, key in enumerate(keys_of(ends_of(tuples))):
+            self._ended.put(key, Ended(cookies[at], info[at]), now_s)
+        self._ended.forget(now_s)
+
+    def get(self, key: bytes) -> Ended | None:
+        return self._ended.get(key)
+
+    def unconnected(self, key: bytes, since_s: float) -> Ended | None:
+        """Return the socket without a far end that had this near end, or its port on any address,
+        if it closed at `since_s` or later: ports come again.
+        """
+        for candidate in _without_far(key):
+            if found := self._ended.since(candidate, since_s):
+                return found
+        return None
+
+
+def keys_of(ends: Array) -> Iterable[bytes]:
+    """Yield a key for each of ends (n, 5)."""
+    raw = np.ascontiguousarray(ends).tobytes()
+    size = ends.shape[1] * 8
+    return (raw[at : at + size] for at in range(0, len(raw), size))
+
+
+def _without_far(key: bytes) -> tuple[bytes, ...]:
+    none = bytes(16)
+    last = key[32:34] + bytes(2) + key[36:]
+    dual = last[:5] + b"\x06" + last[6:]  # A socket of IPv6 on any address takes IPv4, too.
+    return key[:16] + none + last, none + none + last, none + none + dual
+
+
+@dataclass(slots=True)
+class _Holding:
+    """Holders of sockets, as one pass over all descriptors found them."""
+
+    by_inode: dict[int, tuple[Process, ...]] = field(default_factory=dict)
+    raw: dict[tuple[int, int], tuple[Process, ...]] = field(default_factory=dict)
+    """By protocol and the identifier of an ICMP echo socket, or RAW."""
+
+
+class Known:
+    """Knowledge about sockets by cookie and inode, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._processes: WeakValueDictionary[tuple[int, int], Process] = WeakValueDictionary()
+        self._opened: dict[int, Process] = {}
+        """Openers of open sockets."""
+        self._closed: Aged[int, tuple[Process | None, Process]] = Aged(MOST_SOCKETS, CLOSED_S)
+        """Openers and closers of closed ones."""
+        self._raw: Aged[tuple[int, int], Process] = Aged(MOST_RAW, CLOSED_S)
+        """Openers of sockets that are neither TCP nor UDP, by protocol and cookie."""
+        self._last, self._current = _Holding(), _Holding()
+        self._pass = 0
+
+    def take_events(self, rows: Array, now_s: float) -> None:
+        """Take in rows of dtype EVENT (n,)."""
+        names = ("what", "cookie", "protocol", "tgid", "start_ns", "comm", "uid", "cgroup", "netns")
+        columns = (rows[name].tolist() for name in names)
+        for what, cookie, protocol, *process in zip(*columns, strict=True):
+            who = self._process(*process)
+            if what == CLOSED:
+                self._closed.put(cookie, (self._opened.pop(cookie, None), who), now_s)
+                continue
+            self._opened[cookie] = who
+            if protocol not in _COMMON:
+                self._raw.put((protocol, cookie), who, now_s)
+        if len(self._opened) > MOST_SOCKETS:
+            # Events of closed sockets were lost.
+            for cookie in list(islice(self._opened, len(self._opened) - MOST_SOCKETS)):
+                del self._opened[cookie]
+        self._closed.forget(now_s)
+        self._raw.forget(now_s)
+
+    def take_holders(self, rows: Array, passes: int) -> None:
+        """Take in rows of dtype HOLDER (n,); `passes` over all descriptors are complete now."""
+        into = self._current
+        names = ("inode", "protocol", "type", "port", "tgid", "start_ns", "comm")
+        columns = (rows[name].tolist() for name in names)
+        for inode, protocol, kind, port, *process in zip(*columns, strict=True):
+            who = self._process(*process)
+            _add(into.by_inode, inode, who)
+            if protocol not in _COMMON:
+                _add(into.raw, (protocol, RAW if kind == socket.SOCK_RAW else port), who)
+        if passes > self._pass:
+            # The last slice of a pass is read to its end.
+            self._last, self._current, self._pass = into, _Holding(), passes
+
+    def _process(
+        self, tgid: int, start_ns: int, comm: bytes, uid: int = 0, cgroup: int = 0, netns: int = 0
+    ) -> Process:
+        found = self._processes.get((tgid, start_ns))
+        if found is None:
+            found = self._processes[tgid, start_ns] = Process(tgid, start_ns, comm)
+        # The name changes by exec. Only events tell the rest.
+        found.comm = comm
+        if cgroup:
+            found.uid, found.cgroup, found.netns = uid, cgroup, netns
+        return found
+
+    def opener(self, cookie: int) -> Process | None:
+        if found := self._opened.get(cookie):
+            return found
+        closed = self._closed.get(cookie)
+        return closed[0] if closed else None
+
+    def closer(self, cookie: int) -> Process | None:
+        closed = self._closed.get(cookie)
+        return closed[1] if closed else None
+
+    def holders(self, inode: int) -> tuple[Process, ...]:
+        """Return the processes that hold a socket, by the last complete pass, or else this one.
+
+        Init is left out if others hold the socket, too: it opened the socket for them.
+        """
+        found = self._last.by_inode.get(inode) or self._current.by_inode.get(inode, ())
+        return _without_init(found) if len(found) > 1 else found
+
+    def raw_holders(self, protocol: int, identifier: int = RAW) -> tuple[Process, ...]:
+        """Return the processes with an ICMP echo socket of an identifier, or with raw sockets of a
+        protocol.
+        """
+        key = protocol, identifier
+        return self._last.raw.get(key) or self._current.raw.get(key, ())
+
+    def raw_openers(self, protocol: int, since_s: float) -> tuple[Process, ...]:
+        """Return the processes that opened a socket of a protocol at `since_s` or later."""
+        found = (who for (of, _), who in self._raw.values(since_s) if of == protocol)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def passes(self) -> int:
+        """Complete passes over all descriptors."""
+        return self._pass
+
+
+def _add(to: dict[K, tuple[Process, ...]], key: K, who: Process) -> None:
+    before = to.get(key, ())
+    if who not in before:
+        to[key] = (*before, who)
+
+
+def _without_init(found: tuple[Process, ...]) -> tuple[Process, ...]:
+    return tuple(who for who in found if who.tgid != _INIT)
