@@ -13,7 +13,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.sockets.diag import INFO, NETLINK_SOCK_DIAG, decode
+from bpf.sockets.diag import INFO, NETLINK_SOCK_DIAG, decode, is_whole
 from bpf.sockets.netlink import Netlink
 from bpf.sockets.tuples import TUPLE
 
@@ -26,12 +26,20 @@ _BUFFER = 32 << 20
 class ClosingSockets:
     """Closed sockets of the network namespace in which the calling thread is now.
 
-    `buffer` is the receive buffer in bytes; without CAP_NET_ADMIN the kernel grants a part. Raises
-    OSError if the kernel has no such groups.
+    `everywhere` adds the sockets of other namespaces that have an id in this one. The kernel gives
+    an id to every namespace that a veth joins to this one. `buffer` is the receive buffer in bytes;
+    without CAP_NET_ADMIN the kernel grants a part. Raises OSError if the kernel has no such groups,
+    and PermissionError for `everywhere` without CAP_NET_BROADCAST.
     """
 
-    def __init__(self, buffer: int = _BUFFER) -> None:
+    def __init__(self, buffer: int = _BUFFER, everywhere: bool = False) -> None:
         self._netlink = Netlink(NETLINK_SOCK_DIAG, _GROUPS, buffer)
+        if everywhere:
+            try:
+                self._netlink.listen_everywhere()
+            except OSError:
+                self._netlink.close()
+                raise
 
     def __enter__(self) -> ClosingSockets:
         return self
@@ -53,12 +61,19 @@ class ClosingSockets:
 
     def read(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """Return TUPLE (n,) and INFO (n,) of the sockets that closed since the last call."""
-        tuples, info = [np.zeros(0, TUPLE)], [np.zeros(0, INFO)]
-        for messages in self._netlink.events():
-            some, numbers = decode(messages)
-            tuples.append(some)
-            info.append(numbers)
-        return np.concatenate(tuples), np.concatenate(info)
+        _, tuples, info = self.read_everywhere()
+        return tuples, info
+
+    def read_everywhere(self) -> tuple[NDArray[np.int32], NDArray[np.void], NDArray[np.void]]:
+        """Return ids (n,) of namespaces, TUPLE (n,) and INFO (n,) of the closed sockets.
+
+        The id is -1 for the own namespace; `Namespaces.numbers_of` knows the others.
+        """
+        parts = [(np.zeros(0, "i4"), np.zeros(0, TUPLE), np.zeros(0, INFO))]
+        for ids, messages in self._netlink.events():
+            parts.append((ids[is_whole(messages)], *decode(messages)))
+        ids, tuples, info = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return ids, tuples, info
 
     @property
     def lost(self) -> int:

@@ -118,7 +118,7 @@ class Conntrack:
         CAP_NET_ADMIN, EINVAL if the kernel lacks ctnetlink.
         """
         found, inner = np.zeros(len(tuples), bool), np.array(tuples, TUPLE)
-        # A question would load the module; without it nothing is translated.
+        # A question would load the module. A kernel without the module translates no addresses.
         if not _PRESENT.exists():
             return found, inner
         ports = np.isin(tuples["protocol"], (TCP, UDP))

@@ -135,7 +135,7 @@ class SocketDiag:
         # EINVAL: the kernel has no IPv6.
         for answered, messages in self._netlink.ask(requests, (errno.ENOENT, errno.EINVAL)):
             _, info = decode(messages)
-            found[index[answered[_whole(messages)]]] = info
+            found[index[answered[is_whole(messages)]]] = info
         return found
 
     def dump(
@@ -173,7 +173,7 @@ def decode(messages: Messages, protocol: int = 0) -> tuple[NDArray[np.void], NDA
 
     An event says its protocol; answers have `protocol`. Messages that are cut off are left out.
     """
-    messages = messages.select(_whole(messages))
+    messages = messages.select(is_whole(messages))
     tuples, info = np.zeros(len(messages), TUPLE), np.zeros(len(messages), INFO)
     _fill_heads(messages, tuples, info)
     tuples["protocol"] = protocol
@@ -194,7 +194,8 @@ def decode(messages: Messages, protocol: int = 0) -> tuple[NDArray[np.void], NDA
     return tuples, info
 
 
-def _whole(messages: Messages) -> NDArray[np.bool_]:
+def is_whole(messages: Messages) -> NDArray[np.bool_]:
+    """Whether each message (n,) is long enough to be decoded."""
     return messages.lengths >= _MESSAGE_BYTES
 
 

@@ -25,7 +25,8 @@ REQUEST, DUMP = 0x1, 0x300
 """NLM_F_* flags."""
 _ERROR, _DONE = 2, 3
 _HEADER_WORDS = 4
-_SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
+_SOL_NETLINK, _ADD_MEMBERSHIP, _LISTEN_ALL_NSID = 270, 1, 8
+_SO_RCVBUFFORCE = 33
 _SO_MEMINFO, _MEMINFO_DROPS, _MEMINFO_WORDS = 55, 8, 9
 _NESTED, _KIND_MASK = 0x8000, 0x3FFF
 _TIMEOUT_S = 2
@@ -46,11 +47,16 @@ HEADER = np.dtype([
 
 _IOVEC = np.dtype([("base", "u8"), ("length", "u8")])
 _MMSGHDR = np.dtype({
-    "names": ["iov", "iovlen", "length"],
-    "formats": ["u8", "u8", "u4"],
-    "offsets": [16, 24, 56],
+    "names": ["iov", "iovlen", "control", "controllen", "length"],
+    "formats": ["u8", "u8", "u8", "u8", "u4"],
+    "offsets": [16, 24, 32, 40, 56],
     "itemsize": 64,
 })  # fmt: skip
+
+_CONTROL = np.dtype(
+    [("length", "u8"), ("level", "i4"), ("type", "i4"), ("id", "i4"), ("pad", "u4")]
+)
+"""struct cmsghdr with the id of a network namespace."""
 
 # These calls return within microseconds. They keep the GIL: getting it back may take 5 ms.
 _BRIEF = ct.PyDLL(None, use_errno=True)
@@ -138,13 +144,14 @@ class _Inbox:
 
     def __init__(self) -> None:
         self._data = np.zeros((_CAPACITY, _STRIDE), "u1")
-        iov = np.zeros(_CAPACITY, _IOVEC)
-        iov["base"] = self._data.ctypes.data + _STRIDE * np.arange(_CAPACITY)
-        iov["length"] = _STRIDE
-        self._iov = iov
+        self._iov = np.zeros(_CAPACITY, _IOVEC)
+        self._iov["base"] = _rows_of(self._data)
+        self._iov["length"] = _STRIDE
+        self._control = np.zeros(_CAPACITY, _CONTROL)
         self._headers = np.zeros(_CAPACITY, _MMSGHDR)
-        self._headers["iov"] = iov.ctypes.data + _IOVEC.itemsize * np.arange(_CAPACITY)
+        self._headers["iov"] = _rows_of(self._iov)
         self._headers["iovlen"] = 1
+        self._headers["control"] = _rows_of(self._control)
 
     def receive(self, fd: int, start: int, wanted: int) -> int:
         """Receive up to `wanted` datagrams into rows from `start`; returns their number.
@@ -153,6 +160,8 @@ class _Inbox:
         kernel reports it once, in front of the datagrams that it kept.
         """
         got = 0
+        # The kernel replaces the room by the length.
+        self._headers["controllen"][start : start + wanted] = _CONTROL.itemsize
         while got < wanted:
             headers = self._headers.ctypes.data + _MMSGHDR.itemsize * (start + got)
             flags = socket.MSG_DONTWAIT | socket.MSG_TRUNC
@@ -167,15 +176,27 @@ class _Inbox:
                 got += count
         return got
 
+    def namespaces(self, count: int) -> NDArray[np.int32]:
+        """Return the id (n,) of the namespace that each datagram is from; -1: the socket's own."""
+        control = self._control[:count]
+        told = self._headers["controllen"][:count] >= _CONTROL.itemsize - 4
+        told &= (control["level"] == _SOL_NETLINK) & (control["type"] == _LISTEN_ALL_NSID)
+        return np.where(told, control["id"], -1).astype("i4")
+
     def messages(self, count: int) -> Messages:
-        """Return the first message of each of the first `count` rows; drops cut-off headers."""
+        """Return the first message of each of the first `count` rows."""
         words = self._data.view("<u4").reshape(-1)
         at = _STRIDE // 4 * np.arange(count)
         received = self._headers["length"][:count].astype("i8")
         lengths = np.minimum(np.minimum(received, _STRIDE), words[at])
-        found = Messages(words, at, lengths)
-        whole = (received >= HEADER.itemsize) & (lengths >= HEADER.itemsize)
-        return found if whole.all() else found.select(whole)
+        # A header that is cut off has no length: decoders leave the message out.
+        lengths[np.minimum(received, lengths) < HEADER.itemsize] = 0
+        return Messages(words, at, lengths)
+
+
+def _rows_of(array: Array) -> NDArray[np.int64]:
+    """Return the memory address of each row."""
+    return array.ctypes.data + array.strides[0] * np.arange(len(array))
 
 
 class _PerThread(threading.local):
@@ -225,6 +246,14 @@ class Netlink:
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    def listen_everywhere(self) -> None:
+        """Hear events of all namespaces that have an id in the socket's own.
+
+        The kernel gives one to each that a veth joins to it. Raises OSError: PermissionError
+        without CAP_NET_BROADCAST.
+        """
+        self._socket.setsockopt(_SOL_NETLINK, _LISTEN_ALL_NSID, 1)
 
     def _enlarge(self, size: int) -> None:
         try:
@@ -285,6 +314,7 @@ class Netlink:
     @staticmethod
     def _refused(messages: Messages, absent: Collection[int]) -> Messages:
         """Take the errors out of `messages`; raises OSError for one that is not in `absent`."""
+        messages = messages.select(messages.lengths >= HEADER.itemsize)
         errors = messages.column(1) & 0xFFFF == _ERROR
         if not errors.any():
             return messages
@@ -314,16 +344,16 @@ class Netlink:
         whole = np.frombuffer(b"".join(parts), "<u4")
         return Messages(whole, np.array(at, "i8"), np.array(lengths, "i8"))
 
-    def events(self) -> Iterator[Messages]:
-        """Yield the events that came since the last call, in blocks of one message a datagram."""
+    def events(self) -> Iterator[tuple[NDArray[np.int32], Messages]]:
+        """Yield the events that came since the last call, in blocks of one message a datagram.
+
+        A block is ids (n,) of the namespaces that they are from, -1 the own one, and messages (n,).
+        """
         inbox = _buffers.inbox
         while count := inbox.receive(self.fileno(), 0, _CAPACITY):
-            yield inbox.messages(count)
+            yield inbox.namespaces(count), inbox.messages(count)
             if count < _CAPACITY:
                 return
-
-
-_SO_RCVBUFFORCE = 33
 
 
 def _walk(data: bytes, base: int, sequence: int, at: list[int], lengths: list[int]) -> bool:

@@ -17,7 +17,7 @@ from app.lab import netns
 from bpf.sockets.conntrack import Conntrack
 from bpf.sockets.diag import SocketDiag
 from bpf.sockets.tuples import TCP, UDP
-from tests.bpf.sockets.tools import cookie, ends, loopback_up, tuples
+from tests.bpf.sockets.tools import cookie, ends, ip, loopback_up, tuples
 from tests.support.nobody import become_nobody
 
 RULES = """
@@ -44,11 +44,6 @@ class World:
     container: int
     host: int
     outside: int
-
-
-def ip(*lines: str) -> None:
-    """Run commands of `ip` in the thread's namespace."""
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
 
 @pytest.fixture(scope="module")

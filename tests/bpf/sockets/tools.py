@@ -6,6 +6,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,11 @@ def loopback_up() -> None:
     """Set loopback of the thread's network namespace up; ::1 has its address at once."""
     with socket.socket(type=socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("=16sh14x", b"lo", _IFF_UP))
+
+
+def ip(*lines: str) -> None:
+    """Run commands of `ip` in the thread's namespace."""
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
 
 def cookie(sock: socket.socket) -> int:
