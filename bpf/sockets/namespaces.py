@@ -57,6 +57,8 @@ class _Space:
     found_s: float
     round: int
     """Walk over the processes that saw it last."""
+    read_s: float = 0.0
+    """Time of the last reading, CLOCK_MONOTONIC."""
     read_round: int = -1
     addresses: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 2), "u8"))
     versions: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, "u1"))
@@ -92,19 +94,26 @@ class Namespaces:
         return tuple(self._spaces)
 
     def look(self, budget_s: float = _BUDGET_S) -> None:
-        """Look for new and ended namespaces and for changed addresses, for about `budget_s`.
+        """Look for new and ended namespaces, and then for changed addresses, `budget_s` each.
 
-        Each call goes on where the last one stopped in the list of processes.
+        Each call goes on where the last one stopped. Raises OSError if the own addresses cannot be
+        read.
         """
-        deadline = time.monotonic() + budget_s
-        self._find(deadline)
+        self._find(time.monotonic() + budget_s)
         now = time.monotonic()
-        for number, space in list(self._spaces.items()):
-            young = now < space.found_s + _YOUNG_S or number == self.home
-            if not young and (space.read_round == self._round or time.monotonic() > deadline):
-                continue
+        self._read(self.home, self._spaces[self.home])
+        due = [
+            (space.read_s, number)
+            for number, space in self._spaces.items()
+            if number != self.home
+            and (space.read_round != self._round or now < space.found_s + _YOUNG_S)
+        ]
+        for _, number in sorted(due):
+            # It is gone, or refused: its turn comes again.
             with contextlib.suppress(OSError):
-                self._read(number, space)
+                self._read(number, self._spaces[number])
+            if time.monotonic() > now + budget_s:
+                return
 
     def saw(self, number: int, tgid: int) -> None:
         """Take in that a process has a socket of a namespace, or is in it."""
@@ -137,13 +146,13 @@ class Namespaces:
 
     def _read(self, number: int, space: _Space) -> None:
         """Read a namespace's addresses and id. Raises OSError."""
+        space.read_s, space.read_round = time.monotonic(), self._round
         with self._opened(number) as fd:
             with self._inside(fd):
                 netlink = Netlink(socket.NETLINK_ROUTE)
             with netlink:
                 addresses, versions = _addresses(netlink.dump(_GETADDR, bytes(8)))
             space.id = _NO_ID if number == self.home else _id_of(fd)
-        space.read_round = self._round
         if not np.array_equal(addresses, space.addresses):
             space.addresses, space.versions = addresses, versions
             self._table = None

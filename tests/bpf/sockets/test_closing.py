@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,6 +106,9 @@ def test_lost_sockets_are_counted() -> None:
             bound[-1].bind(("127.0.0.1", 0))
         for sock in bound:
             sock.close()
+        deadline = time.monotonic() + PATIENCE_S
+        while not closing.lost:
+            assert time.monotonic() < deadline
         _, info = told(closing, 300)
         assert 0 < len(info) < 300
         assert closing.lost == 300 - len(info)

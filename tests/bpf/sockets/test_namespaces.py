@@ -119,7 +119,7 @@ def test_a_new_address(found: Namespaces, container: Container) -> None:
     assert place(found, "10.9.0.3") == [0]
     with netns.inside(container.ns):
         subprocess.run(["ip", "addr", "add", "10.9.0.3/24", "dev", "eth"], check=True)
-    found.look(0)
+    found.look(10.0)
     assert place(found, "10.9.0.3") == [container.number]
 
 
@@ -208,7 +208,7 @@ def test_a_thread_in_another_namespace(container: Container) -> None:
     thread = threading.Thread(target=stay)
     thread.start()
     entered.wait(PATIENCE_S)
-    namespaces.look(0)
+    namespaces.look(10.0)
     leave.set()
     thread.join()
     assert place(namespaces, INNER) == [container.number]
