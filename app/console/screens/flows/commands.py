@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 from app.commands.flow_view import GROUP_NOUNS, Grouping
@@ -11,9 +12,13 @@ from app.console.screens.flows.flow import QUIET_NS
 from app.console.screens.flows.group import Group
 from app.console.screens.flows.rows import path_of
 from app.console.screens.flows.selection import Selection
-from bpf.errors import UsageError
+from app.console.tasks import Task
+from bpf.errors import ProbedeckError, UsageError
+from probes.control_plane import Replacement
+from probes.flow.filter import FlowFilter
 from probes.flow.records import Array
-from widgets.format import age
+from probes.snapshot import Event
+from widgets.format import age, duration
 
 
 class ViewCommands:
@@ -69,6 +74,36 @@ class ViewCommands:
     def _turn_to(self, by: Grouping) -> None:
         self._shown.turn_to(by)
         self._screen.show()
+
+
+class CaptureCommand:
+    """Chooses the flows that the flow probe counts."""
+
+    def __init__(self, screen: ConsoleScreen) -> None:
+        self._screen = screen
+
+    def do_flow_capture(self, text: str | None = None) -> None:
+        screen = self._screen
+        if text is None:
+            example = "tcp port:443"
+            screen.prompt.ask("flow.capture", "Count only", example, screen.console.plane.capture)
+            return
+        capture = FlowFilter.parse(text, screen.console.settings.filters)
+        capture.to_c()
+        # Whoever captures may be another host, which knows no names of ours.
+        capture = capture.expanded if "@" in text else capture
+        what, plane = capture.text or "every flow", screen.console.plane
+
+        def done(made: Replacement) -> None:
+            text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
+            screen.notify(text, markup=False)
+
+        def failed(error: ProbedeckError) -> None:
+            plane.publish(Event.now("error", "flow", str(error)))
+            screen.console.complain(error)
+
+        ask = partial(plane.reconfigure, capture)
+        screen.run_in_worker(ask, done, failed, task=Task(f"counting {what}"))
 
 
 class TraceCommands:

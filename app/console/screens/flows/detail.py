@@ -14,11 +14,14 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
+from app.commands.flow_view import OWNER_KINDS
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS
 from app.console.screens.flows.columns import whole
 from app.console.screens.flows.flow import endpoint, flag_letters
 from app.console.screens.flows.group import Group
+from app.console.screens.flows.owners.cells import RowOwner
+from app.console.screens.flows.owners.sentences import RttLine, limit_words, owner_words, tcp_words
 from probes.filter.network import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History, Snapshot
@@ -31,6 +34,8 @@ from widgets.format import age, bit_rate, byte_size
 from widgets.tones import Tone
 
 _PORTS_WORD = 4
+_ENDS = 3
+"""Facts about the ends of a flow or conversation."""
 _WINDOWS = 3600
 """As many as a history keeps of a table."""
 
@@ -39,11 +44,14 @@ _WINDOWS = 3600
 class DetailSubject:
     """The flow or group that a detail is about."""
 
-    text: Text
+    facts: Sequence[tuple[str, str]]
+    """Labels and values."""
     lines: Sequence[tuple[str, Tone]]
     """Name and tone of each line of the chart."""
     measure: Callable[[Snapshot], Sequence[int] | None]
     """Return the bytes of each line in a window of flows; None if its owners are not known yet."""
+    owner: RowOwner | None = None
+    """Of a flow or conversation."""
 
 
 class FlowDetail(Horizontal):
@@ -52,13 +60,17 @@ class FlowDetail(Horizontal):
     DEFAULT_CSS = """
     FlowDetail { display: none; height: 8; border-top: solid $primary-muted; background: $surface; }
     FlowDetail.open { display: block; }
-    FlowDetail > Static { width: 1fr; padding: 0 1; }
+    FlowDetail.-owned { height: 11; }
+    FlowDetail > Static {
+        width: 1fr; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
+    }
     FlowDetail > HistoryChart { display: none; }
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._key: Hashable | None = None
+        self._rtts = RttLine()
         self._seen_ns = 0
         """End of the last window that is in `_points`."""
         self._points: deque[tuple[float, ...]] = deque(maxlen=_WINDOWS)
@@ -91,7 +103,10 @@ class FlowDetail(Horizontal):
             self.query_one(Static).update(Text("No packet for a minute."))
             self.query_one(HistoryChart).show([])
             return
-        self.query_one(Static).update(subject.text, layout=False)
+        facts = list(subject.facts)
+        # After the ends: a low pane has no room for the rest.
+        facts[_ENDS:_ENDS] = self._owner_facts(subject.owner, history, now_ns)
+        self.query_one(Static).update(_labelled(facts), layout=False)
         for window in history.snapshots("flow"):
             if window.end_ns > self._seen_ns:
                 seconds = max(window.seconds, 1e-3)
@@ -108,8 +123,18 @@ class FlowDetail(Horizontal):
         ]
         self.query_one(HistoryChart).show(series, span=span)
 
+    def _owner_facts(
+        self, owner: RowOwner | None, history: History, now_ns: int
+    ) -> list[tuple[str, str]]:
+        self.set_class(owner is not None and owner.socket is not None, "-owned")
+        if owner is None:
+            return []
+        found = [("Owner", owner_words(owner)), ("Limited by", limit_words(owner))]
+        found += [("RTT", self._rtts.text(owner, history, now_ns)), *tcp_words(owner)]
+        return [(label, value) for label, value in found if value]
 
-def flow_subject(view: LiveView, row: Any) -> DetailSubject:
+
+def flow_subject(view: LiveView, row: Any, owner: RowOwner) -> DetailSubject:
     """Describe a row of dtype LIVE."""
     key = row.reshape(1).view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
 
@@ -120,7 +145,8 @@ def flow_subject(view: LiveView, row: Any) -> DetailSubject:
         hits = near[(words[near, :KEY_WORDS] & KEY_MASK == key).all(axis=1)]
         return [int(rows["bytes"][hits].sum())]
 
-    return DetailSubject(_flow_text(row, view.now_ns), [("rate", Tone.ACCENT)], measure)
+    lines = [("rate", Tone.ACCENT)]
+    return DetailSubject(_flow_facts(row, view.now_ns), lines, measure, owner)
 
 
 def group_subject(group: Group, history: History) -> DetailSubject:
@@ -140,7 +166,9 @@ def group_subject(group: Group, history: History) -> DetailSubject:
         size = flows["bytes"]
         return [int(size[~leaves].sum()), int(size[leaves].sum())]
 
-    return DetailSubject(_group_text(group), [("in", Tone.IN), ("out", Tone.OUT)], measure)
+    owner = group.owner if group.kind == "conversations" else None
+    lines = [("in", Tone.IN), ("out", Tone.OUT)]
+    return DetailSubject(_group_facts(group), lines, measure, owner)
 
 
 def _past_owners(history: History) -> dict[int, tuple[Array, Array]]:
@@ -152,7 +180,7 @@ def _past_owners(history: History) -> dict[int, tuple[Array, Array]]:
     return {window: (sockets[window], rows) for window, rows in owners.items() if window in sockets}
 
 
-def _flow_text(row: Any, now_ns: int) -> Text:
+def _flow_facts(row: Any, now_ns: int) -> list[tuple[str, str]]:
     protocol, version = int(row["protocol"]), int(row["version"])
     way = "into this host" if row["direction"] == FlowDirection.INGRESS else "out of this host"
     mean = byte_size(row["bytes"] / row["packets"])
@@ -168,10 +196,10 @@ def _flow_text(row: Any, now_ns: int) -> Text:
     ]
     if protocol == 6:
         lines.append(("TCP flags", flag_letters(int(row["tcp_flags"]))))
-    return _labelled(lines)
+    return lines
 
 
-def _group_text(group: Group) -> Text:
+def _group_facts(group: Group) -> list[tuple[str, str]]:
     row, kind = group.row, group.kind
     first, last = (age(group.number(name) / 1e9) for name in ("age", "idle"))
     found = group.known_name
@@ -183,6 +211,8 @@ def _group_text(group: Group) -> Text:
         lines += [("Remote", group.end("far") + name)]
     elif kind == "services":
         lines.append(("Service", f"{group.service}, {group.port}"))
+    elif group.is_by_owner:
+        lines.append((OWNER_KINDS[kind].capitalize(), group.text))
     else:
         label = kind.removesuffix("s").capitalize()
         lines.append((label, group.network if kind == "networks" else group.address + name))
@@ -197,7 +227,7 @@ def _group_text(group: Group) -> Text:
     lines.append(("Seen", seen))
     if flags := group.flags:
         lines.append(("TCP flags", flags))
-    return _labelled(lines)
+    return lines
 
 
 def _link(row: Any) -> str:

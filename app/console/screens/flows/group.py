@@ -50,6 +50,10 @@ class Group:
         return self._groups.by.kind
 
     @property
+    def is_by_owner(self) -> bool:
+        return self._groups.by.is_by_owner
+
+    @property
     def opened(self) -> Opened:
         """The group as a filter."""
         return Opened(self._groups.by, self.row.reshape(1).copy(), self.text)
@@ -58,7 +62,7 @@ class Group:
     def text(self) -> str:
         """The group in a few words."""
         kind = self.kind
-        if self._groups.by.is_by_owner:
+        if self.is_by_owner:
             return self._groups.labels[int(self.row["id"])]
         if kind == "services":
             return self.service

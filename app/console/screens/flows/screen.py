@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 from textual import on
@@ -20,7 +20,7 @@ from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.columns import CHANGES, FLOWS
-from app.console.screens.flows.commands import TraceCommands, ViewCommands
+from app.console.screens.flows.commands import CaptureCommand, TraceCommands, ViewCommands
 from app.console.screens.flows.compare import FlowChanges, GroupChanges
 from app.console.screens.flows.detail import FlowDetail, flow_subject, group_subject
 from app.console.screens.flows.flow import endpoint
@@ -34,18 +34,15 @@ from app.console.screens.flows.selection import Selection
 from app.console.screens.flows.table import live_table
 from app.console.screens.flows.totals import TotalsLine
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.console.tasks import Task
 from app.tape.named_state import StateValues
-from bpf.errors import ProbedeckError, UsageError
-from probes.control_plane import Replacement
+from bpf.errors import UsageError
 from probes.filter import Domain, RowTable
 from probes.filter.network import protocol_name
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
-from probes.snapshot import Event
 from probes.sockets.filter import Owned
-from widgets.format import counted, duration, si
+from widgets.format import counted, si
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
@@ -79,6 +76,7 @@ class FlowsScreen(ConsoleScreen):
     FlowsScreen.-wide FlowDetail > Static { width: 68; }
     FlowsScreen.-wide FlowDetail > HistoryChart { display: block; }
     FlowsScreen.-tall.-wide FlowDetail { height: 12; }
+    FlowsScreen.-tall.-wide FlowDetail.-owned { height: 14; }
     """
 
     def __init__(self) -> None:
@@ -86,7 +84,8 @@ class FlowsScreen(ConsoleScreen):
         self.shown = Selection()
         """The flows of the table."""
         self._trace = TraceCommands(self, self.flows_under_cursor)
-        self.parts = ViewCommands(self, self.shown, self.group_under_cursor), self._trace
+        views = ViewCommands(self, self.shown, self.group_under_cursor)
+        self.parts = views, self._trace, CaptureCommand(self)
 
     def compose_body(self) -> list[Widget]:
         specs = (*GROUPS, FLOWS, CHANGES, GROUP_CHANGES)
@@ -180,6 +179,11 @@ class FlowsScreen(ConsoleScreen):
         frame = self.console.frame
         return owned(frame.flows, frame.owners)
 
+    def _owner_of(self, row: Any) -> RowOwner:
+        """Return the owner of a row of dtype LIVE."""
+        at = int(np.searchsorted(self.console.frame.flows.rows["id"], row["id"]))
+        return RowOwner(self._owned, int(self._owned.at[at]))
+
     def _grouped(self) -> GroupedFlows:
         return self.shown.grouped(self.console.frame, self.console.names)
 
@@ -190,7 +194,8 @@ class FlowsScreen(ConsoleScreen):
         if (group := self.group_under_cursor()) is not None:
             subject = group_subject(group, self.console.plane.history)
         elif not self.shown.by.is_grouped:
-            subject = next((flow_subject(view, row) for row in self.flows_under_cursor()), None)
+            rows = self.flows_under_cursor()
+            subject = next((flow_subject(view, row, self._owner_of(row)) for row in rows), None)
         self.detail.follow(self.table.cursor_key)
         self.detail.show(subject, view.now_ns, self.console.plane.history, self.console.time.span)
 
@@ -217,8 +222,7 @@ class FlowsScreen(ConsoleScreen):
                 }
             return values
         for row in self.flows_under_cursor():
-            at = int(np.searchsorted(self.console.frame.flows.rows["id"], row["id"]))
-            values |= RowOwner(self._owned, int(self._owned.at[at])).states | {
+            values |= self._owner_of(row).states | {
                 "flow.source": endpoint(row, "source"),
                 "flow.destination": endpoint(row, "destination"),
                 "flow.protocol": protocol_name(int(row["protocol"])),
@@ -316,29 +320,6 @@ class FlowsScreen(ConsoleScreen):
             return
         shown.filter = FlowFilter.parse(text, self.console.settings.filters)
         self._show_rows()
-
-    def do_flow_capture(self, text: str | None = None) -> None:
-        if text is None:
-            self.prompt.ask(
-                "flow.capture", "Count only", "tcp port:443", self.console.plane.capture
-            )
-            return
-        capture = FlowFilter.parse(text, self.console.settings.filters)
-        capture.to_c()
-        # Whoever captures may be another host, which knows no names of ours.
-        capture = capture.expanded if "@" in text else capture
-        what, plane = capture.text or "every flow", self.console.plane
-
-        def done(made: Replacement) -> None:
-            text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
-            self.notify(text, markup=False)
-
-        def failed(error: ProbedeckError) -> None:
-            plane.publish(Event.now("error", "flow", str(error)))
-            self.console.complain(error)
-
-        ask = partial(plane.reconfigure, capture)
-        self.run_in_worker(ask, done, failed, task=Task(f"counting {what}"))
 
     do_flow_clear = ConsoleScreen.leave
 

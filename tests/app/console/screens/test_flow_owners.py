@@ -222,3 +222,29 @@ async def test_a_filter_of_owners_says_that_nobody_looks_for_them() -> None:
         await console.type("/proc:nginx")
         await console.press("enter")
         assert "proc:nginx needs owners, which are off" in console.strip
+
+
+async def test_the_detail_names_owner_certainty_verdict_and_round_trips() -> None:
+    talk = conversation(1, 300, 30)
+    numbers = {
+        "limit": Limit.QUEUE, "limit_s": 12, "queue_us": 80_000, "rwnd": 0.02, "busy": 0.98,
+        "segments": 1000, "retransmitted": 3, "cwnd": 42, "delivery_rate": 1_250_000,
+        "holders": 2,
+    }  # fmt: skip
+    async with desk(width=140, view="conversations") as console:
+        for rtt in (20_000, 40_000, 84_000):
+            await fed(console, talk, choice=[1], cookie=9, rtt_us=rtt, **numbers)
+        await console.press("d")
+        for said in (
+            "nginx+1 pid 812, web.service, by its open descriptor",
+            "queue +80 ms, since 12 s: packets wait",
+            "84 ms, 80 ms above the least", "10 Mbit/s delivered, cwnd 42, 0.30 % retransmitted",
+            "had data 98 %; waited for receiver 2 %, buffer 0 %",
+        ):  # fmt: skip
+            assert said in console.detail
+        bars = next(line for line in console.detail.splitlines() if "above the least" in line)
+        assert set(bars) & set("▁▂▃▄▅▆▇█")
+        # A group by owner has the rates of its own windows.
+        await console.type(":flow.group unit")
+        await console.press("enter")
+        assert "Unit         web.service" in console.detail
