@@ -17,6 +17,7 @@ from app.api.server.auth import AuthMiddleware, Rights, refusal
 from app.api.server.broadcaster import Broadcaster, TooManyError
 from app.api.server.command_endpoints import CommandEndpoints, CommandRunner
 from app.api.server.endpoints import ProbeEndpoints
+from app.api.server.explain_endpoints import ExplainEndpoints
 from app.api.server.monitor_endpoints import MonitorEndpoints
 from app.api.server.routing import Executor, add_routes, refused
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
@@ -74,6 +75,7 @@ def create(
     add_routes(app, ProbeEndpoints(executor, broadcaster, version))
     add_routes(app, MonitorEndpoints(executor))
     add_routes(app, CommandEndpoints(executor, console))
+    add_routes(app, ExplainEndpoints(executor))
 
     def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, ProbedeckError)

@@ -1,0 +1,9 @@
+"""Who, why and where: one conversation, explained by the tables of the last minute."""
+
+from app.explain.choice import Choice, choose, nothing_passes
+from app.explain.explain import explain
+from app.explain.material import far_end
+from app.explain.model import Explanation
+from app.explain.page import lines
+
+__all__ = ["Choice", "Explanation", "choose", "explain", "far_end", "lines", "nothing_passes"]

@@ -1,0 +1,102 @@
+"""An explanation as one page of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.explain.model import ExplainedHop, ExplainedLimit, ExplainedOwner, Explanation
+from app.explain.words import ABOUT, seconds
+from probes.sockets.words import percent, rate, size, span
+
+_INDENT = "  "
+_MOST = 36
+"""Most characters of a router's name."""
+
+
+def lines(explanation: Explanation) -> list[str]:
+    """Return the lines of the page; the first one is the answer."""
+    flow = explanation.flow
+    traffic = (
+        f"{flow} ({flow.service}): {rate(explanation.bits_in / 8)} in, "
+        f"{rate(explanation.bits_out / 8)} out, over {seconds(explanation.seconds)}"
+    )
+    parts = (
+        ("Who", _who(explanation.who)),
+        ("Why", _why(explanation.why)),
+        ("Where", _where(explanation)),
+        ("Lost on this host", _lost(explanation)),
+    )
+    found = [explanation.sentence, "", traffic]
+    for title, part in parts:
+        found += ["", title, *(f"{_INDENT}{line}" for line in part)]
+    return found
+
+
+def _who(who: ExplainedOwner) -> Iterator[str]:
+    if not (who.process or who.container or who.unit):
+        yield who.reason or "no socket on this host"
+        return
+    facts = (
+        ("process", f"{who.process}, pid {who.pid}" if who.pid else who.process),
+        ("user", who.user), ("unit", who.unit), ("container", who.container), ("pod", who.pod),
+        ("known by", who.source),
+    )  # fmt: skip
+    for name, value in facts:
+        if value:
+            yield f"{name:<10}{value}"
+    if who.holders > 1:
+        yield f"{'shared':<10}{who.holders} processes hold the socket"
+
+
+def _why(why: ExplainedLimit) -> Iterator[str]:
+    if not why.samples:
+        yield "no numbers: only a socket of this host tells them"
+        return
+    if why.limit:
+        yield f"{why.text}: {ABOUT[why.limit]}, since {seconds(why.since_s)}"
+    if len(why.minute) > 1:
+        spans = ", ".join(f"{each.limit} {seconds(each.seconds)}" for each in why.minute)
+        yield f"last minute: {spans}"
+    if not why.rtt_us:
+        return
+    yield (
+        f"round trip {span(why.rtt_us)}, {span(why.queue_us)} above the least of "
+        f"{span(why.floor_us)}"
+    )
+    yield (
+        f"sent {size(why.sent)}, received {size(why.received)}, retransmitted "
+        f"{percent(why.retransmitted)} of {why.segments} segments"
+    )
+    yield (
+        f"delivers {rate(why.delivery_rate)}, window {why.cwnd} segments, {why.unacked} on the "
+        f"way, {size(why.notsent)} not sent yet"
+    )
+    yield (
+        f"had data {percent(why.busy)} of the time; waited for the receiver {percent(why.rwnd)}, "
+        f"for the send buffer {percent(why.sndbuf)}"
+    )
+
+
+def _where(explanation: Explanation) -> Iterator[str]:
+    where = explanation.where
+    yield where.text
+    for hop in where.hops:
+        yield _hop(hop)
+
+
+def _hop(hop: ExplainedHop) -> str:
+    router = hop.router or "*"
+    if hop.name:
+        router += f" {hop.name}"
+    time = f"{hop.rtt_ms:.1f} ms" if hop.rtt_ms is not None else "-"
+    queue = f"  queue {hop.queue_ms:.0f} ms" if hop.queue_ms else ""
+    lost = f"  {hop.lost} of {hop.lost + hop.answered} not answered" if hop.lost else ""
+    return f"{hop.hop:>2}  {router[:_MOST]:<{_MOST}}  {time:>9}{queue}{lost}"
+
+
+def _lost(explanation: Explanation) -> Iterator[str]:
+    if not explanation.lost:
+        yield "no packet"
+    for each in explanation.lost:
+        of = "of this flow" if each.of_flow else "of all flows"
+        yield f"{each.packets} packets {of}: {each.reason}"

@@ -1,0 +1,208 @@
+"""Explanations of made-up windows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.explain import Explanation, choose, explain, lines
+from app.outputs.routers import RouterFacts
+from bpf.errors import TextError
+from probes.path.records import DESTINATION_HOP, PathRowKind
+from probes.snapshot import Loss, LossReason, Snapshot
+from probes.sockets.records import Limit, Reason
+from tests.app.explain.made import FAR, OTHER, QUEUED, finding, probes, upload
+from tests.support.console.owners import POSTGRES, WEB, Process
+
+NEAR_MS = [0.4, 1.1, 3.0]
+STANDS = [*NEAR_MS, 88.0, 90.0, 91.0]
+"""A queue before hop 4 that stood when tracing began; the floor of the connection is 12 ms."""
+LEAST = [*NEAR_MS, 70.0, 72.0, 73.0]
+
+
+def explained(*items: Snapshot, text: str = "dport:443", **more: Any) -> Explanation:
+    choice = choose(items, text)
+    assert choice.conversation is not None
+    return explain(choice.conversation, items, **more)
+
+
+def test_the_first_sentence_says_who_why_where_and_since_when() -> None:
+    found = explained(*upload(), *probes(12, STANDS, LEAST))
+    assert found.sentence == (
+        "nginx (web.service) is limited by the network: 80 ms of queue at hop 4, since 12 s"
+    )
+    assert lines(found)[0] == found.sentence
+
+
+def test_the_page_has_who_why_where_and_the_losses() -> None:
+    lost = {LossReason.TABLE_FULL: Loss(7, 700)}
+    text = "\n".join(lines(explained(*upload(losses=lost), *probes(12, STANDS, LEAST))))
+    for part in (
+        "tcp 10.0.0.5:40001 - 192.0.2.9:443 (https): 400 kbit/s in, 20 Mbit/s out, over 12 s",
+        "process   nginx, pid 812", "user      www-data", "unit      web.service",
+        "known by  the process has a descriptor of the socket",
+        "queue +80 ms: packets wait in a queue of the network, since 12 s",
+        "round trip 92 ms, 80 ms above the least of 12 ms",
+        "retransmitted 0.20 % of 12000 segments",
+        "at hop 4, between 198.51.100.3 and 198.51.100.4",
+        f"84 packets of all flows: {LossReason.TABLE_FULL.about}",
+    ):  # fmt: skip
+        assert part in text, text
+
+
+def test_the_document_is_json_with_numbers() -> None:
+    found = explained(*upload(), *probes(12, STANDS, LEAST))
+    document = json.loads(json.dumps(asdict(found)))
+    assert document["who"]["pid"] == 812
+    assert document["why"]["limit"] == "queue"
+    assert document["where"]["hop"] == 4
+    assert document["where"]["hops"][3]["queue_ms"] == pytest.approx(76, abs=1)
+    assert document["bits_out"] == pytest.approx(20e6)
+
+
+@pytest.mark.parametrize("hop", [1, 3, 6])
+def test_a_queue_that_stood_before_tracing_is_found_at_its_hop(hop: int) -> None:
+    base = [0.4, 1.1, 3.0, 5.0, 8.0, 11.0]
+    times = [time + (80 if number >= hop else 0) for number, time in enumerate(base, 1)]
+    least = [time + (60 if number >= hop else 0) for number, time in enumerate(base, 1)]
+    assert explained(*upload(), *probes(6, times, least)).where.hop == hop
+
+
+def test_a_router_that_is_slow_to_answer_is_no_queue() -> None:
+    times = [0.4, 45.0, 3.0, 88.0, 90.0, 91.0]
+    assert explained(*upload(), *probes(6, times, LEAST)).where.hop == 4
+    calm = upload(numbers={**QUEUED, "limit": Limit.BANDWIDTH, "queue_us": 0, "rtt_us": 12_000})
+    found = explained(*calm, *probes(6, [0.4, 45.0, 3.0, 5.0, 8.0, 11.0], [0.4, 1, 3, 5, 8, 11]))
+    assert (found.where.hop, found.where.text) == (0, "no queue at any hop that answers")
+    assert "bandwidth: 20 Mbit/s without queue and loss" in found.sentence
+
+
+def test_a_queue_that_the_path_probe_found_goes_first() -> None:
+    row = finding(12, kind=PathRowKind.SUMMARY, hop=5, amount_ns=60_000_000)
+    found = explained(*upload(), *probes(12, STANDS, LEAST), row)
+    assert (found.where.hop, found.where.queue_ms) == (5, 60.0)
+    end = finding(12, kind=PathRowKind.SUMMARY, hop=DESTINATION_HOP, amount_ns=60_000_000)
+    assert explained(*upload(), *probes(12, STANDS, LEAST), end).where.hop == 6
+
+
+def test_hops_without_answers_are_named_and_the_end_counts() -> None:
+    found = explained(*upload(), *probes(6, [0.4, None, 3.0, None, 90.0], [0.4, None, 3, None, 75]))
+    assert (found.where.hop, found.where.before) == (5, "198.51.100.3")
+    page = lines(found)
+    assert any(line.split()[:2] == ["2", "*"] for line in page)
+    far = explained(*upload(), *probes(6, [0.4, 1.1], arrives=False))
+    assert "the path behind hop 2 does not answer" in far.where.text
+
+
+def test_the_path_of_another_flow_stands_in_and_its_routers_have_names() -> None:
+    found = explained(
+        *upload(), *probes(6, STANDS, LEAST, source_port=5),
+        describe=lambda address: RouterFacts(name=f"r{address[-1]}.example"),
+    )  # fmt: skip
+    assert found.where.hop == 4
+    assert found.where.hops[3].name == "r4.example"
+
+
+def test_a_place_of_loss_is_the_path_probes() -> None:
+    numbers = {**QUEUED, "limit": Limit.LOSS, "retransmitted": 12, "queue_us": 0}
+    begun = finding(5, kind=PathRowKind.LOSS, hop=3, other_hop=2)
+    found = explained(*upload(numbers=numbers), *probes(12, STANDS), begun)
+    assert found.sentence.startswith(
+        "nginx (web.service) is limited by the network: 1.2 % of its segments are lost at hop 3"
+    )
+    over = finding(9, kind=PathRowKind.LOSS_OVER, hop=3, other_hop=2)
+    assert explained(*upload(numbers=numbers), *probes(12, NEAR_MS), begun, over).where.hop == 0
+
+
+@pytest.mark.parametrize(
+    ("numbers", "part"),
+    [
+        ({"limit": Limit.IDLE}, "nginx (web.service) is idle"),
+        ({"limit": Limit.APPLICATION, "busy": 0.12}, "it had data to send 12 % of the time"),
+        ({"limit": Limit.RECEIVER, "rwnd": 0.98}, f"the window of {FAR} was full 98 % of the time"),
+        ({"limit": Limit.SEND_BUFFER, "unacked": 44, "mss": 1448}, "64 kB are on the way"),
+        ({"limit": Limit.PACED, "delivery_rate": 1_000_000}, "is paced to 8 Mbit/s"),
+        ({"limit": Limit.READS_SLOWLY, "rqueue": 353_000}, "353 kB wait in its receive buffer"),
+        ({"limit": Limit.LOST_BEFORE}, "lost before they reach this host"),
+        ({"limit": Limit.SENDER}, f"waits for {FAR}"),
+        ({}, "not watched long enough"),
+        ({"limit": Limit.APPLICATION, "segments": 100, "retransmitted": 3}, "it loses 3.0 %"),
+    ],
+)
+def test_each_verdict_has_its_sentence(numbers: dict[str, object], part: str) -> None:
+    assert part in explained(*upload(numbers={"limit_s": 5, **numbers})).sentence
+
+
+def test_the_last_minute_lists_other_verdicts() -> None:
+    early = [item for item in upload(30, {"limit": Limit.APPLICATION}) if item.window <= 20]
+    late = [item for item in upload(30) if item.window > 20]
+    found = explained(*early, *late)
+    assert [(each.limit, each.seconds) for each in found.why.minute] == [
+        ("application", 20), ("queue", 10),
+    ]  # fmt: skip
+    assert any("last minute: application 20 s, queue 10 s" in line for line in lines(found))
+
+
+def test_windows_older_than_a_minute_are_left_out() -> None:
+    found = explained(*upload(90))
+    assert (found.seconds, found.why.samples) == (60, 60)
+
+
+@pytest.mark.parametrize(
+    ("process", "name"),
+    [
+        (WEB, "nginx (web.service)"),
+        (POSTGRES, "postgres (shop)"),
+        (Process("curl", 5), "curl"),
+        (Process("", 0, "web.service", ""), "web.service"),
+    ],
+)
+def test_an_owner_is_named_by_its_nearest_place(process: Process, name: str) -> None:
+    assert explained(*upload(processes=[process])).sentence.startswith(f"{name} is limited")
+
+
+def test_a_flow_without_an_owner_has_the_reason() -> None:
+    found = explained(*upload(numbers={}, owner=-Reason.FORWARDED))
+    assert found.sentence == (
+        f"tcp 10.0.0.5:40001 - {FAR}:443 has no owner on this host: {Reason.FORWARDED.about}"
+    )
+    alone = [item for item in upload() if item.probe == "flow"]
+    assert "no socket on this host" in explained(*alone).sentence
+    assert "no numbers" in "\n".join(lines(explained(*alone)))
+
+
+def test_an_untraced_path_says_why() -> None:
+    found = explained(*upload(), untraced="it is an address of this host")
+    assert (found.where.text, found.where.hops) == ("it is an address of this host", ())
+    assert "at hop" not in found.sentence
+
+
+def test_the_choice_is_the_conversation_with_most_bytes() -> None:
+    items = upload(3)
+    assert explained(*items, text="port:443").flow.far == FAR
+    assert explained(*items, text=f"host:{OTHER}").flow.far == OTHER
+    assert choose(items, "port:443").passing == 2
+
+
+def test_the_choice_knows_owners_and_names_what_passes_instead() -> None:
+    items = upload(3)
+    assert choose(items, "dport:443 proc:nginx").passing == 1
+    assert choose(items, "limit:queue").conversation is not None
+    missed = choose(items, "dport:443 proc:postgres")
+    assert missed.conversation is None
+    far = missed.others["far"].tolist()
+    assert len(far) == 2
+    assert missed.others["out_bytes"][0] == 7_500_000
+
+
+def test_a_wrong_filter_is_an_error_and_no_windows_are_no_choice() -> None:
+    with pytest.raises(TextError):
+        choose([], "dport:")
+    choice = choose([], "dport:443")
+    assert choice.conversation is None
+    assert len(choice.others) == 0
+    assert np.array_equal(choice.others, choose([], "").others)
