@@ -7,6 +7,7 @@ CPU time, once for a process: call `kernel_types` in a worker.
 from __future__ import annotations
 
 import functools
+import re
 import struct
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bpf.errors import KernelError
 from bpf.maps.btf import EACH_BYTES, FIXED_BYTES, HEADER, MAGIC, QUALIFIERS, TypeKind
 
 VMLINUX = Path("/sys/kernel/btf/vmlinux")
+_OFFSET = re.compile(r"\bKERNEL_OFFSET\(\s*(\w+)\s*,\s*([\w.]+)\s*\)")
 _QUALIFIERS = frozenset((*QUALIFIERS, TypeKind.TYPEDEF))
 _TYPE_WORDS = 3
 _MEMBER = struct.Struct("<III")
@@ -110,6 +112,14 @@ class KernelTypes:
 
     def _text(self, at: int) -> str:
         return self._strings[at : self._strings.index(b"\0", at)].decode(errors="replace")
+
+
+def resolve_offsets(source: str) -> str:
+    """Return `source` with KERNEL_OFFSET(type, member) replaced by offsets in the running kernel.
+
+    Raises KernelError if the kernel lacks a type or a member, or does not describe its types.
+    """
+    return _OFFSET.sub(lambda match: str(kernel_types().offset(match[1], match[2])), source)
 
 
 @functools.cache

@@ -239,7 +239,7 @@ class CompiledSides(CompiledConfig):
 
 
 def _all_but_sources(config: ProbeConfig) -> dict[str, Any]:
-    return config.model_dump(exclude={"ingress": {"source"}, "egress": {"source"}})
+    return config.model_dump(exclude={side: {"source"} for side in ("ingress", "egress", "event")})
 
 
 def check_programs(compiled: Compiled, side: Side, functions: tuple[str, ...]) -> None:

@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from bpf.attach import ingress, order
 from bpf.attach.attachment import Attachment, Hook, attach
 from bpf.attach.chain import Chain, Stage
+from bpf.attach.event_hook import EventHook
+from bpf.attach.hook import AnyHook
 from bpf.attach.ingress import HookChoice
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
@@ -38,7 +40,8 @@ class HookKey(NamedTuple):
     """A hook of an interface."""
 
     interface_index: int
-    hook: Hook
+    """0 for events."""
+    hook: AnyHook
     monitored: bool = False
     """Behind the monitor, for packets that policies select."""
 
@@ -54,16 +57,20 @@ class ProbeChain(Protocol):
 
 
 class InterfaceHook:
-    """One hook of one interface. Packets pass it even if its chain is empty."""
+    """One hook of one interface, or an event's. Packets pass it even if its chain is empty."""
 
     shared: Mapping[str, int] = {}
 
-    def __init__(self, interface: Interface, choice: HookChoice) -> None:
-        """`choice` has the hook, and the reason for it."""
+    def __init__(
+        self, interface: Interface, hook: AnyHook, choice: HookChoice | None = None
+    ) -> None:
+        """`choice` has the reason for the hook."""
         self.interface = interface
-        self.hook = choice.hook
-        self.choice = choice
-        self.chain = Chain(self.hook.prog_type)
+        self.hook = hook
+        self.reason = choice.reason if choice else ""
+        self.auto = choice is not None and choice.auto
+        """Whether TC may replace it."""
+        self.chain = Chain(self.hook.prog_type, self.hook.attach_type)
         self.macros = macros_of(interface, self.hook)
         self.program_id = self.chain.info().id
         self.before: tuple[str, ...] = ()
@@ -77,7 +84,7 @@ class InterfaceHook:
 
     def attach(self, *, by_link: bool = True) -> None:
         """Attach the chain to the interface. Raises as bpf.attach.attachment.attach does."""
-        generic = not self.choice.auto
+        generic = not self.auto
         self.attachment = attach(
             self.hook, self.chain.fd, self.interface, by_link=by_link, generic=generic
         )
@@ -91,14 +98,16 @@ class InterfaceHook:
     @property
     def status(self) -> HookStatus:
         note = self.attachment.note if self.attachment else ""
-        reason = "; ".join(filter(None, (self.choice.reason, note)))
+        reason = "; ".join(filter(None, (self.reason, note)))
         return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
 
     def look(self, own: set[int]) -> bool:
         """List the programs that run before this one; return whether the list changed.
 
-        `own` are the ids of this process's programs.
+        `own` are the ids of this process's programs. No program keeps events from others.
         """
+        if isinstance(self.hook, EventHook):
+            return False
         try:
             found = order.on_hook(self.hook, self.interface.index)
         except OSError:
@@ -135,7 +144,7 @@ class MonitoredHook:
     mode: str = "monitor"
     users: int = 0
     interface: Interface = field(init=False)
-    hook: Hook = field(init=False)
+    hook: AnyHook = field(init=False)
 
     def __post_init__(self) -> None:
         self.interface, self.hook = self.point.interface, self.point.hook
@@ -149,7 +158,7 @@ ProbeHook = InterfaceHook | MonitoredHook
 """A hook that a probe's program can join."""
 
 
-def macros_of(interface: Interface, hook: Hook) -> dict[str, int | str]:
+def macros_of(interface: Interface, hook: AnyHook) -> dict[str, int | str]:
     """Return the macros for sources of a hook."""
     return {hook.macro: 1, "LINK_ETHERNET": int(interface.ethernet)}
 
@@ -199,14 +208,14 @@ class Hooks:
         except OSError as error:
             raise KernelError(f"{interface.name} is gone: {error.strerror}") from None
 
-    def acquire(self, interface: Interface, hook: Hook) -> InterfaceHook:
+    def acquire(self, interface: Interface, hook: AnyHook) -> InterfaceHook:
         """Return a hook, not yet attached if it is new. The caller must `release` it."""
         with self._lock:
             key = HookKey(interface.index, hook)
             point = self._points.get(key)
             if point is None:
-                choice = self._choices.get(key, HookChoice(hook))
-                point = self._points[key] = InterfaceHook(interface, choice)
+                choice = self._choices.get(key)
+                point = self._points[key] = InterfaceHook(interface, hook, choice)
             point.users += 1
             return point
 
@@ -252,7 +261,7 @@ class Hooks:
             try:
                 self._attach(point)
             except ProbedeckError as error:
-                if point.hook is not Hook.XDP or not point.choice.auto:
+                if point.hook is not Hook.XDP or not point.auto:
                     raise
                 self._refused[point.interface.index] = error.message
                 raise XdpRefusedError(error.message, hint=error.hint) from None

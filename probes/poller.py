@@ -32,7 +32,7 @@ class Probe(Protocol):
 
     @property
     def interfaces(self) -> Sequence[Interface]:
-        """Watched interfaces. The probe ends when the last of them goes away."""
+        """Watched interfaces; index 0 for events. The probe ends when the last one goes away."""
 
     @property
     def alarm_fd(self) -> int:
@@ -202,8 +202,9 @@ class Poller:
 
         Raises ProbedeckError if all interfaces are gone.
         """
-        interfaces = self._probe.interfaces
-        if not any(interface.exists() for interface in interfaces):
+        # Events have no interface.
+        interfaces = [each for each in self._probe.interfaces if each.index]
+        if interfaces and not any(interface.exists() for interface in interfaces):
             if not exported:
                 self.export()
             raise ProbedeckError(f"interface {interfaces[0].name} went away")

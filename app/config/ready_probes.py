@@ -9,6 +9,7 @@ from pathlib import Path
 from bpf.errors import UsageError, did_you_mean
 
 _LIBRARY = Path(__file__).parents[1] / "library"
+_SIDES = {"ingress", "egress", "event"}
 EMPTY = "empty"
 """The skeleton of a new probe."""
 
@@ -28,7 +29,7 @@ def ready_probes() -> tuple[ReadyProbe, ...]:
     found = [
         ReadyProbe(path.stem, _purpose(text), path)
         for path in sorted(_LIBRARY.glob("*.toml"))
-        if {"ingress", "egress"} & tomllib.loads(text := path.read_text(encoding="utf-8")).keys()
+        if _SIDES & tomllib.loads(text := path.read_text(encoding="utf-8")).keys()
     ]
     return tuple(sorted(found, key=lambda each: each.name != EMPTY))
 

@@ -89,7 +89,8 @@ class RunSpec:
             interfaces.find(self.interface)
         for probe in (*self.probes, *self.policies.applications):
             for _, direction in probe.directions():
-                interfaces.find(direction.interface)
+                if direction.interface:
+                    interfaces.find(direction.interface)
 
 
 def probes_of(paths: list[str], interface: str, interval: float) -> tuple[ProbeConfig, ...]:

@@ -15,7 +15,8 @@ from functools import partial
 
 from bpf.abi import BEFORE, AttachType
 from bpf.attach import order
-from bpf.attach.hook import Hook
+from bpf.attach.event_hook import EventHook
+from bpf.attach.hook import AnyHook, Hook
 from bpf.attach.interface import Interface
 from bpf.attach.netlink import attach_tc
 from bpf.errors import KernelError, ProbedeckError
@@ -35,7 +36,7 @@ class Attachment:
     """An attached program."""
 
     mode: str
-    """`native` or `generic` (XDP), `tcx` or `clsact` (TC)."""
+    """`native` or `generic` (XDP), `tcx` or `clsact` (TC), `link` (events)."""
     close: Callable[[], None]
     """Detach it; `clsact` in the network namespace where it was attached."""
     note: str = ""
@@ -43,7 +44,7 @@ class Attachment:
 
 
 def attach(
-    hook: Hook, prog_fd: int, interface: Interface, *, by_link: bool = True, generic: bool = True
+    hook: AnyHook, prog_fd: int, interface: Interface, *, by_link: bool = True, generic: bool = True
 ) -> Attachment:
     """Attach a program.
 
@@ -52,6 +53,8 @@ def attach(
 
     Raises ProbedeckError if another XDP program holds the interface, KernelError if nothing works.
     """
+    if isinstance(hook, EventHook):
+        return Attachment("link", hook.attach(prog_fd))
     link = partial(_link, prog_fd, interface.index)
     ways: list[tuple[str, Callable[[], Callable[[], None]]]] = []
     if hook is Hook.XDP:

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from bpf.abi import AttachType
-from bpf.attach import order
+from bpf.attach.hook_program import described
 from bpf.errors import KernelError, ProbedeckError
 from bpf.links import cgroup_query, link_create
 from bpf.syscall import PRIVILEGES, opened
@@ -76,5 +76,5 @@ def in_the_way(folder: Path, attach_type: AttachType) -> str:
         except OSError:
             return ""  # above cgroup2, or no right to ask
         if not shares:
-            return f"{order.described('cgroup', ids[0])} of {at} lets no other in"
+            return f"{described('cgroup', ids[0])} of {at} lets no other in"
     return ""

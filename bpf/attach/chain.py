@@ -13,10 +13,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bpf.abi import MapType, ProgType
+from bpf.abi import AttachType, MapType, ProgType
 from bpf.errors import KernelError, UsageError
 from bpf.programs import grace
-from bpf.programs.verdict import VERDICT_PASS, pack, tail_call_stub
+from bpf.programs.verdict import PACKET_TYPES, VERDICT_PASS, pack, tail_call_stub
 from bpf.syscall import (
     PRIVILEGES,
     MapSpec,
@@ -50,9 +50,10 @@ class Stage:
 class Chain:
     """The probes of one hook, and the program to attach there. For use by several threads."""
 
-    def __init__(self, prog_type: ProgType) -> None:
+    def __init__(self, prog_type: ProgType, attach_type: AttachType | None = None) -> None:
         """Load the dispatcher. Raises KernelError if the kernel refuses."""
         self._stages: list[Stage] = []
+        self._preempted = prog_type not in PACKET_TYPES
         self._reserved = 0
         """Tail calls that the probes make beside those to the next probe."""
         self._lock = threading.Lock()
@@ -61,7 +62,7 @@ class Chain:
             with _refusals():
                 self.fd = prog_load(
                     pack(tail_call_stub(self._head_fd, VERDICT_PASS[prog_type])),
-                    prog_type, "probedeck",
+                    prog_type, "probedeck", attach_type=attach_type or 0,
                 )  # fmt: skip
                 """Descriptor of the dispatcher, to be attached."""
         except KernelError:
@@ -125,7 +126,7 @@ class Chain:
             else:
                 prog_array_clear(self._entry(at), 0)
             del self._stages[at]
-            waited = grace.wait()
+            waited = grace.wait(preempted=self._preempted)
             prog_array_clear(stage.next_fd, 0)
             stage.prog_fd = -1
             return waited

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from bpf.abi import ProgType
+from bpf.abi import AttachType, ProgType
+from bpf.attach.event_hook import EventHook
 
 
 class Hook(Enum):
@@ -19,6 +20,14 @@ class Hook(Enum):
         return ProgType.XDP if self is Hook.XDP else ProgType.SCHED_CLS
 
     @property
+    def attach_type(self) -> AttachType | None:
+        return None
+
+    @property
     def macro(self) -> str:
         """The macro that tells a probe's source which hook it is for (include/probe.h)."""
         return f"HOOK_{self.name}"
+
+
+AnyHook = Hook | EventHook
+"""A place where programs run: of an interface, or another one."""

@@ -7,14 +7,13 @@ TC hooks, TCX programs before the filters of a clsact qdisc.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 
 from bpf.abi import AttachType
 from bpf.attach import rtnetlink
 from bpf.attach.hook import Hook
+from bpf.attach.hook_program import HookProgram, described
 from bpf.attach.rtnetlink import CLSACT_EGRESS, CLSACT_INGRESS, TcFilter
 from bpf.links import prog_query
-from bpf.syscall import opened, prog_fd_by_id, prog_info
 
 OWN_NAME = "probedeck"
 """Name of the program that probedeck attaches (bpf.attach.chain)."""
@@ -22,24 +21,6 @@ _TC = {
     Hook.TC_INGRESS: (AttachType.TCX_INGRESS, CLSACT_INGRESS),
     Hook.TC_EGRESS: (AttachType.TCX_EGRESS, CLSACT_EGRESS),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class HookProgram:
-    """A program or filter on a hook."""
-
-    kind: str
-    """`XDP`, `TCX`, `clsact`, or for a filter without a program its kind, such as `u32`."""
-    id: int
-    """The program's id, 0 for a filter without a program."""
-    name: str
-    """The program's name; empty if the kernel does not tell."""
-
-    def __str__(self) -> str:
-        """How users read it: `TCX program 'cil_from_netdev' id 12`."""
-        if not self.id:
-            return f"{self.kind} filter {self.name}"
-        return f"{self.kind} program {self.name or '(no name)'!r} id {self.id}"
 
 
 def on_hook(hook: Hook, ifindex: int) -> list[HookProgram]:
@@ -82,13 +63,3 @@ def _clsact(filters: list[TcFilter]) -> list[HookProgram]:
         if program not in found:
             found.append(program)
     return found
-
-
-def described(kind: str, prog_id: int) -> HookProgram:
-    """Return a program by its id; without its name if the kernel does not tell."""
-    try:
-        fd = prog_fd_by_id(prog_id)
-    except OSError:  # gone meanwhile, or no CAP_SYS_ADMIN
-        return HookProgram(kind, prog_id, "")
-    with opened(fd):
-        return HookProgram(kind, prog_id, prog_info(fd).name)

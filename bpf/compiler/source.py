@@ -12,7 +12,15 @@ from bpf.abi import ProgType
 INCLUDES = Path(__file__).parent.parent / "include"
 """Headers for probes."""
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"(?P<name>[^"]+)"')
-_CONTEXTS = {ProgType.XDP: "xdp_md", ProgType.SCHED_CLS: "__sk_buff"}
+_CONTEXTS = {
+    ProgType.XDP: "xdp_md",
+    ProgType.SCHED_CLS: "__sk_buff",
+    ProgType.RAW_TRACEPOINT: "bpf_raw_tracepoint_args",
+    ProgType.CGROUP_SOCK: "bpf_sock",
+    ProgType.CGROUP_SOCK_ADDR: "bpf_sock_addr",
+    ProgType.SOCK_OPS: "bpf_sock_ops",
+}
+_PACKET_TYPES = (ProgType.XDP, ProgType.SCHED_CLS)
 _OTHER_CONTEXTS = (
     "xdp_md|__sk_buff|sk_buff|pt_regs|bpf_sock_ops|bpf_sock|bpf_sock_addr|bpf_sockopt|bpf_sysctl|"
     r"sk_msg_md|sk_reuseport_md|bpf_perf_event_data|bpf_raw_tracepoint_args|tracepoint__\w+"
@@ -95,9 +103,10 @@ def context_mismatch(text: str, function: str, prog_type: ProgType) -> str:
         return ""
     # A macro made the name: the source does not say it.
     if (kind := _TRACING.match(function)) and place_of(text, function) == (0, 0):
-        return (
-            f"{function} is a tracing program ({kind[1]}), and this hook runs programs of packets"
-        )
+        if prog_type is ProgType.RAW_TRACEPOINT and kind[1] == "raw_tracepoint":
+            return ""
+        what = "programs of packets" if prog_type in _PACKET_TYPES else "other programs"
+        return f"{function} is a tracing program ({kind[1]}), and this hook runs {what}"
     pattern = rf"\b{function}\s*\(\s*(?:const\s+)?struct\s+({_OTHER_CONTEXTS})\s*\*"
     found = re.search(pattern, code_of(text))
     if found is None or found[1] == own:

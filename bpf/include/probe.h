@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Common to every probe: its hook, and the counting of losses.
+ * Common to every probe of packets: its hook, and the sizes of packets.
  *
  * A probe is compiled for one hook: HOOK_XDP, HOOK_TC_INGRESS or HOOK_TC_EGRESS is defined.
  */
@@ -8,6 +8,7 @@
 
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>
+#include "losses.h"
 #include "segment.h"
 
 #ifdef HOOK_XDP
@@ -19,31 +20,6 @@
 #define VERDICT_PASS TC_ACT_UNSPEC /* the next program of the hook decides: TCX_NEXT */
 #define VERDICT_DROP TC_ACT_SHOT
 #endif
-
-/* Why something is not in a probe's result. Same order as LossReason in probes/snapshot.py. */
-enum loss_reason {
-    LOSS_NOT_IP,     /* no IP packet: nothing that a flow could be made of */
-    LOSS_MALFORMED,  /* an IP header that is cut short or contradicts itself */
-    LOSS_FILTERED,   /* not among the flows that are to be captured */
-    LOSS_TABLE_FULL, /* no room was left for a record */
-    LOSS_OVERRUN,    /* a result was overwritten before it was read */
-    LOSS_REASONS,
-};
-
-struct loss {
-    u64 packets;
-    u64 bytes;
-};
-
-BPF_PERCPU_ARRAY(losses, struct loss, LOSS_REASONS);
-
-static __always_inline void lose(u32 reason, u64 packets, u64 bytes) {
-    struct loss *loss = losses.lookup(&reason);
-    if (loss) {
-        loss->packets += packets;
-        loss->bytes += bytes;
-    }
-}
 
 /*
  * Packets and bytes of `ctx` on the wire. A large segment is several packets, and each has its

@@ -63,17 +63,17 @@ class Pause:
 _pause = Pause()
 
 
-def wait() -> Grace:
+def wait(*, preempted: bool = False) -> Grace:
     """Return when every run of a packet program that had begun before the call has ended.
 
     Packet programs run with bottom halves off, so nothing preempts them: a thread that was
     scheduled on a CPU proves that no older run is under way there. The visits take 50 us. If they
     are refused, late or no proof, the kernel's own RCU grace period is the proof for every
-    CPU; it takes 10 ms.
+    CPU; it takes 10 ms. It is also the proof for programs of cgroups: they may be `preempted`.
     """
     started = time.perf_counter()
     method = "visit"
-    if not _visit_every_cpu():
+    if preempted or not _visit_every_cpu():
         method = "membarrier" if _membarrier() else "map-in-map"
         if method == "map-in-map":
             _update_map_in_map()

@@ -62,7 +62,7 @@ def ending(prog_type: ProgType, verdict: int) -> str:
     """Return the name of a verdict that ends a packet's way; empty if the packet goes on."""
     if prog_type is ProgType.XDP and verdict not in (2, *_ENDS[prog_type]):
         return f"XDP_ABORTED, for {verdict}"
-    return _ENDS[prog_type].get(verdict, "")
+    return _ENDS.get(prog_type, {}).get(verdict, "")
 
 
 def cost(prog_fd: int, prog_type: ProgType) -> float:

@@ -12,10 +12,19 @@ import struct
 from bpf.abi import ProgType
 from bpf.errors import UsageError
 
-VERDICT_PASS = {ProgType.XDP: 2, ProgType.SCHED_CLS: -1}
-"""XDP_PASS, and TC_ACT_UNSPEC: other programs of the hook decide."""
+VERDICT_PASS = {
+    ProgType.XDP: 2,
+    ProgType.SCHED_CLS: -1,
+    ProgType.RAW_TRACEPOINT: 0,
+    ProgType.CGROUP_SOCK: 1,
+    ProgType.CGROUP_SOCK_ADDR: 1,
+    ProgType.SOCK_OPS: 1,
+}
+"""XDP_PASS; TC_ACT_UNSPEC: other programs of the hook decide; 1 of a cgroup: allowed."""
 _PASSING = {ProgType.XDP: (2,), ProgType.SCHED_CLS: (-1, 0, 3)}
-"""XDP_PASS; TC_ACT_UNSPEC, TC_ACT_OK and TC_ACT_PIPE."""
+"""XDP_PASS; TC_ACT_UNSPEC, TC_ACT_OK and TC_ACT_PIPE. Programs of other types observe: each of
+their verdicts passes."""
+PACKET_TYPES = frozenset(_PASSING)
 _CONTEXT_AT = -512
 """Stack offset of the saved context: the last eight bytes, which few programs reach. If a program
 overwrites them, the verifier sees it and refuses the program."""
@@ -60,8 +69,13 @@ def chain_program(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
 
 
 def _end(prog_type: ProgType, next_fd: int) -> bytes:
-    """`if (r0 passes) tail_call(context, next, 0), r0 = pass; return r0`."""
+    """`if (r0 passes) tail_call(context, next, 0), r0 = pass; return r0`.
+
+    Events pass whatever r0 is.
+    """
     call = [(0x79, 0xA1, _CONTEXT_AT, 0), *tail_call_stub(next_fd, VERDICT_PASS[prog_type])]
+    if prog_type not in PACKET_TYPES:
+        return pack(call)
     *others, last = _PASSING[prog_type]
     to_call = [(0x16, 0x00, len(others) - n, verdict) for n, verdict in enumerate(others)]
     to_exit = (0x56, 0x00, len(call) - 1, last)  # if w0 != last goto exit

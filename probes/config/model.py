@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BeforeValidator,
     Field,
     PrivateAttr,
     ValidationError,
@@ -16,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from bpf.attach.attachment import Hook
+from bpf.attach.event_hook import CGROUP_EVENTS, EventHook
+from bpf.attach.hook import AnyHook, Hook
 from bpf.compiler.source import INCLUDES, fits_every_hook, included
 from bpf.errors import UsageError, did_you_mean
 from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside
@@ -24,45 +24,17 @@ from probes.config.config_errors import FaultSource, Request, errors_of, faults_
 from probes.config.files import read_document, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
 from probes.config.map_config import Macro, MapOptions, Metric, Model, Name, Text
+from probes.config.netflow_features import NetflowFeatures
 from probes.netflow import generator as netflow
-from probes.netflow.generator import FEATURES, Method
 
-Side = Literal["ingress", "egress"]
-SIDES: tuple[Side, Side] = ("ingress", "egress")
+Side = Literal["ingress", "egress", "event"]
+"""A direction of packets; `event`: a program on a tracepoint or a cgroup."""
+SIDES: tuple[Side, ...] = ("ingress", "egress", "event")
+_EVENT_HOOKS = ("raw_tp", "cgroup")
 MAX_SOURCE = 1 << 20
 """Bytes of one source."""
 MAX_FILE = 4 << 20
 """Bytes of a configuration, with the sources in it."""
-
-
-def _listed(features: Any) -> Any:
-    """Expand a number n to the first n features."""
-    if features == [] or features == ():
-        raise invalid("must not be empty")
-    if not isinstance(features, int) or isinstance(features, bool):
-        return features
-    if not 1 <= features <= len(FEATURES):
-        raise invalid(f"must be a list of names, or 1 to {len(FEATURES)}, not {features}")
-    return FEATURES[:features]
-
-
-class NetflowFeatures(Model):
-    """NetFlow v9 features 1 to 15, in place of a source (S1.30)."""
-
-    features: Annotated[
-        tuple[netflow.Feature, ...],
-        BeforeValidator(_listed, json_schema_input_type=int | tuple[netflow.Feature, ...]),
-    ] = FEATURES
-    """Their names in any order, or how many of the first ones."""
-    method: Method = Method.FULLY_ADAPTIVE
-    """See `probes.netflow.generator.Method`."""
-
-    @model_validator(mode="after")
-    def _chooses(self) -> Self:
-        if self.method is Method.NON_ADAPTIVE and set(self.features) != set(FEATURES):
-            hint = "leave features out, or take another method"
-            raise invalid("the non-adaptive method always has all", at="features", hint=hint)
-        return self
 
 
 class DirectionConfig(Model):
@@ -70,9 +42,17 @@ class DirectionConfig(Model):
 
     interface: Text = ""
     """Empty only in a file that is run with `-i`."""
-    hook: Literal["xdp", "tc", "monitor"] | None = None
+    hook: Literal["xdp", "tc", "monitor", "raw_tp", "cgroup"] | None = None
     """None: TC for egress; for ingress XDP if the source needs it, else the hook that suits the
-    interface (S1.4). `monitor`: an application; policies select its packets (S2.16)."""
+    interface (S1.4). `monitor`: an application; policies select its packets (S2.16). `raw_tp` and
+    `cgroup`: the hooks of events."""
+    tracepoint: Text = ""
+    """Of `raw_tp`: its name without the subsystem, such as `kfree_skb`."""
+    attach: Text = ""
+    """Of `cgroup`: the attach type, such as `sock_create`."""
+    cgroup: Text = ""
+    """Of `cgroup`: the folder whose processes count, absolute or below the mount of cgroup2;
+    empty: all processes."""
     source: str = ""
     """eBPF C. A configuration file may name a .c file, relative to itself."""
     headers: dict[Text, str] = Field(default_factory=dict)
@@ -115,6 +95,7 @@ class DirectionConfig(Model):
             raise invalid("it has no program", hint="give source, a file or C text, or netflow")
         if self.source and self.netflow:
             raise invalid("there is a source too", at="netflow", hint="give one of the two")
+        self._check_event()
         names: set[str] = set()
         of_map: dict[str, Metric] = {}
         for number, metric in enumerate(self.metrics):
@@ -130,6 +111,21 @@ class DirectionConfig(Model):
                 if self.define[name] <= 0:
                     raise invalid("must be more than 0 seconds", at=f"define.{name}")
         return self
+
+    def _check_event(self) -> None:
+        """Raise if a key of events is missing, or does not belong to the hook."""
+        for key, hook in (("tracepoint", "raw_tp"), ("attach", "cgroup")):
+            given = bool(getattr(self, key))
+            if given != (self.hook == hook):
+                why = f"it is for hook {hook}" if given else f"hook {hook} needs it"
+                raise invalid(why, at=key)
+        if self.cgroup and self.hook != "cgroup":
+            raise invalid("it is for hook cgroup", at="cgroup")
+        if self.attach and self.attach not in CGROUP_EVENTS:
+            hint = did_you_mean(self.attach, CGROUP_EVENTS)
+            raise invalid(f"{self.attach!a} is not one of its values", at="attach", hint=hint)
+        if self.hook in _EVENT_HOOKS and self.interface:
+            raise invalid("events have none", at="interface", hint="leave it out")
 
     def expiry(self, metric: Metric) -> tuple[str, float] | None:
         """Return the field and the greatest age in seconds; None if entries do not expire."""
@@ -188,6 +184,8 @@ class ProbeConfig(Model):
     `run --probe`: the value of `--interval`."""
     ingress: DirectionConfig | None = None
     egress: DirectionConfig | None = None
+    event: DirectionConfig | None = None
+    """A program on a tracepoint or a cgroup."""
     health: Health | None = None
     maps: dict[Text, MapOptions] = Field(default_factory=dict)
     """Options of maps by name, for sharing and for writes by operators."""
@@ -216,7 +214,7 @@ class ProbeConfig(Model):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if not any(self.directions()):
-            raise invalid("it has no direction", hint="give ingress, egress, or both")
+            raise invalid("it has no direction", hint="give ingress, egress, or event")
         if self.egress and self.egress.hook == "xdp":
             raise invalid("XDP sees no egress", at="egress.hook", hint="leave it out, or say tc")
         if self.egress and self.egress.hook == "monitor":
@@ -224,6 +222,9 @@ class ProbeConfig(Model):
                 "the monitor sees incoming packets", at="egress.hook", hint="give ingress"
             )
         for side, direction in self.directions():
+            if (side == "event") != (direction.hook in _EVENT_HOOKS):
+                at, known = f"{side}.hook", "xdp, tc or monitor" if side != "event" else ""
+                raise invalid("must be " + (known or " or ".join(_EVENT_HOOKS)), at=at)
             for number, metric in enumerate(direction.metrics):
                 options = self.maps.get(metric.map)
                 if options and (why := _contradiction(metric, options)):
@@ -258,7 +259,7 @@ class ProbeConfig(Model):
         """
         placed = self
         for side, direction in self.directions():
-            if not direction.interface:
+            if not direction.interface and side != "event":
                 if not interface:
                     where = f"{self.origin}: {side}.interface"
                     raise UsageError(f"{where}: it is missing", hint="give -i NAME")
@@ -302,8 +303,12 @@ class ProbeConfig(Model):
         return known
 
 
-def hook_of(side: Side, direction: DirectionConfig) -> Hook | None:
+def hook_of(side: Side, direction: DirectionConfig) -> AnyHook | None:
     """Return the hook that a direction's program needs; None: any that suits the interface."""
+    if direction.hook == "raw_tp":
+        return EventHook(direction.tracepoint)
+    if direction.hook == "cgroup":
+        return EventHook(direction.attach, direction.cgroup)
     if side == "egress":
         return Hook.TC_EGRESS
     if direction.hook == "tc":

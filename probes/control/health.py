@@ -95,8 +95,12 @@ class HealthWatch:
 
     def _verdict(self, passed: int) -> str:
         still = self._without_movement()
-        if self._trouble or not still or passed <= 0:
+        if self._trouble or not still:
             return self._trouble
+        if not self._watched and self._health.metrics:
+            return f"{still} in {self._health.seconds:g} s"  # events: nobody counts them otherwise
+        if passed <= 0:
+            return ""
         return f"{still} in {self._health.seconds:g} s, and {passed} packets passed"
 
 
@@ -125,7 +129,8 @@ class HealthWatches:
         if probe.config.health is None:
             return
         sides = [side for side, _ in probe.config.directions()]
-        watched = tuple(zip(probe.interfaces, sides, strict=True))
+        pairs = zip(probe.interfaces, sides, strict=True)
+        watched = tuple((interface, side) for interface, side in pairs if interface.index)
         watch = HealthWatch(
             probe.config,
             probe.generation,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bpf.attach.attachment import Hook
 from bpf.attach.chain import Stage
+from bpf.attach.hook import AnyHook
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from probes.builtin import check_maps, check_programs, shape_of
@@ -86,7 +86,7 @@ class FlowHook:
         return SIDES[self._direction]
 
     @property
-    def kind(self) -> Hook:
+    def kind(self) -> AnyHook:
         """XDP, TC ingress or TC egress."""
         return self._point.hook
 

@@ -11,7 +11,7 @@ from socket import IPPROTO_UDP
 
 import numpy as np
 
-from bpf.attach.attachment import Hook
+from bpf.attach.hook import AnyHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
 from bpf.cpus import possible_cpus
@@ -59,7 +59,7 @@ _FLAGS = {
 """By metric the TCP flags that it compares, and those that must be set."""
 
 
-def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict[str, int | str]:
+def macros_of(options: MonitorOptions, interface: Interface, hook: AnyHook) -> dict[str, int | str]:
     """Macros for applications and the monitor itself."""
     return {
         hook.macro: 1,

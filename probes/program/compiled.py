@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bpf.attach.attachment import Hook
+from bpf.attach.hook import AnyHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram
 from bpf.compiler.quota import map_bytes
@@ -27,7 +27,7 @@ class CompiledSide:
     side: Side
     config: DirectionConfig
     interface: Interface
-    hook: Hook
+    hook: AnyHook
     compiled: Compiled
     program: CompiledProgram
     metric_maps: tuple[MetricMap, ...]

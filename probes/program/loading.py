@@ -16,7 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from bpf.attach import interface as interfaces
-from bpf.attach.attachment import Hook
+from bpf.attach.event_hook import EventHook
+from bpf.attach.hook import AnyHook, Hook
+from bpf.attach.interface import Interface
 from bpf.compiler import (
     Compiled,
     CompiledMap,
@@ -29,6 +31,7 @@ from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.remarks import unserved_maps
 from bpf.compiler.source import code_of
 from bpf.errors import KernelError, UsageError
+from bpf.kernel_types import resolve_offsets
 from bpf.maps.kinds import Shape
 from bpf.maps.map import Map
 from bpf.maps.memory import map_memory
@@ -104,21 +107,31 @@ def _compile_side(
     source: str,
     hooks: Hooks,
 ) -> CompiledSide:
-    interface = interfaces.find(direction.interface)
+    wish = hook_of(side, direction)
+    headers: Mapping[str, str] = direction.headers
+    if isinstance(wish, EventHook):
+        interface = Interface(wish.place, 0, ethernet=False)
+        source = resolve_offsets(source)
+        headers = {name: resolve_offsets(text) for name, text in headers.items()}
+    else:
+        interface = interfaces.find(direction.interface)
+    hook: AnyHook
     monitored = hooks.monitored(interface) if direction.hook == "monitor" else None
     if monitored:
         hook, macros = monitored.hook, monitored.macros
+    elif isinstance(wish, EventHook):
+        hook, macros = wish, macros_of(interface, wish)
     else:
-        wish = hook_of(side, direction)
         reason = "the source is for XDP only" if wish is Hook.XDP and not direction.hook else ""
         hook = hooks.choose(interface, wish, reason).hook
         macros = macros_of(interface, hook)
     compiled = compiler.compile(
         source,
         hook.prog_type,
+        attach_type=hook.attach_type,
         name=f"{config.name}.{side}.c",
         cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
-        headers=direction.headers,
+        headers=headers,
         function=direction.function,
         map_limit=compiler.map_limit,
     )
@@ -130,6 +143,8 @@ def _compile_side(
         specs = [found.spec for found in compiled.maps.values()]
         unserved = unserved_maps(compiled.name, direction.source, specs, served)
         program = _program_of(config, side, direction, compiled)
+        if isinstance(hook, EventHook):
+            hook.check(program.fd)
         check_metrics(config, side, compiled.maps)
         remarks = (*unserved, *inexact_metrics(compiled, direction))
         compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *remarks))

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from bpf.attach.chain import Stage
+from bpf.attach.event_hook import EventHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
@@ -313,7 +314,7 @@ class ProgramProbe:
     ) -> tuple[Item, ...]:
         """Return the tables and events of the programs that were active until now."""
         end_ns = time.monotonic_ns()
-        grace.wait()
+        grace.wait(preempted=any(isinstance(side.hook, EventHook) for side, _ in ended))
         quiet = time.monotonic_ns()
         self.window += 1
         read: list[tuple[LoadedSide, MetricRows, Losses]] = []

@@ -14,7 +14,10 @@ import numpy as np
 
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import Chain, Stage
+from bpf.attach.event_hook import EventHook
+from bpf.attach.hook import AnyHook
 from bpf.compiler import Compiled, Compiler
+from bpf.kernel_types import resolve_offsets
 from bpf.maps.layout import Array
 from bpf.maps.map import Map, reduce_cpus
 from bpf.programs.program import Program
@@ -141,10 +144,12 @@ def chained(
         yield tuple(probes)
 
 
-def compile_for(compiler: Compiler, source: str, hook: Hook) -> Compiled:
+def compile_for(compiler: Compiler, source: str, hook: AnyHook) -> Compiled:
     """As the controller compiles it, for an interface with Ethernet headers."""
     flags = [f"-D{hook.macro}=1", "-DLINK_ETHERNET=1"]
-    return compiler.compile(source, hook.prog_type, cflags=flags)
+    if isinstance(hook, EventHook):
+        source = resolve_offsets(source)
+    return compiler.compile(source, hook.prog_type, attach_type=hook.attach_type, cflags=flags)
 
 
 def ipv4(address: str) -> int:

@@ -60,7 +60,9 @@ def by_hook(name: str) -> list[tuple[DirectionConfig, Hook]]:
     """Programs of a configuration, by hook."""
     config = load(next(path for path in CONFIGS if path.stem == name))
     return [
-        (direction, hook_of(side, direction) or Hook.XDP) for side, direction in config.directions()
+        (direction, hook)
+        for side, direction in config.directions()
+        if isinstance(hook := hook_of(side, direction) or Hook.XDP, Hook)
     ]
 
 

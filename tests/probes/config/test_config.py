@@ -13,11 +13,11 @@ from probes.config.model import (
     MAX_FILE,
     MAX_SOURCE,
     Health,
-    NetflowFeatures,
     dump,
     load,
     parse,
 )
+from probes.config.netflow_features import NetflowFeatures
 from tests.probes.config.configurations import SOURCE, refused_file, small
 
 WHOLE = """\

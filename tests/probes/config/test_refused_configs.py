@@ -34,11 +34,29 @@ def top(**keys: Any) -> Callable[[dict[str, Any]], object]:
     return lambda data: data.update(keys)
 
 
+def event(**keys: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda data: data.update(event={"source": SOURCE, **keys})
+
+
 NAME_HINT = "up to 64 letters, digits, _ . and -, the first a letter or _"
 WRONG = [
     (metric(snapshott=True), "ingress.metrics[0].snapshott: no such key; did you mean snapshot?"),
     (top(nmae="x"), "nmae: no such key; did you mean name?"),
     (ingress(hook="xpd"), "ingress.hook: 'xpd' is not one of its values; did you mean xdp?"),
+    (event(hook="raw_tp"), "event.tracepoint: hook raw_tp needs it"),
+    (event(hook="cgroup"), "event.attach: hook cgroup needs it"),
+    (
+        event(hook="cgroup", attach="sock_creat"),
+        "event.attach: 'sock_creat' is not one of its values; did you mean sock_create?",
+    ),
+    (event(hook="raw_tp", tracepoint="x", cgroup="y"), "event.cgroup: it is for hook cgroup"),
+    (event(hook="tc", attach="x"), "event.attach: it is for hook cgroup"),
+    (event(hook="tc"), "event.hook: must be raw_tp or cgroup"),
+    (
+        event(hook="raw_tp", tracepoint="x", interface="lo"),
+        "event.interface: events have none; leave it out",
+    ),
+    (ingress(hook="raw_tp", tracepoint="x"), "ingress.hook: must be xdp, tc or monitor"),
     (top(format="jason"), "format: 'jason' is not one of its values; did you mean json?"),
     (
         metric(agg="total"),
@@ -69,7 +87,7 @@ WRONG = [
     (ingress(source="int f;\ud800"), "ingress.source: it is no UTF-8 text (line 1)"),
     (ingress(source="é" * (MAX_SOURCE // 2 + 1)), "ingress.source: it has more than 1 MiB"),
     (metric(help="\ud800"), "ingress.metrics[0].help: '\\ud800' is no text"),
-    (top(ingress=None), "it has no direction; give ingress, egress, or both"),
+    (top(ingress=None), "it has no direction; give ingress, egress, or event"),
     (top(ingress=[]), "ingress: must be a table of keys and values"),
     (ingress(metrics={}), "ingress.metrics: must be a list"),
     (

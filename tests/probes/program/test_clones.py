@@ -160,7 +160,7 @@ def test_a_clone_is_read_and_emptied_when_no_packet_reaches_it(
         steps.append("swap")
         prog_array_set(fd, index, prog_fd)
 
-    def waiting() -> grace.Grace:
+    def waiting(*, preempted: bool = False) -> grace.Grace:
         steps.append("wait")
         return wait()
 

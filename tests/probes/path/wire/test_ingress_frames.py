@@ -78,7 +78,7 @@ def hook_of(tracing: Tracing) -> tuple[Hook, int]:
     ((hook, fd),) = (
         (point.hook, point.chain.fd)
         for point in tracing.hooks.in_use()
-        if point.hook is not Hook.TC_EGRESS
+        if isinstance(point.hook, Hook) and point.hook is not Hook.TC_EGRESS
     )
     return hook, fd
 

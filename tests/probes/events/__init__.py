@@ -1,0 +1,1 @@
+"""Tests of probes on tracepoints and cgroups."""
