@@ -13,8 +13,11 @@ from textual.widget import Widget
 
 from app.commands.keys import CHARACTERS
 
-_PATIENCE_S = 0.5
-"""Seconds that a key may delay the next one: a key that ends the console must come through."""
+_PATIENCE_S = 3.0
+"""Seconds that a key may delay the next one: a key that ends the console must come through. Other
+keys must not pass a key whose prompt opens slowly: without a prompt, their text would be lost."""
+_GLANCE_S = 0.05
+"""Seconds between two looks at whether a widget still runs."""
 
 
 class TypeAhead:
@@ -79,7 +82,6 @@ class TypeAhead:
         return [events.Key("escape", "\x1b"), events.Key(name, key)]
 
     async def _settled(self) -> None:
-        # A widget that is removed meanwhile handles nothing any more.
         with suppress(TimeoutError):
             await asyncio.wait_for(self.settle(), _PATIENCE_S)
 
@@ -98,5 +100,8 @@ class TypeAhead:
             done = focused
             for node in (self._app, *focused.ancestors_with_self):
                 handled = asyncio.Event()
-                if node.call_later(handled.set):
-                    await handled.wait()
+                waits = node.call_later(handled.set)
+                # A widget that is removed meanwhile handles nothing any more.
+                while waits and node.is_running and not handled.is_set():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(handled.wait(), _GLANCE_S)

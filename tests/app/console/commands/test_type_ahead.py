@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from textual import events
 from textual.widgets import Input
 
 from app.config.model import Settings
-from tests.app.console.fake import Desk, desk, flow
+from tests.app.console.fake import Desk, becomes, desk, flow
 
 
 async def test_escape_and_the_key_after_it_may_arrive_together() -> None:
@@ -46,3 +49,16 @@ async def test_what_is_typed_ahead_goes_where_the_keys_before_it_lead() -> None:
         assert console.sources == [2, 1]
         await _typed_blindly(console, "\x1b\x10lay")
         assert console.app.screen.query_one(Input).value == "lay"
+
+
+async def test_no_key_passes_one_whose_prompt_opens_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desk(80, 24) as console:
+        run_lines = console.app.commands.run_lines
+
+        async def slowly(lines: str) -> None:
+            await asyncio.sleep(0.7)
+            await run_lines(lines)
+
+        monkeypatch.setattr(console.app.commands, "run_lines", slowly)
+        await _typed_blindly(console, "2Tcopy")
+        await becomes(console, lambda: console.app.tapes.asking == ("path.trace", "copy"))
