@@ -198,7 +198,7 @@ class BuiltinProbe(Generic[L]):
 
     def _snapshot(
         self,
-        rows: np.ndarray[Any, np.dtype[Any]],
+        rows: np.ndarray[tuple[int, ...], np.dtype[Any]],
         end_ns: int,
         losses: Losses,
         occupancy: float,

@@ -106,7 +106,7 @@ class Snapshot:
     """CLOCK_MONOTONIC; the next window's start."""
     end_utc_ns: int
     """`end_ns` as UTC, nanoseconds since the epoch, by the clock of that moment."""
-    rows: np.ndarray[Any, np.dtype[Any]]
+    rows: np.ndarray[tuple[int, ...], np.dtype[Any]]
     """Structured array, read only; the probe defines its dtype."""
     losses: Losses
     """Packets that `rows` lack."""

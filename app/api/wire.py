@@ -144,7 +144,7 @@ def _record(header: dict[str, Any], data: bytes) -> WireRecord | None:
     count = _at_most(header["rows"], _MAX_ROWS)
     if dtype.itemsize * count != len(data) or not dtype.itemsize:
         raise ValueError(f"{count} rows of {dtype.itemsize} bytes are not {len(data)} bytes")
-    rows: np.ndarray[Any, np.dtype[Any]] = np.ndarray((count,), dtype, data)
+    rows: np.ndarray[tuple[int, ...], np.dtype[Any]] = np.ndarray((count,), dtype, data)
     window = _WINDOW.validate_python(header["snapshot"])
     return Snapshot(**{name: getattr(window, name) for name in _NAMES}, rows=rows)
 

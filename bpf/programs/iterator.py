@@ -51,7 +51,7 @@ class KernelIterator:
         self.passes = 0
         """Passes over all objects so far that came to their end."""
 
-    def read(self, budget_s: float) -> np.ndarray[Any, np.dtype[Any]]:
+    def read(self, budget_s: float) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
         """Continue the pass for some `budget_s`, or to its end: records, shape (n,).
 
         The next call continues, or begins the next pass. Raises OSError.

@@ -26,7 +26,7 @@ from bpf.assembler import (
 from bpf.maps.btf import TypeKind
 from bpf.syscall import MapSpec, TestRunner, map_create, opened, prog_load, prog_test_run
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 _MAP = MapSpec("clock", MapType.ARRAY, 4, 48, 1)
 _CELL, _END, _TIMER = 0, 8, 32

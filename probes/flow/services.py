@@ -20,7 +20,7 @@ import numpy as np
 
 from probes.filter.network import PROTOCOLS, protocol_name
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 WITH_PORTS = (6, 17, 33, 132, 136)
 """Protocols with ports: TCP, UDP, DCCP, SCTP and UDP-Lite."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 METRIC = np.dtype([
     ("packets", "u8"), ("bytes", "u8"), ("tcp_packets", "u8"), ("tcp_bytes", "u8"),

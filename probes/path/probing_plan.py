@@ -56,7 +56,7 @@ class ProbingPlan:
     def __init__(self, options: PathOptions) -> None:
         self._options = options
         self._decided_ns = 0
-        self._sent = np.zeros(HOP_COUNT, "i8")
+        self._sent: Array = np.zeros(HOP_COUNT, "i8")
         """Probes sent by hop, as of the last decision."""
         self._heard_ns = np.zeros(HOP_COUNT, "i8")
         """When each hop last answered; 0: never."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+"""An array of any shape. If the shape is `Any`, mypy takes three times as long in all."""
 
 HOP_COUNT = 32
 """Length of arrays by hop; hop 0 stays empty."""

@@ -69,7 +69,7 @@ _LOOK_EVERY = 32
 class _Source(Protocol):
     passes: int
 
-    def read(self, budget_s: float) -> np.ndarray[Any, np.dtype[Any]]: ...
+    def read(self, budget_s: float) -> np.ndarray[tuple[int, ...], np.dtype[Any]]: ...
 
     def close(self) -> None: ...
 
@@ -98,7 +98,7 @@ class Holders:
         """Passes over all descriptors so far that came to their end."""
         return self._source.passes
 
-    def read(self, budget_s: float = BUDGET_S) -> np.ndarray[Any, np.dtype[Any]]:
+    def read(self, budget_s: float = BUDGET_S) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
         """Continue the pass for some `budget_s`: rows of HOLDER, shape (n,).
 
         The next call continues where this one ended, and begins again behind the last process.
@@ -133,7 +133,7 @@ class ProcHolders:
         self.passes = 0
         self._rows = _rows_of_proc()
 
-    def read(self, budget_s: float) -> np.ndarray[Any, np.dtype[Any]]:
+    def read(self, budget_s: float) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
         end = time.monotonic() + budget_s
         found = []
         for count, row in enumerate(self._rows, 1):

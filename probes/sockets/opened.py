@@ -123,7 +123,7 @@ class SocketEvents:
             for name, program in programs.items():
                 link_update(self._links[name], program.fd)
 
-    def read(self) -> np.ndarray[Any, np.dtype[Any]]:
+    def read(self) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
         """Return the events since the last read, oldest first: rows of EVENT, shape (n,)."""
         rows = self._ring.read()
         rows["start_ns"] -= rows["start_ns"] % TICK_NS

@@ -179,7 +179,7 @@ class Flows:
         keys = _keys_of(rows)
         hashes = hash_keys(keys)
         places = self._look_up(hashes)
-        evicted = np.empty(0, "i8")
+        evicted: Array = np.empty(0, "i8")
         # Before any flow is evicted: these are not idle.
         self.seen_ns[places[places >= 0]] = now_ns
         new = np.flatnonzero(places < 0)

@@ -44,7 +44,7 @@ def spec_of(kind: MapType, entries: int = 600, key: int = KEY.itemsize, value: i
     return MapSpec("test", kind, key, value, entries, flags)
 
 
-def keys_of(kind: MapType, count: int) -> np.ndarray[Any, Any]:
+def keys_of(kind: MapType, count: int) -> np.ndarray[tuple[int, ...], Any]:
     if kind in ARRAYS:
         return np.arange(count, dtype="u4")
     keys = np.zeros(count, PREFIX if kind == MapType.LPM_TRIE else KEY)
@@ -54,7 +54,7 @@ def keys_of(kind: MapType, count: int) -> np.ndarray[Any, Any]:
     return keys
 
 
-def values_of(spec: MapSpec, count: int) -> np.ndarray[Any, Any]:
+def values_of(spec: MapSpec, count: int) -> np.ndarray[tuple[int, ...], Any]:
     """Different in every entry, on every CPU and in every field."""
     values = np.zeros((count, possible_cpus()) if spec.percpu else count, VALUE)
     numbers = np.arange(1, values.size + 1).reshape(values.shape)

@@ -36,7 +36,7 @@ def cookie(sock: socket.socket) -> int:
     return found
 
 
-def tuples(*rows: tuple[int, End, End]) -> np.ndarray[Any, np.dtype[Any]]:
+def tuples(*rows: tuple[int, End, End]) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
     """TUPLE rows of (protocol, near end, far end), each end an address and a port."""
     made = np.zeros(len(rows), TUPLE)
     for row, (protocol, near, far) in zip(made, rows, strict=True):

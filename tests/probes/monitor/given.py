@@ -39,7 +39,7 @@ APPLICATIONS = Path(views.__file__).parent
 FRAME = bytes(64)
 NOW_NS = 1_000_000_000_000
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58}
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 _OF_PACKET = ("tcp_flags", "tos", "fragment", "network_at", "transport_at")
 
 

@@ -16,7 +16,7 @@ from probes.monitor.finding import Finding, finding_of
 ICMP, TCP, UDP, GRE = 1, 6, 17, 47
 SYN, SYN_ACK = 0x02, 0x12
 ME, CULPRIT = "10.0.0.1", "192.0.2.7"
-Rows = np.ndarray[Any, np.dtype[Any]]
+Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
 NUMBERS = np.random.default_rng(7)
 
 

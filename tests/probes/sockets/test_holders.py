@@ -30,7 +30,7 @@ sys.stdin.read()
 """
 """Holds 300 sockets in a network namespace of its own, and one that it has inherited."""
 
-Rows = np.ndarray[Any, np.dtype[Any]]
+Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Rows = np.ndarray[Any, np.dtype[Any]]
+Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Random = np.random.Generator
 PACKET = np.dtype([
     ("time_ns", "i8"), ("source", ">u4"), ("destination", ">u4"), ("source_port", ">u2"),

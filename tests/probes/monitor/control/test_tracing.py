@@ -18,7 +18,7 @@ from probes.path.options import TracedFlow
 from probes.snapshot import Event, History, Snapshot
 
 HERE, THERE = "10.0.0.1", "192.0.2."
-Rows = np.ndarray[Any, np.dtype[Any]]
+Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 def row(

@@ -56,7 +56,7 @@ def running() -> bool:
 
 
 def rows_of(own: OwnFlows, seconds: float) -> Array:
-    parts = [np.empty(0, HOP)]
+    parts: list[Array] = [np.empty(0, HOP)]
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.1)

@@ -156,7 +156,7 @@ class Flow:
         seconds = self.begin + steps / self.rate
         seconds = seconds[(seconds < self.pause[0]) | (seconds >= self.pause[1])]
         rtts = hop.times(seconds, rng)
-        numbers = np.full(len(seconds), hop.routers or number)
+        numbers: Array = np.full(len(seconds), hop.routers or number)
         if callable(hop.routers):
             numbers = hop.routers(seconds, rng)
         made = np.zeros(len(seconds), HOP)

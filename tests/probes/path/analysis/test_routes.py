@@ -17,7 +17,7 @@ A, B, C = 11, 12, 13
 
 def verdicts(*polls: list[int]) -> list[tuple[RouteVerdict, int]]:
     """The findings of each poll with these answers of one hop, and the router then."""
-    routes = np.zeros(1, ROUTE)
+    routes: Array = np.zeros(1, ROUTE)
     found = []
     sent = 0
     for responders in polls:
@@ -94,7 +94,7 @@ def test_balancing_never_looks_like_many_route_changes(seed: int, size: int) -> 
 
 
 def test_hops_of_a_poll_do_not_mix() -> None:
-    routes = np.zeros(2, ROUTE)
+    routes: Array = np.zeros(2, ROUTE)
     responders = np.array([A] * 9 + [B] * 9, "u8")
     routes, _ = follow(routes, responders, np.arange(18), np.array([0, 9]))
     assert routes["current"].tolist() == [A, B]
@@ -105,7 +105,7 @@ def test_hops_of_a_poll_do_not_mix() -> None:
 
 
 def test_late_answers_of_the_slower_old_path_are_known() -> None:
-    routes = np.zeros(1, ROUTE)
+    routes: Array = np.zeros(1, ROUTE)
     routes, _ = follow(routes, np.array([A] * 9 + [B, B], "u8"), np.arange(11), np.array([0]))
     assert is_late(routes.repeat(3), np.array([8, 9, 12])).tolist() == [True, False, False]
 

@@ -42,7 +42,7 @@ def shifts_of(
     rng = np.random.default_rng(seed)
     at = np.arange(int(seconds * rate)) / rate
     rtts = times(at, rng)
-    levels = np.zeros(1, LEVEL)
+    levels: Array = np.zeros(1, LEVEL)
     found = []
     size = max(5, int(rate / 2))
     for start in range(0, len(at) - size + 1, size):
@@ -133,7 +133,7 @@ def test_whatever_a_quarter_of_the_times_are_the_level_stays(
 ) -> None:
     """No outlier counts, whatever its size, while fewer than a quarter of a block are."""
     rng = np.random.default_rng(seed)
-    levels = np.zeros(1, LEVEL)
+    levels: Array = np.zeros(1, LEVEL)
     for _ in range(20):
         rtts = level * (1 + spread * rng.standard_normal(50))
         rtts[: int(50 * share)] *= rng.uniform(1, 1000)
@@ -143,7 +143,7 @@ def test_whatever_a_quarter_of_the_times_are_the_level_stays(
 
 
 def test_after_a_route_change_fewer_blocks_suffice() -> None:
-    levels = np.zeros(1, LEVEL)
+    levels: Array = np.zeros(1, LEVEL)
     for rtt in [20_000] * 6 + [9_000_000, 7_000_000, 9_000_000]:
         levels = follow(levels, block_of(np.array([rtt, rtt + 1000, rtt + 90_000])), NO)
     assert not shifted(levels, NO)[0]

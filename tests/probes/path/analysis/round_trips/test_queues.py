@@ -61,7 +61,7 @@ TWO = np.array([2])
 
 def run(amounts_ms: list[float], wait: list[bool] | None = None) -> list[bool]:
     """Whether each block of half a second reports a queue."""
-    queues = np.zeros(1, QUEUE)
+    queues: Array = np.zeros(1, QUEUE)
     told = []
     for number, amount in enumerate(amounts_ms, 1):
         waits = np.array([wait[number - 1] if wait else False])
@@ -84,7 +84,7 @@ def test_a_queue_waits_while_the_level_may_have_shifted() -> None:
 
 
 def test_how_much_and_since_when() -> None:
-    queues = np.zeros(1, QUEUE)
+    queues: Array = np.zeros(1, QUEUE)
     for second, amount in enumerate([0, 50, 200, 150]):
         queues = follow(
             queues, np.array([amount * MS]), np.array([False]), TWO, np.array([second]), second + 1
