@@ -217,6 +217,7 @@ _PATHS = (
             help="loss>1% filters both; a term of hops, such as hop<=5, filters only hops."),
     Command("path.next", "Next destination or flow", "n", "paths", "Next"),
     Command("path.previous", "Previous destination or flow", "p", "paths"),
+    Command("path.fold", "List or fold flows of the same way", "f", "paths"),
     *_sorting("path", "paths", "hops", "destinations"),
     Command("path.detail", "Detail of the hop", "", "paths", "Detail", by_row=True),
     Command("path.leave", "Close the detail", "escape", "paths", leaves=True),

@@ -59,8 +59,8 @@ class Row:
     """One value for each of `cells`; empty in tables that are neither sorted nor written."""
     ranks: Mapping[int, float] = field(default_factory=dict)
     """Sort keys in place of values, by position."""
-    below: bool = False
-    """Whether the row belongs to the nearest earlier row that does not, and stays below it."""
+    below: int = 0
+    """Depth: the row belongs to the nearest earlier row of less depth, and stays below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +98,19 @@ class Rows:
         return [row.values[position] for row in self.content]
 
     def ordered(self, position: int, *, descending: bool) -> Rows:
-        groups: list[list[Row]] = []
-        for row in self.content:
-            if row.below and groups:
-                groups[-1].append(row)
-            else:
-                groups.append([row])
+        def arranged(rows: Sequence[Row]) -> list[Row]:
+            groups: list[list[Row]] = []
+            for row in rows:
+                if groups and row.below > groups[-1][0].below:
+                    groups[-1].append(row)
+                else:
+                    groups.append([row])
+            heads = [group[0] for group in groups]
+            of = [row.ranks.get(position, row.values[position]) for row in heads]
+            places = order(of, descending=descending)
+            return [one for at in places for one in (heads[at], *arranged(groups[at][1:]))]
 
-        def sort(rows: Sequence[Row]) -> list[int]:
-            of = [row.ranks.get(position, row.values[position]) for row in rows]
-            return order(of, descending=descending)
-
-        found: list[Row] = []
-        for place in sort([group[0] for group in groups]):
-            head, *rest = groups[place]
-            found += (head, *(rest[at] for at in sort(rest)))
-        return Rows(found)
+        return Rows(arranged(self.content))
 
 
 def order(values: Sequence[Any], *, descending: bool) -> list[int]:

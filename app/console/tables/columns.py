@@ -76,7 +76,7 @@ class _Values(Sequence[Any], Generic[_RowT]):
         return None if column.drawn else self._cells[at]
 
 
-def row(spec: TableSpec[_RowT], key: Hashable, item: _RowT, *, below: bool = False) -> Row:
+def row(spec: TableSpec[_RowT], key: Hashable, item: _RowT, *, below: int = 0) -> Row:
     """Return the row that `item` describes; `below` is as in `Row`."""
     cells = tuple(column.cell(item) for column in spec.columns)
     tones = tuple(tone(column, item) for column in spec.columns)

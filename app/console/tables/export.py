@@ -43,7 +43,8 @@ class TableContent:
         places = [known[name] for name in shown if name in known]
         columns = tuple((place, table.columns[place]) for place in places)
         drawn = frozenset(table.spec.names) - frozenset(table.spec.sortable)
-        return cls(table.arranged, columns, drawn)
+        rows = table.arranged if table.whole is None else table.in_order(table.whole())
+        return cls(rows, columns, drawn)
 
 
 def write(path: Path, parts: Iterable[bytes]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -40,6 +40,8 @@ class SortedTable(VirtualTable):
         self._rows: ValueSource = Rows()
         self.arranged: ValueSource = self._rows
         """The rows in their present order."""
+        self.whole: Callable[[], ValueSource] | None = None
+        """Returns the rows that files get, if the table does not show all of them."""
 
     def on_mount(self) -> None:
         self.chosen = console_of(self.app).settings.columns.get(self.spec.name, ())
@@ -47,11 +49,14 @@ class SortedTable(VirtualTable):
     def fill(self, rows: ValueSource) -> None:
         """Show `rows` in the chosen order."""
         self._rows = rows
-        place = next((n for n, c in enumerate(self.columns) if c.id == self.sort), None)
-        arranged = rows if place is None else rows.ordered(place, descending=self.descending)
-        self.arranged = arranged
-        self.show(arranged)
+        self.arranged = self.in_order(rows)
+        self.show(self.arranged)
         self.show_sort(self.sort, descending=self.descending)
+
+    def in_order(self, rows: ValueSource) -> ValueSource:
+        """Return `rows` in the chosen order."""
+        place = next((n for n, c in enumerate(self.columns) if c.id == self.sort), None)
+        return rows if place is None else rows.ordered(place, descending=self.descending)
 
     def order_by(self, column: str, *, descending: bool) -> None:
         """Change the order; the cursor stays on its row."""

@@ -21,10 +21,12 @@ ECHO = (1, 58)
 
 @dataclass(frozen=True, slots=True)
 class PathKey:
-    """A path: all flows to a destination, or one."""
+    """A path: all flows to a destination, one of them, or those that take the same way."""
 
     destination: str
     flow: TracedFlow | None = None
+    is_way: bool = False
+    """Whether it has all flows that take the same way as `flow`, the first of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

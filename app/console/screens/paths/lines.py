@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from app.console.screens.paths.hop import Hop, Summary, methods_text
+from app.console.screens.paths.hop import Hop, PathKey, Summary, methods_text
 from app.console.screens.paths.numbers import Numbers
 from widgets.bars import gauge
 from widgets.table.rows import Pieces
@@ -17,6 +17,21 @@ _NOTABLE = 0.05
 """Least share of a path's round trip that a notable hop adds."""
 LITTLE = 0.0001
 """Seconds that no operator looks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPath:
+    """A row of the list."""
+
+    key: PathKey
+    depth: int = 0
+    """Depth below its destination."""
+    folds: int = 0
+    """Number of flows that it stands for; 0: none."""
+    is_open: bool = False
+    """Whether those flows are listed below it."""
+    about: str = ""
+    """The number of ways of a destination, or the branch of a way."""
 
 
 @dataclass(frozen=True, slots=True)

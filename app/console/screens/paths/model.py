@@ -15,6 +15,7 @@ from app.console.screens.paths.hop import ECHO, Hop, PathKey, Summary, since, wi
 from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
 from app.console.screens.paths.routers import Router, routers_of
 from app.console.screens.paths.spells import Spell, spells
+from app.console.screens.paths.ways import Way, ways_of
 from probes.filter.network import address_text
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Array, PathRowKind
@@ -56,6 +57,7 @@ class Paths:
     _places: dict[PathKey, Array] = field(default_factory=dict)
     _running: dict[str, Traced] = field(default_factory=dict)
     _groups: dict[tuple[PathKey, int], Array] = field(default_factory=dict)
+    _ways: dict[str, tuple[Way, ...]] = field(default_factory=dict)
     _known: tuple[object, ...] = ()
     _of: dict[int, tuple[PathKey, PathKey]] = field(default_factory=dict)
     """Each series' destination and flow."""
@@ -114,6 +116,7 @@ class Paths:
                 places.setdefault(choice, []).append(place)
         self._places = {choice: np.array(found, int) for choice, found in places.items()}
         self._groups.clear()
+        self._ways.clear()
         destinations = [choice.destination for choice in places if choice.flow is None]
         self.choices = tuple(
             chain.from_iterable(self._of_destination(name) for name in destinations)
@@ -127,16 +130,43 @@ class Paths:
 
     def flows(self, destination: str) -> list[TracedFlow]:
         """Return the flows to a destination, oldest first."""
-        return [c.flow for c in self._places if c.destination == destination and c.flow]
+        return [
+            choice.flow
+            for choice in self._places
+            if choice.destination == destination and choice.flow and not choice.is_way
+        ]
+
+    def ways(self, destination: str) -> tuple[Way, ...]:
+        """Return the ways that the flows to a destination take."""
+        if destination not in self._ways:
+            places = {flow: self._places[PathKey(destination, flow)]
+                      for flow in self.flows(destination)}  # fmt: skip
+            self._ways[destination] = ways_of(self.view, places)
+        return self._ways[destination]
+
+    def members(self, choice: PathKey) -> Sequence[TracedFlow]:
+        """Return the flows of a path."""
+        if choice.flow is None:
+            return self.flows(choice.destination)
+        ways = self.ways(choice.destination) if choice.is_way else ()
+        return next((way.flows for way in ways if choice.flow == way.flows[0]), (choice.flow,))
+
+    def _at(self, choice: PathKey) -> Array:
+        """Return the places of a path's series."""
+        if choice.is_way and choice not in self._places:
+            flows = [PathKey(choice.destination, flow) for flow in self.members(choice)]
+            groups = [self._places.get(flow, _NOWHERE) for flow in flows]
+            self._places[choice] = np.sort(np.concatenate(groups))
+        return self._places.get(choice, _NOWHERE)
 
     def nearest(self, wanted: PathKey) -> PathKey | None:
-        """Return `wanted` or its destination, whichever is a choice; otherwise None."""
+        """Return `wanted` or its destination, whichever is known; otherwise None."""
         known = (choice for choice in (wanted, PathKey(wanted.destination)))
-        return next((choice for choice in known if choice in self.choices), None)
+        return next((choice for choice in known if choice.is_way or choice in self.choices), None)
 
     def is_measured(self, choice: PathKey) -> bool:
         """Whether any probe or round trip of a path has come to its end."""
-        return len(self._places.get(choice, _NOWHERE)) > 0
+        return len(self._at(choice)) > 0
 
     def running(self, destination: str) -> Traced | None:
         """Return the trace of a destination, or None."""
@@ -163,7 +193,7 @@ class Paths:
             total("rtt_ns", _FEW),
             total("answered", _FEW), total("rtt_ns", MINUTE), strict=True,
         ):  # fmt: skip
-            places, running = self._places.get(choice, _NOWHERE), self.running(choice.destination)
+            places, running = self._at(choice), self.running(choice.destination)
             rtt_ns, count = times[:2] if times[1] else (times[2], answered)
             lost = 0 if self._has_arrived(ends[choice]) else lost
             ended = answered + untimed + lost
@@ -180,7 +210,7 @@ class Paths:
 
     def _length(self, choice: PathKey) -> int:
         """Return the number of routers on a path, as far as is known."""
-        places, running = self._places.get(choice, _NOWHERE), self.running(choice.destination)
+        places, running = self._at(choice), self.running(choice.destination)
         numbers = self.numbers[places][self.view.series["last_ns"][places] >= 0]
         farthest = int(numbers[numbers < DESTINATION_HOP].max(initial=0))
         return running.length if running and running.length else farthest
@@ -200,7 +230,7 @@ class Paths:
     def hops(self, choice: PathKey, cells: int) -> list[Hop]:
         """Return the routers of a path, then the destination, with the delay that each adds and
         time lines of `cells` cells."""
-        places = self._places.get(choice, _NOWHERE)
+        places = self._at(choice)
         answering = self.numbers[places][self.view.series["last_ns"][places] >= 0]
         routers = answering[answering < DESTINATION_HOP]
         length = int(routers.max(initial=self._length(choice) if len(places) else 0))
@@ -225,7 +255,7 @@ class Paths:
 
     def _at_hop(self, choice: PathKey, number: int) -> Array:
         if (choice, number) not in self._groups:
-            places = self._places.get(choice, _NOWHERE)
+            places = self._at(choice)
             found = places[self.numbers[places] == number]
             if number == DESTINATION_HOP and not len(found):
                 found = places[self.numbers[places] == _ARRIVED]
@@ -333,11 +363,10 @@ class Paths:
         mask = (rows["destination"] == wanted).all(axis=1)
         mask &= rows["version"] == (4 if len(packed) == 4 else 6)
         if choice.flow is not None:
-            protocol, source, destination = choice.flow
-            mask &= rows["protocol"] == protocol
-            if protocol not in ECHO:
-                mask &= rows["source_port"] == source
-                mask &= rows["destination_port"] == destination
+            ports = (rows["source_port"], rows["destination_port"])
+            is_echo = np.isin(rows["protocol"], ECHO)
+            flows = np.array([rows["protocol"], *(np.where(is_echo, 0, port) for port in ports)])
+            mask &= np.isin(_codes(flows), _codes(np.array(self.members(choice)).T))
         self._changes[choice] = rows[mask]
         return self._changes[choice]
 
@@ -346,6 +375,13 @@ def _joined(groups: Sequence[Array]) -> tuple[Array, Array]:
     """Return the places of all groups, and the group of each, (n,)."""
     of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     return np.concatenate([_NOWHERE, *groups]), of
+
+
+def _codes(flows: Array) -> Array:
+    """Return a number for each flow: protocol, source port and destination port, (3, n)."""
+    protocol, source, destination = flows.astype("i8")
+    codes: Array = protocol << 32 | source << 16 | destination
+    return codes
 
 
 def _choices_of(row: np.void) -> tuple[PathKey, PathKey]:

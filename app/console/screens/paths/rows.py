@@ -16,7 +16,7 @@ from app.console.host_names import Names
 from app.console.live.flows import LiveView
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.hop import Hop, PathKey, flow_text, hop_text, since
-from app.console.screens.paths.lines import HopChange, HopLine, PathLine
+from app.console.screens.paths.lines import HopChange, HopLine, ListedPath, PathLine
 from app.console.screens.paths.model import CELL, ROUTE, Paths
 from app.console.screens.paths.numbers import NONE, Numbers
 from app.console.tables.columns import columns, row
@@ -179,25 +179,29 @@ def path_columns(rows: Rows) -> tuple[Column, ...]:
     return columns(DESTINATIONS, path={"width": width})
 
 
-def path_rows(paths: Paths, choices: Iterable[PathKey], names: Names) -> Rows:
-    """Return a row for each of `choices`, which are of `paths`."""
+def path_rows(paths: Paths, listed: Iterable[ListedPath], names: Names) -> Rows:
+    """Return a row for each of `listed`, which are of `paths`."""
     return Rows.of(
-        row(DESTINATIONS, choice, _path_line(paths, choice, names), below=choice.flow is not None)
-        for choice in choices
+        row(DESTINATIONS, one.key, _path_line(paths, one, names), below=one.depth) for one in listed
     )
 
 
-def _path_line(paths: Paths, choice: PathKey, names: Names) -> PathLine:
+def _path_line(paths: Paths, listed: ListedPath, names: Names) -> PathLine:
+    choice = listed.key
     summary = paths.summary(choice)
     flows = paths.flows(choice.destination)
+    folds = ""
+    if listed.folds:
+        folds = f"{'▾' if listed.is_open else '▸'} {counted(listed.folds, 'flow')}"
     if choice.flow is not None:
-        title = f"  {flow_text(choice.flow)}"
+        title = "  " * listed.depth + (folds or flow_text(choice.flow))
     else:
         title = destination_text(choice.destination, names)
         if len(flows) == 1:
             title += f"  {flow_text(flows[0])}"
         elif flows:
-            title += f"  {len(flows)} flows"
+            title += f"  {folds or counted(len(flows), 'flow')}"
+    title += f", {listed.about}" if listed.about else ""
     stopped = summary.ended or paths.running(choice.destination) is None
     plain = Tone.MUTED if stopped else Tone.NORMAL
     name = Tone.MUTED if stopped else Tone.ACCENT if choice.flow is None else Tone.NORMAL

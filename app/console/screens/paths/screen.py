@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Hashable, Mapping
-from functools import partialmethod
 from typing import cast
 
 from textual import on
@@ -19,9 +18,10 @@ from app.console.polling import PollingScreen
 from app.console.protocol import Console
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.detail import PathDetail
-from app.console.screens.paths.filter import path_table, shown_hops, shown_paths
+from app.console.screens.paths.filter import path_table, shown_hops
 from app.console.screens.paths.hop import Hop, PathKey
 from app.console.screens.paths.model import Paths
+from app.console.screens.paths.path_list import PathList
 from app.console.screens.paths.picture import picture
 from app.console.screens.paths.rows import (
     end_note,
@@ -31,8 +31,6 @@ from app.console.screens.paths.rows import (
     host_text,
     idle_text,
     note_items,
-    path_columns,
-    path_rows,
     scale_of,
 )
 from app.console.screens.paths.trace_commands import TracingCommands
@@ -73,7 +71,7 @@ def first_states(console: Console) -> StateValues:
 
 def _states(paths: Paths, choice: PathKey | None) -> StateValues:
     values: StateValues = {"path.count": sum(one.flow is None for one in paths.choices)}
-    if choice is None or choice not in paths.choices:
+    if choice is None or not (choice.is_way or choice in paths.choices):
         return values
     hops, summary = paths.hops(choice, 1), paths.summary(choice)
     return values | {
@@ -110,23 +108,18 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         super().__init__()
         self.detail = PathDetail()
         self._paths, self._marked = Paths(), Paths()
-        self.parts = (TracingCommands(self, lambda: self._paths, lambda: self.choice, self._poll),)
+        self.listing = PathList(self._paths, self.show)
+        tracing = TracingCommands(self, lambda: self._paths, lambda: self.choice, self._poll)
+        self.parts = (tracing, self.listing)
         self._traced: tuple[Traced, ...] = ()
-        self.choice: PathKey | None = None
-        """The chosen path; None without a path."""
         self._hops: list[Hop] = []
         self._of_paths, self._of_hops = Filter(), Filter()
-        self._choices: tuple[PathKey, ...] = ()
-        self._wanted: PathKey | None = None
-        """The path to which the cursor moves once it is known."""
         self._drawn: tuple[object, ...] = ()
         """State for which hops and the picture of the way were drawn; it changes each second."""
         self._drawn_ns = 0
         """End of the window that the hops show."""
         self._taken: PathView | None = None
         """The view of the last call of `show`."""
-        self._listed: tuple[object, ...] = ()
-        """State for which the list of paths was drawn."""
 
     def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
         paths = path_table(self._paths)
@@ -136,7 +129,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         changes = SortedTable(HOP_CHANGES, empty=_WAITING)
         changes.display = False
         return [
-            SortedTable(DESTINATIONS, id="paths"),
+            self.listing,
             TonedLine(id="way"),
             SortedTable(HOPS, empty=_NOTHING),
             changes,
@@ -144,8 +137,9 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         ]
 
     @property
-    def listing(self) -> SortedTable:
-        return self.query_one("#paths", SortedTable)
+    def choice(self) -> PathKey | None:
+        """The chosen path; None without a path."""
+        return self.listing.choice
 
     @property
     def table(self) -> SortedTable:
@@ -172,7 +166,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     def point_at(self, key: Hashable) -> None:
         """Turn to a path, and to the hop of a number; None: do not move the cursor."""
-        self._wanted, number = cast("tuple[PathKey, int | None]", key)
+        path, number = cast("tuple[PathKey, int | None]", key)
+        self.listing.want_path(path)
         self.show()
         if number is not None:
             self.table.want(number)
@@ -194,13 +189,11 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     def show(self) -> None:
         self._paths.take(self.console.frame.paths, self._traced)
-        names = self.console.names
-        listed = (self._paths.edition, names.version, self._of_paths, self._wanted)
-        if self._listed != listed:
-            self._listed = listed
-            self._show_paths()
-        chosen = None if self.listing.display else self.choice
-        notes = note_items(self._paths, self._choices, self._of_paths, chosen)
+        listing = self.listing
+        listing.follow(self._of_paths, self.console.names)
+        self.set_class(not listing.source.rows, "-empty")
+        chosen = None if listing.display else self.choice
+        notes = note_items(self._paths, listing.passing, self._of_paths, chosen)
         trouble = StatusItem(self._trouble, Tone.BAD, priority=1)
         self.show_notes(*notes, *([trouble] if self._trouble else []))
         view, before = self._paths.view, self._taken
@@ -215,24 +208,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         cells = self.query_one("#hops", SortedTable).width_of("line")
         names = self.console.names.version
         return self.choice, self._paths.edition, names, self.size.width, cells, self._of_hops
-
-    def _show_paths(self) -> None:
-        names = self.console.names
-        self._choices = shown_paths(self._paths, self._of_paths, names)
-        rows = path_rows(self._paths, self._choices, names)
-        self.set_class(not rows.rows, "-empty")
-        self.listing.styles.height = 1 + rows.rows
-        self.listing.columns = path_columns(rows)
-        self.listing.fill(rows)
-        wanted = self._wanted
-        if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
-            index = self.listing.source.index(nearest)
-            if index is not None and index != self.listing.cursor_index:
-                self.listing.move_to(index)
-            if nearest == wanted:
-                self._wanted = None
-        key = self.listing.cursor_key
-        self.choice = key if isinstance(key, PathKey) else None
 
     def _show_hops(self) -> None:
         tables = "hops", "hop_changes"
@@ -306,14 +281,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     # Moving about
 
-    def _step(self, by: int) -> None:
-        self._wanted = None
-        rows = self.listing.source.rows
-        if rows:
-            self.listing.move_to((self.listing.cursor_index + by) % rows)
-
-    do_path_next = partialmethod(_step, 1)
-    do_path_previous = partialmethod(_step, -1)
     do_path_sort = PollingScreen.sort_rows
     do_path_reverse = PollingScreen.reverse_rows
 
@@ -343,13 +310,15 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     @on(VirtualTable.RowHighlighted, "#paths")
     def _path_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
-        if isinstance(event.key, PathKey) and event.key != self.choice:
-            self.choice = event.key
-            self._show_hops()
+        if self.listing.turn_choice(event.key):
+            self.show()
 
     @on(VirtualTable.RowSelected, "#paths")
-    def _path_selected(self) -> None:
-        self.set_focus(self.table)
+    async def _path_selected(self) -> None:
+        if self.listing.is_on_fold:
+            await self.console.action_command("path.fold")
+        else:
+            self.set_focus(self.table)
 
     @on(VirtualTable.RowSelected, "#hops, #hop_changes")
     def _hop_selected(self) -> None:

@@ -53,7 +53,7 @@ class TracingCommands:
         if choice is None or (running := self._paths().running(choice.destination)) is None:
             self._screen.console.complain(UsageError("there is no tracing to stop here"))
             return
-        flow = choice.flow if choice.flow in running.flows else None
+        flow = choice.flow if choice.flow in running.flows and not choice.is_way else None
         ask = partial(self._screen.console.plane.untrace, choice.destination, flow)
 
         def untraced(_: None) -> None:

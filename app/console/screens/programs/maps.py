@@ -60,7 +60,7 @@ def _of_map(view: MapView, pinned: Container[Pin], cells: int, *, two_sided: boo
     else:
         scale = 1.0
     for entry in view.entries:
-        yield row(MAPS, key._replace(entry=entry.key), _line(view, entry, scale, cells), below=True)
+        yield row(MAPS, key._replace(entry=entry.key), _line(view, entry, scale, cells), below=1)
 
 
 def _line(view: MapView, entry: EntryView, scale: float, cells: int) -> MapLine:

@@ -63,7 +63,8 @@ async def test_hops_and_destinations_are_sorted_and_flows_stay_below_their_desti
         for path in (FakePath(LAB, end=end), other, near):
             plane.publish(table(path.second(now), now + SECOND_NS - 1))
         await console.press("2")
-        await console.press("n")
+        await console.still()
+        await console.press("f")
         assert "Hop▲" in console.text
         assert column(console, "hops", "hop")[:3] == [1, 2, 3]
         await do(console, "path.sort loss")

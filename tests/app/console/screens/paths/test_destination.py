@@ -93,6 +93,7 @@ async def test_flows_that_tell_it_stand_for_the_destination_and_each_for_itself(
         method=MeasuredBy.ICMP_ECHO,
     )  # fmt: skip
     async with tracer(tcp, echo, FakePath(ROUTERS, flow=UDP), length=2, width=160) as t:
+        await t.desk.press("f")
         rows = [listed(t, number) for number in range(4)]
         assert [row["rtt"] for row in rows] == ["4.00", "5.00", "3.00", "-"]
         assert [row["method"] for row in rows] == ["ack, icmp echo", "icmp echo", "ack", ""]

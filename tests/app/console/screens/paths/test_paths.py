@@ -184,15 +184,15 @@ async def test_branches_are_compared_where_they_part_and_where_they_meet() -> No
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
 async def test_it_fits_with_and_without_detail(width: int, height: int) -> None:
     async with tracer(FakePath(LAB), FakePath(LAB, flow=UDP), width=width, height=height) as t:
-        header = t.desk.lines[6]
+        header = t.desk.lines[4]
         for title in ("Hop", "Host", "Loss", "Adds ms", "Median", "p95", "ms"):
             assert title in header
         assert ("Recv/sent" in header) == ("Jitter" in header) == (width >= 100)
         # The way is a picture, and on a tall screen the detail is always there.
-        assert " me " in t.desk.lines[5]
-        assert "10.94.6.2" in t.desk.lines[5]
+        assert " me " in t.desk.lines[3]
+        assert "10.94.6.2" in t.desk.lines[3]
         assert t.desk.app.screen.query_one(PathDetail).display == (height >= 30)
-        assert t.desk.lines[2].split()[:4] == ["10.94.6.2", "2", "flows", "6"]
+        assert t.desk.lines[2].split()[:4] == ["10.94.6.2", "▸", "2", "flows"]
         for word in ("T Trace", "x Stop", "n Next", "space Pause", "? Keys", "q Quit"):
             assert word in t.desk.lines[-1]
         await t.desk.press("enter")

@@ -1,0 +1,166 @@
+"""The list of paths, with flows of the same way in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partialmethod
+from itertools import groupby
+from typing import cast
+
+from app.console.host_names import Names
+from app.console.screens.paths.columns import DESTINATIONS
+from app.console.screens.paths.filter import shown_paths
+from app.console.screens.paths.hop import PathKey
+from app.console.screens.paths.lines import ListedPath
+from app.console.screens.paths.model import Paths
+from app.console.screens.paths.rows import path_columns, path_rows
+from app.console.tables.sorted_table import SortedTable
+from bpf.errors import UsageError
+from probes.filter import Filter
+from widgets.table.rows import ValueSource
+
+
+class PathList(SortedTable):
+    """The paths that pass a filter, and the chosen one.
+
+    Flows of the same way are one row; they are listed below it if the user opened it, and while one
+    of them is chosen. Its `do_` methods are commands of the screen.
+    """
+
+    def __init__(self, paths: Paths, show: Callable[[], None]) -> None:
+        """`show` shows the screen, and calls `follow`."""
+        super().__init__(DESTINATIONS, id="paths")
+        self._paths, self._show = paths, show
+        self._names: Names
+        self.choice: PathKey | None = None
+        """None without a path."""
+        self.passing: tuple[PathKey, ...] = ()
+        """The paths that pass, folded or not."""
+        self._opened: set[PathKey] = set()
+        """Rows whose flows the user lists."""
+        self._wanted: PathKey | None = None
+        """The path to which the cursor moves once it is known."""
+        self._drawn: tuple[object, ...] = ()
+        """State for which it was drawn."""
+        self.whole = self._unfolded
+
+    def want_path(self, key: PathKey) -> None:
+        """Move the cursor to a path when it is known."""
+        self._wanted = key
+
+    def follow(self, passing: Filter, names: Names) -> None:
+        """Show the present paths that pass, if anything in the list changed."""
+        self._names = names
+        if self._drawn == self._state(passing):
+            return
+        self.passing = shown_paths(self._paths, passing, names)
+        rows = path_rows(self._paths, folded(self._paths, self.passing, self._is_open), names)
+        self.styles.height = 1 + rows.rows
+        self.columns = path_columns(rows)
+        self.fill(rows)
+        wanted = self._wanted
+        if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
+            index = self.source.index(nearest)
+            if index is not None and index != self.cursor_index:
+                self.move_to(index)
+            if nearest == wanted:
+                self._wanted = None
+        key = self.cursor_key
+        self.choice = key if isinstance(key, PathKey) else None
+        self._drawn = self._state(passing)
+
+    def turn_choice(self, key: Hashable) -> bool:
+        """Take the row under the cursor as the choice; return whether it is another one."""
+        if not isinstance(key, PathKey) or key == self.choice:
+            return False
+        self.choice = key
+        return True
+
+    def _state(self, passing: Filter) -> tuple[object, ...]:
+        """All that the list depends on."""
+        marks = passing, self._wanted, frozenset(self._opened), self._inside
+        return self._paths.edition, self._names.version, *marks
+
+    @property
+    def _inside(self) -> PathKey | None:
+        """The row that stands for the chosen flow."""
+        key = self._wanted or self.choice
+        if key is None or key.flow is None or key.is_way:
+            return None
+        return fold_of(self._paths, key)
+
+    def _is_open(self, key: PathKey) -> bool:
+        return key in self._opened or key == self._inside
+
+    def _unfolded(self) -> ValueSource:
+        rows = (ListedPath(key, int(key.flow is not None)) for key in self.passing)
+        return path_rows(self._paths, rows, self._names)
+
+    def _step(self, by: int) -> None:
+        """Move to the next path, also to one that is folded."""
+        listed = folded(self._paths, self.passing, lambda _: True)
+        rows = self.in_order(path_rows(self._paths, listed, self._names))
+        if rows.rows:
+            at = (rows.index(self.choice) or 0) if self.choice is not None else 0
+            self._wanted = cast("PathKey", rows.key((at + by) % rows.rows))
+            self._show()
+
+    do_path_next = partialmethod(_step, 1)
+    do_path_previous = partialmethod(_step, -1)
+
+    @property
+    def is_on_fold(self) -> bool:
+        """Whether the chosen row stands for several flows of the same way."""
+        return self.choice is not None and self.choice == fold_of(self._paths, self.choice)
+
+    def do_path_fold(self) -> None:
+        fold = fold_of(self._paths, self.choice) if self.choice is not None else None
+        if fold is None:
+            raise UsageError("no other flow takes the same way")
+        if self._is_open(fold):
+            self._opened.discard(fold)
+            self._wanted = fold
+        else:
+            self._opened.add(fold)
+        self._show()
+
+
+def folded(
+    paths: Paths, shown: Sequence[PathKey], is_open: Callable[[PathKey], bool]
+) -> Iterator[ListedPath]:
+    """Yield the rows of a list in which flows of the same way are one row, unless it is open.
+
+    If a destination has one way, the row of the destination stands for its flows. A way with one
+    flow is the flow.
+    """
+    for destination, keys in groupby(shown, key=lambda key: key.destination):
+        head, *flows = keys
+        ways = paths.ways(destination)
+        if not flows:
+            yield ListedPath(head)
+            continue
+        if len(ways) == 1:
+            yield ListedPath(head, 0, len(flows), is_open(head))
+            yield from (ListedPath(flow, 1) for flow in flows if is_open(head))
+            continue
+        yield ListedPath(head, about=f"{len(ways)} ways")
+        passing = {flow.flow: flow for flow in flows}
+        for way in ways:
+            members = [passing[flow] for flow in way.flows if flow in passing]
+            if len(members) == 1:
+                yield ListedPath(members[0], 1)
+            elif members:
+                key = PathKey(destination, way.flows[0], is_way=True)
+                yield ListedPath(key, 1, len(members), is_open(key), way.branch)
+                yield from (ListedPath(flow, 2) for flow in members if is_open(key))
+
+
+def fold_of(paths: Paths, key: PathKey) -> PathKey | None:
+    """Return the row that stands for a path if its flows are folded; None for a path of its own."""
+    ways = paths.ways(key.destination)
+    if len(ways) == 1:
+        return PathKey(key.destination) if len(ways[0].flows) > 1 else None
+    for way in ways:
+        if key.flow in way.flows and len(way.flows) > 1:
+            return PathKey(key.destination, way.flows[0], is_way=True)
+    return None

@@ -1,0 +1,111 @@
+"""Flows to a destination that take the same way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.console.live.paths import SECOND_NS, PathView
+from probes.filter.network import address_text
+from probes.path.options import TracedFlow
+from probes.path.records import Array
+
+_TURNS_NS = 2 * SECOND_NS
+"""Routers whose last answers to a probe series are closer than this take turns."""
+_Routers = Mapping[int, frozenset[bytes]]
+"""Routers by hop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Flows whose probes are answered by the same routers, as far as any router answers."""
+
+    flows: tuple[TracedFlow, ...]
+    """In the order of the list of flows."""
+    branch: str = ""
+    """The first router that tells it from another way: `hop 3 10.94.8.2`."""
+
+
+def ways_of(view: PathView, places: Mapping[TracedFlow, Array]) -> tuple[Way, ...]:
+    """Return the ways to a destination, those with the first flows first.
+
+    `places` has the places in `view.series` of each flow to the destination. The routers of a flow
+    are those of its last answers. A flow that some hops do not answer takes the first of the ways
+    that it may take; flows without any answer are a way of their own.
+    """
+    alike: defaultdict[tuple[tuple[int, frozenset[bytes]], ...], list[TracedFlow]]
+    alike = defaultdict(list)
+    of = _routers_of(view, places)
+    for flow in places:
+        alike[tuple(sorted(of.get(flow, {}).items()))].append(flow)
+    ways: list[tuple[dict[int, frozenset[bytes]], list[TracedFlow]]] = []
+    for known, flows in sorted(alike.items(), key=lambda one: (-len(one[0]), -len(one[1]))):
+        routers = dict(known)
+        for way, members in ways:
+            if bool(way) == bool(routers) and _fit(way, routers):
+                members += flows
+                for hop, found in routers.items():
+                    way[hop] = way.get(hop, frozenset()) | found
+                break
+        else:
+            ways.append((routers, list(flows)))
+    order = {flow: number for number, flow in enumerate(places)}
+    made = []
+    for way, members in ways:
+        others = [other for other, _ in ways if other is not way]
+        members.sort(key=order.__getitem__)
+        made.append(Way(tuple(members), _branch(way, others, _version(view, places))))
+    return tuple(sorted(made, key=lambda one: order[one.flows[0]]))
+
+
+def _routers_of(
+    view: PathView, places: Mapping[TracedFlow, Array]
+) -> dict[TracedFlow, dict[int, frozenset[bytes]]]:
+    """Return the routers that answer each flow now, by hop."""
+    series, known = view.series, view.responders
+    flow_of = np.full(len(series), -1)
+    for number, at in enumerate(places.values()):
+        flow_of[at] = number
+    at = np.searchsorted(series["id"], known["series"])
+    newest = np.zeros(len(series), "i8")
+    np.maximum.at(newest, at, known["last_ns"])
+    recent = (flow_of[at] >= 0) & (known["last_ns"] > newest[at] - _TURNS_NS)
+    flows = list(places)
+    found: defaultdict[TracedFlow, defaultdict[int, set[bytes]]]
+    found = defaultdict(lambda: defaultdict(set))
+    rows = zip(
+        flow_of[at[recent]].tolist(), series["hop"][at[recent]].tolist(),
+        known["responder"][recent], strict=True,
+    )  # fmt: skip
+    for number, hop, responder in rows:
+        found[flows[number]][hop].add(responder.tobytes())
+    return {
+        flow: {hop: frozenset(routers) for hop, routers in hops.items()}
+        for flow, hops in found.items()
+    }
+
+
+def _fit(way: _Routers, other: _Routers) -> bool:
+    """Whether no hop contradicts: routers of equal-cost paths by packet take turns."""
+    return all(way[hop] & routers for hop, routers in other.items() if hop in way)
+
+
+def _branch(way: _Routers, others: Iterable[_Routers], version: int) -> str:
+    apart = {
+        hop
+        for other in others
+        for hop, routers in other.items()
+        if hop in way and not way[hop] & routers
+    }
+    if not apart:
+        return ""
+    hop = min(apart)
+    return f"hop {hop} {address_text(min(way[hop]), version)}"
+
+
+def _version(view: PathView, places: Mapping[TracedFlow, Array]) -> int:
+    first = next((at[0] for at in places.values() if len(at)), None)
+    return 4 if first is None else int(view.series["version"][first])
