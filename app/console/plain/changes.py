@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from app.console.live.state import Frame
 from app.console.plain.tables import busiest
 from app.console.screens.overview.model import rates
-from app.console.screens.overview.now import Trouble
+from app.console.screens.overview.trouble import Trouble
 from app.events.folding import EventGroup, fold
 from widgets.format import age, bit_rate, clock, counted
 

@@ -12,8 +12,10 @@ from app import resolve
 from app.console.live.state import Frame, LiveState
 from app.console.plain.changes import FrameChanges, traffic_line
 from app.console.plain.tables import busiest, path_lines, policy_lines
+from app.console.screens.overview.connections import connection_troubles
 from app.console.screens.overview.model import late
-from app.console.screens.overview.now import Trouble, calm, troubles
+from app.console.screens.overview.now import calm, troubles
+from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
 from bpf.errors import ProbedeckError, did_you_mean, printable
@@ -109,5 +111,5 @@ class PlainSession:
                 silent = [one for one in silent if one.name in known]
         return troubles(
             pulses, silent, ended, now, frame.flows.left_out, self._paths, self._triggers, events,
-            frame.utc_ns,
+            frame.utc_ns, connections=connection_troubles(frame, self._paths),
         )  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import SECOND_NS
+from app.console.screens.overview.trouble import Kind, Trouble
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.paths.spells import Spell
@@ -29,79 +29,32 @@ RECENT_NS = 300 * SECOND_NS
 """Warnings stay for so long after their last repetition."""
 _MINUTE_NS = 60 * SECOND_NS
 _MOST_EVENTS = 20
-(
-    _ENDED, _LOSES, _LOSS, _OVERLOAD, _QUEUE, _SILENT, _ERROR, _FIRES, _WARNING, _STRAIN, _PAST
-) = range(11)  # fmt: skip
-"""Kinds of trouble, the largest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """One sentence, and the row of another screen that it is about."""
-
-    kind: int
-    size: float
-    """Size within its kind."""
-    text: str
-    tone: Tone
-    screen: str
-    row: Hashable | None
-    """Key of the row, for the screen's `point_at`."""
-    clauses: tuple[str, ...] = ()
-    """Further parts of the sentence, the most important first: shown if there is room."""
-    about: Hashable = None
-    """Subject, if it is not the row: the same while the numbers change."""
-    events: tuple[str, str] = ("", "")
-    """Source and subject of the events about it, which are no sentences of their own."""
-    lasting: str = ""
-    """The clause about the time since its beginning."""
-
-    @property
-    def key(self) -> Hashable:
-        """Identity of the sentence from one frame to the next."""
-        return self.kind, self.row if self.about is None else self.about
-
-    def sentence(self, cells: int) -> str:
-        """Return the text, and the clauses for which `cells` characters have room."""
-        text = self.text
-        for clause in self.clauses:
-            if len(text) + 2 + len(clause) <= cells:
-                text += f", {clause}"
-        return text
-
-    @property
-    def timeless(self) -> str:
-        """The whole sentence without the time since its beginning."""
-        return ", ".join((self.text, *(one for one in self.clauses if one != self.lasting)))
-
-    @property
-    def is_present(self) -> bool:
-        """Whether it goes on."""
-        return self.kind != _PAST
 
 
 def troubles(
     pulses: Pulses, silent: Sequence[Pulse], ended: Mapping[str, str], now: float, left_out: int,
     paths: Paths, triggers: Triggers, events: tuple[Event, ...], utc_ns: int,
     left: Callable[[EventGroup], bool] = lambda group: False,
+    connections: Iterable[Trouble] = (),
 ) -> list[Trouble]:  # fmt: skip
     """Return what is wrong, the largest trouble first, then recent warnings, the newest first.
 
     `silent` probes are late, `ended` has the reasons of ended ones; `now` is `time.monotonic()` of
     the frame, `utc_ns` its end by the events' clock. `left_out` flows have no row. `left` says
-    whether the user acknowledged a group of events.
+    whether the user acknowledged a group of events. `connections` are sentences about sockets.
     """
     found = [
         *_of_probes(pulses, silent, ended, now, events),
         *_of_paths(paths),
         *_of_policies(triggers),
+        *connections,
     ]
     told = {one.events for one in found}
     found += _of_events([one for one in fold(events) if not left(one)], utc_ns, told)
     if left_out:
         are = "flow is" if left_out == 1 else "flows are"
         text = f"{si(left_out)} {are} too many to show: Flows has the largest"
-        found.append(Trouble(_STRAIN, left_out, text, Tone.WARN, "flows", None))
+        found.append(Trouble(Kind.STRAIN, left_out, text, Tone.WARN, "flows", None))
     return sorted(found, key=lambda one: (one.kind, -one.size))
 
 
@@ -123,11 +76,13 @@ def _of_probes(
         name = f"Probe {one.name}"
         if one.name in ended:
             text = f"{name} has ended: {ended[one.name]}".removesuffix(": ")
-            yield Trouble(_ENDED, 0, text, Tone.BAD, "programs", _program(one))
+            yield Trouble(Kind.ENDED, 0, text, Tone.BAD, "programs", _program(one))
             continue
         if one in silent:
             text = f"{name} is silent: no window for {age(now - one.came_at)}"
-            yield Trouble(_SILENT, now - one.came_at, text, Tone.WARN, "programs", _program(one))
+            yield Trouble(
+                Kind.SILENT, now - one.came_at, text, Tone.WARN, "programs", _program(one)
+            )
             continue
         if lost := lost_now(one):
             yield _losing(one, lost, events)
@@ -153,23 +108,25 @@ def _losing(one: Pulse, lost: int, events: Sequence[Event]) -> Trouble:
     about = one.name, loss_subject("")
     told = next((each for each in events if (each.source, each.subject) == about), None)
     screen, row = ("programs", _program(one)) if told is None else ("events", told)
-    return Trouble(_LOSES, lost, text, Tone.BAD, screen, row, clauses, one.name, about)
+    return Trouble(Kind.LOSES, lost, text, Tone.BAD, screen, row, clauses, one.name, about)
 
 
 def _strained(one: Pulse, name: str) -> Iterator[Trouble]:
     if one.share > BUSY:
         over = one.share > OVERLOADED
         text = f"{name} needs {duration(one.poll)} of each {duration(one.interval)} to read tables"
-        kind, tone = (_OVERLOAD, Tone.BAD) if over else (_STRAIN, Tone.WARN)
+        kind, tone = (Kind.OVERLOAD, Tone.BAD) if over else (Kind.STRAIN, Tone.WARN)
         yield Trouble(kind, one.share, text, tone, "programs", _program(one))
     if one.occupancy > FULL:
         text = f"The fullest table of {name.lower()} is {percent(one.occupancy)} full"
         about = one.name, "map"
-        yield Trouble(_STRAIN, one.occupancy, text, Tone.WARN, "programs", _program(one), (), about)
+        yield Trouble(
+            Kind.STRAIN, one.occupancy, text, Tone.WARN, "programs", _program(one), (), about
+        )
 
 
 def _of_paths(paths: Paths) -> Iterator[Trouble]:
-    for kind, rank in ((PathRowKind.LOSS, _LOSS), (PathRowKind.QUEUE, _QUEUE)):
+    for kind, rank in ((PathRowKind.LOSS, Kind.LOSS), (PathRowKind.QUEUE, Kind.QUEUE)):
         every = paths.spells(kind)
         for one in every:
             if not one.ended_ns:
@@ -179,7 +136,7 @@ def _of_paths(paths: Paths) -> Iterator[Trouble]:
 def _of_spell(one: Spell, kind: int, every: Iterable[Spell], now_ns: int) -> Trouble:
     is_end = one.router == one.destination or one.hop == DESTINATION_HOP
     where = "before it" if is_end else f"at hop {one.hop} ({one.router})"
-    if kind == _LOSS:
+    if kind == Kind.LOSS:
         text = f"{percent(one.now)} of packets lost {where} towards {one.destination}"
     else:
         text = f"{duration(one.now)} of queueing {where} towards {one.destination}"
@@ -193,7 +150,7 @@ def _of_spell(one: Spell, kind: int, every: Iterable[Spell], now_ns: int) -> Tro
         clauses.append(f"on {len(one.flows)} flows")
     row = PathKey(one.destination), DESTINATION_HOP if is_end else one.hop
     hop = "" if is_end and one.hop == DESTINATION_HOP else f" hop {one.hop}"
-    about = "path", f"{one.destination}{hop} {'loss' if kind == _LOSS else 'queue'}"
+    about = "path", f"{one.destination}{hop} {'loss' if kind == Kind.LOSS else 'queue'}"
     return Trouble(
         kind, one.now, text, Tone.WARN, "paths", row, tuple(clauses), None, about, clauses[0]
     )
@@ -229,7 +186,16 @@ def _of_policy(one: PolicyView, triggers: Triggers, state: PolicyState) -> Troub
     size = one.ratio if math.isfinite(one.ratio) else 0.0
     about, row = (MONITOR, f"policy {one.name}"), one.name
     return Trouble(
-        _FIRES, size + fires, text, Tone.WARN, "triggers", row, tuple(clauses), None, about, lasting
+        Kind.FIRES,
+        size + fires,
+        text,
+        Tone.WARN,
+        "triggers",
+        row,
+        tuple(clauses),
+        None,
+        about,
+        lasting,
     )
 
 
@@ -243,7 +209,7 @@ def _of_events(
         if not group.is_open and utc_ns - group.last_ns > RECENT_NS:
             continue
         is_error = group.severity == "error"
-        kind = _ERROR if is_error else _WARNING if group.is_open else _PAST
+        kind = Kind.ERROR if is_error else Kind.WARNING if group.is_open else Kind.PAST
         tone = Tone.BAD if is_error else Tone.WARN if group.is_open else Tone.MUTED
         event = next(each for each in group.events if each.severity == group.severity)
         text = f"{clock(event.utc_ns)} {event.source}: {event.text}"

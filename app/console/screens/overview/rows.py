@@ -7,8 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from app.console.host_names import Names
+from app.console.live.state import Frame
 from app.console.screens.overview.model import Rates
-from app.console.screens.overview.now import Trouble
+from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.columns import HOPS
 from app.console.screens.paths.hop import Hop, PathKey
 from app.console.screens.paths.lines import LITTLE, HopLine
@@ -21,8 +22,9 @@ from app.console.screens.paths.rows import (
 )
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import ColumnSpec, TableSpec
-from widgets.format import age, bit_rate, counted, si
+from widgets.format import age, bit_rate, counted, percent, si
 from widgets.sparkline import bars, round_scale, sparkline
+from widgets.status import StatusItem
 from widgets.table.columns import Column, cell
 from widgets.table.rows import Pieces, Row, Rows, RowSource, Tones
 from widgets.tones import Tone, Way, rate_tone
@@ -189,3 +191,15 @@ def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names, others: int) 
         cells = tuple(said.get(name, "") for name in WORST_HOPS.names)
         rows.append(Row(OTHERS, cells, Tone.MUTED))
     return Rows.of(rows)
+
+
+def notes(frame: Frame, trouble: str) -> list[StatusItem]:
+    """Return the items of the status strip: flows, their owned share, and `trouble` of polling."""
+    found = []
+    if flows := len(frame.flows.rows):
+        found.append(StatusItem(counted(flows, "flow"), Tone.MUTED, priority=4))
+    if (share := frame.owners.share) == share:
+        found.append(StatusItem(percent(share), Tone.MUTED, priority=3, label="owned"))
+    if trouble:
+        found.append(StatusItem(trouble, Tone.BAD, priority=1))
+    return found

@@ -19,6 +19,7 @@ from app.console.screens.events.columns import EVENTS
 from app.console.screens.events.rows import event_rows
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
+from app.console.screens.overview.connections import connection_troubles
 from app.console.screens.overview.model import (
     BROAD,
     GROUPS,
@@ -31,7 +32,7 @@ from app.console.screens.overview.model import (
     rates,
     span_of,
 )
-from app.console.screens.overview.now import Trouble, calm, troubles
+from app.console.screens.overview.now import calm, troubles
 from app.console.screens.overview.pinned_maps import PinnedMaps
 from app.console.screens.overview.rows import (
     NO_FLOWS,
@@ -41,12 +42,14 @@ from app.console.screens.overview.rows import (
     WAITING_PATHS,
     WORST_HOPS,
     Head,
+    notes,
     now_rows,
     traffic_columns,
     traffic_rows,
     worst_columns,
     worst_rows,
 )
+from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.lines import LITTLE
 from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers, as_of
@@ -58,11 +61,11 @@ from probes.monitor.state import PROBE as MONITOR
 from probes.path.traced import Traced
 from probes.snapshot import Event
 from widgets.format import counted, duration
-from widgets.status import StatusItem, StatusStrip
+from widgets.status import StatusStrip
 from widgets.table.block import Block
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
-from widgets.tones import Tone, Way
+from widgets.tones import Way
 
 _Looked = tuple[tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None]
 """Traced paths, the monitor, and the failure of each probe by name, fetched only if one is late."""
@@ -216,14 +219,10 @@ class OverviewScreen(PollingScreen[_Looked]):
         return self.console.event_marks.unmuted(self.console.frame.events)
 
     @property
-    def _past(self) -> bool:
-        return self.console.time.paused
-
-    @property
     def _now(self) -> float:
         """Moment of the view, by `time.monotonic()`."""
         frame = self.console.frame
-        if self._past:
+        if self.console.time.paused:
             return frame.at
         # A slow link delays the frame, not the probes.
         return frame.at + time.monotonic() - self.console.time.state.last_at
@@ -235,7 +234,9 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._hops.take(frame.paths, self._traced)
         self._triggers.view = frame.monitor
         info = self._monitor
-        self._triggers.info = as_of(info, frame.monitor) if info and self._past else info
+        self._triggers.info = (
+            as_of(info, frame.monitor) if info and self.console.time.paused else info
+        )
         self._show_now(pulses)
         self._show_notes()
         if not self.query("#events"):
@@ -304,6 +305,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
             self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
+            connection_troubles(frame, self._hops.paths),
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}
@@ -355,12 +357,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         block.show(policy_rows(found[: max(0, most)]))
 
     def _show_notes(self) -> None:
-        notes = []
-        if flows := len(self.console.frame.flows.rows):
-            notes.append(StatusItem(counted(flows, "flow"), Tone.MUTED, priority=4))
-        if self._trouble:
-            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.show_notes(*notes)
+        self.show_notes(*notes(self.console.frame, self._trouble))
 
     # Moving about
 

@@ -21,7 +21,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.grouping import group
 from probes.flow.records import FLOW, Array
 from probes.sockets.records import Limit, Reason
-from tests.app.console.fake import Desk, conversation, desk
+from tests.app.console.fake import Desk, becomes, conversation, desk
 from tests.support.console.feed import Flows, window
 from tests.support.console.owners import POSTGRES, WEB, Process, owner_tables, sockets_for
 
@@ -248,3 +248,24 @@ async def test_the_detail_names_owner_certainty_verdict_and_round_trips() -> Non
         await console.type(":flow.group unit")
         await console.press("enter")
         assert "Unit         web.service" in console.detail
+
+
+async def test_the_overview_has_the_worst_verdicts_and_the_owned_share() -> None:
+    talks = conversation(1, 300, 30), conversation(2, 100, 10), conversation(3, 50, 5)
+    owner = {1: 1, 2: 1, 3: 3}
+    choice = [owner[number] for number in in_order(*talks)]
+    limit = {1: Limit.QUEUE, 2: Limit.QUEUE, 3: Limit.APPLICATION}
+    limits = [limit[number] for number in in_order(*talks)]
+    sent = [number * -1000 + 9000 for number in in_order(*talks)]
+    async with desk(width=120, first="overview") as console:
+        numbers = {"limit": limits, "queue_us": 80_000, "sent": sent, "limit_s": 12}
+        await fed(console, *talks, choice=choice, **numbers)
+        said = "nginx (web.service) waits for 10.0.0.1: queue +80 ms, for 12 s"
+        await becomes(console, lambda: said in console.text)
+        assert "and 1 other connection" in console.text
+        assert "postgres" not in console.lines[2]
+        assert "owned 100 %" in console.strip
+        # A listener whose queue is full.
+        full = {"state": 10, "near_port": 443, "rqueue": 129, "wqueue": 128}
+        await fed(console, talks[0], choice=[1], **full)
+        await becomes(console, lambda: "the queue of port 443 is full" in console.text)

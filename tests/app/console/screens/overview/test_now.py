@@ -8,7 +8,8 @@ import pytest
 from app.console.live.monitor import LiveMonitor
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import LivePaths
-from app.console.screens.overview.now import Trouble, calm, ordinal, troubles
+from app.console.screens.overview.now import calm, ordinal, troubles
+from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
@@ -69,7 +70,7 @@ def test_a_queue_is_one_sentence_for_all_flows_until_it_is_over() -> None:
     assert one.sentence(99) == (
         "20.0 ms of queueing at hop 3 (10.94.3.2) towards 10.94.6.2, began 1 s ago, on 2 flows"
     )
-    assert one.sentence(70).endswith("10.94.6.2")
+    assert one.sentence(69).endswith("10.94.6.2")
     assert (one.screen, one.row) == ("paths", (PathKey("10.94.6.2"), 3))
     lab.passes(1)
     lab.finds(PathRowKind.QUEUE_OVER, 3, ways=1, amount_ns=25_000_000)

@@ -1,0 +1,72 @@
+"""One sentence about something that is wrong, and the kinds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from widgets.tones import Tone
+
+
+class Kind(IntEnum):
+    """Kinds of trouble, the largest first."""
+
+    ENDED = 0
+    LOSES = 1
+    LOSS = 2
+    OVERLOAD = 3
+    QUEUE = 4
+    SILENT = 5
+    ERROR = 6
+    FIRES = 7
+    WARNING = 8
+    LIMITED = 9
+    STRAIN = 10
+    PAST = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One sentence, and the row of another screen that it is about."""
+
+    kind: int
+    """One of Kind."""
+    size: float
+    """Size within its kind."""
+    text: str
+    tone: Tone
+    screen: str
+    row: Hashable | None
+    """Key of the row, for the screen's `point_at`."""
+    clauses: tuple[str, ...] = ()
+    """Further parts of the sentence, the most important first: shown if there is room."""
+    about: Hashable = None
+    """Subject, if it is not the row: the same while the numbers change."""
+    events: tuple[str, str] = ("", "")
+    """Source and subject of the events about it, which are no sentences of their own."""
+    lasting: str = ""
+    """The clause about the time since its beginning."""
+
+    @property
+    def key(self) -> Hashable:
+        """Identity of the sentence from one frame to the next."""
+        return self.kind, self.row if self.about is None else self.about
+
+    def sentence(self, cells: int) -> str:
+        """Return the text, and the clauses for which `cells` characters have room."""
+        text = self.text
+        for clause in self.clauses:
+            if len(text) + 2 + len(clause) <= cells:
+                text += f", {clause}"
+        return text
+
+    @property
+    def timeless(self) -> str:
+        """The whole sentence without the time since its beginning."""
+        return ", ".join((self.text, *(one for one in self.clauses if one != self.lasting)))
+
+    @property
+    def is_present(self) -> bool:
+        """Whether it goes on."""
+        return self.kind != Kind.PAST
