@@ -195,6 +195,15 @@ class History:
             ]
         return tuple(sorted(found, key=lambda snapshot: snapshot.end_ns))
 
+    def latest(self, probe: str) -> dict[str, Snapshot]:
+        """Return the newest snapshot of each table of a probe, by metric."""
+        with self._lock:
+            return {
+                metric: table[-1]
+                for (name, _, metric), table in self._tables.items()
+                if name == probe and table
+            }
+
     def __len__(self) -> int:
         return sum(map(len, tuple(self._tables.values())))
 

@@ -101,7 +101,8 @@ def _ns(fd: int, frame: bytes) -> float:
 
 def selected_frame(policy: Policy) -> bytes:
     """A packet of a selection in the policy's conditions; without one, a usual packet."""
-    for text in sorted({metric.selection for metric in policy.metrics if metric.selection}):
+    counted = (metric for metric in policy.metrics if not metric.of_owners)
+    for text in sorted({metric.selection for metric in counted if metric.selection}):
         for conjunction in conjunctions_of((text,)):
             return frame_of(conjunction)
     return USUAL

@@ -79,6 +79,7 @@ class PolicyRunner:
         rest = max(map(_memory_of, policies), default=0.0) + _MIN_WINDOWS * options.interval
         self._rest_ns = round(rest * 1e9)
         """Time without frames after which another empty window changes nothing."""
+        self._of_owners = [policy.name for policy in policies if policy.knows_owners]
         options = replace(options, ingress=Hook.XDP, offload=False)
         hooks = Hooks(attach=lambda point: None)
         unlock()
@@ -163,6 +164,8 @@ class PolicyRunner:
         notes = windows.errors + [
             f"{number} frames {what}" for what, number in counts.items() if number
         ]
+        if self._of_owners:
+            notes.append(f"a capture has no owners, which {', '.join(self._of_owners)} need")
         if windows.skipped_ns:
             notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
         if backwards:

@@ -104,8 +104,8 @@ class _Machine:
         first = _FIRST[policy.mode]
         self.standing = PolicyStatus(policy, first, now_ns, now_ns if first.runs else 0)
         self.span = max((c.span for c in (self._condition, self._deactivate) if c), default=0.0)
-        self._metrics = policy.metrics
         """Seconds of history that the conditions need."""
+        self.metrics = policy.metrics
         self._quiet = WindowSeries(self.span)
         """Windows for baselines: the policy did not run, and its condition did not hold."""
 
@@ -161,7 +161,7 @@ class _Machine:
         transitions = list(self._decide(end_ns))
         outcome = self.standing.outcome
         if not (before.runs or self.standing.state.runs or (outcome and outcome.holds)):
-            own = {metric: selected[metric] for metric in self._metrics & selected.keys()}
+            own = {metric: selected[metric] for metric in self.metrics & selected.keys()}
             self._quiet.append(row, end_ns, seconds, own)
         return transitions
 
@@ -272,6 +272,10 @@ class Engine:
 
     def policies(self) -> tuple[PolicyStatus, ...]:
         return tuple(machine.standing for machine in self._machines.values())
+
+    def metrics(self) -> frozenset[SelectedMetric]:
+        """Return the metrics of selections that any condition needs."""
+        return frozenset().union(*(machine.metrics for machine in self._machines.values()))
 
     def active(self) -> tuple[str, ...]:
         """Names of the policies whose applications run."""

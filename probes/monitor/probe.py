@@ -32,6 +32,7 @@ from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo
 from probes.monitor.options import Input, MonitorOptions
+from probes.monitor.owners.follow import OwnerFollower
 from probes.monitor.policy_log import PolicyLog
 from probes.monitor.programs import (
     FUNCTION,
@@ -139,6 +140,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         with self._compile("ingress", self._current.source) as compiled:
             self._shared = ProbeMaps(compiled, SHARED, {"datagrams": DATAGRAMS})
             self._router = PolicyRouter(compiled, self._shared, self._point.chain.reserve)
+            self.owners = OwnerFollower(self._router)
             self._counters = SelectedCounters(self._router.selections)
             kept = (*SHARED, *MODELS, "sketches")
             self._shapes = {name: shape_of(compiled.maps[name]) for name in kept}
@@ -177,8 +179,9 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     def set_policy(self, policy: Policy, applications: Sequence[str]) -> None:
         """Add a policy, or replace the one of this name; other policies run on."""
         with self._lock:
-            with self.counters.changed(policy.name, policy.metrics):
-                self.router.set_policy(policy.name, applications, policy.select)
+            counted = [metric for metric in policy.metrics if not metric.of_owners]
+            with self.counters.changed(policy.name, counted):
+                self.owners.set_policy(policy, applications)
             # Cannot fail: the router has accepted the policy, and Policy has validated it.
             transition = self._engine.set(policy, self._now())
             self.router.activate(self._engine.active())
@@ -188,7 +191,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         """Remove a policy. Raises UsageError if the name is unknown."""
         with self._lock:
             self._engine.remove(name)
-            self.router.remove_policy(name)
+            self.owners.remove_policy(name)
             self.counters.forget(name)
             self._log.forget(name)
 
@@ -318,13 +321,13 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         row, registers = ended.read()
         losses = ended.losses()
         sketch = Sketch.of_cpus(registers, self.options.bits, self._seed)
-        self.selected = self.counters.end_window(self._active ^ 1, ended.sketches)
+        seconds = (end_ns - self._start_ns) / 1e9
+        counted = self.counters.end_window(self._active ^ 1, ended.sketches)
+        self.selected = counted | self.owners.end_window(self._engine.metrics(), seconds)
         ended.clear()
         row["flows"] = sketch.flows()
         row["flows_low"], row["flows_high"] = sketch.band()
-        transitions = self._engine.window(
-            row, end_ns, (end_ns - self._start_ns) / 1e9, self.selected
-        )
+        transitions = self._engine.window(row, end_ns, seconds, self.selected)
         self._apply(transitions, row, self._start_ns, end_ns)
         self.transitions = transitions
         self._sketches.append(sketch)
@@ -343,7 +346,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             for name, table in rows.items()
         )
         self._start_ns = end_ns
-        return (*self.latest, *self._log.events())
+        return (*self.latest, *self._log.events(), *self.owners.events())
 
     def _made_now(self, transition: PolicyTransition | None) -> None:
         """Apply an operator's transition."""

@@ -18,6 +18,7 @@ from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_update, prog_array_clear, prog_array_set
 from probes.builtin import ProbeMaps
+from probes.filter.conjunction import Conjunction
 from probes.monitor.programs import APPLICATIONS, CONTROL
 from probes.monitor.selection import Selections, place_of
 from probes.monitor.state import MAX_POLICIES
@@ -102,14 +103,17 @@ class PolicyRouter:
             self._reserve(-1)
             return waited
 
-    def set_policy(self, name: str, applications: Sequence[str], select: Sequence[str]) -> None:
-        """Add a policy, or replace the one of this name; every packet meets the old or the new one
-        in full. Raises UsageError if it does not fit, and then changes nothing."""
+    def set_policy(
+        self, name: str, applications: Sequence[str], select: Sequence[Conjunction]
+    ) -> None:
+        """Add a policy for packets that are in one of `select`, or replace the one of this name;
+        every packet meets the old or the new one in full. Raises UsageError if it does not fit, and
+        then changes nothing."""
         with self._lock:
             old = self._policies.get(name)
             if len(self._policies) >= MAX_POLICIES and not old:
                 raise UsageError(f"there can be at most {MAX_POLICIES} policies")
-            selection = self.selections.add(select)
+            selection = self.selections.add_all(select)
             before = self._chosen(selection)
             placed = _Placed(selection, tuple(applications), before)
             self._policies[name] = placed

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from probes.monitor.owners.text import is_of_owners
+
 UNITS = {
     "packets": "packets",
     "bytes": "bytes",
@@ -20,15 +22,28 @@ UNITS = {
 (destination ports) are numbers of distinct ones. `top_...` is the largest share of the selection's
 packets that one of them has."""
 
+OWNER_METRICS = ("packets", "bytes", "flows", "retransmissions")
+"""Metrics that a selection of owners can have. `retransmissions` is the retransmitted share of the
+segments that TCP sockets sent."""
+SOCKET_METRICS = ("owned", "retransmissions")
+"""Metrics without a selection that the socket probe knows. `owned` is the share of packets whose
+owner is known, without forwarded ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class SelectedMetric:
-    """A metric of a selection, which the kernel counts while a policy needs it."""
+    """A metric of a selection of packets, which the kernel counts while a policy needs it; or of
+    owners."""
 
     name: str
-    """One of UNITS."""
+    """One of UNITS, OWNER_METRICS or SOCKET_METRICS."""
     selection: str
-    """Canonical text of the filter; empty: all packets."""
+    """Canonical text of the filter, of packets or of owners; empty: all packets."""
+
+    @property
+    def of_owners(self) -> bool:
+        """Whether the socket probe knows it, not the kernel's counters."""
+        return self.name in SOCKET_METRICS or is_of_owners(self.selection)
 
     def __str__(self) -> str:
         return f"{self.name} on {self.selection}" if self.selection else self.name

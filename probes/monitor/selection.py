@@ -75,7 +75,10 @@ class Selections:
 
         Raises UsageError if a filter is invalid or the tables are full, and then changes nothing.
         """
-        wanted = conjunctions_of(filters)
+        return self.add_all(conjunctions_of(filters))
+
+    def add_all(self, wanted: Sequence[Conjunction]) -> int:
+        """As `add`, for packets that are in one of `wanted`; none: no packet."""
         with self._lock:
             return self._add(wanted)
 

@@ -15,9 +15,9 @@ from probes.monitor.condition.units import SUFFIXES, TIMES
 from probes.monitor.policy.model import BUILT_IN, TRACE
 from probes.monitor.policy.names import TOP_FLOWS
 from probes.monitor.policy.short_form import WORDS
-from probes.monitor.selected import UNITS
+from probes.monitor.selected import SOCKET_METRICS, UNITS
 
-_METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS)))
+_METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKET_METRICS)))
 _FUNCTIONS = tuple(f"{name}(" for name in ("rate", *terms.FUNCTIONS))
 _JOINING = ("and", "or", "not", "on", "until", "hold", "cooldown", "suspects", "->")
 _AFTER_RUN = re.compile(r".*?\son\s+(?:.*\sor\s+)?", re.DOTALL)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from bpf.errors import TextError
 from probes.flow.filter import FlowFilter
+from probes.monitor.owners.text import owner_filter
 
 _STOP = re.compile(r"[<>)]|==|!=|=[<>]|,(?=\s|[0-9.]+(?:ms|[smh])\s*[,)]|\Z)")
 _STOP_WORD = re.compile(r"[-+*/]|(?:and|or)(?![^\s()])")
@@ -44,8 +45,10 @@ def written(selection: str) -> str:
 
 
 def canonical(text: str, saved: Mapping[str, str]) -> str:
-    """Return a filter's canonical text. Raises TextError if it is malformed, or can't select
-    packets."""
+    """Return the canonical text of a filter of packets or of owners. Raises TextError if it is
+    malformed, or can't select packets."""
+    if owners := owner_filter(text, saved):
+        return owners.canonical
     found = FlowFilter.parse(text, saved)
     if not found.conjunctions():
         raise TextError("it passes no packet", text, 1)

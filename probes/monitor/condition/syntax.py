@@ -18,7 +18,8 @@ from probes.monitor.condition.logic import (
 from probes.monitor.condition.series import METRIC_NAMES
 from probes.monitor.condition.tokens import WORDS, Token, TokenReader
 from probes.monitor.condition.units import COUNTS, RATIO
-from probes.monitor.selected import UNITS, SelectedMetric
+from probes.monitor.owners.text import is_of_owners
+from probes.monitor.selected import OWNER_METRICS, SOCKET_METRICS, UNITS, SelectedMetric
 
 MAX_LENGTH = 2000
 MAX_STORED = 8 * MAX_LENGTH
@@ -29,7 +30,7 @@ MAX_TIME = 3600.0
 """Seconds."""
 EXAMPLE = "such as flows > 10000"
 Node: TypeAlias = terms.Expression | Logic
-_METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS)))
+_METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKET_METRICS)))
 
 
 def parse(
@@ -193,10 +194,16 @@ class _Parser:
                 raise ConditionError(problem, column=name.column, hint=hint)
         of = ""
         if self._token.text == "on":
-            if name.text not in UNITS:
+            if name.text not in (*UNITS, *OWNER_METRICS):
                 problem = f"{name.text} is of all packets"
                 self._fail(problem, f"{', '.join(UNITS)} may be of a selection")
+            start = self._token.column
             of = self._tokens.read_filter()
+            known = OWNER_METRICS if is_of_owners(of) else tuple(UNITS)
+            if name.text not in known:
+                what = "owners" if known is OWNER_METRICS else "packets"
+                problem = f"{name.text} is not known of {what}"
+                raise ConditionError(problem, column=start, hint=f"{', '.join(known)} are")
             self._next()
         if opening.text == "(":
             self._close(opening)

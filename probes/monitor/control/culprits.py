@@ -12,6 +12,8 @@ from probes.monitor.condition.terms import MetricTerm, parts
 from probes.monitor.engine import PolicyStatus
 from probes.monitor.finding import Finding, finding_of
 from probes.monitor.options import Input
+from probes.monitor.owners.text import is_of_owners
+from probes.monitor.owners.window import OwnerWindow
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.records import Array
 from probes.snapshot import Snapshot
@@ -52,8 +54,10 @@ class Culprits:
         rows = rows[rows["last_ns"] >= start_ns - _TICK_NS]
         seconds = sum(window.seconds for window in windows)
         lost = sum(window.lost.packets for window in windows)
+        owners = self._probe.owners.look()
         return {
-            status.policy.name: finding_for(status, rows, seconds, lost, note) for status in begun
+            status.policy.name: finding_for(status, rows, seconds, lost, note, owners)
+            for status in begun
         }
 
 
@@ -62,12 +66,21 @@ def _unknown(begun: Sequence[PolicyStatus], why: str) -> Mapping[str, Finding]:
 
 
 def finding_for(
-    status: PolicyStatus, rows: Array, seconds: float, lost: int = 0, note: str = ""
+    status: PolicyStatus,
+    rows: Array,
+    seconds: float,
+    lost: int = 0,
+    note: str = "",
+    owners: OwnerWindow | None = None,
 ) -> Finding:
     """Return the finding of a policy that has just begun, of rows of dtype FLOW (n,); see
-    `finding_of`."""
+    `finding_of`. `owners` are of the last window that they are known of."""
     suspects, by = _asked(status)
     try:
+        if any(map(is_of_owners, suspects)):
+            if owners is None:
+                return Finding("who is unknown: owners of flows are not known")
+            rows, suspects = rows[owners.passing(rows, suspects)], ()
         return finding_of(rows, suspects, seconds=seconds, lost=lost, by=by, note=note)
     except Exception as error:  # One policy's failure stops no other.
         return Finding(f"who is unknown: {error}")

@@ -12,6 +12,7 @@ from probes.monitor.control.culprits import Culprits, FlowWindows
 from probes.monitor.control.tracing import TraceRequest, Tracing
 from probes.monitor.engine import PolicyTransition
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
+from probes.monitor.owners.window import LastOwners
 from probes.monitor.policy import BUILT_IN, Policy, check_names, resolve
 from probes.monitor.probe import MonitorProbe
 from probes.snapshot import Event, History, Item
@@ -54,7 +55,10 @@ class MonitorService:
         self._profiles = dict(profiles)
         self._traced: dict[str, TraceRequest] = {}
         """By policy, the flows that it traces while active."""
-        self._tracing = Tracing(host.history, host.trace_flow, host.untrace_flow, host.publish)
+        owners = probe.owners.look = LastOwners(host.history)
+        self._tracing = Tracing(
+            host.history, host.trace_flow, host.untrace_flow, host.publish, owners
+        )
         self.probe = probe
         probe.find = Culprits(host, probe).find
         probe.changed, probe.ends = self._follow, self._tracing.close

@@ -14,6 +14,8 @@ from bpf.errors import ProbedeckError
 from probes.filter.network import address_text
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, FlowDirection
+from probes.monitor.owners.text import is_of_owners
+from probes.monitor.owners.window import OwnerWindow
 from probes.monitor.records import Array
 from probes.monitor.state import PROBE
 from probes.path.options import TracedFlow
@@ -92,11 +94,14 @@ class Tracing:
         trace: Callable[[str, TracedFlow], None],
         untrace: Callable[[str, TracedFlow], None],
         publish: Callable[[Event], None],
+        owners: Callable[[], OwnerWindow | None] = lambda: None,
     ) -> None:
+        """`owners` returns the last known owners of flows."""
         self._history = history
         self._trace = trace
         self._untrace = untrace
         self._publish = publish
+        self._owners = owners
         self._requests: SimpleQueue[TraceRequest | None] = SimpleQueue()
         self._active: dict[str, TraceRequest] = {}
         self._traced: dict[str, list[FlowTrace]] = {}
@@ -134,7 +139,7 @@ class Tracing:
         windows = self._history.snapshots("flow")
         since = windows[-1].end_ns - _GONE * 1e9 if windows else 0
         recent = [window.rows for window in windows if window.end_ns > since]
-        found = top_flows(np.concatenate(recent, dtype=FLOW), request.select) if recent else []
+        found = self._top_flows(np.concatenate(recent, dtype=FLOW), request) if recent else []
         begun = self._traced.setdefault(request.policy, [])
         others = [flow for flow in found if flow not in begun]
         for ended in [flow for flow in begun if flow not in found][: len(others)]:
@@ -148,6 +153,15 @@ class Tracing:
             except ProbedeckError as error:
                 why = str(error)
         return why
+
+    def _top_flows(self, rows: Array, request: TraceRequest) -> list[FlowTrace]:
+        if not any(map(is_of_owners, request.select)):
+            return top_flows(rows, request.select)
+        owners = self._owners()
+        if owners is None:
+            return []
+        leaves = rows["direction"] == FlowDirection.EGRESS
+        return top_flows(rows[leaves | owners.passing(rows, request.select)], ())
 
     def _end(self, flow: FlowTrace) -> None:
         with suppress(ProbedeckError):  # an operator ended it

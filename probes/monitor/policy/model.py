@@ -40,6 +40,7 @@ from probes.flow.filter import WINDOW_FLOWS, FlowFilter
 from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.syntax import MAX_STORED
 from probes.monitor.condition.units import TIMES
+from probes.monitor.owners.text import is_of_owners, owner_filter
 from probes.monitor.policy.short_form import WORDS, ShortForm
 from probes.monitor.selected import SelectedMetric
 
@@ -83,8 +84,11 @@ def some(names: tuple[str, ...]) -> tuple[str, ...]:
 def _filter(text: str, info: ValidationInfo) -> str:
     if not text.strip():
         raise invalid("must not be empty", hint="leave select out for every packet")
+    saved = info.context or NONE
     try:
-        found = FlowFilter.parse(text, info.context or NONE)
+        if owners := owner_filter(text, saved):
+            return _without_names(text, owners.canonical)
+        found = FlowFilter.parse(text, saved)
         conjunctions = found.conjunctions()
     except TextError as error:
         raise invalid(error.problem, hint=error.hint, column=error.column) from None
@@ -152,7 +156,8 @@ class Policy(PolicyModel):
     cooldown: Seconds = 0.0
     """Time after the end before the condition is evaluated again."""
     select: tuple[Select, ...] = ()
-    """Filters (`probes.flow.filter`); a packet must pass one of them. Empty: every packet."""
+    """Filters of packets (`probes.flow.filter`) or of owners (`probes.monitor.owners`); a packet
+    must pass one of them, or belong to such an owner. Empty: every packet."""
     suspects: Annotated[Text, AfterValidator(_suspects)] = ""
     """Filter of the flows that a finding summarises, such as `flags=S packets<=3`. Empty: `select`,
     else the selection of the deciding comparison, else all flows."""
@@ -216,6 +221,11 @@ class Policy(PolicyModel):
         """Metrics of selections that its conditions need."""
         texts = filter(None, (self.condition, self.deactivate))
         return frozenset(metric for text in texts for metric in Condition.stored(text).metrics)
+
+    @property
+    def knows_owners(self) -> bool:
+        """Whether it needs the socket probe."""
+        return any(map(is_of_owners, self.select)) or any(m.of_owners for m in self.metrics)
 
     @property
     def when(self) -> str:

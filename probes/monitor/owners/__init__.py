@@ -1,0 +1,1 @@
+"""Policies that know owners: their selections follow the sockets of processes and units."""
