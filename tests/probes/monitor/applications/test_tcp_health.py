@@ -234,6 +234,22 @@ def test_an_end_that_only_sends_acks_is_measured_by_timestamps(given: Given) -> 
     give(given, frames, [NOW_NS + ms * MS for ms in (0, 1, 10, 11, 42, 50, 950)])
     server = by_sender(given)[f"{SERVER}:80"]
     assert (server["rtt_samples"], server["rtt_sum"]) == (1, 32 * MS)
+    # Within one tick everything was acknowledged, then the server waited.
+    frames = [data(5, 30), data(6, 30), ack(6, 40), ack(7, 40), data(7, 40)]
+    give(given, frames, [NOW_NS + ms * MS for ms in (1000, 1001, 1010, 1010, 1900)])
+    assert "rtt_samples" not in by_sender(given)[f"{SERVER}:80"]
+
+
+def test_answers_to_keep_alives_are_no_duplicate_acks(given: Given) -> None:
+    """Nor are keep-alives repeats, with a byte or without."""
+    ack = from_server(seq=1, ack=110)
+    frames = [frame(seq=100, ack=1, size=10), ack]
+    for size in (0, 1):
+        frames += [frame(seq=109, ack=1, size=size), ack]
+    give(given, frames, range(NOW_NS, NOW_NS + 6))
+    senders = by_sender(given)
+    assert "retransmitted" not in senders[f"{CLIENT}:40000"]
+    assert "duplicate_acks" not in senders[f"{SERVER}:80"]
 
 
 def test_a_full_table_is_a_counted_loss(compiler: Compiler) -> None:
