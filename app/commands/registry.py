@@ -177,8 +177,12 @@ _FLOWS = (
             _filter(values.flow_filter), asks=True),
     Command("flow.clear", "Close, or clear the filter", "escape", "flows", leaves=True),
     *_sorting("flow", "flows", "conversations", "flows", "hosts", "services", "networks", "owners"),
-    Command("flow.open", "Open the row: its flows, or its path", "", "flows", "Open",
+    Command("flow.open", "Open the row: its flows, or who, why and where", "", "flows", "Open",
             by_row=True),
+    Command("flow.explain", "Explain the flow: who, why, where", "", "flows",
+            help="One page that begins with one sentence: owner, limit, the hop at which packets"
+            " wait, and packets that this host lost. Tracing of its path begins, unless changes are"
+            " refused; T turns to the path."),
     Command("flow.view", "Next view: hosts, services, processes", "v",
             "flows", "View",
             (Parameter("view", ParameterKind.CHOICE, VIEWS),

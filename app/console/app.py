@@ -289,6 +289,10 @@ class ConsoleApp(DiffApp[int]):
     def frame(self) -> Frame:
         return self.time.frame
 
+    @property
+    def writes_refused(self) -> str:
+        return self.plane.read_only or self.tapes.writes_refused
+
     def _front(self) -> ConsoleScreen | None:
         """The screen in front, if it can show anything: the console neither starts nor ends."""
         screen = self.screen if self.is_running and not self.ending else None

@@ -55,6 +55,10 @@ class Console(Protocol):
     def frame(self) -> Frame:
         """The frame that the screens show."""
 
+    @property
+    def writes_refused(self) -> str:
+        """Why what runs may not be changed; empty if it may."""
+
     def complain(self, error: ProbedeckError) -> None:
         """Show an error to the user, and report it to the tape or API call that caused it."""
 

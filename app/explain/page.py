@@ -15,21 +15,29 @@ _MOST = 36
 
 def lines(explanation: Explanation) -> list[str]:
     """Return the lines of the page; the first one is the answer."""
+    found = [explanation.sentence, "", traffic(explanation)]
+    for title, part in parts(explanation):
+        found += ["", title, *(f"{_INDENT}{line}" for line in part)]
+    return found
+
+
+def traffic(explanation: Explanation) -> str:
+    """Return the ends of the conversation and its rates in one line."""
     flow = explanation.flow
-    traffic = (
+    return (
         f"{flow} ({flow.service}): {rate(explanation.bits_in / 8)} in, "
         f"{rate(explanation.bits_out / 8)} out, over {seconds(explanation.seconds)}"
     )
-    parts = (
-        ("Who", _who(explanation.who)),
-        ("Why", _why(explanation.why)),
-        ("Where", _where(explanation)),
-        ("Lost on this host", _lost(explanation)),
+
+
+def parts(explanation: Explanation) -> tuple[tuple[str, list[str]], ...]:
+    """Return the title and the lines of each part."""
+    return (
+        ("Who", list(_who(explanation.who))),
+        ("Why", list(_why(explanation.why))),
+        ("Where", list(_where(explanation))),
+        ("Lost on this host", list(_lost(explanation))),
     )
-    found = [explanation.sentence, "", traffic]
-    for title, part in parts:
-        found += ["", title, *(f"{_INDENT}{line}" for line in part)]
-    return found
 
 
 def _who(who: ExplainedOwner) -> Iterator[str]:

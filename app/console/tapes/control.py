@@ -140,6 +140,13 @@ class Tapes:
         finally:
             self._key = None
 
+    @property
+    def writes_refused(self) -> str:
+        """Why the tape that plays may change nothing; empty if it may, or if none plays."""
+        if self._player is None or self.startup.allow_write:
+            return ""
+        return "the tape may change nothing: --allow-write allows it"
+
     def clicked(self, event: events.Click) -> None:
         """Warn that a recording has no mouse; clicks on a key of the footer press the key."""
         if self._recorder is not None and not is_key(event.widget):

@@ -33,6 +33,7 @@ SCREEN = ScreenInfo(
         NamedState("flow.pod", StateKind.TEXT, "pod of the process"),
         NamedState("flow.limit", StateKind.TEXT, "what limits the row's connection: receiver"),
         NamedState("flow.owned", StateKind.SHARE, "bytes with an owner, of the last window"),
+        NamedState("flow.explanation", StateKind.TEXT, "first sentence of the page that explains"),
         NamedState("flow.detail", StateKind.FLAG, "whether the detail is open"),
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.commands.flow_view import GROUP_NOUNS, Grouping
 from app.console.screen import ConsoleScreen
@@ -12,13 +12,18 @@ from app.console.screens.flows.flow import QUIET_NS
 from app.console.screens.flows.group import Group
 from app.console.screens.flows.rows import path_of
 from app.console.screens.flows.selection import Selection
+from app.console.screens.paths.hop import PathKey
 from app.console.tasks import Task
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
+from probes.flow.grouping import group
 from probes.flow.records import Array
 from probes.snapshot import Event
 from widgets.format import age, duration
+
+if TYPE_CHECKING:
+    from app.console.dialogs.explain import ExplainPage
 
 
 class ViewCommands:
@@ -62,7 +67,7 @@ class ViewCommands:
     def do_flow_open(self) -> None:
         screen = self._screen
         if self._shown.by.is_finest:
-            screen.app.call_later(screen.console.action_command, "flow.trace")
+            screen.app.call_later(screen.console.action_command, "flow.explain")
         elif (group := self._chosen()) is not None:
             self._shown.open(group.opened)
             screen.show()
@@ -114,6 +119,14 @@ class TraceCommands:
         self._screen, self._flows = screen, flows
         self._asked: Hashable = None
         """The row that was clicked, and may be traced by another click."""
+        self._page: ExplainPage | None = None
+        """The last page."""
+
+    @property
+    def explanation(self) -> str:
+        """First sentence of the page that explains a flow; empty if none is open."""
+        page = self._page
+        return page.sentence if page is not None and page.is_attached else ""
 
     def is_wanted(self, row: Hashable) -> bool:
         """Whether to trace a row that was clicked twice: ask first, as tracing sends packets."""
@@ -123,19 +136,37 @@ class TraceCommands:
             self._screen.notify(text, markup=False)
         return wanted
 
-    def do_flow_trace(self) -> None:
-        screen = self._screen
-        flows = self._flows()
+    def do_flow_explain(self) -> None:
+        # Imported here: the first paint needs no explanation.
+        from app.console.dialogs.explain import ExplainPage
+
+        screen, flows = self._screen, self._flows()
         if not len(flows):
             return
-        now_ns = screen.console.frame.flows.now_ns
-        row = _traceable(flows)
+        path, untraced = None, screen.console.writes_refused
+        if not untraced:
+            try:
+                path = self._path(flows)
+            except UsageError as error:
+                untraced = str(error)
+        (conversation,) = group(flows[:1], "conversations").rows
+        self._page = ExplainPage(screen.console, conversation, path, untraced)
+        screen.app.push_screen(self._page)
+
+    def do_flow_trace(self) -> None:
+        if len(flows := self._flows()):
+            self._screen.trace(self._path(flows))
+
+    def _path(self, flows: Array) -> PathKey:
+        """Return the path of flows (n,) of a row. Raises UsageError if it cannot be traced."""
+        screen = self._screen
+        found = path_of(_traceable(flows))
         # A flow may have packets in only one direction.
-        idle_ns = now_ns - int(flows["last_ns"].max())
+        idle_ns = screen.console.frame.flows.now_ns - int(flows["last_ns"].max())
         if idle_ns > QUIET_NS:
             text = f"The flow is idle for {age(idle_ns / 1e9)}: probes go out only with its packets"
             screen.notify(text, severity="warning", markup=False)
-        screen.trace(path_of(row))
+        return found
 
 
 def _traceable(flows: Array) -> Any:

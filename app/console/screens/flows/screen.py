@@ -210,6 +210,7 @@ class FlowsScreen(ConsoleScreen):
             "flow.order": "descending" if table.descending else "ascending",
             "flow.detail": self.detail.is_open,
             "flow.owned": owned_share(self.console),
+            "flow.explanation": self._trace.explanation,
         }
         if (group := self.group_under_cursor()) is not None:
             values |= {"flow.group": group.text, "flow.rate": float(group.number("rate"))}
@@ -341,7 +342,7 @@ class FlowsScreen(ConsoleScreen):
     async def _row_selected(self, event: VirtualTable.RowSelected) -> None:
         traces = self.shown.by.is_finest
         if not (traces and event.clicked) or self._trace.is_wanted(event.key):
-            await self.console.action_command("flow.trace" if traces else "flow.open")
+            await self.console.action_command("flow.explain" if traces else "flow.open")
 
     @on(VirtualTable.RowHighlighted)
     def _row_highlighted(self) -> None:

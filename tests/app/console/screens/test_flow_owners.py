@@ -22,6 +22,7 @@ from probes.flow.grouping import group
 from probes.flow.records import FLOW, Array
 from probes.sockets.records import Limit, Reason
 from tests.app.console.fake import Desk, becomes, conversation, desk
+from tests.app.console.fake_plane import FakePlane
 from tests.support.console.feed import Flows, window
 from tests.support.console.owners import POSTGRES, WEB, Process, owner_tables, sockets_for
 
@@ -269,3 +270,36 @@ async def test_the_overview_has_the_worst_verdicts_and_the_owned_share() -> None
         full = {"state": 10, "near_port": 443, "rqueue": 129, "wqueue": 128}
         await fed(console, talks[0], choice=[1], **full)
         await becomes(console, lambda: "the queue of port 443 is full" in console.text)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_enter_explains_a_flow_and_begins_to_trace_its_path(width: int, height: int) -> None:
+    talk = conversation(1, 300, 30)
+    plane = FakePlane()
+    async with desk(width=width, height=height, view="conversations", controller=plane) as console:
+        numbers = {"cookie": 9, "rtt_us": 84_000, "limit_s": 12, "queue_us": 80_000}
+        await fed(console, talk, choice=[1], limit=Limit.QUEUE, segments=100, **numbers)
+        await console.press("enter")
+        await becomes(console, lambda: "queue" in console.text and "Why" in console.text)
+        sentence = str(console.app.tapes.state_of("flow.explanation"))
+        assert sentence.startswith("nginx (web.service)")
+        assert ("trace", "10.0.0.1 (6, 40001, 443)") in plane.asked
+        text = console.text
+        for said in ("Who", "Why", "Where", "Lost", "pid 812", "esc closes"):
+            assert said in text, text
+        # The page follows the windows.
+        await fed(console, talk, choice=[3], limit=Limit.RECEIVER, rwnd=1.0, **numbers)
+        await becomes(console, lambda: "receiver" in console.text)
+        await console.press("escape")
+        assert not console.app.tapes.state_of("flow.explanation")
+        assert isinstance(console.app.screen, FlowsScreen)
+
+
+async def test_a_read_only_console_explains_without_a_trace() -> None:
+    plane = FakePlane()
+    plane.read_only = "changes are refused here"
+    async with desk(width=100, view="conversations", controller=plane) as console:
+        await fed(console, conversation(1, 300, 30), choice=[1])
+        await console.press("enter")
+        await becomes(console, lambda: "changes are refused here" in console.text)
+        assert not [asked for asked in plane.asked if asked[0] == "trace"]

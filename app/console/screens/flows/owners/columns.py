@@ -12,7 +12,7 @@ RTT = (
     " flow's own packets tell it, else the kernel's smoothed one of this host's TCP connection."
 )
 _TEXTS = (
-    ("process", "Process", 14, "Process that holds the connection's socket, and +n for n further"
+    ("process", "Process", 12, "Process that holds the connection's socket, and +n for n further"
      " ones. In parentheses: why nobody owns it."),
     ("pid", "PID", 7, "Number of the process on this host."),
     ("user", "User", 10, "User of the process."),
@@ -36,7 +36,7 @@ def _text(name: str, title: str, width: int, about: str) -> ColumnSpec[Any]:
 PROCESS: tuple[ColumnSpec[Any], ...] = (_text(*_TEXTS[0]),)
 OWNERS: tuple[ColumnSpec[Any], ...] = (
     *(_text(*one) for one in _TEXTS[1:]),
-    ColumnSpec("limit", "Limited by", 12, priority=4, hidden=True,
+    ColumnSpec("limit", "Limited by", 11, priority=4, hidden=True,
         help="What limits the TCP connection: its application, the receiver's window, its send"
         " buffer, pacing, a queue or losses of the network, its bandwidth; of what it receives: the"
         " process reads slowly, or segments are lost before this host.",
