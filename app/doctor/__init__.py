@@ -13,6 +13,7 @@ from typing import TextIO
 from app.doctor.check import HostCheck, Status
 from app.doctor.device import device
 from app.doctor.host import compiler, kernel, privileges
+from app.doctor.owners import owner_sources
 from app.doctor.policies import cost_of
 from app.doctor.trials import try_features
 from bpf.attach import interface as interfaces
@@ -33,6 +34,7 @@ def run(interface: str | None, policies: str = "", out: TextIO = sys.stdout) -> 
         ("kernel", kernel()),
         ("compiler", compiler()),
         ("kernel features", try_features()),
+        ("owners of flows", owner_sources()),
     ]
     if interface is not None:
         found = interfaces.find(interface)

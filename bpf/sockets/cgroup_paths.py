@@ -42,7 +42,8 @@ class CgroupPaths:
             self._mount = ""
         self._fd = os.open(self._mount, os.O_RDONLY) if self._mount else -1
         self._paths: dict[int, str] = {}
-        self._by_handle = True
+        self.walks = False
+        """Whether the kernel or its rights need a walk."""
         self._walked_s = -_WALK_S
 
     def close(self) -> None:
@@ -55,7 +56,7 @@ class CgroupPaths:
         found = self._paths.get(cgroup)
         if found is None:
             found = self._find(cgroup) if cgroup and self._fd >= 0 else ""
-            if found or self._by_handle:
+            if found or not self.walks:
                 self._keep(cgroup, found)
         return found
 
@@ -65,14 +66,14 @@ class CgroupPaths:
         self._paths[cgroup] = path
 
     def _find(self, cgroup: int) -> str:
-        if self._by_handle:
+        if not self.walks:
             try:
                 return self._opened(cgroup)
             except OSError as error:
                 if error.errno == errno.ESTALE:
                     return ""
                 # No right to do so, or a kernel whose ids are no handles.
-                self._by_handle = False
+                self.walks = True
         if time.monotonic() < self._walked_s + _WALK_S:
             return ""
         self._walked_s = time.monotonic()

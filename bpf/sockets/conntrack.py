@@ -31,7 +31,8 @@ _IP, _PROTO = 1, 2
 _NUMBER, _SOURCE_PORT, _DESTINATION_PORT = 1, 2, 3
 """CTA_PROTO_NUM and so on."""
 _NESTED = 0x8000
-_PRESENT = Path("/proc/sys/net/netfilter/nf_conntrack_count")
+IN_USE = Path("/proc/sys/net/netfilter/nf_conntrack_count")
+"""Exists if the kernel has conntrack."""
 
 
 class _Version:
@@ -119,7 +120,7 @@ class Conntrack:
         """
         found, inner = np.zeros(len(tuples), bool), np.array(tuples, TUPLE)
         # A question would load the module. A kernel without the module translates no addresses.
-        if not _PRESENT.exists():
+        if not IN_USE.exists():
             return found, inner
         ports = np.isin(tuples["protocol"], (TCP, UDP))
         for number, version in _VERSIONS.items():

@@ -76,10 +76,12 @@ class Namespaces:
         self.home = os.fstat(self._home_fd).st_ino
         """Number (inode) of the own namespace."""
         self.refused = ""
-        """Why other namespaces cannot be entered; empty if they can."""
+        """Why some namespaces cannot be seen or entered; empty if all can."""
+        self._refusal = ""
+        """The same, of the walk that is going on."""
         self._spaces = {self.home: _Space([os.getpid()], 0.0, 0)}
         self._round = 1
-        self._walk: Iterator[int] = iter(())
+        self._walk = _processes()
         self._table: tuple[Array, Array, Array, Array] | None = None
 
     def close(self) -> None:
@@ -128,9 +130,12 @@ class Namespaces:
 
     def _find(self, deadline: float) -> None:
         for tgid in self._walk:
-            # A process that has ended, or that this one may not look into.
-            with contextlib.suppress(OSError):
+            try:
                 self.saw(os.stat(f"/proc/{tgid}/ns/net").st_ino, tgid)
+            except PermissionError as error:
+                self._refuse(f"processes: {error.strerror}")
+            except OSError:
+                pass  # It has ended.
             if time.monotonic() > deadline:
                 return
         ended = [
@@ -141,8 +146,9 @@ class Namespaces:
         for number in ended:
             del self._spaces[number]
             self._table = None
+        self.refused, self._refusal = self._refusal, ""
         self._round += 1
-        self._walk = iter([int(name) for name in os.listdir("/proc") if name.isdigit()])
+        self._walk = _processes()
 
     def _read(self, number: int, space: _Space) -> None:
         """Read a namespace's addresses and id. Raises OSError."""
@@ -242,7 +248,7 @@ class Namespaces:
                 try:
                     fd = os.open(path, os.O_RDONLY)
                 except PermissionError as error:
-                    self.refused = f"{path}: {error.strerror}"
+                    self._refuse(f"processes: {error.strerror}")
                     raise
                 except OSError:
                     continue
@@ -250,6 +256,9 @@ class Namespaces:
                     return fd
                 os.close(fd)
         raise ProcessLookupError(errno.ESRCH, f"no process is in network namespace {number}")
+
+    def _refuse(self, reason: str) -> None:
+        self.refused = self._refusal = reason
 
     @contextmanager
     def _inside(self, fd: int) -> Iterator[None]:
@@ -259,13 +268,16 @@ class Namespaces:
         try:
             _enter(fd)
         except PermissionError as error:
-            self.refused = f"setns: {error.strerror}"
+            self._refuse(f"setns: {error.strerror}")
             raise
-        self.refused = ""
         try:
             yield
         finally:
             _enter(self._home_fd)
+
+
+def _processes() -> Iterator[int]:
+    return iter([int(name) for name in os.listdir("/proc") if name.isdigit()])
 
 
 def _ways(tgid: int) -> Iterator[str]:

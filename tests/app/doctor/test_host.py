@@ -20,6 +20,7 @@ from bpf.attach.attachment import Hook, attach
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
 from bpf.features import Capability
+from bpf.sockets import features as sources
 from tests.app.doctor.report import Report, examine
 from tests.support.nobody import become_nobody
 
@@ -31,6 +32,8 @@ NAMES = {
     "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "atomic exchange",
     "batch operations",
     "in-kernel drain", "clock of flows", "kernel memory", "BPF statistics", "grace period",
+    "socket questions", "closed sockets", "socket events", "socket holders", "NAT", "namespaces",
+    "cgroup names",
 }  # fmt: skip
 
 
@@ -89,6 +92,9 @@ def test_nobody_is_told_what_to_get() -> None:
     assert report.detail["bcc and LLVM"].startswith("installed")
     assert report.detail["XDP bpf_link"].startswith("not tried")
     assert report.detail["batch operations"] == "not tried: not allowed"
+    assert report.detail["socket holders"] == "not tried: not allowed"
+    assert "CAP_NET_BROADCAST" in report.remedy["closed sockets"]
+    assert "CAP_SYS_ADMIN" in report.remedy["namespaces"]
     assert report.text.splitlines()[-1].startswith("monitoring can't run here: CAP_BPF")
 
 
@@ -111,6 +117,8 @@ def test_the_three_capabilities_are_enough() -> None:
     assert "membarrier" in report.detail["grace period"]
     assert report.status["BPF statistics"] == "missing"
     assert "bpf_stats_enabled" in report.remedy["BPF statistics"]
+    for name in ("socket questions", "closed sockets", "socket events", "socket holders", "NAT"):
+        assert report.status[name] == "ok"
 
 
 def test_memory_that_the_kernel_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +231,23 @@ def test_what_has_a_fallback_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert instead in report.detail[name]
         assert f"kernel {release} " in report.remedy[name] or not release
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_source_of_owners_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("questions", "closing", "events", "iterator", "translation"):
+        monkeypatch.setattr(sources, f"try_{name}", refuse(errno.ENOENT))
+    report = examine()
+    assert report.code == 0
+    for name, without in (
+        ("socket questions", "flows have no owner"),
+        ("closed sockets", "short connections have no owner"),
+        ("socket events", "closed sockets have no process"),
+        ("socket holders", "/proc is read"),
+        ("NAT", "flows behind NAT have no owner"),
+    ):
+        assert report.status[name] in ("note", "missing")
+        assert without in report.detail[name]
+        assert "kernel" in report.remedy[name]
 
 
 @pytest.mark.parametrize("name", ["try_ring_buffer", "try_mmapable_array"])

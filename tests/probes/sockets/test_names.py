@@ -10,6 +10,7 @@ import pwd
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,18 @@ def test_cgroups_of_a_process(lines: str, path: str) -> None:
     assert path_of_lines(lines.splitlines()) == path
 
 
+@contextmanager
+def unit(name: str) -> Iterator[Path]:
+    """A cgroup's folder with a name, as systemd makes it for a unit."""
+    with cgroup() as above:
+        folder = above / name
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            folder.rmdir()
+
+
 @pytest.fixture
 def named(tmp_path: Path) -> Iterator[NameFinder]:
     """Names with an empty folder instead of the host's files."""
@@ -145,7 +158,7 @@ def test_a_cgroup_by_its_id(by_handle: bool, monkeypatch: pytest.MonkeyPatch) ->
     with cgroup() as above, cgroup(above) as folder:
         number = folder.stat().st_ino
         assert paths.path(number) == f"/{above.name}/{folder.name}"
-        assert paths._by_handle == by_handle
+        assert paths.walks == (not by_handle)
     assert paths.path(number) == f"/{above.name}/{folder.name}"
     fresh = CgroupPaths()
     assert fresh.path(number) == ""
@@ -156,20 +169,15 @@ def test_a_cgroup_by_its_id(by_handle: bool, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_owner_of_a_cgroup(named: NameFinder) -> None:
-    with cgroup() as above:
-        folder = above / "nginx.service"
-        folder.mkdir()
+    with unit("nginx.service") as folder:
         number = folder.stat().st_ino
         assert named.owner(number) == OwnerNames("nginx.service")
-        folder.rmdir()
-        assert named.owner(number) == OwnerNames("nginx.service")
+    assert named.owner(number) == OwnerNames("nginx.service")
 
 
 def test_the_owner_by_its_process(named: NameFinder) -> None:
     """As on hosts of cgroup v1, where the id of every cgroup2 folder is that of the root."""
-    with cgroup() as above:
-        folder = above / "cron.service"
-        folder.mkdir()
+    with unit("cron.service") as folder:
         with python_in(folder, "print(1, flush=True); input()") as process:
             assert process.stdout
             process.stdout.readline()
@@ -179,7 +187,6 @@ def test_the_owner_by_its_process(named: NameFinder) -> None:
             assert named.owner(1, process.pid, start_ns - 10**9) == OwnerNames()
         assert named.owner(1, process.pid, start_ns + 5_000_000) == OwnerNames("cron.service")
         assert named.owner(0, process.pid, start_ns) == OwnerNames()
-        folder.rmdir()
 
 
 def test_users_of_the_file(tmp_path: Path) -> None:
