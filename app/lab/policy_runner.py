@@ -165,7 +165,7 @@ class PolicyRunner:
             f"{number} frames {what}" for what, number in counts.items() if number
         ]
         if self._of_owners:
-            notes.append(f"a capture has no owners, which {', '.join(self._of_owners)} need")
+            notes.append(f"owners are unknown in a capture: {', '.join(self._of_owners)}")
         if windows.skipped_ns:
             notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
         if backwards:

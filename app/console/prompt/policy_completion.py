@@ -7,17 +7,26 @@ from collections.abc import Iterable
 
 from app.commands.complete import Completion
 from app.console.prompt import filter_completion
+from probes.filter import Domain
 from probes.filter.table import RowTable
 from probes.flow.filter import WINDOW_FLOWS
 from probes.monitor.condition import terms
 from probes.monitor.condition.series import METRIC_NAMES
 from probes.monitor.condition.units import SUFFIXES, TIMES
+from probes.monitor.owners.text import OWNERS
 from probes.monitor.policy.model import BUILT_IN, TRACE
 from probes.monitor.policy.names import TOP_FLOWS
 from probes.monitor.policy.short_form import WORDS
 from probes.monitor.selected import SOCKET_METRICS, UNITS
 
 _METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKET_METRICS)))
+_SELECTED = Domain(
+    WINDOW_FLOWS.rows,
+    {**WINDOW_FLOWS.fields, **OWNERS.fields},
+    WINDOW_FLOWS.bare,
+    WINDOW_FLOWS.text,
+)
+"""Flows, or owners: a selection has terms of one of them."""
 _FUNCTIONS = tuple(f"{name}(" for name in ("rate", *terms.FUNCTIONS))
 _JOINING = ("and", "or", "not", "on", "until", "hold", "cooldown", "suspects", "->")
 _AFTER_RUN = re.compile(r".*?\son\s+(?:.*\sor\s+)?", re.DOTALL)
@@ -70,5 +79,5 @@ def _fitting(typed: str, position: int, known: Iterable[str]) -> Completion:
 
 
 def _filter(typed: str, position: int, table: RowTable | None, saved: Iterable[str]) -> Completion:
-    found = filter_completion.complete(typed, len(typed), WINDOW_FLOWS, table, saved)
+    found = filter_completion.complete(typed, len(typed), _SELECTED, table, saved)
     return Completion(position - len(typed) + found.begin, found.candidates)

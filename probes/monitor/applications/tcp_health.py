@@ -50,8 +50,8 @@ def _tables(define: Macros, snapshots: Window, most: int) -> tuple[TopTable, ...
         "port": key["destination_port"].tolist(),
         "packets/s": (value["packets"] / seconds).tolist(),
         "bit/s": (value["bytes"] * 8 / seconds).tolist(),
-        "ms to source": _milliseconds(value),
-        "ms to destination": _milliseconds(_of_other_end(rows, top)),
+        "RTT src ms": _milliseconds(value),
+        "RTT dst ms": _milliseconds(_of_other_end(rows, top)),
         "repeated": value["retransmitted"].tolist(),
         "% repeated": (_share(value) * 100).tolist(),
     }

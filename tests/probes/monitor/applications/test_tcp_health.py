@@ -285,8 +285,8 @@ def test_the_table_shows_both_halves_and_findings_name_the_place(given: Given) -
     (table,) = given.view(window)
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [row["repeated"] for row in rows] == [20, 0]
-    assert rows[0]["ms to source"] == rows[1]["ms to destination"] == 5
-    assert rows[0]["ms to destination"] == rows[1]["ms to source"] == 150
+    assert rows[0]["RTT src ms"] == rows[1]["RTT dst ms"] == 5
+    assert rows[0]["RTT dst ms"] == rows[1]["RTT src ms"] == 150
     assert given.findings(window) == (
         f"{CLIENT} port 40000 to {SERVER} port 80: 20 of 120 segments were sent again in 1 s: 0 "
         "were lost before here, 0 behind, 20 had arrived",
