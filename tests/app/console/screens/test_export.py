@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import re
+import struct
 import sys
 import time
 import types
@@ -25,6 +27,7 @@ from app.console.screens.flows.rows import FlowRows
 from app.console.tables import export
 from app.console.tables.columns import columns
 from app.console.tables.export import TableContent
+from app.console.tables.picture import svg
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.filter import FlowFilter
@@ -280,3 +283,21 @@ async def test_screenshot_names_its_file_itself_and_png_needs_a_package(
     (made,) = tmp_path.glob("probedeck-flows-*.svg")
     assert "10.0.0.1:40001" in made.read_text()
     assert (tmp_path / "x.png").read_bytes() == b"<svg"
+
+
+async def test_a_png_is_a_picture_of_the_whole_screen(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py", reason="probedeck[picture] is not installed")
+    path = tmp_path / "x.png"
+    async with desk(80, 24) as console:
+        await console.feed(flow(1, 10))
+        await console.app.action_command(f"screenshot {path}")
+        await console.still()
+        outline = svg(console.app)
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack_from(">II", data, 16)
+    view = re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', outline)
+    assert view
+    assert (width, height) == pytest.approx((float(view[1]), float(view[2])), abs=1)
+    # A picture without text or ground compresses to a few kilobytes.
+    assert len(data) > 20_000
