@@ -15,7 +15,7 @@ import click
 import pytest
 
 from app.cli.main import cli
-from app.run import headless
+from app.run import headless, item_loop
 from app.run.child_process import ChildProcess, ProgramError
 from app.run.output_spec import OutputSpec
 from app.run.report import ReportFormat, ReportWriter
@@ -220,7 +220,7 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
         controller.publish(paths.probes(*[ProbeOutcome.ANSWERED] * 5))
 
     monkeypatch.setattr(headless, "Controller", lambda: fake)
-    monkeypatch.setattr(headless, "start", start)
+    monkeypatch.setattr(item_loop, "start", start)
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     yield fake

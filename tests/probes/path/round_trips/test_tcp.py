@@ -25,6 +25,7 @@ PLAN = LabPlan(bottleneck_bits=0, delays={1: 0.005, 3: 0.01, 5: 0.002})
 TRUTH_MS = delay(PLAN, PLAN.routers + 1) * 1e3
 ALLOWED_MS = 0.5
 PORT = 5201
+"""Of the first application."""
 CONNECTIONS = 7
 """Of each version. One is used: handshakes are measured once a connection."""
 Serve = Callable[[socket.socket], None]
@@ -32,12 +33,12 @@ Use = Callable[[socket.socket, float], None]
 
 
 @contextmanager
-def serving(lab: Lab, serve: Serve, **sysctls: str) -> Iterator[None]:
+def serving(lab: Lab, serve: Serve, port: int) -> Iterator[None]:
     """A TCP server in the lab, with a thread for each connection."""
     server = lab.open_namespace("server")
     with netns.inside(server):
         listening = socket.create_server(
-            ("", PORT), family=socket.AF_INET6, dualstack_ipv6=True, backlog=50
+            ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=50
         )
     os.close(server)
 
@@ -59,8 +60,8 @@ def serving(lab: Lab, serve: Serve, **sysctls: str) -> Iterator[None]:
             listening.shutdown(socket.SHUT_RDWR)
 
 
-def connected(address: str) -> socket.socket:
-    sock = socket.create_connection((address, PORT))
+def connected(address: str, port: int) -> socket.socket:
+    sock = socket.create_connection((address, port))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
@@ -136,50 +137,59 @@ def told(name: str, rows: Array, truth_ms: float = TRUTH_MS) -> float:
     return float(np.median(errors))
 
 
-def traced_rows(plan: LabPlan, serve: Serve, use: Use, *, clocks: bool = True) -> Array:
-    """Rows at the destination while IPv4 and IPv6 clients `use` a server for 2 seconds."""
-    with tracing(plan) as traced, ExitStack() as stack:
+APPLICATIONS: dict[str, tuple[Serve, Use]] = {
+    "upload": (discard, upload),
+    "reports": (discard, type_keys),
+    "ssh": (respond, type_keys),
+    "questions": (respond, ask),
+    "slow answers": (think, ask),
+    "download": (pour, download),
+}
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["timestamps", "plain"])
+def measured(request: pytest.FixtureRequest) -> tuple[bool, Array]:
+    """Whether TCP has timestamps, and rows at the destination of all applications.
+
+    Each has a port of its own, and IPv4 and IPv6 clients use it for two seconds, one after another.
+    """
+    clocks: bool = request.param
+    with tracing(PLAN) as traced:
         lab = traced.lab
         for node in ("client", "server"):
             space = lab.open_namespace(node)
             netns.write_sysctls(space, {"net/ipv4/tcp_timestamps": "1" if clocks else "0"})
             os.close(space)
-        stack.enter_context(serving(lab, serve))
         addresses = (lab.server_ipv4, lab.server_ipv6)
         for address in addresses:
             traced.controller.trace(address)
-        socks = [stack.enter_context(connected(address)) for address in addresses * CONNECTIONS][
-            -len(addresses) :
-        ]
-        end = time.monotonic() + 2
-        threads = [threading.Thread(target=use, args=(sock, end)) for sock in socks]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for port, (serve, use) in enumerate(APPLICATIONS.values(), PORT):
+            with serving(lab, serve, port), ExitStack() as connections:
+                socks = [
+                    connections.enter_context(connected(address, port))
+                    for address in addresses * CONNECTIONS
+                ][-len(addresses) :]
+                end = time.monotonic() + 2
+                threads = [threading.Thread(target=use, args=(sock, end)) for sock in socks]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
         time.sleep(0.1)
         rows = traced.finish()
     assert not any("31" in said for _, said in traced.events), traced.events
     found: Array = rows[rows["hop"] == DESTINATION_HOP]
-    return found
+    return clocks, found
 
 
-@pytest.mark.parametrize("clocks", [True, False], ids=["timestamps", "plain"])
-@pytest.mark.parametrize(
-    ("serve", "use"),
-    [
-        (discard, upload),
-        (discard, type_keys),
-        (respond, type_keys),
-        (respond, ask),
-        (think, ask),
-        (pour, download),
-    ],
-    ids=["upload", "reports", "ssh", "questions", "slow answers", "download"],
-)
-def test_round_trips_of_tcp_are_those_of_the_cables(serve: Serve, use: Use, clocks: bool) -> None:
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_round_trips_of_tcp_are_those_of_the_cables(
+    measured: tuple[bool, Array], application: str
+) -> None:
     """The time of a delayed acknowledgement or of a server that thinks is none of the path."""
-    rows = traced_rows(PLAN, serve, use, clocks=clocks)
+    clocks, rows = measured
+    rows = rows[rows["destination_port"] == PORT + list(APPLICATIONS).index(application)]
+    serve, use = APPLICATIONS[application]
     bulk_down = serve is pour
     for version in (4, 6):
         handshakes = of(rows, version, MeasuredBy.TCP_HANDSHAKE)
