@@ -197,6 +197,13 @@ class ControlPlane(MapAccess, Protocol):
         Raises UsageError if no interface is watched.
         """
 
+    def look_for_owners(self, on: bool) -> None:
+        """Start or end the probe of sockets, which names the owners of each window of flows.
+
+        Without a change, do nothing. Starting takes up to some seconds. Raises UsageError if no
+        flow probe runs.
+        """
+
     def monitor(self) -> MonitorInfo | None:
         """Return the monitor with its policies and applications; None if it does not run."""
 

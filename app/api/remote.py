@@ -89,6 +89,10 @@ class RemoteController(Client):
         line = f"names.learn {'on' if on else 'off'}"
         self._http.answer("POST", "commands", json={"line": line})
 
+    def look_for_owners(self, on: bool) -> None:
+        line = f"owners.look {'on' if on else 'off'}"
+        self._http.answer("POST", "commands", json={"line": line})
+
     def close(self) -> None:
         """End the connection; the probes go on running."""
         self._stopping.set()

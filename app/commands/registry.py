@@ -61,6 +61,9 @@ _EVERYWHERE = (
             remote=remote.learn_names,
             help="Of DNS answers and TLS connections that pass; see the options --learn-names and"
             " --no-names."),
+    Command("owners.look", "Look for owners of flows, or stop", parameters=(_ON_OFF,), writes=True,
+            remote=remote.look_for_owners,
+            help="Processes, units, containers and pods, by sockets; see the option --owners."),
     Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),
     Command("help.focus", "Explain the focused part", "f1"),
     Command("help.tour", "Start the tour"),

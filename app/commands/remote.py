@@ -109,6 +109,12 @@ def learn_names(plane: ControlPlane, choice: str) -> None:
     plane.learn_names(choice == "on" if choice else not runs)
 
 
+def look_for_owners(plane: ControlPlane, choice: str) -> None:
+    """Look for the owners of flows, `on` or `off`; without a choice the other of the two."""
+    runs = any(info.name == "sockets" for info in plane.probes())
+    plane.look_for_owners(choice == "on" if choice else not runs)
+
+
 def trace(plane: ControlPlane, destination: str) -> None:
     from app.resolve import addresses
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from probes.monitor.probe import MonitorProbe
     from probes.names.probe import NamesProbe
     from probes.path.probe import PathProbe
+    from probes.sockets.probe import SocketsProbe
 
 P = TypeVar("P", bound=Replaceable)
 O = TypeVar("O")  # noqa: E741 - options
@@ -125,7 +126,15 @@ def _prepare_names(host: ProbeHost, interface: Interface, _: None) -> Callable[[
     return prepare(host.compiler, host.hooks, interface.name)
 
 
+def _prepare_sockets(host: ProbeHost, interface: Interface, _: None) -> Callable[[], SocketsProbe]:
+    from probes.sockets.probe import MEMORY, SocketsProbe
+
+    refuse_over(host.memory_limit, host.memory_used, MEMORY, SOCKETS_PROBE.name)
+    return lambda: SocketsProbe(host.compiler, interface)
+
+
 FLOW_PROBE = BuiltinEntry("flow", _prepare_flow, passes_all=True)
 PATH_PROBE = BuiltinEntry("path", _prepare_path)
 MONITOR_PROBE = BuiltinEntry(PROBE, _prepare_monitor)
 NAMES_PROBE = BuiltinEntry("names", _prepare_names, passes_all=True)
+SOCKETS_PROBE = BuiltinEntry("sockets", _prepare_sockets)

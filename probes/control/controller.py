@@ -17,6 +17,7 @@ from probes.control.builtin_probes import (
     MONITOR_PROBE,
     NAMES_PROBE,
     PATH_PROBE,
+    SOCKETS_PROBE,
     BuiltinEntry,
     O,
     P,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from probes.monitor.control.service import MonitorService
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
+    from probes.sockets.probe import SocketsProbe
 
 _LONGEST_WAIT_S = 1.0
 """Longest wait for a window of flows; the monitor's kernel programs count on meanwhile."""
@@ -56,6 +58,8 @@ class Controller(ProbeRunner):
         self._tracing: tuple[str, PathOptions] | None = None
         """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None
+        self.sockets: SocketsProbe | None = None
+        """The probe of sockets that was started last; it may have ended."""
 
     def start(
         self,
@@ -237,6 +241,21 @@ class Controller(ProbeRunner):
                 self.start(NAMES_PROBE, self._tracing[0], None)
             elif runs and not on:
                 self._remove(NAMES_PROBE.name)
+
+    def look_for_owners(self, on: bool) -> None:
+        self._refuse_changes()
+        with self._changing:
+            probe = self._probe_of(SOCKETS_PROBE)
+            if on and probe is None:
+                flows = self._probe_of(FLOW_PROBE)
+                if flows is None:
+                    raise UsageError("no flow probe runs whose flows could have owners")
+                probe = self.start(SOCKETS_PROBE, flows.interface.name, None)
+                # An ended probe takes nothing.
+                self.listen(probe.take)
+                self.sockets = probe
+            elif probe and not on:
+                self._remove(SOCKETS_PROBE.name)
 
     def monitor(self) -> MonitorInfo | None:
         service = self._running_service()

@@ -74,6 +74,8 @@ class SocketEvents:
         refuse, and ProbedeckError if another program keeps these out.
         """
         folder = cgroup2() if folder is None else folder
+        self.programs: dict[str, int] = {}
+        """Ids of the attached programs, by function."""
         self._links: dict[str, int] = {}
         self._maps: dict[str, int] = {}
         with ExitStack() as undo:
@@ -87,6 +89,7 @@ class SocketEvents:
             for function, attach_type in PROGRAMS.items():
                 with closing(self._load(compiled, function)) as program:
                     link = attach_cgroup(folder, program.fd, attach_type)
+                    self.programs[function] = program.info().id
                 undo.callback(os.close, link)
                 self._links[function] = link
             self._undo = undo.pop_all()
@@ -122,6 +125,7 @@ class SocketEvents:
             }
             for name, program in programs.items():
                 link_update(self._links[name], program.fd)
+                self.programs[name] = program.info().id
 
     def read(self) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
         """Return the events since the last read, oldest first: rows of EVENT, shape (n,)."""

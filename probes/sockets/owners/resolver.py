@@ -78,7 +78,8 @@ class Resolver:
 
     def late(self, answers: OwnerAnswers) -> NDArray[np.int64]:
         """Return the places of the questions that a late source may answer."""
-        return np.flatnonzero(answers.listed & np.isin(answers.reason, _LATE))
+        late = np.isin(answers.reason, _LATE) | (answers.by == By.CGROUP)
+        return np.flatnonzero(answers.listed & late)
 
     def look_again(self, answers: OwnerAnswers, began_s: float) -> None:
         """Ask once more where no owner was found: sources may be late."""
@@ -92,6 +93,7 @@ class Resolver:
     def _look(self, answers: OwnerAnswers, index: Array, began_s: float) -> None:
         protocol = protocol_of(answers.ends[index])
         with_ports = np.isin(protocol, (TCP, UDP))
+        self._sources.listen(self._known)
         for at in index[~with_ports].tolist():
             self._own_raw(answers, at, began_s)
         index = index[with_ports]

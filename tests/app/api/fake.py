@@ -163,6 +163,9 @@ class FakePlane:
     def learn_names(self, on: bool) -> None:
         self.captures.append(f"names {on}")
 
+    def look_for_owners(self, on: bool) -> None:
+        self.captures.append(f"owners {on}")
+
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
     ) -> None:

@@ -201,6 +201,9 @@ class FakePlane(FakeController):
     def learn_names(self, on: bool) -> None:
         self.asked.append(("learn_names", str(on)))
 
+    def look_for_owners(self, on: bool) -> None:
+        self.asked.append(("look_for_owners", str(on)))
+
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
     ) -> None:

@@ -1,0 +1,135 @@
+"""Rows of the tables of a window, from the answers to its questions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from bpf.sockets.diag import INFO
+from probes.flow.records import Array
+from probes.sockets.floors import Floors
+from probes.sockets.limits import LIMITED, SocketLimits
+from probes.sockets.owners.answers import OwnerAnswers
+from probes.sockets.owners.known import Process
+from probes.sockets.owners.questions import SYN, tuples_of
+from probes.sockets.records import OWNER, OWNERSHIP, SOCKET
+
+MOST_NUMBERS = 1 << 16
+"""Owners that keep their number while they own nothing."""
+_SAME = (
+    "state", "cookie", "inode", "cgroup", "uid", "rtt_us", "min_rtt_us", "rttvar_us", "cwnd",
+    "mss", "unacked", "notsent", "rqueue", "wqueue", "delivery_rate", "app_limited",
+)  # fmt: skip
+"""Fields of SOCKET that are those of INFO."""
+
+
+class Description(NamedTuple):
+    """Names of an owner, as in OWNER."""
+
+    uid: int
+    user: str = ""
+    unit: str = ""
+    container: str = ""
+    pod: str = ""
+    cgroup: int = 0
+    """Id of its cgroup; 0: unknown."""
+
+
+Describe = Callable[[Process], Description]
+
+
+class OwnerRows:
+    """Numbers owners and follows connections, from window to window."""
+
+    def __init__(self, describe: Describe) -> None:
+        """`describe` returns the names of an owner."""
+        self._describe = describe
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._next = 1
+        self._limits = SocketLimits()
+        self.floors = Floors()
+        # Connections that begin from now on count from their begin.
+        self._limits.window(np.zeros(0, INFO), time.monotonic(), np.zeros(0, "u4"))
+
+    def of(self, answers: OwnerAnswers, at_s: float) -> tuple[Array, Array, Array]:
+        """Return rows of SOCKET, OWNER and OWNERSHIP; the kernel was asked at `at_s`."""
+        listed = np.flatnonzero(answers.listed)
+        numbers, owners, cgroups = self._owners(answers)
+        sockets = np.zeros(len(listed), SOCKET)
+        tuples, info = tuples_of(answers.ends[listed]), answers.info[listed]
+        for name in tuples.dtype.names or ():
+            sockets[name] = tuples[name]
+        for name in ("by", "nat", "holders", "reason"):
+            sockets[name] = getattr(answers, name)[listed]
+        for name in _SAME:
+            sockets[name] = info[name]
+        sockets["owner"], sockets["netns"] = numbers[listed], answers.inside[listed]
+        self._follow(sockets, info, answers.questions.flags[listed], at_s)
+        # The socket's own cgroup is its maker's: of an accepted one the listener's.
+        known = cgroups[listed] > 0
+        sockets["cgroup"][known] = cgroups[listed][known]
+        return sockets, owners, _ownership(answers)
+
+    def _follow(self, sockets: Array, info: Array, flags: Array, at_s: float) -> None:
+        """Fill in the verdicts, and the differences since the last window."""
+        far, netns = sockets["far"], sockets["netns"]
+        self.floors.note(far, info["min_rtt_us"], at_s, netns)
+        opened = flags & SYN > 0
+        limited = self._limits.window(info, at_s, self.floors.of(far, netns), opened)
+        for name in LIMITED.names or ():
+            sockets[name] = limited[name]
+
+    def _owners(self, answers: OwnerAnswers) -> tuple[Array, Array, Array]:
+        """Return the numbers (m,) of the owners, rows of OWNER, and the cgroups (m,); 0: none."""
+        owners: dict[int, Process] = {}
+        found = [(at, who) for at, who in enumerate(answers.owner) if who is not None]
+        numbers = np.zeros(len(answers.owner), "u4")
+        for at, who in found:
+            number = numbers[at] = self._number(who)
+            owners[int(number)] = who
+        rows, cgroups = np.zeros(len(owners), OWNER), np.zeros(len(owners) + 1, "u8")
+        for row, number in enumerate(sorted(owners)):
+            names = self._describe(owners[number])
+            _fill(rows[row : row + 1], number, owners[number], names)
+            cgroups[row] = names.cgroup
+        place = np.where(numbers, np.searchsorted(rows["number"], numbers), len(rows))
+        owned = numbers > 0
+        for name in ("flows", "packets", "bytes"):
+            np.add.at(rows[name], place[owned], getattr(answers.questions, name)[owned])
+        rows["netns"][place[owned]] = answers.inside[owned]
+        return numbers, rows, cgroups[place]
+
+    def _number(self, who: Process) -> int:
+        key = who.tgid, who.start_ns
+        number = self._numbers.pop(key, 0)
+        if not number:
+            number, self._next = self._next, self._next + 1
+            if len(self._numbers) >= MOST_NUMBERS:
+                del self._numbers[next(iter(self._numbers))]
+        # The last used ones stay.
+        self._numbers[key] = number
+        return number
+
+
+def _fill(row: Array, number: int, who: Process, names: Description) -> None:
+    row["number"], row["tgid"], row["comm"], row["uid"] = number, who.tgid, who.comm, names.uid
+    row["start_ns"] = who.start_ns if who.tgid else 0
+    for name in ("user", "unit", "container", "pod"):
+        row[name] = cut(getattr(names, name), OWNER[name].itemsize)
+
+
+def cut(text: str, size: int) -> bytes:
+    """Return a text as UTF-8 of at most `size` bytes, cut at a character."""
+    return text.encode()[:size].decode(errors="ignore").encode()
+
+
+def _ownership(answers: OwnerAnswers) -> Array:
+    reasons, place = np.unique(answers.reason, return_inverse=True)
+    rows = np.zeros(len(reasons), OWNERSHIP)
+    rows["reason"] = reasons
+    for name in ("flows", "packets", "bytes"):
+        np.add.at(rows[name], place, getattr(answers.questions, name))
+    return rows

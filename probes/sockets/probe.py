@@ -1,0 +1,278 @@
+"""The probe of sockets: after each window of flows, it asks whose they are."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bpf.attach.interface import Interface
+from bpf.errors import UsageError
+from probes.builtin import CompiledSides
+from probes.flow.records import Array
+from probes.map_reading import LentMap
+from probes.path.records import HOPS_TABLE
+from probes.reports import Compatibility, ProgramInfo
+from probes.snapshot import Event, Item, Snapshot
+from probes.sockets.opened import PROGRAMS, RING_BYTES, SOURCE, SocketEvents
+from probes.sockets.owners.answers import OwnerAnswers
+from probes.sockets.owners.known import Known
+from probes.sockets.owners.live import LiveSources
+from probes.sockets.owners.questions import questions_of
+from probes.sockets.owners.resolver import Resolver
+from probes.sockets.owners.rows import Description, OwnerRows
+from probes.sockets.records import (
+    OWNERS_TABLE,
+    OWNERSHIP_TABLE,
+    PROBE,
+    SOCKETS_TABLE,
+    By,
+    Reason,
+)
+
+if TYPE_CHECKING:
+    from bpf.compiler import Compiler
+    from probes.config.model import ProbeConfig
+
+LATE_S = 0.25
+"""Wait for late sources before a flow is said to have no socket, or until the next window comes."""
+MOST_WAITING = 2
+"""Windows that wait for answers. If more come, the oldest gets none, and is counted."""
+_QUIET_S = 10.0
+"""Events of the same trouble come once in this time."""
+MEMORY = RING_BYTES + (1 << 16)
+"""Bytes of kernel memory that the maps take at most."""
+_FUNCTION = next(iter(PROGRAMS))
+
+
+class SocketsProbe:
+    """Names the owners of each window of flows, with its number and times.
+
+    `take` queues a window and wakes the probe's poller, so questions never delay the flow probe.
+    If a flow seems to have no socket, the probe waits for `LATE_S`, or until the next window comes,
+    and looks once more: then it publishes the window's tables, which never change afterwards. Any
+    thread may call the methods.
+    """
+
+    name = PROBE
+    builtin = True
+    interval = 0.0
+
+    def __init__(self, compiler: Compiler, interface: Interface) -> None:
+        """Open the sources and find the open sockets; takes up to some seconds.
+
+        Raises ProbedeckError if the kernel tells no sockets at all. Each other source that is
+        missing is told by an event of the first window.
+        """
+        self.interfaces = (interface,)
+        self.generation = 1
+        self.window = 0
+        self.latest: tuple[Snapshot, ...] = ()
+        """Tables of the last window."""
+        self._compiler = compiler
+        self._source = SOURCE.read_text(encoding="utf-8")
+        self._source_before = ""
+        self._lock = threading.RLock()
+        self._known = Known()
+        self._sources = LiveSources(compiler, interface.index)
+        self._sources.begin(self._known)
+        self._resolver = Resolver(self._known, self._sources)
+        self._rows = OwnerRows(lambda who: Description(who.uid, cgroup=who.cgroup))
+        self._urgent = False
+        """Whether open sockets have no process yet."""
+        self._troubles: dict[str, float] = {}
+        """Times of the last events of troubles."""
+        self._reported = {"skipped": 0, "lost": 0}
+        self.skipped = 0
+        """Windows that got no answers so far."""
+        self._arrived = threading.Condition()
+        self._waiting: deque[Snapshot] = deque()
+        self._hops: deque[Snapshot] = deque(maxlen=4)
+        self.alarm_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def take(self, item: Item) -> None:
+        """Queue a window of flows; take in a window of path probes."""
+        if not isinstance(item, Snapshot):
+            return
+        if (item.probe, item.metric) == ("path", HOPS_TABLE):
+            self._hops.append(item)
+        if (item.probe, item.metric) != ("flow", ""):
+            return
+        with self._arrived:
+            if self.alarm_fd < 0:
+                return
+            self._waiting.append(item)
+            if len(self._waiting) > MOST_WAITING:
+                self._waiting.popleft()
+                self.skipped += 1
+            self._arrived.notify_all()
+            os.eventfd_write(self.alarm_fd, 1)
+
+    def export(self) -> Sequence[Item]:
+        """Answer the windows that wait."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.alarm_fd)
+        items: list[Item] = []
+        while window := self._next():
+            with self._lock:
+                self.latest = self._answer(window)
+                self.window = window.window
+                items += [*self.latest, *self._events()]
+        return items
+
+    def _next(self) -> Snapshot | None:
+        with self._arrived:
+            return self._waiting.popleft() if self._waiting else None
+
+    def _answer(self, window: Snapshot) -> tuple[Snapshot, ...]:
+        began = time.monotonic_ns()
+        self._sources.look(self._known, urgent=self._urgent)
+        while self._hops:
+            hops = self._hops.popleft()
+            self._rows.floors.note_hops(hops.rows, hops.end_ns / 1e9, self._sources.home)
+        questions = questions_of(window.rows)
+        start_s, asked_s = window.start_ns / 1e9, time.monotonic()
+        answers = self._resolver.resolve(questions, start_s)
+        if len(self._resolver.late(answers)):
+            with self._arrived:
+                self._arrived.wait_for(lambda: bool(self._waiting), LATE_S)
+            self._sources.look(self._known, urgent=self._wants_holders(answers))
+            self._resolver.look_again(answers, start_s)
+        self._urgent = self._wants_holders(answers)
+        tables = self._rows.of(answers, asked_s)
+        names = SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE
+        spent_ns = time.monotonic_ns() - began
+        return tuple(
+            self._snapshot(window, name, rows, spent_ns)
+            for name, rows in zip(names, tables, strict=True)
+        )
+
+    @staticmethod
+    def _wants_holders(answers: OwnerAnswers) -> bool:
+        """Whether open sockets have no process of their own yet."""
+        without = np.isin(answers.by, (By.LISTENER, By.CGROUP)) | (answers.reason == Reason.UNSEEN)
+        return bool(without.any())
+
+    def _snapshot(self, window: Snapshot, name: str, rows: Array, spent_ns: int) -> Snapshot:
+        return Snapshot(
+            probe=self.name,
+            interface=window.interface,
+            window=window.window,
+            generation=self.generation,
+            start_ns=window.start_ns,
+            end_ns=window.end_ns,
+            end_utc_ns=window.end_utc_ns,
+            rows=rows,
+            losses={},
+            occupancy=0.0,
+            swap_ns=0,
+            drain_ns=spent_ns,
+            metric=name,
+        )
+
+    def _events(self) -> Iterator[Event]:
+        for name, why in self.missing().items():
+            if name not in self._troubles:
+                self._troubles[name] = time.monotonic()
+                yield Event.now("warning", self.name, f"no {name}: {why}", name)
+        yield from self._counted(
+            "skipped", self.skipped, "windows have no owners: answers took longer than a window"
+        )
+        yield from self._counted(
+            "lost", self._sources.lost, "events of opened and closed sockets were lost"
+        )
+
+    def _counted(self, what: str, count: int, text: str) -> Iterator[Event]:
+        now, more = time.monotonic(), count - self._reported[what]
+        if more and now > self._troubles.get(what, 0.0) + _QUIET_S:
+            self._troubles[what], self._reported[what] = now, count
+            yield Event.now("warning", self.name, f"{more} {text}", what)
+
+    def missing(self) -> dict[str, str]:
+        """Return what each missing source costs, and why it is missing, by its name."""
+        return self._sources.missing
+
+    @property
+    def has_ended(self) -> bool:
+        return self.alarm_fd < 0
+
+    @property
+    def config(self) -> ProbeConfig:
+        """The configuration that a user's probe would have; only its source can be replaced."""
+        # Imported here: the first paint needs no pydantic.
+        from probes.config import model
+
+        side = model.DirectionConfig(
+            interface=self.interfaces[0].name, source=self._source, function=_FUNCTION
+        )
+        return model.ProbeConfig(name=self.name, interval=self.interval, ingress=side)
+
+    @property
+    def previous(self) -> int | None:
+        """Number of the generation that `roll_back` returns to."""
+        return self.generation - 1 if self._source_before else None
+
+    def programs(self) -> tuple[ProgramInfo, ...]:
+        with self._lock:
+            events = self._sources.events
+            if events is None:
+                return ()
+            interface, memory = self.interfaces[0].name, events.memory()
+            return tuple(
+                ProgramInfo("ingress", interface, "cgroup", "link", function, number, memory)
+                for function, number in events.programs.items()
+            )
+
+    def lend_maps(self) -> tuple[LentMap, ...]:
+        return ()
+
+    def compile(self, config: ProbeConfig) -> CompiledSides:
+        """Compile another source. Raises CompileError, or UsageError for other changes."""
+        mine, theirs = (
+            each.model_dump(exclude={"ingress": {"source"}}) for each in (self.config, config)
+        )
+        if mine != theirs or config.ingress is None:
+            raise UsageError(f"of the {self.name} probe only the source can be replaced")
+        compiled = SocketEvents.compile(self._compiler, config.ingress.source)
+        return CompiledSides(config, _FUNCTION, {"ingress": compiled})
+
+    def compare(self, compiled: Any) -> Compatibility:
+        return Compatibility()
+
+    def replace(self, compiled: CompiledSides) -> Sequence[Item]:
+        """Replace both programs; no event is lost, and no window ends."""
+        with self._lock:
+            if self._sources.events is None:
+                raise UsageError(self.missing()["socket events"])
+            self._sources.events.become(compiled.sides["ingress"])
+            assert compiled.config.ingress is not None
+            self._source_before, self._source = self._source, compiled.config.ingress.source
+            self.generation += 1
+        return ()
+
+    def roll_back(self) -> tuple[Compatibility, Sequence[Item]]:
+        """Return to the previous source, under a new number."""
+        with self._lock:
+            if not self._source_before:
+                raise UsageError(f"probe {self.name} has no generation to go back to")
+            direction = self.config.ingress
+            assert direction is not None
+            before = direction.model_copy(update={"source": self._source_before})
+            config = self.config.model_copy(update={"ingress": before})
+            with self.compile(config) as compiled:
+                items = self.replace(compiled)
+            self._source_before = ""
+        return Compatibility(), items
+
+    def close(self) -> None:
+        """Close the sources; queued windows get no answers."""
+        with self._lock, self._arrived:
+            os.close(self.alarm_fd)
+            self.alarm_fd = -1
+            self._sources.close()
