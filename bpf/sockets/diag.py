@@ -89,6 +89,8 @@ first sample. `segments_out` counts segments with data, repeated ones included; 
 likewise. `bytes_received` counts the FIN of the other end as one byte. `busy_us`, `rwnd_us` and
 `sndbuf_us` are times since the start of the connection."""
 
+_BYTES = np.dtype((np.void, INFO.itemsize))
+
 _REQUEST = np.dtype([
     *HEADER.descr, ("family", "u1"), ("protocol", "u1"), ("wanted", "u1"), ("pad", "u1"),
     ("states", "u4"), ("source_port", ">u2"), ("destination_port", ">u2"),
@@ -135,7 +137,8 @@ class SocketDiag:
         # EINVAL: the kernel has no IPv6.
         for answered, messages in self._netlink.ask(requests, (errno.ENOENT, errno.EINVAL)):
             _, info = decode(messages)
-            found[index[answered[is_whole(messages)]]] = info
+            # As plain bytes: numpy copies rows field by field, which takes 30 times as long.
+            found.view(_BYTES)[index[answered[is_whole(messages)]]] = info.view(_BYTES)
         return found
 
     def dump(
