@@ -329,7 +329,7 @@ class ConsoleApp(DiffApp[int]):
         self.time.state.take(item)
         if isinstance(item, Snapshot):
             self._learned_names.take(item)
-        self.terminal.show_soon()
+        self.terminal.show_within(self.time.state.shown_after(item))
 
     def _named(self) -> None:
         """Show a new host name; called by threads that outlive the console."""

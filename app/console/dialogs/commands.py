@@ -32,8 +32,10 @@ class DialogCommands:
         # It imports an editor's parser.
         from app.console.dialogs.focus_help import FocusHelp
 
-        app = self._console.app
-        app.push_screen(FocusHelp(app.screen.focused, app.current_mode, self._console.key_of))
+        app, owners = self._console.app, self._console.frame.owners
+        more = [owners.help()] if owners and app.current_mode in ("overview", "flows") else ()
+        focused, mode = app.screen.focused, app.current_mode
+        app.push_screen(FocusHelp(focused, mode, self._console.key_of, more))
 
     def do_probe_info(self) -> None:
         from app.console.dialogs.program_info import LocalHooks, ProgramInfoScreen

@@ -51,6 +51,8 @@ _FILTER = (
     ("host:/regex/", "Address or name matches"),
     ("rate>1M rtt>50ms", "Numbers with units: bytes packets age idle loss jitter"),
     ("proto:udp ip:6 dir:in", "Also by version and direction"),
+    ("proc:nginx unit:web", "Owner: also pid: user: container: pod:"),
+    ("limit:receiver", "What limits the connection; also retrans>1%"),
     ("!tcp", "All but these"),
 )
 """The language of filters, by example."""
@@ -71,9 +73,13 @@ _POLICY = (
 class FocusHelp(HelpBox):
     """An explanation of the widget with the focus."""
 
-    def __init__(self, focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> None:
+    def __init__(
+        self, focused: Widget | None, mode: str, key_of: Callable[[str], str],
+        more: Sequence[Section] = (),
+    ) -> None:  # fmt: skip
+        """`more` are sections about what the screen shows now."""
         super().__init__()
-        self._sections = help_of(focused, mode, key_of)
+        self._sections = [*more, *help_of(focused, mode, key_of)]
         self.title_text = self._sections[0][0]
 
     def text(self) -> Iterator[Text | Table]:

@@ -26,6 +26,7 @@ from probes.sockets.records import (
     Limit,
     Reason,
 )
+from widgets.format import counted, percent
 
 LIVE_SOCKET = np.dtype(
     [(name, SOCKET[name]) for name in SOCKET.names or ()]
@@ -70,6 +71,18 @@ class OwnerView:
         owned = size.get(Reason.OWNED, 0) + size.get(Reason.SEVERAL, 0)
         return owned / local if local else math.nan
 
+    def help(self) -> tuple[str, list[tuple[str, str]]]:
+        """Return a title and a line for each reason of the last window, the most bytes first."""
+        rows = self.ownership[np.argsort(self.ownership["bytes"], kind="stable")[::-1]]
+        total = max(1, int(rows["bytes"].sum()))
+        title = f"Owned {percent(self.share)} of the last window's bytes, without forwarded ones"
+        reasons = tuple(Reason)
+        return title, [
+            (f"{reasons[row['reason']].label} {percent(int(row['bytes']) / total)}",
+             f"{counted(int(row['flows']), 'flow')}: {reasons[row['reason']].about}")
+            for row in rows
+        ]  # fmt: skip
+
 
 NO_OWNERS = OwnerView()
 
@@ -85,6 +98,11 @@ class LiveOwners:
 
     def view(self) -> OwnerView:
         return self._view
+
+    def clear(self) -> None:
+        """Forget all: nobody looks for owners any more."""
+        with self._lock:
+            self._view, self._tables = OwnerView(), {}
 
     def add(self, snapshot: Snapshot) -> None:
         with self._lock:

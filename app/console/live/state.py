@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -13,10 +14,22 @@ from app.console.live.overview_feed import FLOW, LivePulses, Pulses
 from app.console.live.owners import LiveOwners, OwnerView
 from app.console.live.paths import LivePaths, PathView
 from probes.monitor.state import PROBE as MONITOR
-from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, loss_subject, lost_of
+from probes.snapshot import (
+    REMOVED,
+    Event,
+    Loss,
+    LossReason,
+    Snapshot,
+    add_losses,
+    loss_subject,
+    lost_of,
+)
+from probes.sockets.records import OWNERSHIP_TABLE
 from probes.sockets.records import PROBE as SOCKETS
 
 MAX_EVENTS = 2000
+_OWNERS_WITHIN = 0.1
+"""Seconds in which owners usually follow their flows."""
 _RANKS = {FLOW: 3, MONITOR: 2, "path": 1}
 """The status strip shows the window of the probe with the highest rank."""
 
@@ -74,6 +87,8 @@ class LiveState:
     def take(self, item: Snapshot | Event) -> None:
         """Add a published window or event."""
         if isinstance(item, Event):
+            if (item.source, item.text) == (SOCKETS, REMOVED):
+                self._owners.clear()
             with self._lock:
                 self._log(item)
             return
@@ -108,6 +123,17 @@ class LiveState:
                     value=item.lost.packets, unit=lost,
                 )  # fmt: skip
                 self._log(event)
+
+    def shown_after(self, item: Snapshot | Event) -> float:
+        """Return the seconds until screens should show an item; infinite if another one follows.
+
+        The owners of a window come right after its flows: one update of the screen shows both.
+        """
+        if isinstance(item, Event) or item.probe not in (FLOW, SOCKETS):
+            return 0.0
+        if item.probe == SOCKETS:
+            return 0.0 if item.metric == OWNERSHIP_TABLE else math.inf
+        return _OWNERS_WITHIN if self._owners.view() else 0.0
 
     def _log(self, event: Event) -> None:
         self._events.append(event)

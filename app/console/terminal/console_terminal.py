@@ -136,6 +136,16 @@ class ConsoleTerminal:
             self._wanted = True
             self._app.call_later(self._catch_up)
 
+    def show_within(self, seconds: float) -> None:
+        """Update the screen after so many seconds at most; never if infinite. From any thread."""
+        if not seconds:
+            self.show_soon()
+        elif math.isfinite(seconds):
+            self._app.call_later(self._show_later, seconds)
+
+    def _show_later(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.show_soon)
+
     def _rested(self, due: float) -> None:
         self._resting = False
         if (now := time.monotonic()) - due > _LATE:

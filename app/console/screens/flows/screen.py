@@ -298,7 +298,7 @@ class FlowsScreen(ConsoleScreen):
         if shown.filter.text:
             notes.append(StatusItem(shown.filter.text, Tone.ACCENT, 3, label="filter"))
         if not frame.owners and (term := needs_owners(shown.filter.root)):
-            notes.append(StatusItem(f"{term} needs owners, which are off", Tone.WARN, 3))
+            notes.append(StatusItem(f"{term} needs owners: :owners.look on", Tone.WARN, 3))
         if self.table.sort == "rtt" and not len(self.console.frame.paths.series):
             notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
         if view.left_out:

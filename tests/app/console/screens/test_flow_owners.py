@@ -20,6 +20,7 @@ from probes.filter.owners import LIMITS, needs_owners
 from probes.flow.filter import FlowFilter
 from probes.flow.grouping import group
 from probes.flow.records import FLOW, Array
+from probes.snapshot import REMOVED, Event
 from probes.sockets.records import Limit, Reason
 from tests.app.console.fake import Desk, becomes, conversation, desk
 from tests.app.console.fake_plane import FakePlane
@@ -181,6 +182,9 @@ async def test_process_and_limit_are_columns_where_there_is_room() -> None:
         assert "(forwarded)" in found
         assert "postgres+2" in found
         assert "queue" in found
+        await console.press("f1")
+        assert "Owned" in console.text
+        await console.press("escape")
         await console.type("/proc:nginx")
         await console.press("enter")
         assert "nginx" in console.lines[2]
@@ -222,7 +226,7 @@ async def test_a_filter_of_owners_says_that_nobody_looks_for_them() -> None:
         await console.feed(conversation(1, 300, 30))
         await console.type("/proc:nginx")
         await console.press("enter")
-        assert "proc:nginx needs owners, which are off" in console.strip
+        assert "proc:nginx needs owners: :owners.look on" in console.strip
 
 
 async def test_the_detail_names_owner_certainty_verdict_and_round_trips() -> None:
@@ -303,3 +307,13 @@ async def test_a_read_only_console_explains_without_a_trace() -> None:
         await console.press("enter")
         await becomes(console, lambda: "changes are refused here" in console.text)
         assert not [asked for asked in plane.asked if asked[0] == "trace"]
+
+
+async def test_owners_that_nobody_looks_for_leave_the_screen() -> None:
+    talk = conversation(1, 300, 30)
+    async with desk(width=140, view="conversations") as console:
+        await fed(console, talk, choice=[1])
+        assert "nginx" in console.text
+        console.controller.publish(Event.now("info", "sockets", REMOVED))
+        await becomes(console, lambda: "nginx" not in console.text)
+        assert "Process" not in console.lines[1]
