@@ -14,9 +14,9 @@ kernel is left out. Workloads, made by tests/support/console/feed.py:
     idle           windows without packets
     compile        conversations, while a source is compiled again and again
 
-CPU is of the process with all its threads and children, in percent of one core; making up the
-windows is measured by itself and taken off. `--beside` measures another checkout right after each
-workload that it has, in the same run. Each missing peer has a line.
+CPU counts the process with all its threads and children, in percent of one core. The cost of the
+made-up windows is measured alone and subtracted. `--beside` measures another checkout right after
+each workload that it has, in the same run. Each missing peer has a line.
 """
 
 from __future__ import annotations

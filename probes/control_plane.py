@@ -98,7 +98,7 @@ class MapAccess(Protocol):
     def maps(self, name: str, most: int = MOST_ROWS) -> MapReadings:
         """Read all maps of a probe now, at most `most` rows of each; nothing changes in them.
 
-        Rows of exported metrics are those of the last window.
+        If a metric exports a map, the rows come from the last window.
         """
 
     def entries(self, name: str, map_name: str) -> list[Entry]:

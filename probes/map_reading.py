@@ -41,7 +41,7 @@ MOST_ENTRIES = 10_000
 _MOST_BYTES = 4 << 20
 """Bytes that are read of a map."""
 _LARGEST_ENTRY = 64 << 10
-"""Bytes of an entry, with the values of all CPUs. Larger entries are tables of their own."""
+"""Bytes of an entry, with the values of all CPUs. A larger entry is not read: it is a table."""
 _MOST_COLUMNS = 32
 _NOTES = {
     Shape.QUEUE: "reading would take its entries out",

@@ -223,8 +223,8 @@ class Event:
     """The probe, the interface or the part of probedeck."""
     text: str
     subject: str = ""
-    """What the event is about: `policy burst`, `10.94.6.2 hop 4 queue`. Events of one source and
-    subject tell one story; empty: the text alone says what it is about."""
+    """Cause of the event: `policy burst`, `10.94.6.2 hop 4 queue`. Events of one source and
+    subject tell one story. Empty: the text names the cause."""
     phase: str = ""
     """`begin` or `end` of something that lasts; otherwise empty."""
     value: float | None = None

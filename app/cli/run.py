@@ -178,8 +178,8 @@ def _start(
     startup: Startup = NOTHING, beside: Beside | None = None, *, tour: bool = False,
     listen: Callable[[str], Listening] | None = None,
 ) -> int:  # fmt: skip
-    """Run headless or in the console. `instead` is the hint if there is no terminal, `listen`
-    opens the API's TCP socket."""
+    """Run headless or in the console. `instead` is the hint for runs that lack a terminal.
+    `listen` opens the API's TCP socket."""
     options.check(settings.filters)
     spec = options.run_spec(interface, VERSION, paths.options())
     spec = replace(spec, beside=beside, tour=tour)

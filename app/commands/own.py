@@ -16,7 +16,8 @@ MARK = "!"
 """Begins an own command in settings and in the prompt."""
 FIELDS = (
     "source", "destination", "source_port", "destination_port", "local", "remote", "local_port",
-    "remote_port", "protocol", "port", "address", "name", "network", "hop", "text",
+    "remote_port", "protocol", "port", "address", "name", "network", "hop", "text", "policy",
+    "application", "probe", "side", "map",
 )  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def _filled(word: str, row: Mapping[str, str]) -> str:
             continue
         value = row.get(field, "")
         if not value:
-            known = f"it has {', '.join(row)}" if row else "choose a row of screen 2, 3 or 6"
+            known = f"it has {', '.join(row)}" if row else "choose a row"
             raise UsageError(f"this row has no {field}", hint=known)
         if not text and value.startswith("-"):
             # Names come from the network, and programs would read an option.

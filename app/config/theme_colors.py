@@ -67,7 +67,7 @@ LIGHT = ThemeColors(False, {
     "out_bar": "#fbd5ae",
 })  # fmt: skip
 BUILT_IN = {"dark": DARK, "light": LIGHT}
-"""The usual themes, whose colours a file of another name may replace."""
+"""The themes without a file. A file takes another name; these two may be its base."""
 
 
 def folder() -> Path:

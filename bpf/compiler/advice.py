@@ -197,8 +197,8 @@ _ADVICE: tuple[tuple[str, _Advice], ...] = (
     ),
     (
         r"R0 !read_ok",
-        "the program ends without a verdict: return VERDICT_PASS at the end, and see the lines "
-        "before for an access beyond a variable, which the compiler drops with all that follows",
+        "the program ends without a verdict: return VERDICT_PASS at the end. If it does, an "
+        "earlier line reads beyond a variable: the compiler drops all code behind such a line",
     ),
     (
         r"R\d !read_ok",

@@ -40,8 +40,8 @@ class Program:
     ) -> None:
         """Load function `name` on the maps in `shared`, by name, and on new maps otherwise.
 
-        Maps that are not in `shared` are those of `partner`, if it has them; either may close
-        first.
+        A map that is not in `shared` comes from `partner`, if `partner` has it. Either program may
+        close first.
 
         `entries`: numbers of entries by map, if they differ from the source's.
         `next_fd`: array of the program that gets the packets which this one passes.

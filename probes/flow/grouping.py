@@ -27,10 +27,10 @@ GROUP = np.dtype([
     ("zero", "u1", (2,)),
 ])  # fmt: skip
 """A group. The first six words are its key: a field that is not of the kind's key is 0. `id` is the
-key's hash, the same in every window of a run. Of ICMP, `near_port` is the identifier and `far_port`
-type * 256 + code, of an answer those of the request. `service_port` is of conversations and
-services. `far` has the hosts' and networks' addresses, `near` if they are grouped by the near end;
-a network's ends with zeros after `prefix` bits. `flows` counts conversations."""
+key's hash, the same in every window of a run. For ICMP, `near_port` is the identifier and
+`far_port` is type * 256 + code; an answer has the numbers of its request. `service_port` is of
+conversations and services. `far` has the hosts' and networks' addresses, `near` if they are grouped
+by the near end; a network's ends with zeros after `prefix` bits. `flows` counts conversations."""
 _KEY_WORDS = 6
 _WORDS = GROUP.itemsize // 8
 _SUMS = ("in_packets", "in_bytes", "out_packets", "out_bytes")

@@ -162,8 +162,8 @@ class FlowHook:
         shared: Mapping[str, int],
         partner: Program | None,
     ) -> Program:
-        """Load the program of a half. Maps that a user added are those of `partner`, if given: a
-        count must not go to each half in turn."""
+        """Load the program of a half. It shares the maps that a user added with `partner`: both
+        halves count into the same map."""
         maps, next_fd = {**shared, **tables.fds}, self._stage.next_fd
         return Program(compiled, FUNCTION, shared=maps, next_fd=next_fd, partner=partner)
 

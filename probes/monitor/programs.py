@@ -35,7 +35,7 @@ GIVEN = ("selections", "applications", "given")
 SHARED = (*GIVEN, "controls", "chosen", "receivers", "router", "datagrams", *TABLES)
 """Maps that all programs and generations share."""
 PRIVATE = ("sketches", "losses", "counter")
-"""Maps of which each half has its own."""
+"""Maps that each half has for itself."""
 RECORDS = 45
 """Most telemetry records of one datagram: they fit into 1500 bytes."""
 APPLICATIONS = 16

@@ -41,7 +41,7 @@ def place_of(number: int) -> int:
 
 
 def conjunctions_of(filters: Sequence[str]) -> tuple[Conjunction, ...]:
-    """The alternatives of several filters, one of which a packet must pass. No filters: everything.
+    """Return alternatives: a packet passes the filters if it passes one. No filters: everything.
 
     Raises UsageError if a filter is invalid or cannot select packets.
     """

@@ -20,7 +20,8 @@ _HEADER = struct.Struct("!6H")
 _QUESTION = struct.Struct("!HH")
 _RECORD = struct.Struct("!HHIH")
 _ANSWER_BITS, _ANSWER = 0xF80F, 0x8000
-"""Response, operation code and error code of a DNS header, and those of a good answer."""
+"""Mask of response, operation code and error code in a DNS header, and their values in an answer
+without an error."""
 _IN, _A, _CNAME, _AAAA = 1, 1, 5, 28
 _POINTER = 0xC0
 _MAX_LABELS = 40
@@ -43,7 +44,7 @@ class _WrongError(Exception):
 
 
 def dns_names(message: bytes) -> Iterator[AddressName]:
-    """Yield the names in a DNS answer; a chain of aliases ends at the name that was asked for."""
+    """Yield the names in a DNS answer. The queried name stands for its chain of aliases."""
     try:
         yield from _dns_names(message)
     except (struct.error, IndexError, _WrongError):

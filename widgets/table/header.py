@@ -16,7 +16,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from widgets.format import REPLACED, safe, zone
-from widgets.table.columns import ELLIPSIS, ColumnLayout
+from widgets.table.columns import ELLIPSIS, Column, ColumnLayout
 
 _RULE = "─"
 _RAISED = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))
@@ -55,6 +55,11 @@ def more_sign(hidden: int, right: bool, *, skipped: int) -> str:
     return f"{' ‹' * bool(skipped)} +{hidden}{' ›' * right}" if hidden else ""
 
 
+def title_of(column: Column) -> str:
+    """Return the title of a column, with the present time zone."""
+    return safe(column.title, REPLACED).replace("(UTC)", f"({zone()})")
+
+
 def titles(
     columns: Iterable[ColumnLayout], order: tuple[str, bool], styles: HeaderStyles, *, apart: bool
 ) -> list[Title]:
@@ -65,7 +70,7 @@ def titles(
     made = []
     for number, place in enumerate(columns):
         column, room = place.column, place.width
-        text = safe(column.title, REPLACED).replace("(UTC)", f"({zone()})")
+        text = title_of(column)
         style = styles.plain if number else styles.name
         mark = ""
         if column.id == order[0]:

@@ -18,7 +18,7 @@ _NUMBERS = {value: number for number, value in VALUES.items()}
 
 @lru_cache(maxsize=1024)
 def number_of(red: int, green: int, blue: int, *, exact: bool) -> int | None:
-    """Return the number of a colour, or of the nearest one; None if it is not `exact`ly there."""
+    """Return the number of a colour. Without it: the nearest colour's, or None if `exact`."""
     number = _NUMBERS.get((red, green, blue))
     if number is not None or exact:
         return number

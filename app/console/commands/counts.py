@@ -17,7 +17,7 @@ _DIGITS = 6
 class Counts:
     """The number that the user types for the next key.
 
-    Digits turn to the screens. Therefore a number begins with a key of its own.
+    Digits turn to the screens, so another key begins a number.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:

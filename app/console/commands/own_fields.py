@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from app.console.host_names import Names
@@ -11,10 +12,16 @@ from app.console.screens.flows.flow import WITH_PORTS
 from app.console.screens.flows.group import Group
 from app.console.screens.flows.group_rows import GroupRows
 from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.overview.rows import WORST_HOPS, Head
+from app.console.screens.overview.screen import OverviewScreen
+from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.screen import PathsScreen
+from app.console.screens.programs.maps import MapKey
+from app.console.screens.programs.model import Slot
 from probes.filter.network import address_text, protocol_name
 from probes.flow.records import FlowDirection
 from probes.path.options import TracedFlow
+from probes.path.records import DESTINATION_HOP
 from widgets.table.table import VirtualTable
 
 _SENT = {"local": "source", "remote": "destination"}
@@ -44,11 +51,46 @@ def _of_table(screen: ConsoleScreen) -> dict[str, str]:
     tables = [screen.focused, *screen.query(VirtualTable)]
     for table in (each for each in tables if isinstance(each, VirtualTable) and each.display):
         source, at = table.source, table.cursor_index
-        if isinstance(source, GroupRows) and at < source.rows:
+        if at >= source.rows:
+            break
+        key, source = source.key(at), source.source if isinstance(source, Head) else source
+        if isinstance(source, GroupRows):
             return _of_group(source.group(at))
-        if isinstance(source, EventRows) and at < source.rows:
+        if isinstance(source, EventRows):
             return {"text": source.line(at).event.text}
-        break
+        if table.id == "hops":
+            cells = dict(zip(WORST_HOPS.names, source.cells(at), strict=True))
+            return _of_hop(key) | {"address": str(cells["address"])}
+        return _of_sentence(screen, key) if table.id == "now" else _of_key(table.id, key)
+    return {}
+
+
+def _of_key(table: str | None, key: Hashable) -> dict[str, str]:
+    """Fields of a policy, an application, a program, or a map."""
+    if isinstance(key, MapKey):
+        return {"probe": key.probe, "side": key.side, "map": key.map}
+    if isinstance(key, Slot):
+        return {"probe": key.probe, "side": key.side}
+    kind = {"policies": "policy", "applications": "application"}.get(table or "")
+    return {kind: key} if kind and isinstance(key, str) else {}
+
+
+def _of_hop(key: Hashable) -> dict[str, str]:
+    """Fields of a path and the number of its hop."""
+    if not (isinstance(key, tuple) and isinstance(key[0], PathKey)):
+        return {}
+    destination, number = key[0].destination, key[1]
+    hop = {} if number == DESTINATION_HOP else {"hop": str(number)}
+    return {"destination": destination, "remote": destination, **hop}
+
+
+def _of_sentence(screen: ConsoleScreen, key: Hashable) -> dict[str, str]:
+    """The text of a sentence of the Overview, and the fields of what it is about."""
+    assert isinstance(screen, OverviewScreen)
+    for one in screen.troubles:
+        if one.key == key:
+            about = {"triggers": "policies"}.get(one.screen)
+            return {"text": one.text} | _of_hop(one.row) | _of_key(about, one.row)
     return {}
 
 

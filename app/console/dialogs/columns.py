@@ -7,6 +7,7 @@ from textual.binding import Binding
 from app.console.dialogs.list_box import ListBox
 from app.console.tables.sorted_table import SortedTable
 from widgets.table.columns import Column
+from widgets.table.header import title_of
 from widgets.table.rows import Row, Rows
 from widgets.tones import Tone
 
@@ -40,7 +41,7 @@ class ColumnsScreen(ListBox[None]):
         shown = [name for name in table.chosen or self._usual if name in known]
         self._shown = set(shown)
         self._names = [*shown, *(name for name in known if name not in self._shown)]
-        self._titles = {name: column.title for name, column in known.items()}
+        self._titles = {name: title_of(column) for name, column in known.items()}
 
     @property
     def title_text(self) -> str:

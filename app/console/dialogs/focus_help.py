@@ -12,6 +12,7 @@ from textual.widgets import Input, TextArea
 from app.commands import REGISTRY, ParameterKind
 from app.console.dialogs.help_box import HelpBox
 from app.console.prompt.prompt import Prompt
+from widgets.table.header import title_of
 from widgets.table.table import VirtualTable
 
 Section = tuple[str, Sequence[tuple[str, str]]]
@@ -101,7 +102,7 @@ def help_of(focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> 
     """
     if isinstance(focused, VirtualTable):
         explained = [column for column in focused.columns if column.help]
-        lines = [(column.title or column.id, column.help) for column in explained]
+        lines = [(title_of(column) or column.id, column.help) for column in explained]
         return [(f"Columns of {focused.id}", lines)]
     if isinstance(focused, TextArea):
         commands = [(key_of(name), what) for name, what in _EDITOR_COMMANDS]

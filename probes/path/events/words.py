@@ -9,7 +9,7 @@ from probes.path.analysis.branches import is_different
 from probes.path.records import DESTINATION_HOP, Altered, PathRowKind, QueueSide
 
 _WARNINGS = frozenset({PathRowKind.SILENT, PathRowKind.QUEUE, PathRowKind.LOSS})
-"""A changed route is none: routes change, and what a change costs is an event of its own."""
+"""A changed route is no warning. If the new route loses or delays packets, another event warns."""
 
 _ECN = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
 """Code points of RFC 3168, section 5."""

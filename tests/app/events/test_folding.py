@@ -66,7 +66,7 @@ def test_policies_are_apart_and_ends_without_begins_count() -> None:
     groups = told(policy("end"), policy("begin", 1.0, "scan"), policy("begin", 2.0), policy("end"))
     assert (groups["policy burst"].times, groups["policy burst"].is_open) == (2, False)
     assert groups["policy scan"].is_open
-    # A begin that is told twice is one time.
+    # Two begins without an end between them count once.
     again = told(policy("begin", 1.0), policy("begin", 2.0), policy("end"))["policy burst"]
     assert (again.times, again.longest_ns) == (1, 2 * SECOND)
 

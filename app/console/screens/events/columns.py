@@ -95,7 +95,7 @@ EVENTS: TableSpec[EventLine] = TableSpec(
     "events",
     (
         ColumnSpec("time", "Time (UTC)", 12, larger_first=True,
-            help="Time of the event, or of the newest event of a group, UTC.",
+            help="Time of the event, or of the newest event of a group.",
             cell=lambda line: time_of(line.event), value=_iso, tone=_quiet,
             rank=lambda line: line.event.utc_ns),
         ColumnSpec("severity", "Severity", 8, priority=3, larger_first=True,

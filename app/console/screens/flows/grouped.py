@@ -45,7 +45,7 @@ class GroupedFlows:
     ) -> None:  # fmt: skip
         """`places` (n,) are the rows of the view to group; `table` is its `live_table`.
 
-        `conversations` are those of the same rows, if another grouping has found them already.
+        `conversations` of the same rows save work, if another grouping has found them.
         """
         self.view, self.places, self.by, self.table = view, places, by, table
         self.flows = view.rows if len(places) == len(view.rows) else view.rows.take(places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -94,6 +94,7 @@ class WorstHops:
     notable: int = 0
     """Number of hops that add more than little delay, queue or lose; they come first."""
     _ranked: list[tuple[PathKey, int]] = field(default_factory=list)
+    _adds: list[float] = field(default_factory=list)
     _known: tuple[object, ...] = ()
     _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
 
@@ -102,25 +103,28 @@ class WorstHops:
         known = (view.generation, view.second)
         if self._known != known:
             self._known = known
-            self._ranked, self.notable = ranked(self.paths)
+            self._ranked, self._adds, self.notable = ranked(self.paths)
 
     def __len__(self) -> int:
         return len(self._ranked)
 
     def hops(self, most: int, cells: int) -> list[tuple[PathKey, Hop]]:
-        """Return at most `most` hops, with time lines of `cells` cells."""
+        """Return at most `most` hops, with time lines of `cells` cells.
+
+        `adds` is of the mean round trip, by which hops are ranked: a queue that comes and goes has
+        no part in the median.
+        """
         asked = (self._known, most, cells)
         if self._found[0] != asked:
             chosen = self._ranked[: max(0, most)]
-            # The delay that a hop adds is known beside the other hops of its path.
-            ways = {key: self.paths.hops(key, cells) for key in dict.fromkeys(k for k, _ in chosen)}
-            known = {(key, hop.number): hop for key, hops in ways.items() for hop in hops}
-            self._found = asked, [(one[0], known[one]) for one in chosen if one in known]
+            hops = zip(chosen, self._adds, self.paths.hops_at(chosen, cells), strict=False)
+            self._found = asked, [(key, replace(hop, adds=adds)) for (key, _), adds, hop in hops]
         return self._found[1]
 
 
-def ranked(paths: Paths) -> tuple[list[tuple[PathKey, int]], int]:
-    """Return path and number of every hop that answers, the worst first, and how many are notable.
+def ranked(paths: Paths) -> tuple[list[tuple[PathKey, int]], list[float], int]:
+    """Return path and number of every hop that answers, the worst first, the seconds that each adds
+    to the mean round trip, and how many hops are notable.
 
     The worst lose packets, queue, or add most delay to the mean round trip. The destination is a
     hop if the flow itself tells its round trip. A router's reluctance to answer is no loss. Values
@@ -131,7 +135,7 @@ def ranked(paths: Paths) -> tuple[list[tuple[PathKey, int]], int]:
     answers = (series["last_ns"] >= 0) & (view.now_ns - series["seen_ns"] <= _QUIET_NS)
     here = np.flatnonzero(answers & (paths.numbers > 0))
     if not len(here):
-        return [], 0
+        return [], [], 0
     series = series[here]
     bins = view.recent(here, MINUTE)
     key = np.zeros((len(here), 18), "u1")
@@ -164,7 +168,7 @@ def ranked(paths: Paths) -> tuple[list[tuple[PathKey, int]], int]:
         (PathKey(address_text(row["destination"].tobytes(), int(row["version"]))), int(row["hop"]))
         for row in series[first[order]]
     ]
-    return found, int(notable.sum())
+    return found, adds[order].tolist(), int(notable.sum())
 
 
 def pressing(triggers: Triggers, cells: int) -> list[PolicyView]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,20 +61,28 @@ TRAFFIC: TableSpec[object] = TableSpec(
 NOW: TableSpec[object] = TableSpec(
     "now",
     (
-        ColumnSpec("text", "Now", 40, grows=True, drawn=True, help="What is wrong, the largest"
-                   " trouble first: ✕ an error, ▲ a warning, · a warning of the last minutes that"
-                   " is over. ● Nothing is wrong."),
+        ColumnSpec("text", "Now", 40, grows=True, drawn=True, help="Trouble, the largest first:"
+                   " ✕ an error, ▲ a warning, · a warning that is over since a few minutes."
+                   " ● Nothing is wrong."),
         ColumnSpec("screen", "", 10, "right", priority=1,
                    help="Enter opens this screen, at the row that the sentence is about."),
     ),
 )  # fmt: skip
 
+_ADDS = (
+    "Delay that the way from the nearest earlier hop that answers adds to the mean round trip of"
+    " the last minute, in milliseconds; Paths has the median's."
+)
 WORST_HOPS: TableSpec[HopLine] = TableSpec(
     "hops",
     (
         ColumnSpec("destination", "Worst hops", 10, help="Destination of the path.",
                    cell=lambda hop: hop.destination),
-        *(column for column in HOPS.columns if column.id != "share"),
+        *(
+            replace(column, help=_ADDS) if column.id == "adds" else column
+            for column in HOPS.columns
+            if column.id != "share"
+        ),
     ),
 )  # fmt: skip
 
@@ -82,21 +91,21 @@ class Head:
     """At most `most` first rows of another source."""
 
     def __init__(self, source: RowSource, most: int) -> None:
-        self._source = source
+        self.source = source
         self.rows = max(0, min(most, source.rows))
 
     def key(self, index: int) -> Hashable:
-        return self._source.key(index)
+        return self.source.key(index)
 
     def index(self, key: Hashable) -> int | None:
-        found = self._source.index(key)
+        found = self.source.index(key)
         return found if found is not None and found < self.rows else None
 
     def cells(self, index: int) -> Sequence[str | Pieces]:
-        return self._source.cells(index)
+        return self.source.cells(index)
 
     def tones(self, index: int) -> Tones:
-        return self._source.tones(index)
+        return self.source.tones(index)
 
 
 def now_rows(found: Sequence[Trouble], calm: str, cells: int, screens: Mapping[str, str]) -> Rows:

@@ -117,7 +117,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._hops, self._busiest = WorstHops(), Busiest()
         self._monitor: MonitorInfo | None = None
         self._triggers = Triggers()
-        self._troubles: list[Trouble] = []
+        self.troubles: list[Trouble] = []
 
     def compose_body(self) -> list[Widget]:
         talks = Block(first_columns("conversations"), empty=NO_FLOWS, id="conversations")
@@ -302,14 +302,14 @@ class OverviewScreen(PollingScreen[_Looked]):
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
         names = {one.name for one in silent}
         ended = {name: why for name, why in self._ended.items() if name in names}
-        self._troubles = troubles(
+        self.troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
             self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
             connection_troubles(frame, self._hops.paths),
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}
-        rows = now_rows(self._troubles, calm(pulses), block.width_of("text"), screens)
+        rows = now_rows(self.troubles, calm(pulses), block.width_of("text"), screens)
         most = _SENTENCES[self.has_class("-tall")]
         block.styles.height = 1 + min(rows.rows, most)
         block.show(Head(rows, most))
@@ -377,7 +377,7 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def _open(self, name: str, key: Hashable | None) -> None:
         if name == "now":
-            found = next((one for one in self._troubles if one.key == key), None)
+            found = next((one for one in self.troubles if one.key == key), None)
             to = ("programs", None) if found is None else (found.screen, found.row)
             self.app.call_later(self.console.turn_to, *to)
             return

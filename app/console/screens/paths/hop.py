@@ -73,11 +73,10 @@ class Hop:
 def with_added(hops: Sequence[Hop]) -> list[Hop]:
     """Return all hops of a path, in their order, with the delay that each adds.
 
-    A packet to a hop passes all hops before it, so a hop is no farther than any later one:
-    a router that is slow to answer, or whose answers take a longer way back, adds nothing. The
-    distance of a hop is therefore the least median of this hop and all later ones, and a hop adds
-    its distance less that of the nearest earlier hop that answers. Least times instead of medians
-    give the part without queues.
+    A packet to a hop passes all hops before it, so a hop is no farther than any later one. The
+    distance of a hop is the least median of this hop and all later ones. A hop adds its distance
+    minus the distance of the nearest earlier hop that answers. So a slow answer, or a longer way
+    back, adds nothing. The same with least times in place of medians gives the part without queues.
     """
     medians, leasts = (
         added([getattr(hop.numbers, name) for hop in hops]) for name in ("median", "least")

@@ -39,13 +39,13 @@ class PathList(SortedTable):
         self._opened: set[PathKey] = set()
         """Rows whose flows the user lists."""
         self._wanted: PathKey | None = None
-        """The path to which the cursor moves once it is known."""
+        """Target of the cursor; it may appear later."""
         self._drawn: tuple[object, ...] = ()
         """State for which it was drawn."""
         self.whole = self._unfolded
 
     def want_path(self, key: PathKey) -> None:
-        """Move the cursor to a path when it is known."""
+        """Move the cursor to a path, at once or when it appears."""
         self._wanted = key
 
     def follow(self, passing: Filter, names: Names) -> None:

@@ -32,9 +32,9 @@ class Way:
 def ways_of(view: PathView, places: Mapping[TracedFlow, Array]) -> tuple[Way, ...]:
     """Return the ways to a destination, those with the first flows first.
 
-    `places` has the places in `view.series` of each flow to the destination. The routers of a flow
-    are those of its last answers. A flow that some hops do not answer takes the first of the ways
-    that it may take; flows without any answer are a way of their own.
+    `places` has the places in `view.series` of each flow to the destination. Only the routers of
+    the last answers count. A flow that some hops do not answer joins the first way that its other
+    hops allow. Flows without an answer make one way.
     """
     alike: defaultdict[tuple[tuple[int, frozenset[bytes]], ...], list[TracedFlow]]
     alike = defaultdict(list)

@@ -126,8 +126,8 @@ def _no_metrics(slot: Slot, *, built_in: bool, exported: bool) -> str:
     if exported:
         return "No window has ended yet."
     return (
-        "No metric is configured, so nothing is exported. The maps are shown all the same: press "
-        f'o.\nAdd to the probe\'s file:  [[{slot.side}.metrics]]  name = "NAME"  map = "MAP"'
+        "The probe has no metric, so files get no table. Its maps are there all the same: press o."
+        f'\nAdd to the probe\'s file:  [[{slot.side}.metrics]]  name = "NAME"  map = "MAP"'
     )
 
 

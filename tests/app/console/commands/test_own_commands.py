@@ -6,18 +6,26 @@ import os
 import pwd
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.config.model import Settings
 from app.console.commands import own_process
+from app.console.commands.own_fields import fields_of
 from app.console.commands.own_process import run
 from app.console.host_names import Name, NameSource
+from app.console.polling import PollingScreen
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import UsageError
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, becomes, conversation, desk, flow
+from tests.app.console.fake_paths import LAB, SECOND_NS, FakePath
+from tests.app.console.fake_paths import table as path_table
+from tests.app.console.fake_plane import FakePlane, config
+from tests.app.console.fake_triggers import FakeMonitor, Said, monitor, policy
+from widgets.table.table import VirtualTable
 
 NOBODY = 65534
 
@@ -81,6 +89,40 @@ async def test_rows_of_events() -> None:
         await console.feed()
         await console.app.action_command("!printf '<%s>' {text}")
         await shows(console, "<one two>")
+
+
+def _has_rows(table: VirtualTable) -> bool:
+    return table.source.rows > 0
+
+
+async def test_rows_of_every_screen_have_fields() -> None:
+    plane = FakePlane(config("hello"))
+    async with desk(160, 48, plane) as console:
+        plane.monitor_info = monitor(policy("busy: packets > 100 -> accounting"))
+        for item in FakeMonitor().window({"busy": Said(120, 100)}):
+            plane.publish(item)
+        path, now = FakePath(LAB), time.monotonic_ns()
+        plane.publish(path_table(path.second(now - SECOND_NS), now))
+        plane.publish(Event.now("error", "eth0", "it is gone"))
+        await console.feed(conversation(3, 10, 20))
+        for key, widget, fields in (
+            ("1", "now", {"text"}),
+            ("1", "conversations", {"local", "remote", "protocol"}),
+            ("1", "hops", {"destination", "hop", "address"}),
+            ("1", "policies", {"policy"}),
+            ("1", "events", {"text"}),
+            ("4", "policies", {"policy"}),
+            ("4", "applications", {"application"}),
+            ("5", "programs", {"probe", "side"}),
+        ):
+            await console.press(key)
+            screen = console.app.screen
+            assert isinstance(screen, PollingScreen)
+            screen._poll()
+            table = screen.query_one(f"#{widget}", VirtualTable)
+            await becomes(console, partial(_has_rows, table))
+            screen.set_focus(table)
+            assert fields <= fields_of(screen).keys(), (key, widget)
 
 
 async def test_escape_kills_the_program_and_its_children() -> None:

@@ -9,6 +9,7 @@ from app.console.live.monitor import LiveMonitor
 from app.console.live.overview_feed import TRAFFIC, WINDOWS, LivePulses
 from app.console.live.paths import LivePaths
 from app.console.screens.overview.model import (
+    WorstHops,
     allotted,
     pressing,
     ranked,
@@ -23,7 +24,7 @@ from probes.monitor.state import PolicyState
 from probes.path.records import PathRowKind
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake import flow
-from tests.app.console.fake_paths import LAB, FakePath, table
+from tests.app.console.fake_paths import LAB, FakeHop, FakePath, table
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
 from tests.app.console.screens.overview.traffic import FULL, SECOND_NS, some
 from tests.support.console.feed import window
@@ -155,6 +156,22 @@ def test_the_worst_hop_loses_and_is_to_blame() -> None:
     # A path without probes is no longer bad.
     live.add(table(FakePath(LAB).second(end)[:0], end + 10 * SECOND_NS))
     assert order(live) == []
+
+
+def test_a_hop_shows_the_delay_by_which_it_is_ranked() -> None:
+    """A queue for a fifth of the minute is no part of the median."""
+    live, worst = LivePaths(), WorstHops()
+    calm = [FakeHop(1.0, ("10.0.0.1",)), FakeHop(2.0, ("10.0.1.1",)), FakeHop(8.0, ("10.0.2.1",))]
+    path = FakePath(calm)
+    for second in range(1, 11):
+        path.with_hop(2, rtt=200.0 if second > 8 else 2.0)
+        path.with_hop(3, rtt=206.0 if second > 8 else 8.0)
+        live.add(table(path.second(second * SECOND_NS), (second + 1) * SECOND_NS))
+    worst.take(live.view(), ())
+    shown = worst.hops(3, 10)
+    assert [hop.number for _, hop in shown] == [2, 3, 1]
+    assert shown[0][1].adds == pytest.approx(0.0406, rel=0.1)
+    assert [hop.adds for _, hop in shown] == sorted((h.adds for _, h in shown), reverse=True)
 
 
 def test_policies_that_act_come_first_and_then_those_near_their_threshold() -> None:

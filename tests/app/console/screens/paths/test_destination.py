@@ -41,7 +41,7 @@ async def test_it_has_a_line_of_its_own_with_the_flows_round_trips() -> None:
         end = t.cells(3)
         assert [end[n] for n in ("hop", "host", "loss")] == ["3", "10.94.6.2", "25.0 %"]
         assert (end["last"], end["count"]) == ("3.00", "150/200")
-        # Routers that answer later than the destination add no more than the destination.
+        # The second router answers later than the destination: its slow answers add nothing.
         assert [t.cells(n)["adds"] for n in (1, 2, 3)] == ["2.00", "1.00", "0.000"]
         assert set(t.line(3).strip()) == {"▁"}
         assert t.tones(3) == {Tone.LOST}
