@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import app
+from app.cli.run import TOUR_PROBE
 from tests.support.nobody import become_nobody
 from tests.support.runs import COMMAND, deck_ends
 
@@ -249,3 +253,15 @@ def test_a_reader_that_has_left_is_no_error() -> None:
             capture_output=True, text=True, timeout=20,
         )  # fmt: skip
         assert (run.stdout, run.stderr) == ("0\n", "")
+
+
+def test_a_wheel_has_every_file_that_commands_read() -> None:
+    root = Path(app.__file__).parents[1]
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packed = {pattern.removeprefix("**/*") for pattern in settings["package-data"]["*"]}
+    assert "app/library" in str(TOUR_PROBE)
+    for package in settings["packages"]["find"]["include"]:
+        # The library and some kernel headers are symbolic links.
+        for folder, _, files in os.walk(root / package.rstrip("*"), followlinks=True):
+            others = {Path(name).suffix for name in files if name.count(".") < 2} - packed
+            assert others <= {".py", ".pyc", ".md", ".json", ""}, folder
