@@ -57,8 +57,8 @@ BIN = np.dtype([("rtt_ns", "f8"), ("answered", "u4"), ("lost", "u4"), ("untimed"
 
 SECONDS = 240
 """Seconds of bins."""
-BLOCK = 16
-"""Seconds of a block of bins; views share unchanged blocks."""
+BLOCK = 4
+"""Seconds of a block of bins: views share unchanged blocks, and each has a copy of the newest."""
 IDLE_NS = 60_000_000_000
 """A series without a probe for this long leaves; samples last as long."""
 OWN_NS = 3_000_000_000

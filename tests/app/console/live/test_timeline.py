@@ -24,7 +24,7 @@ from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import FakeMonitor, Said, monitor, policy
-from tests.support.console.feed import Flows, window
+from tests.support.console.feed import Flows, Routes, hops_window, window
 
 SECOND = 10**9
 NOON = 1_700_000_000 // 86400 * 86400 * SECOND + 43200 * SECOND
@@ -52,6 +52,19 @@ def arrays(timeline: Timeline) -> dict[int, Array]:
 
 
 # What is kept
+
+
+def test_frames_of_300_traced_flows_share_all_but_what_changed() -> None:
+    timeline, live, routes = Timeline(), LivePaths(), Routes(300, 6, rate=1)
+    sizes = []
+    for second in range(1, 41):
+        end = second * SECOND
+        live.add(hops_window(routes.next(end - SECOND, end), second, end - SECOND, end))
+        timeline.keep(at(second, paths=live.view()))
+        sizes.append(timeline.nbytes)
+    assert len(live.view().series) == 1800
+    # Series, responders, the samples of a second, and four seconds of bins.
+    assert (sizes[-1] - sizes[9]) / 30 < 600_000
 
 
 def test_frames_of_10000_flows_stay_within_the_bytes() -> None:
