@@ -13,6 +13,7 @@ from click.shell_completion import get_completion_class, shell_complete
 from app import VERSION
 from app.cli.command import CommandGroup, GroupedCommand, argument, option
 from app.cli.config import config
+from app.cli.explain import explain
 from app.cli.policy_control import policy
 from app.cli.probe import probe
 from app.cli.run import console, lab, run, tour
@@ -89,8 +90,8 @@ def completion(shell: str) -> None:
 
 
 for each in (
-    run, lab, tour, trace, console, doctor, version, test, probe, policy, tape, config, man,
-    completion,
+    run, lab, tour, trace, explain, console, doctor, version, test, probe, policy, tape, config,
+    man, completion,
 ):  # fmt: skip
     cli.add_command(each)
 

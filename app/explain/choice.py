@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.explain.material import ends_of
-from bpf.errors import UsageError
+from bpf.errors import ProbedeckError
 from probes.filter import RowTable, parse
 from probes.flow.filter import OWNED_FLOWS
 from probes.flow.grouping import GROUP, group
@@ -42,7 +42,7 @@ class Choice:
     """dtype GROUP: the largest conversations of all, if none passes."""
 
 
-def nothing_passes(choice: Choice, text: str, error: type[UsageError]) -> UsageError:
+def nothing_passes(choice: Choice, text: str, error: type[ProbedeckError]) -> ProbedeckError:
     """Return the error about a filter that no conversation passes; its hint names others."""
     if not len(choice.others):
         return error("no packet passed in the last seconds", hint="send some, and ask again")

@@ -12,7 +12,7 @@ from app.explain.model import ExplainedEnds
 from probes.filter.network import address_text, protocol_name
 from probes.flow.grouping import GROUP, group
 from probes.flow.records import Array
-from probes.flow.services import service_name
+from probes.flow.services import WITH_PORTS, service_name
 from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
 from probes.sockets.joined import sockets_of
@@ -106,12 +106,23 @@ def _row(sockets: Array, conversation: Any) -> Array:
 
 def _summed(conversation: Any, flows: Sequence[Snapshot]) -> Any:
     """Return the conversation's row with its counts of all windows."""
-    rows = [item.rows for item in flows]
+    rows = [item.rows[_perhaps(item.rows, conversation)] for item in flows]
     if not rows:
         return conversation
     groups = group(np.concatenate(rows), "conversations").rows
     mine = groups[groups["id"] == conversation["id"]]
     return mine[0] if len(mine) else conversation
+
+
+def _perhaps(flows: Array, conversation: Any) -> Array:
+    """Leave out most flows (n,) of other conversations, faster than grouping does."""
+    mine: Array = flows["protocol"] == conversation["protocol"]
+    if int(conversation["protocol"]) in WITH_PORTS:
+        ports = conversation["near_port"], conversation["far_port"]
+        source, destination = flows["source_port"], flows["destination_port"]
+        there = (source == ports[0]) & (destination == ports[1])
+        mine &= there | (source == ports[1]) & (destination == ports[0])
+    return mine
 
 
 def _owner(sockets: Array, owners: Sequence[Snapshot]) -> Any:

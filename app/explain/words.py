@@ -38,7 +38,8 @@ def sentence(
 
 
 def seconds(count: float) -> str:
-    """`12 s`, `3 min`, `2 h`."""
+    """`1 s` or less, `12 s`, `3 min`, `2 h`."""
+    count = max(count, 1.0)
     for unit, length, most in (("s", 1, 120), ("min", 60, 120)):
         if count < length * most:
             return f"{count / length:.0f} {unit}"
@@ -92,7 +93,7 @@ _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
     Limit.LOST_BEFORE: lambda flow, why: (
         "is limited by the network: segments are lost before they reach this host"
     ),
-    Limit.SENDER: lambda flow, why: f"waits for {flow.far}, which sends no more",
+    Limit.SENDER: lambda flow, why: f"waits for {flow.far}: data comes no faster",
 }  # fmt: skip
 _LIMITS = {each.label: each for each in Limit if each}
 ABOUT = {label: limit.about for label, limit in _LIMITS.items()}

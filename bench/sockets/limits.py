@@ -128,10 +128,10 @@ BATCHES = (
         sends("loss 1 %, rtt 20", (LOSS,), Link(20, loss=1), reading=BEFORE),
         sends("loss 5 %, rtt 20", (LOSS,), Link(20, loss=5), reading=BEFORE),
         sends(
-            "loss 1 %, 100 KB each 100 ms, rtt 20",
+            "loss 1 %, 300 KB each 100 ms, rtt 20",
             (LOSS,),
             Link(20, loss=1),
-            chunks(100000, 0.1),
+            chunks(300000, 0.1),
             reading=BEFORE,
         ),
     ),

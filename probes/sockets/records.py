@@ -91,7 +91,7 @@ class Limit(IntEnum):
     BANDWIDTH = 8, "the network's bandwidth, or the congestion window still grows"
     READS_SLOWLY = 9, "the receiving process reads slower than data comes"
     LOST_BEFORE = 10, "received segments are lost before this host"
-    SENDER = 11, "the other end sends no more, or the path to this host carries no more"
+    SENDER = 11, "the other end sends no faster, or the path to this host carries no more"
 
     about: str
     """Meaning, for help."""

@@ -36,9 +36,9 @@ def retransmitted_share(row: Any) -> float:
 
 
 def percent(share: float) -> str:
-    """`0.12 %`, `1.2 %`, `12 %`."""
+    """`0 %`, `0.12 %`, `1.2 %`, `12 %`."""
     value = share * 100
-    places = 2 if value < 0.995 else 1 if value < 9.95 else 0
+    places = 0 if value == 0 or value >= 9.95 else 1 if value >= 0.995 else 2
     return f"{value:.{places}f} %"
 
 
@@ -93,5 +93,5 @@ _WORDS: dict[Limit, Callable[[Any], str]] = {
     Limit.BANDWIDTH: lambda row: f"bandwidth {rate(row['delivery_rate'])}",
     Limit.READS_SLOWLY: _reads_slowly,
     Limit.LOST_BEFORE: lambda row: "lost before here",
-    Limit.SENDER: lambda row: "peer sends no more",
+    Limit.SENDER: lambda row: "peer sends no faster",
 }

@@ -128,7 +128,7 @@ def test_a_place_of_loss_is_the_path_probes() -> None:
         ({"limit": Limit.PACED, "delivery_rate": 1_000_000}, "is paced to 8 Mbit/s"),
         ({"limit": Limit.READS_SLOWLY, "rqueue": 353_000}, "353 kB wait in its receive buffer"),
         ({"limit": Limit.LOST_BEFORE}, "lost before they reach this host"),
-        ({"limit": Limit.SENDER}, f"waits for {FAR}"),
+        ({"limit": Limit.SENDER}, f"waits for {FAR}: data comes no faster"),
         ({}, "not watched long enough"),
         ({"limit": Limit.APPLICATION, "segments": 100, "retransmitted": 3}, "it loses 3.0 %"),
     ],

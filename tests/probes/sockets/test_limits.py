@@ -232,7 +232,7 @@ def _socket(limit: Limit, **values: Any) -> Any:
         (Limit.READS_SLOWLY, {"rqueue": 353_000}, "reads slowly, 353 kB wait"),
         (Limit.READS_SLOWLY, {"drops": 4}, "reads slowly, 4 dropped"),
         (Limit.LOST_BEFORE, {}, "lost before here"),
-        (Limit.SENDER, {}, "peer sends no more"),
+        (Limit.SENDER, {}, "peer sends no faster"),
     ],
 )
 def test_a_verdict_reads_as_words(limit: Limit, values: dict[str, Any], text: str) -> None:
@@ -248,7 +248,12 @@ def test_every_limit_has_words_and_meaning() -> None:
 
 
 def test_numbers_have_few_digits() -> None:
-    assert [percent(0.0012), percent(0.012), percent(0.5)] == ["0.12 %", "1.2 %", "50 %"]
+    assert [percent(0), percent(0.0012), percent(0.012), percent(0.5)] == [
+        "0 %",
+        "0.12 %",
+        "1.2 %",
+        "50 %",
+    ]
     assert [span(250), span(8200), span(80_000), span(1.2e6)] == [
         "250 us",
         "8.2 ms",
