@@ -36,6 +36,8 @@ class Host(FlowWindows, Protocol):
 
     def remove(self, name: str) -> object: ...
 
+    def look_for_owners(self, on: bool) -> None: ...
+
     def trace_flow(self, destination: str, flow: TracedFlow) -> None: ...
 
     def untrace_flow(self, destination: str, flow: TracedFlow) -> None: ...
@@ -103,6 +105,8 @@ class MonitorService:
             self.probe.set_policy(policy, applications)
             undo.pop_all()
         self._wake()
+        if policy.knows_owners:
+            self._look_for_owners(policy)
         old = self._traced.get(policy.name)
         request = self._traced[policy.name] = TraceRequest(policy.name, policy.select, traced)
         info = self.policy(policy.name)
@@ -137,6 +141,14 @@ class MonitorService:
             except ProbedeckError as error:
                 text = f"outgoing packets are not seen: {error.message}"
                 self._host.publish(Event.now("warning", application.name, text))
+
+    def _look_for_owners(self, policy: Policy) -> None:
+        """Start the probe of sockets; without it, an event tells that the policy waits."""
+        try:
+            self._host.look_for_owners(True)
+        except ProbedeckError as error:
+            text = f"policy {policy.name} waits for owners: {error.message}"
+            self._host.publish(Event.now("warning", self.probe.name, text))
 
     def _follow(self, transitions: Sequence[PolicyTransition]) -> None:
         self._wake()

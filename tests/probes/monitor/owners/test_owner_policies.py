@@ -138,9 +138,7 @@ def test_without_owners_no_packet_is_selected_and_an_event_names_the_reason(bed:
     bed.set("slow: rate(bytes on process:nginx) > 1 -> counting")
     assert bed.selects(to(80)) == [False]
     events = [e.text for _ in range(2 * PATIENCE) for e in bed.monitor.export() if type(e) is Event]
-    assert events == [
-        "web, slow: owners are unknown, as the probe sockets does not run: give --owners"
-    ]
+    assert events == ["web, slow: owners are unknown: the probe sockets does not run"]
     statuses = {each.policy.name: each for each in bed.monitor.statuses()}
     outcome = statuses["slow"].outcome
     assert outcome
