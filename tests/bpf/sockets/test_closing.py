@@ -17,7 +17,8 @@ from bpf.sockets.closing import ClosingSockets
 from bpf.sockets.tuples import TCP, UDP
 from tests.bpf.sockets.tools import cookie, ends, loopback_up
 
-PATIENCE_S = 5
+PATIENCE_S = 30
+"""The first closed socket waits for the kernel to load two modules."""
 
 
 @pytest.fixture
