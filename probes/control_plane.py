@@ -204,6 +204,12 @@ class ControlPlane(MapAccess, Protocol):
         flow probe runs.
         """
 
+    def count_drops(self, on: bool) -> None:
+        """Start or end the probe of the kernel's drops; without a change, do nothing.
+
+        Raises KernelError if the kernel does not describe its types, or refuses the program.
+        """
+
     def monitor(self) -> MonitorInfo | None:
         """Return the monitor with its policies and applications; None if it does not run."""
 

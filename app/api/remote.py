@@ -93,6 +93,10 @@ class RemoteController(Client):
         line = f"owners.look {'on' if on else 'off'}"
         self._http.answer("POST", "commands", json={"line": line})
 
+    def count_drops(self, on: bool) -> None:
+        line = f"drops.count {'on' if on else 'off'}"
+        self._http.answer("POST", "commands", json={"line": line})
+
     def close(self) -> None:
         """End the connection; the probes go on running."""
         self._stopping.set()

@@ -120,6 +120,9 @@ class Options:
     learn_names: bool = setting(
         PACKETS, False, "Learn names of addresses from DNS answers and TLS that pass."
     )
+    drops: bool = setting(
+        PACKETS, False, "Count the packets that the kernel drops, by flow and reason."
+    )
     monitor: bool = setting(
         MONITOR,
         False,
@@ -289,6 +292,7 @@ class Options:
             describe=self.describe(),
             names=not self.no_names,
             learn_names=self.learn_names,
+            count_drops=self.drops,
             memory=_bytes("--memory", self.memory) if self.memory else 0,
             ready_file=self.ready_file,
             monitor=monitor,

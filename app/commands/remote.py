@@ -115,6 +115,12 @@ def look_for_owners(plane: ControlPlane, choice: str) -> None:
     plane.look_for_owners(choice == "on" if choice else not runs)
 
 
+def count_drops(plane: ControlPlane, choice: str) -> None:
+    """Count the kernel's drops, `on` or `off`; without a choice the other of the two."""
+    runs = any(info.name == "drops" for info in plane.probes())
+    plane.count_drops(choice == "on" if choice else not runs)
+
+
 def trace(plane: ControlPlane, destination: str) -> None:
     from app.resolve import addresses
 

@@ -23,6 +23,7 @@ from app.config.model import Settings
 from app.console.commands.bindings import bindings, weight
 from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
+from app.console.commands.kernel_drops import KernelDrops
 from app.console.commands.learned_names import LearnedNames
 from app.console.commands.overwriting import Overwriting
 from app.console.commands.own_commands import OwnCommands
@@ -128,7 +129,7 @@ class ConsoleApp(DiffApp[int]):
         parts = (
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
             self.counts,
-            TableCommands(self), self._learned_names, OwnerSearch(self),
+            TableCommands(self), self._learned_names, OwnerSearch(self), KernelDrops(self),
             DialogCommands(self, self.tour.offers), SettingsCommands(self), OwnCommands(self),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}

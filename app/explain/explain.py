@@ -173,4 +173,8 @@ def _losses(material: Material) -> tuple[ExplainedLoss, ...]:
         for reason, loss in material.losses.items()
         if reason.is_loss and loss.packets
     ]
+    found += [
+        ExplainedLoss(f"the kernel dropped them ({each.reason})", each.packets, True)
+        for each in material.drops
+    ]
     return tuple(found)

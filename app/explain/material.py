@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from app.explain.model import ExplainedEnds
+from probes.drops.counted import DROPS_TABLE, Dropped, of_flow, summed
+from probes.drops.counted import PROBE as DROPS
 from probes.filter.network import address_text, protocol_name
 from probes.flow.grouping import GROUP, group
 from probes.flow.records import Array
@@ -41,6 +43,8 @@ class Material:
     """dtype PATH (l,): findings about the path to the far end."""
     losses: dict[LossReason, Loss] = field(default_factory=dict)
     """Packets that the tables of flows lack, of all flows."""
+    drops: tuple[Dropped, ...] = ()
+    """Packets of the conversation that the kernel dropped in the last minute, by reason."""
 
 
 def gather(conversation: Any, items: Iterable[Snapshot]) -> Material:
@@ -66,6 +70,7 @@ def gather(conversation: Any, items: Iterable[Snapshot]) -> Material:
         hops=_to(conversation, HOP, _recent(tables, "path", HOPS_TABLE)),
         findings=_to(conversation, PATH, _recent(tables, "path", PATHS_TABLE)),
         losses=losses,
+        drops=_drops(conversation, _recent(tables, DROPS, DROPS_TABLE)),
     )
 
 
@@ -96,6 +101,14 @@ def _recent(tables: Sequence[Snapshot], probe: str, metric: str) -> list[Snapsho
         and item.metric == metric
         and item.end_ns > tables[-1].end_ns - PAST_NS
     ]
+
+
+def _drops(conversation: Any, tables: Sequence[Snapshot]) -> tuple[Dropped, ...]:
+    """Return the kernel's drops of a conversation, the largest first."""
+    size = 4 if conversation["version"] == 4 else 16
+    near, far = (conversation[end].tobytes()[:size] for end in ("near", "far"))
+    ports = int(conversation["near_port"]), int(conversation["far_port"])
+    return summed(each for table in tables for each in of_flow(table, near, far, ports))
 
 
 def _row(sockets: Array, conversation: Any) -> Array:

@@ -64,6 +64,8 @@ class RunSpec:
     """Whether the console resolves addresses of routers."""
     learn_names: bool = False
     """Whether names of addresses are learned from packets."""
+    count_drops: bool = False
+    """Whether the packets that the kernel drops are counted."""
     monitor: MonitorOptions | None = None
     """Options of the monitor; None: the monitor does not run."""
     policies: Policies = field(default_factory=Policies)

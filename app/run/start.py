@@ -50,6 +50,8 @@ def start(
         )
     if spec.learn_names:
         controller.learn_names(True)
+    if spec.count_drops:
+        controller.count_drops(True)
     for probe in spec.probes:
         try:
             controller.add(probe, force=spec.force)

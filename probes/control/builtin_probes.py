@@ -28,6 +28,7 @@ from probes.snapshot import Event
 from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
+    from probes.drops.probe import DropsProbe
     from probes.monitor.probe import MonitorProbe
     from probes.names.probe import NamesProbe
     from probes.path.probe import PathProbe
@@ -133,8 +134,16 @@ def _prepare_sockets(host: ProbeHost, interface: Interface, _: None) -> Callable
     return lambda: SocketsProbe(host.compiler, interface)
 
 
+def _prepare_drops(host: ProbeHost, _: Interface, interval: float) -> Callable[[], DropsProbe]:
+    from probes.drops.probe import MEMORY, prepare
+
+    refuse_over(host.memory_limit, host.memory_used, MEMORY, DROPS_PROBE.name)
+    return prepare(host.compiler, host.hooks, interval)
+
+
 FLOW_PROBE = BuiltinEntry("flow", _prepare_flow, passes_all=True)
 PATH_PROBE = BuiltinEntry("path", _prepare_path)
 MONITOR_PROBE = BuiltinEntry(PROBE, _prepare_monitor)
 NAMES_PROBE = BuiltinEntry("names", _prepare_names, passes_all=True)
 SOCKETS_PROBE = BuiltinEntry("sockets", _prepare_sockets)
+DROPS_PROBE = BuiltinEntry("drops", _prepare_drops)

@@ -13,6 +13,7 @@ from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
 from probes.control.builtin_probes import (
+    DROPS_PROBE,
     FLOW_PROBE,
     MONITOR_PROBE,
     NAMES_PROBE,
@@ -256,6 +257,16 @@ class Controller(ProbeRunner):
                 self.sockets = probe
             elif probe and not on:
                 self._remove(SOCKETS_PROBE.name)
+
+    def count_drops(self, on: bool) -> None:
+        self._refuse_changes()
+        with self._changing:
+            runs = self._probe_of(DROPS_PROBE) is not None
+            if on and not runs:
+                # Its drops are of all interfaces, and each namespace has this one.
+                self.start(DROPS_PROBE, "lo", self.interval or 1.0)
+            elif runs and not on:
+                self._remove(DROPS_PROBE.name)
 
     def monitor(self) -> MonitorInfo | None:
         service = self._running_service()

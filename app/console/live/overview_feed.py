@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from probes.drops.counted import PROBE as DROPS
+from probes.drops.counted import REASONS_TABLE, Dropped, by_reason
 from probes.flow.records import Array, FlowDirection
 from probes.monitor.state import METRICS_TABLE
 from probes.monitor.state import PROBE as MONITOR
@@ -54,6 +56,8 @@ class Pulse:
     """Losses of the last window."""
     losses: Losses
     """Losses since the start."""
+    side: str = ""
+    """Direction of the last table; empty for a built-in probe's."""
 
     @property
     def share(self) -> float:
@@ -76,6 +80,8 @@ class Pulses:
     """Windows of the flow probe, dtype TRAFFIC (n,), oldest first."""
     monitor: Array = field(default_factory=lambda: np.empty(0, TRAFFIC))
     """Windows of the monitor, which sees only incoming packets."""
+    dropped: tuple[Dropped, ...] = ()
+    """Drops of the kernel in the last window of their probe, the largest first."""
 
     @property
     def both_ways(self) -> bool:
@@ -129,6 +135,8 @@ class LivePulses:
                 view = replace(view, flows=self._flows.with_row(_of_flows(snapshot)))
             elif snapshot.probe == MONITOR and snapshot.metric == METRICS_TABLE:
                 view = replace(view, monitor=self._monitor.with_row(_of_monitor(snapshot)))
+            elif (snapshot.probe, snapshot.metric) == (DROPS, REASONS_TABLE):
+                view = replace(view, dropped=by_reason(snapshot))
             self._view = view
 
 
@@ -144,7 +152,7 @@ def _pulse(before: Pulse | None, snapshot: Snapshot) -> Pulse:
     occupancy = max(snapshot.occupancy, same.occupancy if same else 0.0)
     return Pulse(
         snapshot.probe, snapshot.generation, seconds, poll, occupancy, time.monotonic(),
-        snapshot.end_utc_ns, snapshot.window, last, losses,
+        snapshot.end_utc_ns, snapshot.window, last, losses, snapshot.side,
     )  # fmt: skip
 
 

@@ -166,6 +166,9 @@ class FakePlane:
     def look_for_owners(self, on: bool) -> None:
         self.captures.append(f"owners {on}")
 
+    def count_drops(self, on: bool) -> None:
+        self.captures.append(f"drops {on}")
+
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
     ) -> None:

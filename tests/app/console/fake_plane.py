@@ -204,6 +204,9 @@ class FakePlane(FakeController):
     def look_for_owners(self, on: bool) -> None:
         self.asked.append(("look_for_owners", str(on)))
 
+    def count_drops(self, on: bool) -> None:
+        self.asked.append(("count_drops", str(on)))
+
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
     ) -> None:

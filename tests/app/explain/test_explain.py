@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from socket import htons, inet_aton
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.explain import Explanation, choose, explain, lines
+from app.explain.model import ExplainedLoss
 from app.outputs.routers import RouterFacts
 from bpf.errors import TextError
 from probes.path.records import DESTINATION_HOP, PathRowKind
 from probes.snapshot import Loss, LossReason, Snapshot
 from probes.sockets.records import Limit, Reason
-from tests.app.explain.made import FAR, OTHER, QUEUED, finding, probes, upload
+from probes.tables.conversion import TableKind, TableSchema
+from probes.tables.field_types import MAPPED
+from tests.app.explain.made import FAR, NEAR, OTHER, QUEUED, finding, probes, upload, window
 from tests.support.console.owners import POSTGRES, WEB, Process
 
 NEAR_MS = [0.4, 1.1, 3.0]
@@ -52,6 +56,34 @@ def test_the_page_has_who_why_where_and_the_losses() -> None:
         f"84 packets of all flows: {LossReason.TABLE_FULL.about}",
     ):  # fmt: skip
         assert part in text, text
+
+
+def dropped(source: str, port: int, destination: str, to: int, packets: int) -> Any:
+    """A row of the probe of drops, for reason 6."""
+    key = [("source", "u4", (4,)), ("destination", "u4", (4,)), ("source_port", "u2"),
+           ("destination_port", "u2"), ("reason", "u4")]  # fmt: skip
+    row = np.zeros(1, [("key", key), ("value", [("packets", "u8"), ("bytes", "u8")])])
+    for name, address in (("source", source), ("destination", destination)):
+        row["key"][name] = np.frombuffer(MAPPED + inet_aton(address), "u4")
+    row["key"]["source_port"], row["key"]["destination_port"] = htons(port), htons(to)
+    row["key"]["reason"], row["value"]["packets"] = 6, packets
+    return row
+
+
+def test_drops_of_the_kernel_are_losses_of_the_conversation() -> None:
+    """Of both directions and several windows; other flows' do not count."""
+    rows = np.concatenate([
+        dropped(NEAR, 40001, FAR, 443, 5), dropped(FAR, 443, NEAR, 40001, 7),
+        dropped(NEAR, 1, FAR, 443, 100),
+    ])  # fmt: skip
+    schema = TableSchema(TableKind.HASH, names={"key.reason": {6: "no_socket"}})
+    windows = [
+        replace(window(second, rows, probe="drops", metric="drops"), schema=schema)
+        for second in (11, 12)
+    ]
+    found = explained(*upload(), *windows)
+    assert found.lost == (ExplainedLoss("the kernel dropped them (no_socket)", 24, True),)
+    assert "24 packets" in "\n".join(lines(found))
 
 
 def test_the_document_is_json_with_numbers() -> None:

@@ -14,6 +14,7 @@ from app.console.screens.paths.spells import Spell
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import PolicyView, Triggers
 from app.events.folding import EventGroup, fold
+from probes.drops.counted import PROBE as DROPS
 from probes.monitor.state import PROBE as MONITOR
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, PathRowKind
@@ -45,6 +46,7 @@ def troubles(
     """
     found = [
         *_of_probes(pulses, silent, ended, now, events),
+        *_of_drops(pulses, now),
         *_of_paths(paths),
         *_of_policies(triggers),
         *connections,
@@ -91,7 +93,7 @@ def _of_probes(
 
 def _program(one: Pulse) -> tuple[str, str]:
     """Return the key of the first program of a probe on its screen."""
-    return one.name, "ingress"
+    return one.name, one.side or "ingress"
 
 
 def lost_now(pulse: Pulse) -> int:
@@ -109,6 +111,18 @@ def _losing(one: Pulse, lost: int, events: Sequence[Event]) -> Trouble:
     told = next((each for each in events if (each.source, each.subject) == about), None)
     screen, row = ("programs", _program(one)) if told is None else ("events", told)
     return Trouble(Kind.LOSES, lost, text, Tone.BAD, screen, row, clauses, one.name, about)
+
+
+def _of_drops(pulses: Pulses, now: float) -> Iterator[Trouble]:
+    """Say what the kernel dropped: a normal host drops a little, and so this is no alarm."""
+    probe = pulses.probes.get(DROPS)
+    if not pulses.dropped or not probe or now - probe.came_at > 2 * max(1.0, probe.interval):
+        return
+    total = sum(one.packets for one in pulses.dropped)
+    most, *others = (f"{si(one.packets)} {one.reason}" for one in pulses.dropped)
+    text = f"The kernel dropped {counted(total, 'packet')} in the last window: {most}"
+    row = DROPS, "event"
+    yield Trouble(_STRAIN, total, text, Tone.WARN, "programs", row, tuple(others), DROPS)
 
 
 def _strained(one: Pulse, name: str) -> Iterator[Trouble]:

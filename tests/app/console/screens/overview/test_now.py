@@ -13,6 +13,7 @@ from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
+from probes.drops.counted import Dropped
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, PATH, PathRowKind
 from probes.snapshot import Event, Loss, LossReason
@@ -61,6 +62,18 @@ def found(
         pulses or Pulses(), silent, ended or {}, 12.0, left_out, paths or Paths(),
         triggers or Triggers(), events, 400 * SECOND_NS,
     )  # fmt: skip
+
+
+def test_drops_of_the_kernel_are_told_with_reasons_while_their_probe_runs() -> None:
+    dropped = Dropped("no_socket", 1200, 9000), Dropped("udp_csum", 3, 90)
+    for came_at, count in ((11.0, 1), (5.0, 0)):
+        probe = pulse(name="drops", came_at=came_at, side="event")
+        told = found(pulses=Pulses({"drops": probe}, dropped=dropped))
+        assert len(told) == count
+    (one,) = found(pulses=Pulses({"drops": pulse(name="drops", came_at=11.5)}, dropped=dropped))
+    text = "The kernel dropped 1203 packets in the last window: 1.20 k no_socket, 3 udp_csum"
+    assert one.sentence(99) == text
+    assert (one.screen, one.row) == ("programs", ("drops", "event"))
 
 
 def test_a_queue_is_one_sentence_for_all_flows_until_it_is_over() -> None:

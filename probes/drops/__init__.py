@@ -1,0 +1,1 @@
+"""Packets that this host's kernel drops, with its reasons."""

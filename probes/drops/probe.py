@@ -1,0 +1,115 @@
+"""The probe of drops: packets that the kernel dropped in a window, by flow and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bpf.errors import KernelError
+from bpf.kernel_types import kernel_types
+from probes.config.model import parse
+from probes.drops.counted import DROPS_TABLE, PROBE, REASONS_TABLE
+from probes.program.loading import Clone, LoadedSide, compile_probe
+from probes.program.probe import ProgramGeneration, ProgramProbe
+from probes.snapshot import Event, Item, Snapshot
+
+if TYPE_CHECKING:
+    from bpf.compiler import Compiler
+    from probes.config.model import ProbeConfig
+    from probes.hooks import Hooks
+
+MEMORY = 6 << 20
+"""Bytes of kernel memory that the maps take at most."""
+_SOURCE = Path(__file__).with_name("drops.c")
+_PREFIX = "SKB_DROP_REASON_"
+_NOT_SPECIFIED = "not_specified"
+_NO_REASON = (1 << 32) - 1
+"""A number that no reason has."""
+
+
+class DropsProbe(ProgramProbe):
+    """Counts the packets that the kernel drops, with the kernel's names of the reasons."""
+
+    builtin = True
+
+    def _end_window(
+        self,
+        generation: ProgramGeneration,
+        ended: Sequence[tuple[LoadedSide, Clone]],
+        started_ns: int,
+    ) -> tuple[Item, ...]:
+        items = tuple(map(_with_reasons, super()._end_window(generation, ended, started_ns)))
+        self.latest = tuple(item for item in items if isinstance(item, Snapshot))
+        return items
+
+    def _fill_events(self) -> list[Event]:
+        return []  # The losses of the table tell it, with numbers.
+
+
+def _with_reasons(item: Item) -> Item:
+    """Name the reasons of a table."""
+    if not isinstance(item, Snapshot) or item.schema is None:
+        return item
+    path = "key" if item.metric == REASONS_TABLE else "key.reason"
+    return replace(item, schema=replace(item.schema, names={path: reason_names()}))
+
+
+@cache
+def reason_names() -> Mapping[int, str]:
+    """Return the kernel's names of reasons by number, such as `no_socket` (enum skb_drop_reason).
+
+    Kernels before 5.17 have no reasons. Raises KernelError if the kernel does not describe its
+    types.
+    """
+    types = kernel_types()
+    try:
+        names = types.enumerators("skb_drop_reason")
+    except KernelError:
+        return {0: _NOT_SPECIFIED}
+    return {number: name.removeprefix(_PREFIX).lower() for number, name in names.items()}
+
+
+def drops_config(interval: float) -> ProbeConfig:
+    """Return the probe's configuration. Raises KernelError if the kernel lacks its types."""
+    numbers = {name: number for number, name in reason_names().items()}
+    side = {
+        "hook": "raw_tp",
+        "tracepoint": "kfree_skb",
+        "source": _SOURCE.read_text(encoding="utf-8"),
+        "define": {
+            "HAS_REASON": int(len(numbers) > 1),
+            "UNKNOWN": numbers[_NOT_SPECIFIED],
+            "NOT_DROPPED": numbers.get("skb_not_dropped_yet", _NO_REASON),
+            "CONSUMED": numbers.get("skb_consumed", _NO_REASON),
+        },
+        "metrics": [
+            {
+                "name": DROPS_TABLE,
+                "map": "drops",
+                "help": "packets that the kernel dropped, by flow and reason",
+                "snapshot": True,
+                "types": {"key.source": "ipv6", "key.destination": "ipv6"},
+            },
+            {
+                "name": REASONS_TABLE,
+                "map": "reasons",
+                "help": "packets that the kernel dropped, by reason",
+                "snapshot": True,
+            },
+        ],
+    }
+    return parse({"name": PROBE, "interval": interval, "format": "csv", "event": side}, PROBE)
+
+
+def prepare(compiler: Compiler, hooks: Hooks, interval: float) -> Callable[[], DropsProbe]:
+    """Return a function that makes the probe, with windows of `interval` seconds."""
+    config = drops_config(interval)
+
+    def make() -> DropsProbe:
+        with compile_probe(compiler, config, hooks) as compiled:
+            return DropsProbe(compiler, compiled, hooks)
+
+    return make
