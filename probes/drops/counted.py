@@ -64,7 +64,8 @@ def _addresses(words: Array) -> Array:
 
 def _packed(address: bytes) -> np.void:
     whole = address if len(address) == 16 else _MAPPED.tobytes() + address
-    return np.frombuffer(whole, "V16")[0]
+    packed: np.void = np.frombuffer(whole, "V16")[0]
+    return packed
 
 
 def _sums(item: Snapshot, path: str, reasons: Array, wanted: Array) -> tuple[Dropped, ...]:

@@ -6,12 +6,14 @@ on time.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +21,15 @@ import pytest
 from app.lab.netns import inside
 from bpf import features
 from bpf.attach.attachment import Hook
+from bpf.attach.cgroup import cgroup2
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
+from bpf.kernel_types import kernel_types
 from bpf.syscall import prog_test_run
 from probes.config.model import load
 from probes.control.builtin_probes import FLOW_PROBE
+from probes.drops.counted import of_flow
 from probes.flow.options import FlowOptions
 from probes.flow.records import Array, FlowDirection
 from probes.hooks import Hooks
@@ -35,7 +40,10 @@ from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
 from probes.names.learned import learned
 from probes.path.options import PathOptions
 from probes.snapshot import Snapshot
+from probes.sockets.holders import Holders
+from probes.sockets.opened import SocketEvents
 from probes.tunnels import Tunnels
+from tests.bpf.cgroups import cgroup, python_in
 from tests.bpf.tools import send
 from tests.probes.conftest import MakeProbe
 from tests.probes.deck import Deck, deck
@@ -192,14 +200,61 @@ def test_paths_are_probed(deck: Deck, ingress: Hook) -> None:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_each_example_runs(deck: Deck, path: Path) -> None:
-    """Each loads, and each but `events`, which wants TCP, has rows of UDP traffic."""
+    """Each loads, and each but those that want TCP has rows of UDP traffic."""
     config = load(path).on("right")
+    if config.event:
+        must_describe_types()
     deck.controller.add(config)
     assert send(deck.right, deck.left, PACKETS) == PACKETS
     if path.stem != "dropper":
         deck.receive(PACKETS)
     rows = [len(snapshot.rows) for snapshot in deck.controller.export(config.name)]
-    assert any(rows) or path.stem == "events"
+    assert any(rows) or path.stem in ("events", "retransmissions")
+
+
+def must_describe_types() -> None:
+    """Skip a test of events on a kernel without BTF or cgroup2."""
+    try:
+        kernel_types()
+        cgroup2()
+    except KernelError as error:
+        pytest.skip(str(error))
+
+
+def test_sockets_are_told_with_their_processes(compiler: Compiler) -> None:
+    must_describe_types()
+    with cgroup() as folder, SocketEvents(compiler, folder) as events:
+        with python_in(folder, "import socket; socket.socket().close()") as process:
+            process.wait()
+        made, closed = events.read()
+    assert (made["tgid"], made["cookie"]) == (closed["tgid"], closed["cookie"])
+    assert made["tgid"] == process.pid
+    assert made["netns"] == os.stat("/proc/self/ns/net").st_ino
+
+
+def test_holders_of_sockets_are_found(compiler: Compiler) -> None:
+    with Holders(compiler) as holders, socket.socket(type=socket.SOCK_DGRAM) as held:
+        found: list[Any] = []
+        while not holders.passes:
+            rows = holders.read(PATIENCE_S)
+            found += rows[rows["inode"] == os.fstat(held.fileno()).st_ino].tolist()
+        assert len(found) == 1
+        assert not holders.why_proc or "bpf_sock_from_file" in holders.why_proc
+
+
+def test_drops_are_counted(deck: Deck) -> None:
+    must_describe_types()
+    deck.controller.count_drops(True)
+    ends = [socket.inet_aton(end.ipv4) for end in (deck.left, deck.right)]
+    with inside(deck.left.ns), socket.socket(type=socket.SOCK_DGRAM) as sender:
+        sender.bind((deck.left.ipv4, 0))
+        ports = sender.getsockname()[1], PORT
+        for _ in range(5):
+            sender.sendto(b"x", (deck.right.ipv4, PORT))
+        flows, _ = deck.controller.export("drops")
+    (dropped,) = of_flow(flows, ends[0], ends[1], ports)
+    assert dropped.packets == 5
+    assert dropped.reason in ("no_socket", "not_specified")
 
 
 def test_names_are_learned(deck: Deck) -> None:

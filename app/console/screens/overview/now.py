@@ -122,7 +122,7 @@ def _of_drops(pulses: Pulses, now: float) -> Iterator[Trouble]:
     most, *others = (f"{si(one.packets)} {one.reason}" for one in pulses.dropped)
     text = f"The kernel dropped {counted(total, 'packet')} in the last window: {most}"
     row = DROPS, "event"
-    yield Trouble(_STRAIN, total, text, Tone.WARN, "programs", row, tuple(others), DROPS)
+    yield Trouble(Kind.STRAIN, total, text, Tone.WARN, "programs", row, tuple(others), DROPS)
 
 
 def _strained(one: Pulse, name: str) -> Iterator[Trouble]:
