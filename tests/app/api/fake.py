@@ -191,22 +191,10 @@ class FakePlane:
 
     def traced(self) -> tuple[Traced, ...]:
         return tuple(
-            Traced(
-                destination,
-                flows,
-                6,
-                (1, 2, 3, 4),
-                (5,),
-                100,
-                60,
-                59,
-                2400,
-                3304,
-                1,
-                notes=("NAT or firewall behind hop 2",),
-            )
+            Traced(destination, flows, 6, (1, 2, 3, 4), (5,), 100, 60, 59, 2400, 3304, 1,
+                   notes=("NAT or firewall behind hop 2",))
             for destination, flows in self._traced.items()
-        )
+        )  # fmt: skip
 
     def monitor(self) -> MonitorInfo | None:
         """Its second application's cost could not be measured."""
