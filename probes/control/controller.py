@@ -149,20 +149,11 @@ class Controller(ProbeRunner):
             traced = self.traced()
             self._tracing = interface, options
             try:
-                self._trace_anew(traced)
+                _trace_anew(self, traced)
             except ProbedeckError:
                 self._tracing = interface, before
-                self._trace_anew(traced)
+                _trace_anew(self, traced)
                 raise
-
-    def _trace_anew(self, traced: Sequence[Traced]) -> None:
-        """End the path probe, and trace the same flows by a new one."""
-        if self._probe_of(PATH_PROBE):
-            self._remove(PATH_PROBE.name)
-        for each in traced:
-            own = OwnFlow.parse(each.own_flow) if each.own_flow else None
-            for flow in each.flows or (None,):
-                self.trace_flow(each.destination, flow, own)
 
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
@@ -364,3 +355,13 @@ class Controller(ProbeRunner):
         if service := self._running_service():
             return service
         raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")
+
+
+def _trace_anew(controller: Controller, traced: Sequence[Traced]) -> None:
+    """End the path probe, and trace the same flows by a new one."""
+    if controller._probe_of(PATH_PROBE):
+        controller._remove(PATH_PROBE.name)
+    for each in traced:
+        own = OwnFlow.parse(each.own_flow) if each.own_flow else None
+        for flow in each.flows or (None,):
+            controller.trace_flow(each.destination, flow, own)
