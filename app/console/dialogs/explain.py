@@ -110,6 +110,10 @@ class ExplainPage(HelpBox):
             self._box.query_one("*").refresh(layout=True)
             self.call_after_refresh(self._tell_more)
 
+    def _tell_more(self) -> None:
+        super()._tell_more()
+        self._box.border_subtitle = f"T: path, {self._box.border_subtitle}"
+
     def action_path(self) -> None:
         """Turn to the path on its screen."""
         if self._path is None:

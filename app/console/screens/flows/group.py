@@ -71,9 +71,9 @@ class Group:
         return self.host if kind == "hosts" else f"{self.service} {self.remote} ↔ {self.local}"
 
     @property
-    def label(self) -> Pieces:
-        """The owner; muted if there is none."""
-        return ((self.text, Tone.MUTED if self.text.startswith("no ") else Tone.NORMAL),)
+    def label_tone(self) -> Tone:
+        """Tone of a group by owner: muted without an owner."""
+        return Tone.MUTED if self.text.startswith("no ") else Tone.NORMAL
 
     @property
     def owner(self) -> RowOwner:

@@ -194,7 +194,8 @@ OWNED: TableSpec[Group] = TableSpec(
     (
         ColumnSpec("owner", "Owner", 22, grows=True,
             help="Process, unit, container, pod or user of the flows; or why nobody owns them.",
-            cell=lambda group: group.label, numbers=lambda rows: rows.label_ranks,
+            cell=lambda group: group.text, tone=lambda group: group.label_tone,
+            numbers=lambda rows: rows.label_ranks,
             values=lambda rows: rows.texts(lambda group: group.text)),
         _FLOWS, *_RATES, *_TOTALS,
     ),

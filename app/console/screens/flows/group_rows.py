@@ -15,7 +15,7 @@ from app.console.screens.flows.group import Group, GroupLook
 from app.console.screens.flows.group_columns import GROUPS, OWNED
 from app.console.screens.flows.grouped import GroupedFlows
 from app.console.screens.flows.owners.ranks import code_texts, text_ranks
-from app.console.tables.columns import Cells, columns
+from app.console.tables.columns import Cells, columns, tone
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.flow.records import Array
 from widgets.sparkline import round_scale
@@ -28,6 +28,8 @@ SPECS: dict[str, TableSpec[Group]] = {
     **dict.fromkeys(OWNER_KINDS, OWNED),
 }
 """By kind of groups."""
+TONED = ("conversations", *OWNER_KINDS)
+"""Kinds of groups with columns of owners."""
 OWNED_BY_DEFAULT = ("process", "limit")
 OWNED_FROM = 100
 """Columns of owners on tables of so many cells or more."""
@@ -132,7 +134,12 @@ class GroupRows:
         return Cells(self.spec, self.group(index))
 
     def tones(self, index: int) -> Tones:
-        return Tone.MUTED if self.group(index).is_quiet else Tone.NORMAL
+        group = self.group(index)
+        if group.is_quiet:
+            return Tone.MUTED
+        if not len(self.groups.table.owned.sockets) or group.kind not in TONED:
+            return Tone.NORMAL
+        return [tone(column, group) for column in self.spec.columns]
 
     # Values of the rows, in their order, for files
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from app.console.live.flows import LiveView
 from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.flow import QUIET_NS, Flow, endpoint_text
+from app.console.screens.flows.flow import Flow, endpoint_text
 from app.console.screens.flows.owners.ranks import code_texts, text_ranks
 from app.console.screens.flows.table import ECHO_TYPES, LiveTable, live_table
 from app.console.screens.paths.hop import PathKey
-from app.console.tables.columns import Cells, columns
+from app.console.tables.columns import Cells, columns, tone
 from app.console.tables.spec import ColumnSpec
 from bpf.errors import UsageError
 from probes.filter.network import address_text, protocol_name
@@ -170,8 +170,12 @@ class FlowRows:
         return found
 
     def tones(self, index: int) -> Tones:
-        last_ns = int(self.view.rows["last_ns"][self.places[index]])
-        return Tone.MUTED if self.view.now_ns - last_ns > QUIET_NS else Tone.NORMAL
+        flow = Flow(self.view, self.table, int(self.places[index]))
+        if flow.is_quiet:
+            return Tone.MUTED
+        if not len(self.table.owned.sockets):
+            return Tone.NORMAL
+        return [tone(column, flow) for column in FLOWS.columns]
 
 
 def path_of(row: Any) -> PathKey:

@@ -196,6 +196,11 @@ async def test_process_and_limit_are_columns_where_there_is_room() -> None:
         assert console.lines[1].split()[0] == "Process"
         found = "\n".join(console.lines[2:6])
         assert "no owner: forwarded" in found
+        # Texts begin at the left edge of their column.
+        assert all(
+            line.startswith((" ", "n", "p")) and not line.startswith("   ")
+            for line in console.lines[2:5]
+        )
         assert "nginx" in found
         await console.app.action_command("flow.open")
         await console.still()

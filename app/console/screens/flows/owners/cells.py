@@ -8,7 +8,6 @@ from typing import Any
 from app.tape.named_state import StateValues
 from probes.sockets.filter import OWNER_TEXTS, Owned
 from probes.sockets.records import By, Limit, Reason
-from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
 _REASONS, _BY, _LIMITS = tuple(Reason), tuple(By), tuple(Limit)
@@ -61,14 +60,14 @@ class RowOwner:
         }
 
     @property
-    def process(self) -> Pieces | str:
+    def process(self) -> str:
         if self.owner is not None:
             others = int(self.socket["holders"]) - 1
             name = self.text("process") or f"({self.name})"
             return f"{name}+{others}" if others > 0 else name
         if self.reason in (None, Reason.OWNED):
             return ""
-        return ((f"({self.reason.label})", Tone.MUTED),)
+        return f"({self.reason.label})"
 
     @property
     def pid(self) -> str:
@@ -103,10 +102,17 @@ class RowOwner:
         return _LIMITS[self.socket["limit"]] if self.socket is not None else Limit.UNKNOWN
 
     @property
-    def limit(self) -> Pieces:
-        """What limits the connection: trouble of somebody else stands out."""
-        found = self.limited
-        return ((found.label, Tone.MUTED if found in _CALM else Tone.WARN),)
+    def limit(self) -> str:
+        return self.limited.label
+
+    @property
+    def process_tone(self) -> Tone:
+        return Tone.NORMAL if self.owner is not None else Tone.MUTED
+
+    @property
+    def limit_tone(self) -> Tone:
+        """Tone of the limit: trouble of somebody else stands out."""
+        return Tone.MUTED if self.limited in _CALM else Tone.WARN
 
     @property
     def retrans(self) -> float:

@@ -29,6 +29,7 @@ def _text(name: str, title: str, width: int, about: str) -> ColumnSpec[Any]:
         name, title, width, "right" if name == "pid" else "left", priority=3, hidden=True,
         help=about, larger_first=name == "pid",
         cell=lambda row: getattr(row.owner, name),
+        tone=(lambda row: row.owner.process_tone) if name == "process" else "normal",
         numbers=lambda rows: rows.owner_ranks(name), values=lambda rows: rows.owner_texts(name),
     )  # fmt: skip
 
@@ -40,7 +41,7 @@ OWNERS: tuple[ColumnSpec[Any], ...] = (
         help="What limits the TCP connection: its application, the receiver's window, its send"
         " buffer, pacing, a queue or losses of the network, its bandwidth; of what it receives: the"
         " process reads slowly, or segments are lost before this host.",
-        cell=lambda row: row.owner.limit,
+        cell=lambda row: row.owner.limit, tone=lambda row: row.owner.limit_tone,
         numbers=lambda rows: rows.owner_numbers("limit"),
         values=lambda rows: rows.owner_texts("limit")),
     ColumnSpec("retrans", "Retr %", 6, "right", priority=6, hidden=True, unit="ratio",
