@@ -36,6 +36,7 @@ class Block(VirtualTable):
 
     passed_by = True
     """Whether the focus skips the block while it has no rows."""
+    counts_hidden = False
 
     def show(self, source: RowSource) -> None:
         self.can_focus = source.rows > 0 or not self.passed_by

@@ -100,6 +100,9 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             super().__init__(table)
             self.column = column
 
+    counts_hidden = True
+    """Whether the header counts the columns that do not fit."""
+
     def __init__(
         self,
         columns: Sequence[Column],
@@ -347,7 +350,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         styles = header_styles(self.get_component_rich_style)
         apart = caps_of(self.app).glyphs == "ascii"
         shown = titles(self.shown, self._sorted, styles, apart=apart)
-        more = more_sign(*self._beyond, skipped=self._skipped)
+        more = more_sign(*self._beyond, skipped=self._skipped) if self.counts_hidden else ""
         # The scroll bar covers the end of the header.
         beside = width - self.scrollable_content_region.width
         key = "" if apart else self.key

@@ -74,7 +74,8 @@ def titled(kind: str, found: tuple[Column, ...]) -> tuple[Column, ...]:
     return tuple(
         replace(one, title=_TITLES[kind], width=max(one.width, _NAME_CELLS))
         if one.id == _NAMES[kind]
-        else one
+        # The busiest are not idle: the room is for names.
+        else replace(one, hidden=one.hidden or one.id == "idle")
         for one in found
     )
 

@@ -187,9 +187,9 @@ def _rank(one: PolicyView) -> tuple[int, float]:
 def block_columns(width: int, *, tall: bool) -> tuple[tuple[str, ...], ...]:
     """Return the blocks of each column of a screen of `width` cells."""
     if width >= BROAD:
-        return ("conversations", "hops"), ("hosts",), ("services", "policies", "events")
+        return ("conversations", "hops"), ("hosts", "services"), ("policies", "events")
     if width >= WIDE:
-        return ("conversations", "hops"), ("hosts", "services", "policies")
+        return ("conversations", "hops"), ("hosts", "services", "policies", "events")
     return (("conversations", "hosts", *["services"] * tall, "hops", "policies"),)
 
 

@@ -103,7 +103,7 @@ class OverviewScreen(PollingScreen[_Looked]):
     OverviewScreen.-wide #columns, OverviewScreen.-broad #columns { layout: horizontal; }
     OverviewScreen.-wide #left, OverviewScreen.-broad #left { width: 3fr; }
     OverviewScreen.-wide #others { width: 2fr; margin-left: 1; }
-    OverviewScreen.-broad #others { width: 4fr; layout: horizontal; margin-left: 1; }
+    OverviewScreen.-broad #others { width: 3fr; layout: horizontal; margin-left: 1; }
     OverviewScreen.-broad #right { margin-left: 1; }
     """
 
@@ -172,9 +172,8 @@ class OverviewScreen(PollingScreen[_Looked]):
         hosts, services = (Block(first_columns(kind), id=kind) for kind in ("hosts", "services"))
         for one in (hosts, services):
             one.show_sort("rate", descending=True)
-        await self.query_one("#middle").mount(hosts)
+        await self.query_one("#middle").mount(hosts, services)
         await self.query_one("#right").mount(
-            services,
             Block(policies[:1], empty=self._no_policies, id="policies"),
             Block(columns(EVENTS, time={"title": "Events"}), id="events"),
         )

@@ -143,7 +143,8 @@ def folded(
             yield ListedPath(head, 0, len(flows), is_open(head))
             yield from (ListedPath(flow, 1) for flow in flows if is_open(head))
             continue
-        yield ListedPath(head, about=f"{len(ways)} ways")
+        known = sum(way.is_known for way in ways)
+        yield ListedPath(head, about=f"{known} ways" if known > 1 else "")
         passing = {flow.flow: flow for flow in flows}
         for way in ways:
             members = [passing[flow] for flow in way.flows if flow in passing]

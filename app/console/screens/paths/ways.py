@@ -26,7 +26,9 @@ class Way:
     flows: tuple[TracedFlow, ...]
     """In the order of the list of flows."""
     branch: str = ""
-    """The first router that tells it from another way: `hop 3 10.94.8.2`."""
+    """The first router that tells it from another way, `hop 3 10.94.8.2`, or `no answer`."""
+    is_known: bool = True
+    """Whether any router answers."""
 
 
 def ways_of(view: PathView, places: Mapping[TracedFlow, Array]) -> tuple[Way, ...]:
@@ -57,7 +59,8 @@ def ways_of(view: PathView, places: Mapping[TracedFlow, Array]) -> tuple[Way, ..
     for way, members in ways:
         others = [other for other, _ in ways if other is not way]
         members.sort(key=order.__getitem__)
-        made.append(Way(tuple(members), _branch(way, others, _version(view, places))))
+        branch = _branch(way, others, _version(view, places)) if way or not others else "no answer"
+        made.append(Way(tuple(members), branch, bool(way)))
     return tuple(sorted(made, key=lambda one: order[one.flows[0]]))
 
 

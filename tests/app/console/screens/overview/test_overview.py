@@ -334,7 +334,7 @@ async def test_it_fits_every_size() -> None:
             assert all(one.source.rows == one.size.height - 1 for one in blocks if one.source.rows)
             hops = screen(console).block("hops")
             assert width < 100 or hops.region.bottom == region.bottom
-            assert screen(console).block("events").display == (width >= 160)
+            assert screen(console).block("events").display == (width >= 100)
 
 
 async def test_it_is_what_is_looked_at_first() -> None:

@@ -10,6 +10,7 @@ from app.console.live.paths import LivePaths
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from probes.path.options import TracedFlow
+from tests.app.console.fake import becomes
 from tests.app.console.fake_paths import LAB, FakeHop, FakePath, table
 from tests.app.console.screens.paths.tracer import Tracer, tracer
 
@@ -45,7 +46,10 @@ def test_flows_take_the_same_way_if_no_hop_contradicts() -> None:
 
 def test_flows_without_an_answer_are_a_way_of_their_own() -> None:
     silent = [(number, SILENT) for number in range(1, len(LAB) + 1)]
-    assert ways(on(1, *silent), on(2), on(3), on(4, *silent)) == [([1, 4], ""), ([2, 3], "")]
+    assert ways(on(1, *silent), on(2), on(3), on(4, *silent)) == [
+        ([1, 4], "no answer"),
+        ([2, 3], ""),
+    ]
 
 
 def listed(t: Tracer) -> list[str]:
@@ -83,7 +87,7 @@ async def test_one_row_a_way_that_a_key_opens_and_closes(tmp_path: Path) -> None
         t.desk.app.screen.set_focus(t.listing)
         await t.still()
         await t.desk.app.action_command(f"view.export {tmp_path}/paths.csv")
-        await t.desk.still()
+        await becomes(t.desk, (tmp_path / "paths.csv").exists)
         rows = list(csv.DictReader((tmp_path / "paths.csv").open()))
         assert [row["path"] for row in rows] == ["10.94.6.2  4 flows", *flows[:2], other, flows[2]]
         # The way's numbers are those of its flows together.
