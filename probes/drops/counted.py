@@ -36,7 +36,7 @@ def by_reason(item: Snapshot) -> tuple[Dropped, ...]:
 def of_flow(item: Snapshot, near: bytes, far: bytes, ports: tuple[int, int]) -> tuple[Dropped, ...]:
     """Return the drops of a flow in both directions, the largest first; empty for another table.
 
-    `near` and `far` are addresses of 4 or 16 bytes, `ports` those of `near` and `far`.
+    `near` and `far` are addresses of 4 or 16 bytes; `ports` are of `near`, then of `far`.
     """
     if (item.probe, item.metric) != (PROBE, DROPS_TABLE) or not len(item.rows):
         return ()
