@@ -22,6 +22,8 @@ SPECS = {spec.name: spec for spec in (CONVERSATIONS, HOSTS, SERVICES)}
 _TITLES = {"conversations": "Conversations", "hosts": "Hosts", "services": "Services"}
 _NAMES = {"conversations": "service", "hosts": "host", "services": "service"}
 """First column of each block: its title is the name of the block."""
+_LEFT_OUT = ("idle", "protocol")
+"""Columns that take the room of names: the busiest are not idle, and a service has one protocol."""
 _NAME_CELLS = 14
 """Least width of that column, for the name."""
 
@@ -74,8 +76,7 @@ def titled(kind: str, found: tuple[Column, ...]) -> tuple[Column, ...]:
     return tuple(
         replace(one, title=_TITLES[kind], width=max(one.width, _NAME_CELLS))
         if one.id == _NAMES[kind]
-        # The busiest are not idle: the room is for names.
-        else replace(one, hidden=one.hidden or one.id == "idle")
+        else replace(one, hidden=one.hidden or one.id in _LEFT_OUT)
         for one in found
     )
 
