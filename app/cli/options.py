@@ -12,7 +12,7 @@ from app.config.schema import setting
 from app.outputs.formats import FORMATS
 from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import Policies, policies_of, receiver_of
-from app.run.output_spec import VIEWS, OutputSpec
+from app.run.output_spec import SOCKET_TABLES, VIEWS, OutputSpec
 from app.run.spec import RunSpec, probes_of
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
@@ -122,6 +122,12 @@ class Options:
     )
     drops: bool = setting(
         PACKETS, False, "Count the packets that the kernel drops, by flow and reason."
+    )
+    owners: bool | None = setting(
+        PACKETS,
+        None,
+        "Name the owners of flows: processes, units, containers, pods.",
+        usual="on; without a console, only for the views sockets, owners, ownership",
     )
     monitor: bool = setting(
         MONITOR,
@@ -250,6 +256,7 @@ class Options:
             *(("flows",) if self.only else ()),
             *(() if self.trace or self.policy or self.policies else ("hops", "paths", "traces")),
             *(() if self.monitors else (TRIGGERS_TABLE, POLICIES_TABLE)),
+            *(() if self.owners else SOCKET_TABLES),
         }
         every = [name for name in VIEWS if name not in left_out]
         usual = METRICS_TABLE if self.only else "flows"
@@ -293,6 +300,7 @@ class Options:
             names=not self.no_names,
             learn_names=self.learn_names,
             count_drops=self.drops,
+            owners=self._looks_for_owners(),
             memory=_bytes("--memory", self.memory) if self.memory else 0,
             ready_file=self.ready_file,
             monitor=monitor,
@@ -300,6 +308,12 @@ class Options:
         )
         spec.check()
         return spec
+
+    def _looks_for_owners(self) -> bool:
+        if self.owners is not None:
+            return self.owners
+        views = (self.views or "").split(",")
+        return not self.headless or any(name in views for name in SOCKET_TABLES)
 
     def _check_policies(self) -> None:
         from probes.config.model import load

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from app.outputs.owners.socket_views import OWNER_COLUMNS
 from app.outputs.view import (
     END,
     START,
@@ -46,10 +47,10 @@ def _networks(part: Part) -> list[str]:
     return [f"{a}/{n}" for a, n in zip(texts, part.rows["prefix"].tolist(), strict=True)]
 
 
-def _view(kind: str, *columns: OutputColumn) -> OutputView:
+def _view(kind: str, *columns: OutputColumn, version: int = 1) -> OutputView:
     common = WINDOW, START, END, one("interface", "interface of the packets")
     make = partial(grouped, kind=kind)
-    return OutputView(kind, 1, (*common, *columns), "flow", kind, make=make)
+    return OutputView(kind, version, (*common, *columns), "flow", kind, make=make)
 
 
 def _renamed(name: str, field: str, meaning: str) -> OutputColumn:
@@ -95,6 +96,8 @@ GROUP_VIEWS = (
         OutputColumn("tunnel", "kind of the tunnel around it; or empty",
             lambda part: map(tunnel_name, part.rows["tunnel"].tolist())),
         OutputColumn("tunnel_id", "key of GRE, VNI of VXLAN and Geneve, TEID of GTP; or 0"),
+        *OWNER_COLUMNS,
+        version=2,
     ),
     _view(
         "hosts",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import repeat
 from operator import attrgetter
@@ -15,6 +15,8 @@ from app.outputs.encoders import Record
 from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.snapshot import Event, Item, Snapshot
+from probes.sockets.filter import Owned
+from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
 from probes.tables.utc import iso_all
 
 CellValue = str | int | float | None
@@ -36,6 +38,14 @@ class Part:
         """4 or 6 for each row."""
         versions: list[int] = self.rows["version"].tolist()
         return versions
+
+    @cached_property
+    def owned(self) -> Owned | None:
+        """Sockets and owners of rows of flows; None if nobody looks for owners."""
+        item = self.item
+        if not isinstance(item, OwnedFlows):
+            return None
+        return Owned(self.rows, item.tables[SOCKETS_TABLE].rows, item.tables[OWNERS_TABLE].rows)
 
     def utc(self, name: str) -> Array:
         """Nanoseconds since the epoch, from an array's column of CLOCK_MONOTONIC."""
@@ -139,7 +149,26 @@ class Exported(Snapshot):
 
     @classmethod
     def of(cls, item: Snapshot, unwritten: int) -> Exported:
-        return cls(**{f.name: getattr(item, f.name) for f in fields(item)}, unwritten=unwritten)
+        kept = {each.name: getattr(item, each.name) for each in fields(Snapshot)}
+        return cls(**kept, unwritten=unwritten)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnedFlows(Snapshot):
+    """A window of flows with the tables of its owners."""
+
+    tables: Mapping[str, Snapshot] = field(default_factory=dict)
+    """The tables of the probe of sockets by name, of the same window."""
+
+    @classmethod
+    def of(cls, flows: Snapshot, tables: Mapping[str, Snapshot]) -> OwnedFlows:
+        kept = {each.name: getattr(flows, each.name) for each in fields(Snapshot)}
+        return cls(**kept, tables=dict(tables))
+
+    @property
+    def ownership(self) -> Array:
+        """Rows of dtype OWNERSHIP."""
+        return self.tables[OWNERSHIP_TABLE].rows
 
 
 def is_table(item: Item, probe: str, table: str) -> TypeGuard[Snapshot]:

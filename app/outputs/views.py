@@ -1,4 +1,4 @@
-"""The tables that can be written. The number in a schema, `flows/2`, counts changes of columns."""
+"""The tables that can be written. The number in a schema, `flows/3`, counts changes of columns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from app.outputs.group_views import GROUP_VIEWS
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
+from app.outputs.owners.socket_views import OWNER_COLUMNS, SOCKET_VIEWS, owned_share
 from app.outputs.path_views import HOPS, PATHS, TRACES
 from app.outputs.view import (
     END,
@@ -58,7 +59,7 @@ def _listed(texts: Iterable[str]) -> str:
 
 FLOWS = OutputView(
     "flows",
-    2,
+    3,
     (
         WINDOW,
         START,
@@ -81,12 +82,13 @@ FLOWS = OutputView(
             lambda part: map(tunnel_name, part.rows["tunnel"].tolist())),
         OutputColumn("tunnel_id", "key of GRE, VNI of VXLAN and Geneve, TEID of GTP; or 0"),
         OutputColumn("tos", "type of service or traffic class of the flow's first packet"),
+        *OWNER_COLUMNS,
     ),
     "flow",
 )  # fmt: skip
 WINDOWS = OutputView(
     "windows",
-    4,
+    5,
     (
         WINDOW,
         START,
@@ -116,6 +118,8 @@ WINDOWS = OutputView(
             lambda item: _listed(each.reason for each in item.hooks)),
         one("runs_before", "programs of others that saw the packets first",
             lambda item: _listed(name for each in item.hooks for name in each.before)),
+        one("owned", "of flows: share of the bytes with an owner, of those that are not forwarded, "
+            "0 to 1; empty without", owned_share),
     ),
 )  # fmt: skip
 EVENTS = OutputView(
@@ -136,7 +140,8 @@ EVENTS = OutputView(
 VIEWS = {
     view.name: view
     for view in (
-        FLOWS, *GROUP_VIEWS, HOPS, PATHS, TRACES, METRICS, TRIGGERS, POLICIES, WINDOWS, EVENTS,
+        FLOWS, *GROUP_VIEWS, HOPS, PATHS, TRACES, METRICS, TRIGGERS, POLICIES, *SOCKET_VIEWS,
+        WINDOWS, EVENTS,
     )
 }  # fmt: skip
 _BUILT_IN = {(view.probe, view.table): view for view in VIEWS.values() if view.probe}

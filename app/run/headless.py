@@ -91,6 +91,7 @@ def _run(
                 write(item)
         for item in loop.rest():
             write(item)
+        tables.finish()
     if totals.any or not loop.failures:
         why = reasons(totals.traced.values(), spec.interface)
         if report:

@@ -14,9 +14,11 @@ from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
+SOCKET_TABLES = ("sockets", "owners", "ownership")
+"""Tables of the probe of sockets: a run that names one of them looks for owners."""
 VIEWS = (
     "flows", *KINDS, "hops", "paths", "traces", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE,
-    "windows", "events",
+    *SOCKET_TABLES, "windows", "events",
 )  # fmt: skip
 _NONE: Mapping[str, str] = MappingProxyType({})
 

@@ -66,6 +66,8 @@ class RunSpec:
     """Whether names of addresses are learned from packets."""
     count_drops: bool = False
     """Whether the packets that the kernel drops are counted."""
+    owners: bool = False
+    """Whether the run looks for the owners of flows: a console after the first window."""
     monitor: MonitorOptions | None = None
     """Options of the monitor; None: the monitor does not run."""
     policies: Policies = field(default_factory=Policies)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from app.resolve import detour
+from app.run.owners_later import OwnersLater
 from app.run.readiness import announced
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
@@ -52,6 +53,11 @@ def start(
         controller.learn_names(True)
     if spec.count_drops:
         controller.count_drops(True)
+    if spec.owners and spec.flows:
+        if console is None:
+            controller.look_for_owners(True)
+        else:
+            OwnersLater(controller)
     for probe in spec.probes:
         try:
             controller.add(probe, force=spec.force)

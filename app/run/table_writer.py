@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from app.outputs.group_views import with_prefixes
+from app.outputs.owners.owner_join import OwnerJoin
 from app.outputs.path_views import described
 from app.outputs.routers import Describe, nothing_known
 from app.outputs.sink import Sink
@@ -39,6 +40,7 @@ class TableWriter:
         self._usual = output.format or "csv"
         self._controller = controller
         self._formats = self._formats_of(probes)
+        self._owners = OwnerJoin(self._looks_for_owners)
         self.filtering = output.filtering()
         if words := self.filtering.words(output.views):
             print(f"probedeck: {words}", file=sys.stderr, flush=True)
@@ -60,8 +62,24 @@ class TableWriter:
         if missing := self.sink.incomplete():
             raise ProbedeckError(f"could not be written: {', '.join(missing)}")
 
+    def _looks_for_owners(self) -> bool:
+        sockets = self._controller.sockets
+        return sockets is not None and not sockets.has_ended
+
     def write(self, item: Item) -> None:
-        """Write the rows of an item. Raises BrokenPipeError for a pipe without a reader."""
+        """Write the rows of an item; a window of flows waits for its owners.
+
+        Raises BrokenPipeError for a pipe without a reader.
+        """
+        for each in self._owners.take(item):
+            self._write(each)
+
+    def finish(self) -> None:
+        """Write the windows that still wait: the run is over."""
+        for each in self._owners.rest():
+            self._write(each)
+
+    def _write(self, item: Item) -> None:
         formats = self._formats
         if isinstance(item, Snapshot) and item.is_metric and item.probe not in formats:
             # The API added this probe. A probe that has gone again gets the usual format.
@@ -89,6 +107,7 @@ def writing(
                     tables.write(item)
                 for item in mailbox.rest():
                     tables.write(item)
+                tables.finish()
         finally:
             mailbox.let_all_in()
 

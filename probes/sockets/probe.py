@@ -22,11 +22,12 @@ from probes.reports import Compatibility, ProgramInfo
 from probes.snapshot import Event, Item, Snapshot
 from probes.sockets.opened import PROGRAMS, RING_BYTES, SOURCE, SocketEvents
 from probes.sockets.owners.answers import OwnerAnswers
+from probes.sockets.owners.describe import Describer
 from probes.sockets.owners.known import Known
 from probes.sockets.owners.live import LiveSources
 from probes.sockets.owners.questions import questions_of
 from probes.sockets.owners.resolver import Resolver
-from probes.sockets.owners.rows import Description, OwnerRows
+from probes.sockets.owners.rows import OwnerRows
 from probes.sockets.records import (
     OWNERS_TABLE,
     OWNERSHIP_TABLE,
@@ -83,7 +84,8 @@ class SocketsProbe:
         self._sources = LiveSources(compiler, interface.index)
         self._sources.begin(self._known)
         self._resolver = Resolver(self._known, self._sources)
-        self._rows = OwnerRows(lambda who: Description(who.uid, cgroup=who.cgroup))
+        self._describe = Describer()
+        self._rows = OwnerRows(self._describe)
         self._urgent = False
         """Whether open sockets have no process yet."""
         self._troubles: dict[str, float] = {}
@@ -276,3 +278,4 @@ class SocketsProbe:
             os.close(self.alarm_fd)
             self.alarm_fd = -1
             self._sources.close()
+            self._describe.close()

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 
 from bpf.sockets.tuples import TUPLE
+from probes.flow.records import Array
 
 PROBE = "sockets"
 """Name of the probe; its tables are named after their metrics."""
@@ -153,11 +154,22 @@ OWNER = np.dtype([
 
 `number` is the same in all windows of a run, from 1. `tgid` is the process as this host numbers
 it; `start_ns` is when it started, CLOCK_BOOTTIME, as process numbers come again; `uid` its user,
-and `user` the user's name. `comm` is the process's name (of its first thread). `unit` is of
-systemd, `container` the runtime's name or id, `pod` the name or uid of Kubernetes; empty if
+all ones if unknown, and `user` the user's name. `comm` is the name of its first thread. `unit` is
+of systemd, `container` the runtime's name or id, `pod` the name or uid of Kubernetes; empty if
 unknown. `netns` is the inode of the sockets' network namespace. `flows`, `packets` and `bytes` are
 of the owner's flows in the window. Texts are UTF-8, cut at a character."""
 
 OWNERSHIP = np.dtype([("reason", "u1"), ("flows", "u4"), ("packets", "u8"), ("bytes", "u8")])
 """Flows of the window by Reason, a row for each reason that occurs. The sums of `flows`, `packets`
 and `bytes` are those of the flow window."""
+
+
+def owned_share(ownership: Array) -> float | None:
+    """Return the share of the bytes with an owner, of those that are not forwarded.
+
+    `ownership` is of dtype OWNERSHIP. None without such bytes.
+    """
+    reasons, sizes = ownership["reason"], ownership["bytes"]
+    local = int(sizes[reasons != Reason.FORWARDED].sum())
+    owned = int(sizes[np.isin(reasons, (Reason.OWNED, Reason.SEVERAL))].sum())
+    return owned / local if local else None

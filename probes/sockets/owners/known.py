@@ -32,6 +32,7 @@ RAW = -1
 _COMMON = (0, 6, 17)
 """Protocols of sockets that are found by their ends."""
 _INIT = 1
+UNKNOWN_USER = 0xFFFFFFFF
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -44,7 +45,7 @@ class Process:
     start_ns: int
     """CLOCK_BOOTTIME, in steps of 10 ms."""
     comm: bytes
-    uid: int = 0
+    uid: int = UNKNOWN_USER
     cgroup: int = 0
     """Id of its folder; 0: unknown."""
     netns: int = 0

@@ -60,7 +60,8 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         (
             "run -i lo --headless --views hop",
             "no view 'hop'; there are flows, conversations, hosts, services, networks, hops, "
-            "paths, traces, metrics, triggers, policies, windows, events",
+            "paths, traces, metrics, triggers, policies, sockets, owners, ownership, "
+            "windows, events",
         ),
         ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
         ("run -i lo --headless --capture prot:tcp", "--capture: flows have no 'prot' (column 1); "),
@@ -163,7 +164,7 @@ def test_tables_of_another_schema_are_left_alone(tmp_path: Path) -> None:
     table.write_text("what,is,this\n1,2,3\n")
     code, line = complaint(*HEADLESS, "-o", str(tmp_path))
     assert code == 2
-    assert line.startswith(f"{table} is not a flows/2 table and is left alone; ")
+    assert line.startswith(f"{table} is not a flows/3 table and is left alone; ")
     assert table.read_text() == "what,is,this\n1,2,3\n"
 
 

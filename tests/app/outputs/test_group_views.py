@@ -68,10 +68,10 @@ def test_the_tables_of_a_window(tmp_path: Path) -> None:
     lines = {kind: (tmp_path / f"{kind}.csv").read_text().splitlines()[1:] for kind in KINDS}
     assert {kind: sorted(found) for kind, found in lines.items()} == {
         "conversations": [
-            f"conversations/1,{begin},4,17,udp,192.0.2.1,40002,198.51.101.53,53,dns,0,0,3,300,0,"
-            f"{MOMENTS},0,,0",
-            f"conversations/1,{begin},4,6,tcp,192.0.2.1,40001,198.51.100.7,443,https,2,2000,1,100,"
-            f"18,{MOMENTS},7,,0",
+            f"conversations/2,{begin},4,17,udp,192.0.2.1,40002,198.51.101.53,53,dns,0,0,3,300,0,"
+            f"{MOMENTS},0,,0,,,,,,,,",
+            f"conversations/2,{begin},4,6,tcp,192.0.2.1,40001,198.51.100.7,443,https,2,2000,1,100,"
+            f"18,{MOMENTS},7,,0,,,,,,,,",
         ],
         "hosts": [
             f"hosts/1,{begin},4,198.51.100.7,2,2000,1,100,1,{MOMENTS}",
@@ -100,7 +100,7 @@ def test_flows_are_filtered_before_they_are_grouped(tmp_path: Path) -> None:
 def test_a_grouped_window_is_a_document_of_its_view(kind: str) -> None:
     text = document([grouped(window(), kind)], "csv").decode()
     assert text.splitlines()[0] == ",".join(VIEWS[kind].header)
-    assert text.splitlines()[1].startswith(f"{kind}/1,1,")
+    assert text.splitlines()[1].startswith(f"{VIEWS[kind].schema},1,")
 
 
 def test_groups_are_written_only_if_their_views_are_named() -> None:

@@ -325,7 +325,7 @@ def test_an_export_of_the_flow_probe(name: str) -> None:
     elif name == "xml":
         assert len(ElementTree.fromstring(text).findall("flows/row")) == 2
     else:
-        assert text.count("flows/2") == 2
+        assert text.count("flows/3") == 2
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -23,6 +23,7 @@ from probes.monitor.state import PolicyState
 from probes.path.records import PathRowKind, ProbeOutcome
 from probes.snapshot import Event, HookStatus, Loss, LossReason, Snapshot
 from tests.app.outputs.disks import LIBC, small_disk
+from tests.app.outputs.test_owner_tables import answers
 from tests.support import monitors, paths
 from tests.support.runs import rows
 from tests.support.tables import rows_in
@@ -71,14 +72,14 @@ def one_row() -> Snapshot:
 
 
 FLOW_ROW = (
-    "flows/2,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,eth0,out,4,17,"
+    "flows/3,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,eth0,out,4,17,"
     "192.0.2.1,1024,198.51.100.2,53,5,300,0,"
-    "2025-12-31T23:59:59.623456789Z,2026-01-01T00:00:00.123456789Z,7,vxlan,99,184"
+    "2025-12-31T23:59:59.623456789Z,2026-01-01T00:00:00.123456789Z,7,vxlan,99,184,,,,,,,,"
 )
 WINDOW_ROW = (
-    "windows/4,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
+    "windows/5,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
     "999000000000,1000000000000,eth0,flow,,,2,1,5,300,7,0,0,1,0,0,0.25,50,1000,"
-    "tc ingress tcx; tc egress tcx,veth,XDP program 'a' id 7"
+    "tc ingress tcx; tc egress tcx,veth,XDP program 'a' id 7,"
 )
 
 
@@ -88,14 +89,15 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
         sink.write(Event(1_767_225_600_000_000_000, "warning", "eth0", 'says "no", twice'))
     assert (tmp_path / "flows.csv").read_text().splitlines() == [
         "schema,window,start,end,interface,direction,ip_version,protocol,source,source_port,"
-        "destination,destination_port,packets,bytes,tcp_flags,first,last,vlan,tunnel,tunnel_id,tos",
+        "destination,destination_port,packets,bytes,tcp_flags,first,last,vlan,tunnel,tunnel_id,tos,"
+        "process,pid,user,unit,container,pod,owner_by,limit",
         FLOW_ROW,
     ]
     assert (tmp_path / "windows.csv").read_text().splitlines() == [
         "schema,window,start,end,start_monotonic_ns,end_monotonic_ns,interface,probe,side,metric,"
         "generation,rows,packets,bytes,not_ip,malformed,filtered,table_full,overrun,export,"
         "occupancy,swap_us,drain_us,"
-        "hooks,hook_reason,runs_before",
+        "hooks,hook_reason,runs_before,owned",
         WINDOW_ROW,
     ]
     assert (tmp_path / "events.csv").read_text().splitlines() == [
@@ -115,6 +117,8 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
             sink.write(monitors.metrics())
             sink.write(monitors.policies(*PolicyState))
             sink.write(monitors.triggers(*PolicyState))
+            for table in answers(1):
+                sink.write(table)
             sink.write(event)
     for view in ALL:
         truth = rows_in(tmp_path / f"{view.name}.csv")
@@ -229,7 +233,7 @@ def test_a_row_that_is_longer_than_most(tmp_path: Path, name: str) -> None:
 def test_another_table_is_left_alone(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"windows.{name}"
     path.write_text('{"schema": "windows/0"}\nwhatever follows')
-    with pytest.raises(UsageError, match=r"is not a windows/4 table and is left alone; choose"):
+    with pytest.raises(UsageError, match=r"is not a windows/5 table and is left alone; choose"):
         Sink(str(tmp_path), name, ALL)
     assert path.read_text() == '{"schema": "windows/0"}\nwhatever follows'
 
@@ -257,7 +261,7 @@ def test_directories_are_made(tmp_path: Path) -> None:
 
 
 def test_standard_output_takes_one_view() -> None:
-    with pytest.raises(UsageError, match="one view, not 13; choose with --views"):
+    with pytest.raises(UsageError, match="one view, not 16; choose with --views"):
         Sink("-", "csv", ALL)
 
 

@@ -235,7 +235,7 @@ def test_windows_adjoin(pair: tuple[End, End], tmp_path: Path) -> None:
         assert before["end"] == after["start"]
     lengths = [int(r["end_monotonic_ns"]) - int(r["start_monotonic_ns"]) for r in table[:-1]]
     assert 0.049e9 < np.median(lengths) < 0.055e9
-    assert {row["schema"] for row in table} == {"windows/4"}
+    assert {row["schema"] for row in table} == {"windows/5"}
     assert {(row["interface"], row["probe"], row["generation"]) for row in table} == {
         ("left", "flow", "1")
     }
@@ -261,13 +261,13 @@ def test_a_reader_of_standard_output_gets_rows_as_windows_end(pair: tuple[End, E
             send_udp(left, right, 4, (1111, 2222), 1, 10)
             while True:
                 assert poll.poll(2000)
-                if (line := run.stdout.readline()).startswith("flows/2,"):
+                if (line := run.stdout.readline()).startswith("flows/3,"):
                     break
                 assert line == ",".join(VIEWS["flows"].header) + "\n"
         assert run.poll() is None
         code, out, err = stop(run)
     assert code == 0
-    assert all(line.startswith("flows/2,") for line in out.splitlines())
+    assert all(line.startswith("flows/3,") for line in out.splitlines())
     assert err.splitlines()[-1].startswith("probedeck: ")
 
 
@@ -305,7 +305,7 @@ def test_the_lab_into_standard_output() -> None:
     assert run.returncode == 0
     remains.assert_gone()
     table = [json.loads(line) for line in out.splitlines()]
-    assert {row["schema"] for row in table} == {"flows/2"}
+    assert {row["schema"] for row in table} == {"flows/3"}
     assert {(row["ip_version"], row["protocol"]) for row in table} >= {
         (4, 1), (4, 6), (4, 17), (6, 6), (6, 17), (6, 58),
     }  # fmt: skip

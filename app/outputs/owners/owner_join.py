@@ -1,0 +1,55 @@
+"""Windows of flows that wait for their owners before they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from app.outputs.view import OwnedFlows, is_table
+from probes.snapshot import REMOVED, Event, Item, Snapshot
+from probes.sockets.records import OWNERSHIP_TABLE, PROBE
+
+_MOST_WAITING = 2
+"""Windows that wait. If answers take longer, the oldest is written without owners."""
+
+
+class OwnerJoin:
+    """Joins each window of flows with the tables of its owners.
+
+    Without a probe of sockets, every item passes at once. Items other than flows never wait.
+    """
+
+    def __init__(self, looks: Callable[[], bool]) -> None:
+        """`looks` returns whether a probe of sockets runs now."""
+        self._looks = looks
+        self._expects = False
+        self._waiting: dict[int, Snapshot] = {}
+        """Windows of flows by number, the oldest first."""
+        self._tables: dict[str, Snapshot] = {}
+        """Tables of the probe of sockets that came last."""
+
+    def take(self, item: Item) -> Iterator[Item]:
+        """Yield the items to write now."""
+        self._expects |= self._looks()
+        if is_table(item, "flow", "") and self._expects:
+            self._waiting[item.window] = item
+            if len(self._waiting) > _MOST_WAITING:
+                yield self._waiting.pop(next(iter(self._waiting)))
+            return
+        if isinstance(item, Snapshot) and item.probe == PROBE:
+            self._tables[item.metric] = item
+            if item.metric == OWNERSHIP_TABLE:
+                yield from self._owned(item.window)
+        if isinstance(item, Event) and (item.source, item.text) == (PROBE, REMOVED):
+            self._expects = False
+            yield from self.rest()
+        yield item
+
+    def rest(self) -> Iterator[Item]:
+        """Yield the windows that still wait."""
+        waiting, self._waiting = self._waiting, {}
+        yield from waiting.values()
+
+    def _owned(self, window: int) -> Iterator[Item]:
+        for number in [number for number in self._waiting if number <= window]:
+            flows = self._waiting.pop(number)
+            yield OwnedFlows.of(flows, self._tables) if number == window else flows

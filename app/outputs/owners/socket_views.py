@@ -1,0 +1,214 @@
+"""Tables of the probe of sockets, and the owner's columns of flows and conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from app.outputs.view import (
+    END,
+    START,
+    WINDOW,
+    CellValue,
+    OutputColumn,
+    OutputView,
+    OwnedFlows,
+    Part,
+    addresses,
+    one,
+    where,
+)
+from probes.snapshot import Snapshot
+from probes.sockets.filter import OWNER_TEXTS, Owned
+from probes.sockets.records import (
+    OWNERS_TABLE,
+    OWNERSHIP_TABLE,
+    PROBE,
+    SOCKETS_TABLE,
+    By,
+    Limit,
+    Reason,
+)
+from probes.sockets.records import owned_share as share
+
+_BY = {int(by): by.label for by in By}
+_LIMITS = {int(limit): limit.label for limit in Limit}
+_REASONS = {int(reason): reason.column for reason in Reason}
+_INTERFACE = one("interface", "interface of the packets")
+
+
+def _owned(name: str, meaning: str, values: Callable[[Owned], Iterable[CellValue]]) -> OutputColumn:
+    """A column of flows; empty if nobody looks for owners."""
+
+    def of(part: Part) -> Iterable[CellValue]:
+        return repeat("") if part.owned is None else values(part.owned)
+
+    return OutputColumn(name, meaning, of)
+
+
+def _text(name: str, meaning: str) -> OutputColumn:
+    def texts(owned: Owned) -> Iterable[CellValue]:
+        fields = owned.owners[OWNER_TEXTS[name]].tolist()
+        found = [*(text.decode(errors="replace") for text in fields), ""]
+        return map(found.__getitem__, owned.owner.tolist())
+
+    return _owned(name, meaning, texts)
+
+
+def _pids(owned: Owned) -> list[Any]:
+    tgid = np.append(owned.owners["tgid"], np.uint32(0))[owned.owner]
+    return where(tgid > 0, tgid)
+
+
+def _labels(labels: dict[int, str], field: str) -> Callable[[Owned], Iterable[CellValue]]:
+    return lambda owned: map(labels.__getitem__, owned.field(field).tolist())
+
+
+OWNER_COLUMNS = (
+    _text("process", "name of the process that owns the flow; empty if unknown, as the next six"),
+    _owned("pid", "its number on this host", _pids),
+    _text("user", "its user"),
+    _text("unit", "its unit of systemd"),
+    _text("container", "its container"),
+    _text("pod", "its pod"),
+    _owned("owner_by", "source: holds, opened, closed, listener or cgroup", _labels(_BY, "by")),
+    _owned(
+        "limit",
+        "what limits the TCP connection: "
+        + ", ".join(label for label in _LIMITS.values() if label),
+        _labels(_LIMITS, "limit"),
+    ),
+)
+
+
+def owned_share(item: Snapshot) -> float | None:
+    """Return the share of packets with an owner, of those that are not forwarded; None: unknown."""
+    found = share(item.ownership) if isinstance(item, OwnedFlows) else None
+    return None if found is None else round(found, 4)
+
+
+def _named(names: dict[int, str], name: str, meaning: str) -> OutputColumn:
+    return OutputColumn(
+        name, meaning, lambda part: map(names.__getitem__, part.rows[name].tolist())
+    )
+
+
+def _decoded(name: str, meaning: str) -> OutputColumn:
+    def texts(part: Part) -> list[CellValue]:
+        return [text.decode(errors="replace") for text in part.rows[name].tolist()]
+
+    return OutputColumn(name, meaning, texts)
+
+
+def _end(name: str, field: str, meaning: str) -> OutputColumn:
+    return OutputColumn(name, meaning, lambda part: addresses(part.rows[field], part.versions))
+
+
+def _share(name: str, meaning: str) -> OutputColumn:
+    return OutputColumn(name, meaning, lambda part: part.rows[name].astype("f8").round(4).tolist())
+
+
+_COUNTS = (
+    OutputColumn("flows", "flows of the window"),
+    OutputColumn("packets", "their packets"),
+    OutputColumn("bytes", "their bytes, of frames without FCS"),
+)
+SOCKETS = OutputView(
+    SOCKETS_TABLE,
+    1,
+    (
+        WINDOW,
+        START,
+        END,
+        _INTERFACE,
+        OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
+        OutputColumn("protocol", "IANA protocol number"),
+        _end("local", "near", "address of this host's end, as the packets show it"),
+        OutputColumn("local_port", "of ICMP: the identifier",
+            lambda part: part.rows["near_port"].tolist()),
+        _end("remote", "far", "address of the other end"),
+        OutputColumn("remote_port", "of ICMP: type * 256 + code of the request",
+            lambda part: part.rows["far_port"].tolist()),
+        OutputColumn("owner", "number in the table owners; 0: none"),
+        _named(_BY, "by", "source that named the owner; empty without one"),
+        OutputColumn("nat", "whether addresses are translated"),
+        OutputColumn("holders", "processes that hold the socket, as far as known"),
+        _named(_REASONS, "reason", "owned, or why there is no owner"),
+        OutputColumn("state", "TCP state as the kernel numbers it; 0: unknown"),
+        _named(_LIMITS, "limit", "what limits the connection; empty if unknown"),
+        OutputColumn("limit_s", "seconds since when it is this limit"),
+        OutputColumn("cookie", "the kernel's number of the socket"),
+        OutputColumn("netns", "inode of its network namespace"),
+        OutputColumn("inode", "of the socket; 0: closed, or not accepted"),
+        OutputColumn("cgroup", "id of the owner's cgroup, else of the socket's"),
+        OutputColumn("uid", "user of the socket"),
+        OutputColumn("rtt_us", "smoothed round-trip time"),
+        OutputColumn("min_rtt_us", "its minimum of the last minutes"),
+        OutputColumn("rttvar_us", "its variation"),
+        OutputColumn("cwnd", "congestion window, segments"),
+        OutputColumn("mss", "bytes of a segment"),
+        OutputColumn("unacked", "segments sent and not acknowledged"),
+        OutputColumn("notsent", "bytes that wait to be sent"),
+        OutputColumn("rqueue", "bytes that wait for the process; of a listener, connections"),
+        OutputColumn("wqueue", "bytes not acknowledged; of a listener, the most that may wait"),
+        OutputColumn("delivery_rate", "bytes/s"),
+        OutputColumn("app_limited", "whether the process limited this rate"),
+        _share("busy", "share of the window with data to send"),
+        _share("rwnd", "share limited by the receiver's window"),
+        _share("sndbuf", "share limited by the send buffer"),
+        OutputColumn("sent", "bytes of payload sent in the window"),
+        OutputColumn("received", "bytes of payload received in the window"),
+        OutputColumn("segments", "sent in the window"),
+        OutputColumn("retransmitted", "segments sent again in the window"),
+        OutputColumn("out_of_order", "segments received out of order in the window"),
+        OutputColumn("reordered", "reorderings seen in the window"),
+        OutputColumn("rtos", "retransmission timeouts in the window"),
+        OutputColumn("drops", "received packets without room in the window"),
+        OutputColumn("queue_us", "round-trip time above the path's least"),
+    ),
+    PROBE,
+    SOCKETS_TABLE,
+)  # fmt: skip
+OWNERS = OutputView(
+    OWNERS_TABLE,
+    1,
+    (
+        WINDOW,
+        START,
+        END,
+        OutputColumn("owner", "its number, the same in all windows of a run",
+            lambda part: part.rows["number"].tolist()),
+        OutputColumn("pid", "the process; 0: only the cgroup is known",
+            lambda part: part.rows["tgid"].tolist()),
+        OutputColumn("start_ns", "when the process started, CLOCK_BOOTTIME"),
+        OutputColumn("uid", "its user's number"),
+        _decoded("user", "its user's name"),
+        OutputColumn("process", "its name", lambda part:
+            [text.decode(errors="replace") for text in part.rows["comm"].tolist()]),
+        _decoded("unit", "its unit of systemd"),
+        _decoded("container", "its container"),
+        _decoded("pod", "its pod"),
+        OutputColumn("netns", "inode of the sockets' network namespace"),
+        *_COUNTS,
+    ),
+    PROBE,
+    OWNERS_TABLE,
+)  # fmt: skip
+OWNERSHIP = OutputView(
+    OWNERSHIP_TABLE,
+    1,
+    (
+        WINDOW,
+        START,
+        END,
+        _named(_REASONS, "reason", "owned, or why there is no owner: " + ", ".join(
+            _REASONS.values())),
+        *_COUNTS,
+    ),
+    PROBE,
+    OWNERSHIP_TABLE,
+)  # fmt: skip
+SOCKET_VIEWS = (SOCKETS, OWNERS, OWNERSHIP)
