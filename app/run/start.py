@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from app.outputs.view import is_table
 from app.resolve import detour
-from app.run.owners_later import OwnersLater
 from app.run.readiness import announced
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.compiler import CompileError
+from bpf.errors import ProbedeckError
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
-from probes.snapshot import Event
+from probes.snapshot import Event, Item
 
 if TYPE_CHECKING:
     from app.api.server.command_endpoints import CommandRunner
@@ -57,7 +59,7 @@ def start(
         if console is None:
             controller.look_for_owners(True)
         else:
-            OwnersLater(controller)
+            _OwnersLater(controller)
     for probe in spec.probes:
         try:
             controller.add(probe, force=spec.force)
@@ -78,3 +80,23 @@ def start(
     if spec.beside:
         stack.enter_context(spec.beside(controller.publish, over))
     stack.enter_context(announced(spec.ready_file))
+
+
+class _OwnersLater:
+    """Looks for owners once the first window of flows has ended: its programs take a second."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._begun = False
+        controller.listen(self._hear)
+
+    def _hear(self, item: Item) -> None:
+        if not self._begun and is_table(item, "flow", ""):
+            self._begun = True
+            threading.Thread(target=self._look, name="owners", daemon=True).start()
+
+    def _look(self) -> None:
+        try:
+            self._controller.look_for_owners(True)
+        except ProbedeckError as error:
+            self._controller.publish(Event.now("warning", "sockets", f"no owners: {error}"))

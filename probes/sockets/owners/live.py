@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bpf.compiler import Compiler
 
 T = TypeVar("T")
-HOLDERS_S, URGENT_HOLDERS_S = 0.001, 0.003
+HOLDERS_S, URGENT_HOLDERS_S = 0.0005, 0.003
 """Time for descriptors in a window; the second while open sockets have no process."""
 _FIRST_S = 2.0
 """Most time for the first pass over all descriptors, and for that over all processes."""

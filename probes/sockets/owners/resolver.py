@@ -145,7 +145,9 @@ class Resolver:
     def _own(self, answers: OwnerAnswers, at: int, cookie: int, inode: int) -> bool:
         """Find the process of a socket."""
         holders = self._known.holders(inode) if inode else ()
-        if holders:
+        if len(holders) == 1:
+            answers.own(at, holders[0], By.HOLDS, 1)
+        elif holders:
             answers.own_held(at, holders, self._known.opener(cookie))
         elif opener := self._known.opener(cookie):
             answers.own(at, opener, By.OPENED)

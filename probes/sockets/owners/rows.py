@@ -84,12 +84,9 @@ class OwnerRows:
 
     def _owners(self, answers: OwnerAnswers) -> tuple[Array, Array, Array]:
         """Return the numbers (m,) of the owners, rows of OWNER, and the cgroups (m,); 0: none."""
-        owners: dict[int, Process] = {}
-        found = [(at, who) for at, who in enumerate(answers.owner) if who is not None]
-        numbers = np.zeros(len(answers.owner), "u4")
-        for at, who in found:
-            number = numbers[at] = self._number(who)
-            owners[int(number)] = who
+        different = {who: self._number(who) for who in answers.owner if who is not None}
+        owners = {number: who for who, number in different.items()}
+        numbers = np.array([different[who] if who else 0 for who in answers.owner], "u4")
         rows, cgroups = np.zeros(len(owners), OWNER), np.zeros(len(owners) + 1, "u8")
         for row, number in enumerate(sorted(owners)):
             names = self._describe(owners[number])

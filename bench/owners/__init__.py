@@ -1,0 +1,1 @@
+"""CPU of the probe of sockets for a window."""
