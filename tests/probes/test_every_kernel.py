@@ -26,6 +26,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
+from bpf.maps.memory import unlock
 from bpf.syscall import prog_test_run
 from probes.config.model import load
 from probes.control.builtin_probes import FLOW_PROBE
@@ -223,6 +224,7 @@ def must_describe_types() -> None:
 
 def test_sockets_are_told_with_their_processes(compiler: Compiler) -> None:
     must_describe_types()
+    unlock()
     with cgroup() as folder, SocketEvents(compiler, folder) as events:
         with python_in(folder, "import socket; socket.socket().close()") as process:
             process.wait()
