@@ -12,7 +12,7 @@ from bpf.abi import AttachType
 from bpf.compiler import Compiled, CompiledMap
 from bpf.errors import KernelError
 from bpf.maps.memory import map_memory
-from bpf.programs.verdict import chain_program
+from bpf.programs.verdict import chain_program, passing_program
 from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
 
 _LD_IMM64 = 0x18
@@ -33,6 +33,7 @@ class Program:
         *,
         shared: Mapping[str, int] | None = None,
         next_fd: int | None = None,
+        passes: bool = False,
         entries: Mapping[str, int] = MappingProxyType({}),
         partner: Program | None = None,
         attach_type: AttachType | None = None,
@@ -45,6 +46,7 @@ class Program:
 
         `entries`: numbers of entries by map, if they differ from the source's.
         `next_fd`: array of the program that gets the packets which this one passes.
+        `passes`: pass everything, whatever the source returns.
         `attach_type`: as for `prog_load`, in place of the one that it was compiled for;
         `attach_btf_id`: as for `prog_load`.
         Raises KernelError if a map can't be made (a map of maps must be shared), and
@@ -69,6 +71,8 @@ class Program:
             code = relocate(program.instructions, places)
             if next_fd is not None:
                 code = chain_program(code, program.type, next_fd)
+            elif passes:
+                code = passing_program(code, program.type)
             self.fd = prog_load(
                 code,
                 program.type,

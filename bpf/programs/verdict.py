@@ -58,6 +58,20 @@ def chain_program(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
 
     Raises UsageError if the program is too long for a jump to its end.
     """
+    save = pack([(0x7B, 0x1A, _CONTEXT_AT, 0)])
+    return save + _exits_to_end(code) + _end(prog_type, next_fd)
+
+
+def passing_program(code: bytes, prog_type: ProgType) -> bytes:
+    """Patch a program so that it passes always, whatever its source returns.
+
+    Raises UsageError if the program is too long for a jump to its end.
+    """
+    passes = (0xB7, 0x00, 0, VERDICT_PASS[prog_type])
+    return _exits_to_end(code) + pack([passes, (_EXIT, 0x00, 0, 0)])
+
+
+def _exits_to_end(code: bytes) -> bytes:
     body = bytearray(code)
     for at in range(0, len(body), 8):
         if body[at] == _EXIT:
@@ -65,7 +79,7 @@ def chain_program(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
             if distance > _MAX_JUMP:
                 raise UsageError(f"a program of {len(body) // 8} instructions is too long to chain")
             body[at : at + 8] = pack([(0x05, 0x00, distance, 0)])  # goto the common end
-    return pack([(0x7B, 0x1A, _CONTEXT_AT, 0)]) + bytes(body) + _end(prog_type, next_fd)
+    return bytes(body)
 
 
 def _end(prog_type: ProgType, next_fd: int) -> bytes:

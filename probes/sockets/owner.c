@@ -2,8 +2,8 @@
 /*
  * Processes that open and close sockets: two cgroup programs, which write an event each.
  *
- * The kernel runs them in the process that calls socket() or closes the last descriptor. A program
- * that returned 0 would forbid the socket: both return 1, whatever happens.
+ * The kernel runs them in the process that calls socket() or closes the last descriptor. A 0 would
+ * forbid the socket, but the loader makes both programs return 1, whatever they return here.
  *
  * TASK_LEADER and others are offsets in the kernel's structures (bpf/kernel_types.py). Without
  * them, the name is the calling thread's, and start and namespace are 0.
