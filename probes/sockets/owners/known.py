@@ -161,8 +161,12 @@ class Known:
         self._processes: WeakValueDictionary[tuple[int, int], Process] = WeakValueDictionary()
         self._opened: dict[int, Process] = {}
         """Openers of open sockets."""
-        self._closed: Aged[int, tuple[Process | None, Process]] = Aged(MOST_SOCKETS, CLOSED_S)
-        """Openers and closers of closed ones."""
+        self._held: dict[int, Process] = {}
+        """Only holders of open sockets without an opener."""
+        self._closed: Aged[int, tuple[Process | None, Process, Process | None]] = Aged(
+            MOST_SOCKETS, CLOSED_S
+        )
+        """Opener, closer and last holder of each closed socket."""
         self._raw: Aged[tuple[int, int], Process] = Aged(MOST_RAW, CLOSED_S)
         """Openers of sockets that are neither TCP nor UDP, by protocol and cookie."""
         self._last, self._current = _Holding(), _Holding()
@@ -175,15 +179,13 @@ class Known:
         for what, cookie, protocol, *process in zip(*columns, strict=True):
             who = self._process(*process)
             if what == CLOSED:
-                self._closed.put(cookie, (self._opened.pop(cookie, None), who), now_s)
+                opener, holder = self._opened.pop(cookie, None), self._held.pop(cookie, None)
+                self._closed.put(cookie, (opener, who, holder), now_s)
                 continue
             self._opened[cookie] = who
             if protocol not in _COMMON:
                 self._raw.put((protocol, cookie), who, now_s)
-        if len(self._opened) > MOST_SOCKETS:
-            # Events of closed sockets were lost.
-            for cookie in list(islice(self._opened, len(self._opened) - MOST_SOCKETS)):
-                del self._opened[cookie]
+        _give_up(self._opened)
         self._closed.forget(now_s)
         self._raw.forget(now_s)
 
@@ -212,6 +214,17 @@ class Known:
         if cgroup:
             found.uid, found.cgroup, found.netns = uid, cgroup, netns
         return found
+
+    def note_holder(self, cookie: int, who: Process) -> None:
+        """Remember the only holder of a socket: a closed socket has no inode to find it by."""
+        if cookie not in self._opened:
+            self._held[cookie] = who
+            _give_up(self._held)
+
+    def last_holder(self, cookie: int) -> Process | None:
+        """Return the only process that held a socket before it closed."""
+        closed = self._closed.get(cookie)
+        return closed[2] if closed else None
 
     def opener(self, cookie: int) -> Process | None:
         if found := self._opened.get(cookie):
@@ -247,6 +260,13 @@ class Known:
     def passes(self) -> int:
         """Complete passes over all descriptors."""
         return self._pass
+
+
+def _give_up(sockets: dict[int, Process]) -> None:
+    """Delete the oldest sockets beyond MOST_SOCKETS: events of their end were lost."""
+    if len(sockets) > MOST_SOCKETS:
+        for cookie in list(islice(sockets, len(sockets) - MOST_SOCKETS)):
+            del sockets[cookie]
 
 
 def _add(to: dict[K, tuple[Process, ...]], key: K, who: Process) -> None:

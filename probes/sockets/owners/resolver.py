@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from probes.sockets.owners.answers import OwnerAnswers, SocketSources, locate
 from probes.sockets.owners.known import Known, Process, keys_of
 from probes.sockets.owners.questions import (
     RST,
+    SYN,
     Questions,
     far_port_of,
     near_port_of,
@@ -97,13 +99,14 @@ class Resolver:
         for at in index[~with_ports].tolist():
             self._own_raw(answers, at, began_s)
         index = index[with_ports]
-        left = self._look_in(answers, index, answers.ends[index], answers.space[index])
+        ends, space = answers.ends[index], answers.space[index]
+        left = self._look_in(answers, index, ends, space, began_s)
         left = self._behind_nat(answers, left, began_s)
         ends, space = answers.ends[left], answers.space[left]
         self._finish(answers, left, ends, space, began_s)
 
     def _look_in(
-        self, answers: OwnerAnswers, index: Array, ends: Array, space: Array
+        self, answers: OwnerAnswers, index: Array, ends: Array, space: Array, began_s: float
     ) -> NDArray[Any]:
         """Ask for the sockets of ends (k, 5) in the namespaces (k,), and for their processes.
 
@@ -116,7 +119,7 @@ class Resolver:
         self._sources.listen(self._known)
         ended = {number: self._sources.ended(number) for number in np.unique(space).tolist()}
         connected = info["found"] & ~np.isin(info["state"], _NOT_CONNECTED)
-        left, open_rows = [], []
+        left, open_rows = list[int](), list[int]()
         columns = (index, space, connected, info["cookie"], info["inode"])
         rows = zip(*(column.tolist() for column in columns), keys_of(ends), strict=True)
         for row, (at, where, is_open, cookie, inode, key) in enumerate(rows):
@@ -129,6 +132,10 @@ class Resolver:
                 left.append(at)
         if open_rows:
             self._own_accepted(answers, index[open_rows], ends[open_rows], space[open_rows])
+        doubtful = np.flatnonzero(self._doubtful(answers, index, ends, began_s))
+        if len(doubtful):
+            ends, space = ends[doubtful], space[doubtful]
+            self._doubt_closers(answers, index[doubtful], ends, space, began_s)
         return np.array(left, "i8")
 
     def _ask(self, ends: Array, space: Array) -> tuple[Array, Array]:
@@ -147,10 +154,13 @@ class Resolver:
         holders = self._known.holders(inode) if inode else ()
         if len(holders) == 1:
             answers.own(at, holders[0], By.HOLDS, 1)
+            self._known.note_holder(cookie, holders[0])
         elif holders:
             answers.own_held(at, holders, self._known.opener(cookie))
         elif opener := self._known.opener(cookie):
             answers.own(at, opener, By.OPENED)
+        elif holder := self._known.last_holder(cookie):
+            answers.own(at, holder, By.HOLDS)
         elif closer := self._known.closer(cookie):
             answers.own(at, closer, By.CLOSED)
         else:
@@ -169,13 +179,52 @@ class Resolver:
         """Find the listener of open sockets without a process; without one, their cgroup."""
         listeners = np.zeros(len(index), INFO)
         tcp = protocol_of(ends) == TCP
-        wanted = ends[tcp].copy()
-        wanted[:, 2:4] = 0
-        wanted[:, 4] &= ~np.uint64(0xFFFF0000)
-        listeners[tcp], _ = self._ask(wanted, space[tcp])
+        listeners[tcp], _ = self._ask(_of_listener(ends[tcp]), space[tcp])
         for row, at in enumerate(index.tolist()):
             if not self._own_listener(answers, at, listeners[row]):
                 self._own_by_cgroup(answers, at, answers.info[at])
+
+    @staticmethod
+    def _doubtful(
+        answers: OwnerAnswers, index: Array, ends: Array, began_s: float
+    ) -> NDArray[np.bool_]:
+        """Return which of `index` (k,) may name a child that only inherited the socket.
+
+        A process that is older than the connection inherited nothing: it accepted the connection.
+        """
+        doubtful = (answers.by[index] == By.CLOSED) & (protocol_of(ends) == TCP)
+        suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        for row in np.flatnonzero(doubtful):
+            who, flags = answers.owner[index[row]], answers.questions.flags[index[row]]
+            if who and flags & SYN and 0 < who.start_ns < (began_s + suspended_s) * 1e9:
+                doubtful[row] = False
+        return doubtful
+
+    def _doubt_closers(
+        self, answers: OwnerAnswers, index: Array, ends: Array, space: Array, began_s: float
+    ) -> None:
+        """Prefer the listener's process (k,): children of a forking server close any socket.
+
+        A closer in another cgroup than the listener's stays: a service that systemd started for
+        the connection.
+        """
+        wanted = _of_listener(ends)
+        listeners, _ = self._ask(wanted, space)
+        rows = zip(index.tolist(), space.tolist(), keys_of(wanted), listeners, strict=True)
+        for at, where, key, listener in rows:
+            if not listener["found"]:
+                ended = self._sources.ended(where).unconnected(key, began_s)
+                if ended is None:
+                    continue
+                listener = ended.info
+            closer, opener = answers.owner[at], self._known.opener(int(listener["cookie"]))
+            holders = self._known.holders(int(listener["inode"])) or ((opener,) if opener else ())
+            if closer is None or holders in ((), (closer,)):
+                continue
+            if closer in holders:
+                answers.own(at, closer, By.CLOSED, reason=Reason.SEVERAL)
+            elif closer.cgroup in {each.cgroup or int(listener["cgroup"]) for each in holders}:
+                answers.own_held(at, holders, opener, By.LISTENER)
 
     def _own_listener(self, answers: OwnerAnswers, at: int, listener: Array) -> bool:
         if listener["state"] != SocketState.LISTEN:
@@ -219,7 +268,7 @@ class Resolver:
         inside = space > 0
         translated, ends, space = translated[inside], ends[inside], space[inside]
         answers.inside[translated] = space
-        none = self._look_in(answers, translated, ends, space)
+        none = self._look_in(answers, translated, ends, space, began_s)
         rows = np.isin(translated, none)
         self._finish(answers, none, ends[rows], space[rows], began_s)
         return np.setdiff1d(index, asked[found])
@@ -278,3 +327,11 @@ class Resolver:
             answers.own_held(at, found, None, by)
         else:
             answers.leave(at, Reason.KERNEL)
+
+
+def _of_listener(ends: Array) -> Array:
+    """Return ends (k, 5) without the far end, as a listener's."""
+    wanted = ends.copy()
+    wanted[:, 2:4] = 0
+    wanted[:, 4] &= ~np.uint64(0xFFFF0000)
+    return wanted
