@@ -33,6 +33,10 @@ class SocketSources(Protocol):
     def losing(self) -> bool:
         """Whether closed sockets were lost lately, as their queue was full."""
 
+    @property
+    def since_s(self) -> float:
+        """Time from which all sources see sockets close, CLOCK_MONOTONIC."""
+
     def locate(self, addresses: Array, versions: Array) -> Array:
         """Return the namespaces (n,) u4 of addresses (n, 2) u8; 0: not of this host."""
 

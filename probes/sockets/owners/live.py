@@ -27,6 +27,8 @@ HOLDERS_S, URGENT_HOLDERS_S = 0.0005, 0.003
 """Time for descriptors in a window; the second while open sockets have no process."""
 _FIRST_S = 2.0
 """Most time for the first pass over all descriptors, and for that over all processes."""
+_SECOND_S = 0.2
+"""Most time for the pass before the first answer."""
 _SLICE_S = 0.02
 _LOSING_S = 5.0
 _LINK_LOCAL = np.array([0xFE, 0x80], "u1")
@@ -50,6 +52,8 @@ class LiveSources:
         self._ended: dict[int, EndedSockets] = {}
         self._lost = 0
         self._losing_until = 0.0
+        self.since_s = 0.0
+        self._is_first = True
         with ExitStack() as undo:
             self._namespaces = Namespaces()
             undo.callback(self._namespaces.close)
@@ -69,6 +73,7 @@ class LiveSources:
             self._conntrack = self._open(
                 undo, "connection tracking", "translated addresses have no owner", Conntrack
             )
+            self.since_s = time.monotonic()
             self.holders = undo.enter_context(Holders(compiler))
             if why := self.holders.why_proc:
                 self.missing["holders by iterator"] = f"processes are found slower, by /proc: {why}"
@@ -150,13 +155,20 @@ class LiveSources:
     def begin(self, known: Known) -> None:
         """Find the namespaces, and the holders of the sockets that are open already."""
         self._namespaces.look(_FIRST_S)
-        end = time.monotonic() + _FIRST_S
-        while known.passes == 0 and time.monotonic() < end:
+        self._look_at_all_holders(known, _FIRST_S)
+
+    def _look_at_all_holders(self, known: Known, most_s: float) -> None:
+        before, end = known.passes, time.monotonic() + most_s
+        while known.passes == before and time.monotonic() < end and "holders" not in self.missing:
             self._look_at_holders(known, _SLICE_S)
 
     def look(self, known: Known, *, urgent: bool) -> None:
-        """Look for new namespaces and holders, for some milliseconds."""
-        self._look_at_holders(known, URGENT_HOLDERS_S if urgent else HOLDERS_S)
+        """Look for new namespaces and holders, for some milliseconds; the first time for all."""
+        if self._is_first:
+            self._is_first = False
+            self._look_at_all_holders(known, _SECOND_S)
+        else:
+            self._look_at_holders(known, URGENT_HOLDERS_S if urgent else HOLDERS_S)
         self._namespaces.look()
         for number in self._ended.keys() - set(self._namespaces.numbers):
             del self._ended[number]

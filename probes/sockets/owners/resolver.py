@@ -192,6 +192,7 @@ class Resolver:
 
         A process that is older than the connection inherited nothing: it accepted the connection.
         """
+        doubtful: NDArray[np.bool_]
         doubtful = (answers.by[index] == By.CLOSED) & (protocol_of(ends) == TCP)
         suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
         for row in np.flatnonzero(doubtful):
@@ -286,14 +287,15 @@ class Resolver:
                 continue
             if info["found"]:
                 if info["state"] == SocketState.TIME_WAIT:
-                    answers.leave(at, Reason.KERNEL)
+                    unseen = began_s < self._sources.since_s
+                    answers.leave(at, Reason.CLOSED_UNSEEN if unseen else Reason.KERNEL)
                 elif not self._own_listener(answers, at, info):
                     answers.leave(at, Reason.UNSEEN)
             elif protocol == UDP and (closed := ended.unconnected(key, began_s)):
                 self._own_ended(answers, at, closed.info)
             elif answers.reason[at] != Reason.NAT_UNRESOLVED:
                 is_refused = answers.questions.flags[at] & RST or key[16:32] in refusing
-                if not is_refused and self._sources.losing:
+                if not is_refused and (self._sources.losing or began_s < self._sources.since_s):
                     answers.leave(at, Reason.CLOSED_UNSEEN)
                 else:
                     answers.leave(at, Reason.REFUSED if is_refused else Reason.NO_SOCKET)

@@ -110,6 +110,7 @@ class FakeHost:
         self.unreadable = self.losing = False
         self.translated: dict[bytes, Array] = {}
         self.tracks = True
+        self.since_s = 0.0
         self.now_s = 100.0
         self.waiting: list[Array] = []
         """Events that the next call of `listen` takes in."""

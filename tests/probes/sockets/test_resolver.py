@@ -266,6 +266,20 @@ def test_refused_and_unanswered(case: Case) -> None:
     assert case.only(udp) == (0, By.NONE, Reason.CLOSED_UNSEEN)
 
 
+@pytest.mark.parametrize(("since_s", "reasons"), [
+    (BEGAN_S + 0.5, {Reason.CLOSED_UNSEEN, Reason.REFUSED}),
+    (BEGAN_S, {Reason.NO_SOCKET, Reason.KERNEL, Reason.REFUSED}),
+])  # fmt: skip
+def test_sockets_may_have_closed_before_the_sources_were_ready(
+    case: Case, since_s: float, reasons: set[Reason]
+) -> None:
+    case.host.since_s = since_s
+    case.host.own.open(NEAR, FAR, state=SocketState.TIME_WAIT)
+    refused = both(HERE, THERE, 81, 5000, tcp_flags=0x14)
+    answers = case.look(FLOWS, refused, flow(IN, THERE, HERE, 5000, 82, UDP))
+    assert {Reason(each) for each in answers.reason} == reasons
+
+
 def test_a_late_source_is_asked_again(case: Case) -> None:
     cookie = case.host.own.open(NEAR, FAR)
     home = case.host.own
