@@ -127,7 +127,8 @@ class Options:
         PACKETS,
         None,
         "Name the owners of flows: processes, units, containers, pods.",
-        usual="on; without a console, only for the views sockets, owners, ownership",
+        usual="on; without a console, only for the views sockets, owners, ownership, and for a "
+        "--filter that needs them",
     )
     monitor: bool = setting(
         MONITOR,
@@ -263,7 +264,7 @@ class Options:
         return OutputSpec.of(
             self.out, self.format, self.views or "", every, usual,
             monitor=self.monitors, filter_text=self.filter, saved=saved,
-            prefixes=parse_prefixes(self.network_prefix),
+            prefixes=parse_prefixes(self.network_prefix), owners=self.owners,
         )  # fmt: skip
 
     def run_spec(self, interface: str, version: str, paths: PathOptions | None = None) -> RunSpec:

@@ -187,6 +187,8 @@ def _start(
         spec = replace(spec, api=replace(spec.api, listen=listen))
     as_lines = not tour and is_plain(options.plain, options.headless, startup)
     output = options.output_spec(settings.filters) if options.headless else None
+    if output is not None and output.needs_owners:
+        spec = replace(spec, owners=True)
     if output is not None and startup.tape is None:
         from app.run import headless
 

@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 
 from app.explain.material import ends_of
+from app.outputs.filtering import flow_table
+from app.outputs.owners.owner_join import with_owners
 from bpf.errors import ProbedeckError
-from probes.filter import RowTable, parse
+from probes.filter import parse
 from probes.flow.filter import OWNED_FLOWS
 from probes.flow.grouping import GROUP, group
 from probes.flow.records import Array
 from probes.snapshot import Snapshot
-from probes.sockets.filter import Owned
-from probes.sockets.records import (
-    OWNER,
-    OWNERS_TABLE,
-    PROBE,
-    SOCKET,
-    SOCKETS_TABLE,
-)
 
 _PAST_NS = 10_000_000_000
 """Windows that take part in the choice."""
@@ -63,7 +57,9 @@ def choose(items: Iterable[Snapshot], text: str) -> Choice:
     if flows:
         flows = [item for item in flows if item.end_ns > flows[-1].end_ns - _PAST_NS]
     kept = [
-        window.rows[condition.mask(_table(window, tables))] if condition else window.rows
+        window.rows[condition.mask(flow_table(with_owners(window, tables)))]
+        if condition
+        else window.rows
         for window in flows
     ]
     found = _conversations(kept)
@@ -78,23 +74,3 @@ def _conversations(rows: Sequence[Array]) -> Array:
         return np.empty(0, GROUP)
     groups = group(np.concatenate(rows), "conversations").rows
     return groups.take(np.argsort(-(groups["in_bytes"] + groups["out_bytes"]).astype("i8")))
-
-
-def _table(window: Snapshot, tables: Sequence[Snapshot]) -> RowTable:
-    """Return the flows of a window with the columns of their owners."""
-
-    def rows(metric: str, dtype: np.dtype[Any]) -> Array:
-        mine = (
-            item.rows
-            for item in tables
-            if item.probe == PROBE and item.metric == metric and item.window == window.window
-        )
-        return next(mine, np.empty(0, dtype))
-
-    owned = Owned(window.rows, rows(SOCKETS_TABLE, SOCKET), rows(OWNERS_TABLE, OWNER))
-    seconds = max(window.seconds, 1e-9)
-    made = {
-        "bit_rate": lambda: window.rows["bytes"] * (8 / seconds),
-        "packet_rate": lambda: window.rows["packets"] / seconds,
-    }
-    return RowTable(window.rows, {**made, **owned.columns}, coded=owned.coded)

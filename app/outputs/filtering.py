@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from app.outputs.view import OwnedFlows
 from app.outputs.views import VIEWS, built_in
-from bpf.errors import UsageError
+from bpf.errors import TextError, UsageError
 from probes.filter import Domain, Filter, RowTable, parts
 from probes.filter.events import EVENTS, event_table
 from probes.filter.fields import Codes, Texts
-from probes.flow.filter import WINDOW_FLOWS
+from probes.flow.filter import OWNED_FLOWS, WINDOW_FLOWS
 from probes.flow.kinds import KINDS
+from probes.flow.records import Array
 from probes.monitor import state
 from probes.path.filter import ANSWERS, FINDINGS, answers_table, findings_table
 from probes.snapshot import Event, Item, Snapshot
+from probes.sockets.filter import Owned
+from probes.sockets.records import OWNER, OWNERS_TABLE, SOCKET, SOCKETS_TABLE
 
 _POLICY = Texts("policy", "the policy's name")
 _STATES = {each.label.replace(" ", "_"): int(each) for each in state.PolicyState}
@@ -29,7 +33,10 @@ _TRIGGERS = Domain("triggers", {"policy": _POLICY})
 
 
 def passing(items: Sequence[Snapshot], text: str) -> list[Snapshot]:
-    """Return tables of built-in probes with the rows that pass a filter. Raises UsageError."""
+    """Return tables of built-in probes with the rows that pass a filter. Raises UsageError.
+
+    Terms about owners hold for rows of OwnedFlows; other flows have no owner.
+    """
     if not text.strip():
         return list(items)
     views = ["" if item.is_metric else built_in(item).name for item in items]
@@ -40,17 +47,25 @@ def passing(items: Sequence[Snapshot], text: str) -> list[Snapshot]:
     return [item for item in kept if isinstance(item, Snapshot)]
 
 
-def _window_flows(item: Snapshot) -> RowTable:
+def flow_table(item: Snapshot) -> RowTable:
+    """Return a window of flows with the columns of OWNED_FLOWS; of OwnedFlows they have values."""
     rows, seconds = item.rows, max(item.seconds, 1e-9)
+    tables = item.tables if isinstance(item, OwnedFlows) else {}
+
+    def of(name: str, dtype: np.dtype[Any]) -> Array:
+        return tables[name].rows if name in tables else np.empty(0, dtype)
+
+    owned = Owned(rows, of(SOCKETS_TABLE, SOCKET), of(OWNERS_TABLE, OWNER))
     made = {
         "bit_rate": lambda: rows["bytes"] * (8 / seconds),
         "packet_rate": lambda: rows["packets"] / seconds,
     }
-    return RowTable(rows, made)
+    return RowTable(rows, {**made, **owned.columns}, coded=owned.coded)
 
 
+_FLOWS = ("flows", *KINDS)
 _VIEWS: Mapping[str, tuple[Domain, Callable[[Any], RowTable]]] = {
-    **dict.fromkeys(("flows", *KINDS), (WINDOW_FLOWS, _window_flows)),
+    **dict.fromkeys(_FLOWS, (OWNED_FLOWS, flow_table)),
     "hops": (ANSWERS, lambda item: answers_table(item.rows)),
     "paths": (FINDINGS, lambda item: findings_table(item.rows)),
     "policies": (_POLICIES, lambda item: RowTable(item.rows)),
@@ -67,6 +82,8 @@ class Filtering:
     text: str = ""
     filters: Mapping[str, Filter] = field(default_factory=dict)
     """By view."""
+    needs_owners: bool = False
+    """Whether no view knows a term without owners of flows."""
     left_out: int = 0
     total: int = 0
     """Rows before filtering."""
@@ -74,18 +91,31 @@ class Filtering:
     """The last window of flows, and its part that passes: views of groups take it, too."""
 
     @classmethod
-    def of(cls, text: str, views: Sequence[str], saved: Mapping[str, str]) -> Filtering:
+    def of(
+        cls, text: str, views: Sequence[str], saved: Mapping[str, str], owners: bool | None = None
+    ) -> Filtering:
         """Filter the rows of `views`, each by the terms that it knows.
 
-        Raises TextError for a wrong filter, and UsageError if no view knows a term.
+        `owners` says whether flows have owners; None: if a term needs them. Raises TextError for a
+        wrong filter, also for a term that no view knows, and UsageError without a view to filter.
         """
         if not text.strip():
             return cls()
-        domains = {name: domain for name, (domain, _) in _VIEWS.items() if name in views}
-        if not domains:
+        owned = {name: domain for name, (domain, _) in _VIEWS.items() if name in views}
+        if not owned:
             raise UsageError(f"there is no filter for {', '.join(views)}")
-        filters = parts(text, tuple(domains.values()), saved)
-        return cls(text, dict(zip(domains, filters, strict=True)))
+        plain = {name: WINDOW_FLOWS if name in _FLOWS else domain for name, domain in owned.items()}
+        needs = False
+        try:
+            filters = parts(text, tuple((owned if owners else plain).values()), saved)
+        except TextError as error:
+            filters, needs = parts(text, tuple(owned.values()), saved), True
+            if owners is False:
+                raise TextError(
+                    "the term needs owners of flows, and they are off", text, error.column,
+                    hint="leave out --no-owners",
+                ) from None  # fmt: skip
+        return cls(text, dict(zip(owned, filters, strict=True)), needs)
 
     def words(self, views: Sequence[str]) -> str:
         """Return in words which of `views` know none of some terms; empty for none."""

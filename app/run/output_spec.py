@@ -40,12 +40,14 @@ class OutputSpec:
     """Saved filters, which `filter` may name."""
     prefixes: tuple[int, int] = PREFIXES
     """Lengths of networks' prefixes, of IPv4 and IPv6."""
+    owners: bool | None = None
+    """Whether flows have owners; None: if the filter needs them."""
 
     @classmethod
     def of(
         cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
         *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = _NONE,
-        prefixes: tuple[int, int] = PREFIXES,
+        prefixes: tuple[int, int] = PREFIXES, owners: bool | None = None,
     ) -> OutputSpec:  # fmt: skip
         """Return the output of `views`, names with commas. Raises UsageError for an unknown view.
 
@@ -62,13 +64,18 @@ class OutputSpec:
         own = monitor or (named and out != "-")
         built_in = tuple(name for name in names if name != METRICS_TABLE or own)
         metrics = METRICS_TABLE in names and not (monitor and out == "-")
-        return cls(out, format_name, built_in, metrics, filter_text, saved, prefixes)
+        return cls(out, format_name, built_in, metrics, filter_text, saved, prefixes, owners)
+
+    @property
+    def needs_owners(self) -> bool:
+        """Whether the filter needs owners of flows. Raises UsageError as `filtering` does."""
+        return bool(self.filter) and self.filtering().needs_owners
 
     def filtering(self) -> Filtering:
         """Return the filters of the views. Raises UsageError for a filter that fits no view."""
         from app.outputs.filtering import Filtering  # Imported here: it needs numpy.
 
         try:
-            return Filtering.of(self.filter, self.views, self.saved)
+            return Filtering.of(self.filter, self.views, self.saved, self.owners)
         except TextError as error:
             raise error.of("--filter") from None

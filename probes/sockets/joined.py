@@ -57,9 +57,9 @@ def sockets_of(rows: Array, sockets: Array) -> Array:
     forwards to one of its namespaces finds the socket at its other end. A row without a socket was
     not asked for, see Reason.NOT_ASKED.
     """
-    ends = ends_of(rows)
     if not len(sockets) or not len(rows):
         return np.full(len(rows), -1, "i8")
+    ends = ends_of(rows)
     hashes = hash_keys(ends_of(sockets))
     order = np.argsort(hashes)
     ordered = hashes[order]

@@ -77,6 +77,26 @@ def test_what_is_not_said_is_as_documented(asked: list[Asked]) -> None:
     assert program is None
 
 
+@pytest.mark.parametrize(
+    ("arguments", "looks"),
+    [
+        (("--filter", "proc:nginx"), True),
+        (("--filter", "dport:443"), False),
+        (("--filter", "rtt>5ms"), True),
+        (("--filter", "dport:443", "--owners"), True),
+        (("--views", "owners"), True),
+        ((), False),
+    ],
+)
+def test_a_headless_run_looks_for_owners_if_it_needs_them(
+    asked: list[Asked], arguments: tuple[str, ...], looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PROBEDECK_OWNERS")
+    cli(["run", "-i", "lo", "--headless", *arguments], standalone_mode=False)
+    [(spec, *_)] = asked
+    assert spec.owners is looks
+
+
 def test_every_option_arrives(asked: list[Asked]) -> None:
     options = (
         "--rate 250.5 --per global --burst 3 --order probe --guard checksum --guarded all "
@@ -194,6 +214,7 @@ class FakeController:
         self.closed = False
         self.sent = 10
         self.listener: Any = None
+        self.sockets = None
 
     def listen(self, listener: Any) -> None:
         self.listener = listener

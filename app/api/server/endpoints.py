@@ -147,7 +147,12 @@ class ProbeEndpoints(Endpoints):
         selects rows of built-in probes. `view` groups the flows that pass; `prefix` has the lengths
         of networks' prefixes, such as `24,64`."""
         info = self._find(name)
-        found = passing(windows.find(self.plane.history.snapshots(), info, window), filter)
+        kept = self.plane.history.snapshots()
+        if name == FlowProbe.name:
+            tables: Sequence[Snapshot] = (windows.find_flows(kept, info, window),)
+        else:
+            tables = windows.find(kept, info, window)
+        found = passing(tables, filter)
         if view is not None:
             if name != FlowProbe.name:
                 raise UsageError(f"only the probe {FlowProbe.name} has the view {view}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.api.models import UnknownError
+from app.outputs.owners.owner_join import with_owners
 from probes.control_plane import ProbeInfo
 from probes.snapshot import Snapshot
 
@@ -31,6 +32,21 @@ def find(kept: Sequence[Snapshot], info: ProbeInfo, number: int | None) -> tuple
             hint=f"windows {min(windows)} to {max(windows)} are",
         )
     return tuple(windows[number])
+
+
+def find_flows(kept: Sequence[Snapshot], info: ProbeInfo, number: int | None) -> Snapshot:
+    """Return a window of flows as `find` does, with its owners if it has some.
+
+    Owners come a moment after their flows: the last window is the one before while they do.
+    """
+    (flows,) = find(kept, info, number)
+    found = with_owners(flows, kept)
+    if number is None and found is flows:
+        for item in kept:
+            if item.probe == info.name and item.window == flows.window - 1:
+                before = with_owners(item, kept)
+                return before if before is not item else flows
+    return found
 
 
 def _is_whole(tables: Sequence[Snapshot], info: ProbeInfo) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from app.outputs.view import OwnedFlows, is_table
 from probes.snapshot import REMOVED, Event, Item, Snapshot
@@ -10,6 +10,17 @@ from probes.sockets.records import OWNERSHIP_TABLE, PROBE
 
 _MOST_WAITING = 2
 """Windows that wait. If answers take longer, the oldest is written without owners."""
+
+
+def with_owners(flows: Snapshot, items: Iterable[Snapshot]) -> Snapshot:
+    """Return a window of flows as OwnedFlows if `items` have all tables of its owners."""
+    tables = {
+        item.metric: item
+        for item in items
+        if item.probe == PROBE and (item.window, item.end_ns) == (flows.window, flows.end_ns)
+    }
+    # The table of reasons comes last.
+    return OwnedFlows.of(flows, tables) if OWNERSHIP_TABLE in tables else flows
 
 
 class OwnerJoin:

@@ -67,7 +67,12 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lo --headless --capture prot:tcp", "--capture: flows have no 'prot' (column 1); "),
         ("run -i lo --headless --capture port:http", "--capture: 'http' is not a port (column 6)"),
         ("run -i lo --headless --capture dir:in", "--capture: 'dir:in' can't choose what is capt"),
-        ("run -i lo --headless --filter rtt>5", "--filter: flows have no 'rtt' (column 1); "),
+        ("run -i lo --headless --capture proc:x", "--capture: 'proc:x' can't choose what is capt"),
+        ("run -i lo --headless --filter hop>5", "--filter: flows have no 'hop' (column 1); "),
+        (
+            "run -i lo --headless --no-owners --filter proc:x",
+            "--filter: the term needs owners of flows, and they are off (column 1); leave out",
+        ),
         ("run -i lo --headless --filter @x", "--filter: no filter is saved as 'x' (column 1); "),
         ("run -i lo --headless --views windows --filter tcp", "there is no filter for windows"),
         ("run -i lo --filter tcp", "--filter chooses rows of tables; add --headless"),

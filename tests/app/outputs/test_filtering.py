@@ -130,7 +130,36 @@ def test_the_tables_of_one_window_are_filtered_for_the_api() -> None:
 
 
 def test_a_filter_of_no_table_is_refused() -> None:
-    with pytest.raises(TextError, match="flows have no 'rtt'"):
-        Filtering.of("rtt>5", ("flows", "windows"), {})
+    with pytest.raises(TextError, match="flows have no 'hop'"):
+        Filtering.of("hop>5", ("flows", "windows"), {})
     with pytest.raises(UsageError, match="no filter for windows"):
         Filtering.of("rtt>5", ("windows",), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "views", "needs"),
+    [
+        ("proc:nginx", ("flows", "hops"), True),
+        ("dport:443 (tcp or unit:web)", ("conversations",), True),
+        ("@owned", ("flows",), True),
+        ("rtt>5", ("flows",), True),
+        # Hops know the term: flows stay whole.
+        ("rtt>5", ("flows", "hops"), False),
+        ("dport:443", ("flows",), False),
+    ],
+)
+def test_a_filter_says_whether_it_needs_owners(
+    text: str, views: tuple[str, ...], needs: bool
+) -> None:
+    assert Filtering.of(text, views, {"owned": "pod:web"}).needs_owners is needs
+    assert not Filtering.of(text, views, {"owned": "pod:web"}, owners=True).needs_owners
+
+
+def test_a_filter_of_owners_is_refused_if_they_are_off() -> None:
+    with pytest.raises(TextError, match=r"needs owners of flows, and they are off \(column 5\)"):
+        Filtering.of("tcp proc:nginx", ("flows",), {}, owners=False)
+    with pytest.raises(TextError, match="flows have no 'prok'"):
+        Filtering.of("prok:nginx", ("flows",), {}, owners=False)
+    with pytest.raises(UsageError, match="no filter for windows"):
+        Filtering.of("proc:nginx", ("windows",), {})
+    assert Filtering.of("rtt>5", ("flows", "hops"), {}, owners=True).words(("flows",)) == ""

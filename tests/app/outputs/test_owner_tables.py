@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app.outputs.owners.owner_join import OwnerJoin
+from app.outputs.filtering import Filtering, passing
+from app.outputs.owners.owner_join import OwnerJoin, with_owners
 from app.outputs.sink import Sink
 from app.outputs.view import OwnedFlows
 from app.outputs.views import VIEWS
@@ -98,6 +100,50 @@ def test_the_columns_of_owners(tmp_path: Path) -> None:
     assert ",5,77,0,0,www,nginx,,,,0,0,0,0" in owner
     (line,) = lines["sockets"]
     assert ",4,6,192.0.2.1,40001,198.51.100.7,443,5,opened,false,0,owned,0,queue,0," in line
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [
+        ("proc:nginx", {40001}),
+        ("pid:77 user:www limit:queue port:443", {40001}),
+        ("!proc:nginx", {40002}),
+        ("proc:nginx or port:40002", {40001, 40002}),
+        ("rtt>20ms retrans>10%", {40001}),
+        ("rtt<20ms or unit:nginx or pod:x or container:x", set()),
+    ],
+)
+def test_flows_and_conversations_are_filtered_by_owners(
+    tmp_path: Path, text: str, ports: set[int]
+) -> None:
+    asked, owners, ownership = answers(1)
+    rows = asked.rows.copy()
+    rows["rtt_us"], rows["segments"], rows["retransmitted"] = 30_000, 10, 2
+    sockets = replace(asked, rows=rows)
+    names = ("flows", "conversations")
+    filtering, join = Filtering.of(text, names, {}), OwnerJoin(lambda: True)
+    with Sink(str(tmp_path), "csv", [VIEWS[name] for name in names], keep=filtering.kept) as sink:
+        for item in (flows(1), sockets, owners, ownership):
+            for each in join.take(item):
+                sink.write(each)
+    (found,) = passing([with_owners(flows(1), (sockets, owners, ownership))], text)
+    both_ways = found.rows["source_port"], found.rows["destination_port"]
+    assert {*np.concatenate(both_ways).tolist()} - {443} == ports
+    assert len(found.rows) == 2 * len(ports)
+    for name, count in (("flows", 2), ("conversations", 1)):
+        lines = (tmp_path / f"{name}.csv").read_text().splitlines()[1:]
+        assert len(lines) == count * len(ports)
+        assert {port for port in (40001, 40002) if any(f",{port}," in line for line in lines)} == (
+            ports
+        )
+
+
+def test_flows_have_the_owners_of_their_own_window_only() -> None:
+    first = flows(1)
+    assert with_owners(first, answers(2)) is first
+    assert with_owners(first, list(answers(1))[:2]) is first
+    (found,) = passing([first], "proc:nginx")
+    assert not len(found.rows)
 
 
 @pytest.mark.parametrize("reasons", [(), (Reason.FORWARDED,)])

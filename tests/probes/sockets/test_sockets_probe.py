@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from app.lab.netns import inside
+from app.outputs.filtering import passing
+from app.outputs.owners.owner_join import with_owners
 from bpf.attach.interface import find
 from bpf.errors import UsageError
 from probes.control.builtin_probes import FLOW_PROBE
@@ -90,6 +92,7 @@ class Window:
         assert list(tables) == ["sockets", "owners", "ownership"]
         for table in tables.values():
             assert (table.start_ns, table.end_ns) == (self.flows.start_ns, self.flows.end_ns)
+        self.owned = with_owners(self.flows, tables.values())
         self.sockets, self.owners, self.ownership = (tables[name].rows for name in tables)
         at = sockets_of(self.flows.rows, self.sockets)
         self.at = at
@@ -155,6 +158,9 @@ def test_flows_of_processes_are_owned_and_the_rest_has_a_reason(owning: Deck, fo
             assert owner["comm"].startswith(b"python")
             assert owner["uid"] == os.getuid()
             assert owner["bytes"] == window.flows.rows["bytes"][window.tgid == client.pid].sum()
+            (kept,) = passing([window.owned], f"proc:python pid:{client.pid} !port:7004 rtt>0")
+            assert {*kept.rows["source_port"], *kept.rows["destination_port"]} > {7002}
+            assert len(kept.rows) == 2
 
             server.do("accepted, _ = listener.accept(); accepted.send(b'answer')")
             udp.sendto(b"x", (here, 7005))  # to nobody

@@ -19,6 +19,7 @@ from tests.app.api.conftest import Site, body_of
 from tests.app.api.fake import config
 from tests.app.api.responses import problem
 from tests.app.outputs.test_group_views import window
+from tests.app.outputs.test_owner_tables import answers, flows
 from tests.support.sight import becomes
 
 COUNTER = dump(config())
@@ -137,6 +138,24 @@ def test_flows_come_in_groups_of_those_that_pass(tcp: Site, http: httpx.Client) 
     tcp.plane.export("counter")
     told = problem(http.get("/v1/probes/counter/metrics", params={"view": "hosts"}), 422)
     assert told["error"] == "only the probe flow has the view hosts"
+
+
+def test_flows_are_filtered_by_owners_that_come_a_moment_later(
+    tcp: Site, http: httpx.Client
+) -> None:
+    tcp.plane.add(config("flow"))
+    path, asked = "/v1/probes/flow/metrics", {"filter": "proc:nginx"}
+    for item in (flows(1), *answers(1), flows(2)):
+        tcp.plane.publish(item)
+    # The second window has no owners yet, so that the first is the last one.
+    found = body_of(http.get(path, params=asked))["flows"]
+    assert [(row["window"], row["process"]) for row in found] == [(1, "nginx")] * 2
+    (line,) = body_of(http.get(path, params=asked | {"view": "conversations"}))["conversations"]
+    assert (line["process"], line["limit"]) == ("nginx", "queue")
+    assert body_of(http.get(path, params=asked | {"window": 2}))["flows"] == []
+    tcp.plane.publish(flows(3))
+    # Nobody answers any more.
+    assert body_of(http.get(path))["flows"][0]["window"] == 3
 
 
 def test_what_a_client_has_already_is_not_sent_again(tcp: Site, http: httpx.Client) -> None:
