@@ -30,6 +30,10 @@ HEADERS = Path(__file__).parent.parent / "headers"
 SYSTEM_PYTHON = "/usr/bin/python3"
 _HELPER = Path(__file__).with_name("helper.py")
 _SCM_MAX_FD = 253
+_HELPERS = "".join(
+    f"#undef bpf_probe_read_{each}\n" for each in ("kernel", "user", "kernel_str", "user_str")
+)
+"""For a user who is not root, libbcc replaces these by helpers that programs of a cgroup lack."""
 _FLAGS = ("-Werror=implicit-function-declaration", "-Werror=return-type")
 """Constructs that the verifier refuses without a place, or that run and mean something else."""
 _CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
@@ -95,7 +99,7 @@ class Compiler:
         if "\0" in source:
             line = source.count("\n", 0, source.index("\0")) + 1
             raise CompileError(name, [Diagnostic(name, line, 0, "error", "a NUL: this is no text")])
-        flat = flatten(source, name, headers)
+        flat = _HELPERS + flatten(source, name, headers)
         macros = [f"-D{macro}={value}" for macro, value in kernel_macros().items()]
         request = json.dumps(
             {

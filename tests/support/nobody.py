@@ -18,8 +18,8 @@ _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
-def become_nobody() -> None:
-    """Give up every privilege but to read files: a checkout may be in root's own directory.
+def become_nobody(*capabilities: int) -> None:
+    """Give up all other privileges but to read files: a checkout may be in root's own directory.
 
     For `preexec_fn` of a subprocess.
     """
@@ -27,12 +27,14 @@ def become_nobody() -> None:
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-    kept = 1 << _CAP_DAC_READ_SEARCH
+    kept = {_CAP_DAC_READ_SEARCH, *capabilities}
+    low, high = (sum(1 << each - at for each in kept if 0 <= each - at < 32) for at in (0, 32))
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
-    data = struct.pack("6I", kept, kept, kept, 0, 0, 0)
+    data = struct.pack("6I", low, low, low, high, high, high)
     if _LIBC.capset(header, data):
         raise OSError(ct.get_errno(), "capset")
-    _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH, 0, 0)
+    for each in kept:
+        _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, each, 0, 0)
 
 
 def without_sys_admin() -> None:

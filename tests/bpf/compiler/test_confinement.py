@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ import pytest
 from bpf.compiler import Compiler, packages
 from bpf.compiler.confinement import CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON
 from tests.bpf.compiler import confined
+from tests.support.nobody import become_nobody
 
+LOADING = CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF
 needs_landlock = pytest.mark.skipif(not confined.has_landlock(), reason="no Landlock here")
 
 COMPILE = """
@@ -44,7 +47,7 @@ def status_of(pid: int) -> dict[str, str]:
 def test_the_helper_keeps_only_what_loading_needs(compiler: Compiler) -> None:
     """Whoever finds a bug in LLVM gets neither root's files nor root's other capabilities."""
     assert compiler.unconfined() == ""
-    needed = 1 << CAP_NET_ADMIN | 1 << CAP_PERFMON | 1 << CAP_BPF
+    needed = sum(1 << each for each in LOADING)
     for task in Path(f"/proc/{compiler.pid}/task").iterdir():
         status = status_of(int(task.name))
         assert int(status["CapPrm"], 16) == int(status["CapEff"], 16) == needed
@@ -73,6 +76,17 @@ def test_a_helper_that_cannot_be_confined_says_why() -> None:
     said = compile_in(confined.forbid_mounts_and_landlock).splitlines()
     assert said[0].startswith("unconfined: mount on /: Operation not permitted; Landlock: ")
     assert said[1] == "compiled"
+
+
+def test_programs_of_a_cgroup_read_kernel_memory_for_every_user() -> None:
+    """libbcc sees no kernel symbols unless it is root's, and then takes an older helper."""
+    script = COMPILE.replace(
+        "int f(struct xdp_md *ctx) {{ return XDP_PASS; }}",
+        "int f(struct bpf_sock *ctx) {{ u64 to; "
+        "bpf_probe_read_kernel(&to, sizeof(to), (void *)8); return 1; }}",
+    ).replace("XDP,", "CGROUP_SOCK, attach_type=AttachType.CGROUP_INET_SOCK_CREATE,")
+    script = script.replace("import ProgType", "import AttachType, ProgType").format(include="")
+    assert confined.run(script, partial(become_nobody, *LOADING)).splitlines()[-1] == "compiled"
 
 
 @pytest.mark.skipif(not os.path.isdir(confined.MULTIARCH), reason="no such directory here")
