@@ -26,8 +26,8 @@ OWNER_METRICS = ("packets", "bytes", "flows", "retransmissions")
 """Metrics that a selection of owners can have. `retransmissions` is the retransmitted share of the
 segments that TCP sockets sent."""
 SOCKET_METRICS = ("owned", "retransmissions")
-"""Metrics without a selection that the socket probe knows. `owned` is the share of packets whose
-owner is known, without forwarded ones."""
+"""Metrics without a selection that the socket probe knows. `owned` is the share of the bytes
+of this host that have an owner, see `probes.sockets.records.owned_share`."""
 
 
 @dataclass(frozen=True, slots=True)

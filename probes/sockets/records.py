@@ -165,9 +165,11 @@ and `bytes` are those of the flow window."""
 
 
 def owned_share(ownership: Array) -> float | None:
-    """Return the share of the bytes with an owner, of those that are not forwarded.
+    """Return the share of local bytes with an owner: the number of every table, screen and policy.
 
-    `ownership` is of dtype OWNERSHIP. None without such bytes.
+    Local are the bytes of all flows that are not forwarded. A flow whose socket several processes
+    hold has an owner, as its rows show one. `ownership` is of dtype OWNERSHIP. None without local
+    bytes.
     """
     reasons, sizes = ownership["reason"], ownership["bytes"]
     local = int(sizes[reasons != Reason.FORWARDED].sum())

@@ -25,6 +25,7 @@ from probes.sockets.records import (
     SOCKETS_TABLE,
     Limit,
     Reason,
+    owned_share,
 )
 from widgets.format import counted, percent
 
@@ -63,19 +64,16 @@ class OwnerView:
                 if (self.owners[OWNER_TEXTS[noun]] != b"").any()]  # fmt: skip
 
     @property
-    def share(self) -> float:
-        """Share of the last window's bytes of local sockets that have an owner; NaN without any."""
-        size = dict(zip(self.ownership["reason"].tolist(), self.ownership["bytes"].tolist(),
-                        strict=True))  # fmt: skip
-        local = sum(size.values()) - size.get(Reason.FORWARDED, 0)
-        owned = size.get(Reason.OWNED, 0) + size.get(Reason.SEVERAL, 0)
-        return owned / local if local else math.nan
+    def share(self) -> float | None:
+        """Share of the last window's local bytes that have an owner, see `owned_share`."""
+        return owned_share(self.ownership)
 
     def help(self) -> tuple[str, list[tuple[str, str]]]:
         """Return a title and a line for each reason of the last window, the most bytes first."""
         rows = self.ownership[np.argsort(self.ownership["bytes"], kind="stable")[::-1]]
         total = max(1, int(rows["bytes"].sum()))
-        title = f"Owned {percent(self.share)} of the last window's bytes, without forwarded ones"
+        share = "nothing" if self.share is None else percent(self.share)
+        title = f"Owned {share} of the last window's bytes, without forwarded ones"
         reasons = tuple(Reason)
         return title, [
             (f"{reasons[row['reason']].label} {percent(int(row['bytes']) / total)}",

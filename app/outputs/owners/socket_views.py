@@ -85,7 +85,7 @@ OWNER_COLUMNS = (
 
 
 def owned_share(item: Snapshot) -> float | None:
-    """Return the share of packets with an owner, of those that are not forwarded; None: unknown."""
+    """Return the owned share of a window of flows; None: unknown."""
     found = share(item.ownership) if isinstance(item, OwnedFlows) else None
     return None if found is None else round(found, 4)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Protocol
 
 import numpy as np
@@ -15,10 +16,7 @@ from probes.monitor.records import Array
 from probes.monitor.selected import Estimate, SelectedMetric
 from probes.snapshot import Snapshot
 from probes.sockets.joined import sockets_of
-from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, PROBE, SOCKETS_TABLE, Reason
-
-_FOREIGN = (Reason.FORWARDED,)
-_OWNED = (Reason.OWNED, Reason.SEVERAL)
+from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, PROBE, SOCKETS_TABLE, owned_share
 
 
 class SnapshotHistory(Protocol):
@@ -67,7 +65,8 @@ class OwnerWindow:
     def value(self, metric: SelectedMetric, seconds: float) -> Estimate:
         """Return a metric of owners, in a window of so many seconds."""
         if metric.name == "owned":
-            return _exact(self._owned())
+            share = owned_share(self.ownership)
+            return _exact(nan if share is None else share)
         owners, sockets = self.owners, self.sockets
         if metric.selection:
             owners, own = self.owned_by(metric.selection)
@@ -77,11 +76,6 @@ class OwnerWindow:
         count = float(owners[metric.name].sum())
         # Rates stay right if the two windows differ in length.
         return _exact(count if metric.name == "flows" else count * seconds / self.seconds)
-
-    def _owned(self) -> float:
-        reasons, packets = self.ownership["reason"], self.ownership["packets"]
-        local = packets[~np.isin(reasons, _FOREIGN)].sum()
-        return _share(packets[np.isin(reasons, _OWNED)].sum(), local)
 
 
 class LastOwners:

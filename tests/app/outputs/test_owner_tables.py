@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.console.live.owners import OwnerView
 from app.outputs.filtering import Filtering, passing
 from app.outputs.owners.owner_join import OwnerJoin, with_owners
 from app.outputs.sink import Sink
 from app.outputs.view import OwnedFlows
 from app.outputs.views import VIEWS
 from probes.flow.records import Array
+from probes.monitor.owners.window import OwnerWindow
+from probes.monitor.selected import SelectedMetric
 from probes.snapshot import REMOVED, Event, Item, Snapshot
 from probes.sockets.records import OWNER, OWNERSHIP, SOCKET, By, Limit, Reason, owned_share
 from tests.probes.flow.test_grouping import HERE, THERE, both
@@ -144,6 +147,22 @@ def test_flows_have_the_owners_of_their_own_window_only() -> None:
     assert with_owners(first, list(answers(1))[:2]) is first
     (found,) = passing([first], "proc:nginx")
     assert not len(found.rows)
+
+
+def test_the_owned_share_is_one_number_everywhere() -> None:
+    rows = np.zeros(4, OWNERSHIP)
+    rows["reason"] = Reason.OWNED, Reason.SEVERAL, Reason.FORWARDED, Reason.KERNEL
+    rows["bytes"], rows["packets"] = (500, 250, 9000, 250), (1, 1, 1, 7)
+    tables = {item.metric: item for item in answers(1)}
+    tables["ownership"] = replace(tables["ownership"], rows=rows)
+    written = VIEWS["windows"].records(OwnedFlows.of(flows(1), tables), nested=True)
+    sockets, owners, _ = (tables[name].rows for name in tables)
+    condition = OwnerWindow(sockets, owners, rows, 1.0, 0).value(SelectedMetric("owned", ""), 1.0)
+    (record,) = written
+    assert isinstance(record, dict)
+    shares = (OwnerView(ownership=rows).share, record["owned"], condition.value)
+    assert shares == (0.75, 0.75, 0.75)
+    assert OwnerView(ownership=rows).help()[0].startswith("Owned 75.0 % of ")
 
 
 @pytest.mark.parametrize("reasons", [(), (Reason.FORWARDED,)])

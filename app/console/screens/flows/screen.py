@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -58,14 +57,8 @@ def first_states(console: Console) -> StateValues:
     return {
         "flow.total": total, "flow.count": total, "flow.filter": "", "flow.sort": "rate",
         "flow.order": "descending", "flow.capture": console.plane.capture, "flow.detail": False,
-        "flow.view": str(Grouping()), "flow.opened": "", "flow.owned": owned_share(console),
+        "flow.view": str(Grouping()), "flow.opened": "", "flow.owned": console.frame.owners.share,
     }  # fmt: skip
-
-
-def owned_share(console: Console) -> float | None:
-    """Share of bytes with an owner; None if it is unknown."""
-    share = console.frame.owners.share
-    return None if math.isnan(share) else share
 
 
 class FlowsScreen(ConsoleScreen):
@@ -209,7 +202,7 @@ class FlowsScreen(ConsoleScreen):
             "flow.sort": table.sort,
             "flow.order": "descending" if table.descending else "ascending",
             "flow.detail": self.detail.is_open,
-            "flow.owned": owned_share(self.console),
+            "flow.owned": self.console.frame.owners.share,
             "flow.explanation": self._trace.explanation,
         }
         if (group := self.group_under_cursor()) is not None:

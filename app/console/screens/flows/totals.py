@@ -36,6 +36,6 @@ class TotalsLine(StatusStrip):
             StatusItem("exact sums", Tone.MUTED, 3) if exact
             else StatusItem("at least: the table was full", Tone.WARN, 1)
         )  # fmt: skip
-        if (share := frame.owners.share) == share:
+        if (share := frame.owners.share) is not None:
             items.append(StatusItem(percent(share), Tone.MUTED, 2, label="owned"))
         self.show(items)

@@ -207,7 +207,7 @@ def notes(frame: Frame, trouble: str) -> list[StatusItem]:
     found = []
     if flows := len(frame.flows.rows):
         found.append(StatusItem(counted(flows, "flow"), Tone.MUTED, priority=4))
-    if (share := frame.owners.share) == share:
+    if (share := frame.owners.share) is not None:
         found.append(StatusItem(percent(share), Tone.MUTED, priority=3, label="owned"))
     if trouble:
         found.append(StatusItem(trouble, Tone.BAD, priority=1))

@@ -55,7 +55,8 @@ def owner_row(number: int, comm: str, unit: str = "", size: int = 0) -> Array:
 def window(sockets: list[Array], owners: list[Array], end_ns: int = 0) -> OwnerWindow:
     ownership = np.zeros(3, OWNERSHIP)
     ownership["reason"] = Reason.OWNED, Reason.NO_SOCKET, Reason.FORWARDED
-    ownership["packets"] = 90, 10, 1000
+    ownership["bytes"] = 90, 10, 1000
+    ownership["packets"] = 1, 1, 1
     return OwnerWindow(
         np.array(sockets, SOCKET), np.array(owners, OWNER), ownership, 1.0,
         end_ns or time.monotonic_ns(),
@@ -160,7 +161,7 @@ def test_without_owners_no_packet_is_selected_and_an_event_names_the_reason(bed:
     ],
 )  # fmt: skip
 def test_conditions_know_the_numbers_of_owners(bed: Owned, condition: str, holds: bool) -> None:
-    """Owned is of packets of this host: forwarded ones do not count."""
+    """Owned is of bytes of this host: forwarded ones do not count."""
     bed.set(f"web: {condition} -> counting")
     bed.known = window(NGINX, OWNERS)
     assert METRICS_TABLE in bed.window()
@@ -168,6 +169,16 @@ def test_conditions_know_the_numbers_of_owners(bed: Owned, condition: str, holds
     assert status.outcome
     assert status.outcome.holds is holds
     assert Policy.parse_short(status.policy.to_short()) == status.policy
+
+
+def test_without_local_bytes_the_owned_share_is_unknown(bed: Owned) -> None:
+    bed.set("web: owned < 100% -> counting")
+    bed.known = window(NGINX, OWNERS)
+    bed.known.ownership["bytes"] = 0, 0, 1000
+    bed.window()
+    (status,) = bed.monitor.statuses()
+    assert status.outcome
+    assert status.outcome.holds is None
 
 
 def test_an_old_window_of_owners_is_unknown(bed: Owned) -> None:
