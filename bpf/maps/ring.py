@@ -86,6 +86,10 @@ class RingReader:
         self._consumed[0] = start + len(headers) * self._stride
         return taken.view(self._record)
 
+    def skip(self) -> None:
+        """Give up all records that are there: `read` stops for good at one of another size."""
+        self._consumed[0] = self._produced[0]
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until something is in the ring; False if nothing came in time.
 

@@ -76,6 +76,7 @@ class SocketEvents:
         folder = cgroup2() if folder is None else folder
         self.programs: dict[str, int] = {}
         """Ids of the attached programs, by function."""
+        self._unreadable = 0
         self._links: dict[str, int] = {}
         self._maps: dict[str, int] = {}
         with ExitStack() as undo:
@@ -128,16 +129,24 @@ class SocketEvents:
                 self.programs[name] = program.info().id
 
     def read(self) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
-        """Return the events since the last read, oldest first: rows of EVENT, shape (n,)."""
-        rows = self._ring.read()
+        """Return the events since the last read, oldest first: rows of EVENT, shape (n,).
+
+        If an edited source writes records of another size, they are lost, and no later ones.
+        """
+        try:
+            rows = self._ring.read()
+        except UsageError:
+            self._ring.skip()
+            self._unreadable += 1
+            return np.empty(0, EVENT)
         rows["start_ns"] -= rows["start_ns"] % TICK_NS
         return rows
 
     @property
     def lost(self) -> int:
-        """Events so far that found the ring full."""
+        """Events so far that found the ring full, and reads that gave up unreadable ones."""
         value = map_lookup(self._maps["lost"], bytes(4), 8 * possible_cpus())
-        return sum(memoryview(value or b"").cast("Q"))
+        return self._unreadable + sum(memoryview(value or b"").cast("Q"))
 
     def memory(self) -> int:
         """Return the bytes of kernel memory of the maps."""

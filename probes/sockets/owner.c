@@ -27,6 +27,7 @@ struct socket_event {
     u8 protocol;
     char command[16]; /* name of the process */
 };
+_Static_assert(sizeof(struct socket_event) == 64, "probedeck reads events of 64 bytes");
 
 BPF_RINGBUF_OUTPUT(events, EVENT_PAGES);
 BPF_PERCPU_ARRAY(lost, u64, 1); /* events that found the ring full */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bpf.compiler import Compiler
+from bpf.compiler import CompileError, Compiler
 from bpf.errors import KernelError, UsageError
 from probes.sockets import opened
 from probes.sockets.opened import CLOSED, EVENT, OPENED, RING_BYTES, SOURCE, SocketEvents
@@ -131,6 +132,24 @@ def test_no_source_can_forbid_sockets(
         events.become(compiled)
     open_many(folder, 10)
     assert len(events.read()) == 2 * KINDS * 10
+
+
+def test_events_of_another_size_are_refused_and_never_stop_later_ones(
+    compiler: Compiler, events: SocketEvents, folder: Path
+) -> None:
+    source = SOURCE.read_text()
+    longer = source.replace("char command[16];", "char command[32];")
+    with pytest.raises(CompileError, match="probedeck reads events of 64 bytes"):
+        events.compile(compiler, longer)
+    longer = re.sub("_Static_assert.*", "", longer)
+    with events.compile(compiler, longer) as other, events.compile(compiler, source) as same:
+        events.become(other)
+        open_many(folder, 1)
+        events.become(same)
+        open_many(folder, 1)
+        assert (len(events.read()), events.lost) == (0, 1)
+        open_many(folder, 1)
+        assert (len(events.read()), events.lost) == (2 * KINDS, 1)
 
 
 def test_without_the_kernel_s_types_the_thread_is_told(
