@@ -140,8 +140,7 @@ class LiveSources:
 
     def listen(self, known: Known) -> None:
         now = time.monotonic()
-        if self.events:
-            known.take_events(self.events.read(), now)
+        self._take_events(known)
         if self._closing:
             ids, tuples, info = self._closing.read_everywhere()
             if len(ids):
@@ -151,6 +150,19 @@ class LiveSources:
                     self.ended(number).take(tuples[of], info[of], now)
         if (lost := self.lost) > self._lost:
             self._lost, self._losing_until = lost, now + _LOSING_S
+
+    def _take_events(self, known: Known) -> None:
+        """Take in events, and new namespaces by their first sockets: the walk is later."""
+        if self.events is None:
+            return
+        events = self.events.read()
+        known.take_events(events, time.monotonic())
+        events = events[::-1]  # The last process of a namespace is likely to live.
+        numbers, last = np.unique(events["netns"], return_index=True)
+        seen = {0, *self._namespaces.numbers}
+        for number, tgid in zip(numbers.tolist(), events["tgid"][last].tolist(), strict=True):
+            if number not in seen:
+                self._namespaces.saw(number, tgid)
 
     def begin(self, known: Known) -> None:
         """Find the namespaces, and the holders of the sockets that are open already."""
@@ -169,6 +181,8 @@ class LiveSources:
             self._look_at_all_holders(known, _SECOND_S)
         else:
             self._look_at_holders(known, URGENT_HOLDERS_S if urgent else HOLDERS_S)
+        # Before closed sockets are read: only known namespaces have them.
+        self._take_events(known)
         self._namespaces.look()
         for number in self._ended.keys() - set(self._namespaces.numbers):
             del self._ended[number]

@@ -14,6 +14,7 @@ from probes.sockets.joined import ends_of
 
 SYN = 0x02
 RST = 0x04
+PSH = 0x08
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,6 +25,7 @@ from probes.sockets.joined import ends_of
 from probes.sockets.owners.answers import OwnerAnswers, SocketSources, locate
 from probes.sockets.owners.known import Known, Process, keys_of
 from probes.sockets.owners.questions import (
+    PSH,
     RST,
     SYN,
     Questions,
@@ -220,12 +221,18 @@ class Resolver:
                 listener = ended.info
             closer, opener = answers.owner[at], self._known.opener(int(listener["cookie"]))
             holders = self._known.holders(int(listener["inode"])) or ((opener,) if opener else ())
-            if closer is None or holders in ((), (closer,)):
+            if closer is None:
                 continue
-            if closer in holders:
+            cgroup = int(listener["cgroup"])
+            rivals = tuple(
+                each
+                for each in holders
+                if each is not closer and (each.cgroup or cgroup) == closer.cgroup
+            )
+            if rivals and closer in holders:
                 answers.own(at, closer, By.CLOSED, reason=Reason.SEVERAL)
-            elif closer.cgroup in {each.cgroup or int(listener["cgroup"]) for each in holders}:
-                answers.own_held(at, holders, opener, By.LISTENER)
+            elif rivals:
+                answers.own_held(at, rivals, opener, By.LISTENER)
 
     def _own_listener(self, answers: OwnerAnswers, at: int, listener: Array) -> bool:
         if listener["state"] != SocketState.LISTEN:
@@ -294,8 +301,12 @@ class Resolver:
             elif protocol == UDP and (closed := ended.unconnected(key, began_s)):
                 self._own_ended(answers, at, closed.info)
             elif answers.reason[at] != Reason.NAT_UNRESOLVED:
-                is_refused = answers.questions.flags[at] & RST or key[16:32] in refusing
-                if not is_refused and (self._sources.losing or began_s < self._sources.since_s):
+                flags, came = answers.questions.flags[at], answers.questions.flags_in[at]
+                # A process may hold a socket that the other end has reset.
+                reset_later = came & RST and flags & PSH
+                is_refused = not reset_later and (flags & RST or key[16:32] in refusing)
+                unsure = reset_later or self._sources.losing or began_s < self._sources.since_s
+                if not is_refused and unsure:
                     answers.leave(at, Reason.CLOSED_UNSEEN)
                 else:
                     answers.leave(at, Reason.REFUSED if is_refused else Reason.NO_SOCKET)

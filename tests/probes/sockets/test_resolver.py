@@ -262,6 +262,8 @@ def test_refused_and_unanswered(case: Case) -> None:
     answers = case.look(udp, error)
     assert answered(answers, 0) == (0, By.NONE, Reason.REFUSED)
     assert answered(answers, 1) == (0, By.NONE, Reason.KERNEL)
+    reset = both(HERE, THERE, 40001, 443, tcp_flags=0x1E)
+    assert case.only(reset) == (0, By.NONE, Reason.CLOSED_UNSEEN)
     case.host.losing = True
     assert case.only(udp) == (0, By.NONE, Reason.CLOSED_UNSEEN)
 
