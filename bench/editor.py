@@ -11,17 +11,18 @@ import statistics
 import time
 from collections.abc import Callable
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.widgets import TextArea
 
 from bench.support.report import Report
 from probes.flow.hook import SOURCE
 from widgets.editor import LANGUAGE, QUERY, CodeEditor
+from widgets.terminal.compositor import DiffApp
 
 _ROUNDS = 3
 
 
-class _Bed(App[None]):
+class _Bed(DiffApp[None]):
     def __init__(self, area: TextArea) -> None:
         super().__init__()
         self.area = area

@@ -19,7 +19,7 @@ from textual.widget import Widget
 
 from widgets.format import REPLACED, age, duration, safe, si
 from widgets.terminal.compositor import caps_of
-from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+from widgets.tones import Tone, tone_styles
 
 _CELLS_PER_X_LABEL = 16
 _LINES_PER_Y_LABEL = 3
@@ -50,15 +50,14 @@ class ChartSeries:
 class HistoryChart(Widget):
     """A titled line chart over time; its right edge is the latest sample."""
 
-    COMPONENT_CLASSES = {"chart--title", *TONE_CLASSES}
-    DEFAULT_CSS = f"""
-    HistoryChart {{
+    COMPONENT_CLASSES = {"chart--title"}
+    DEFAULT_CSS = """
+    HistoryChart {
         background: $surface;
         width: 1fr;
         height: 1fr;
-        {TONE_RULES}
-        & > .chart--title {{ color: $foreground; text-style: bold; }}
-    }}
+        & > .chart--title { color: $foreground; text-style: bold; }
+    }
     """
 
     def __init__(
@@ -100,12 +99,10 @@ class HistoryChart(Widget):
         size = (self.size.width, self.size.height)
         if self._drawn is None or self._drawn[0] != size:
             self._drawn = (size, self._draw(*size))
-        lines = self._drawn[1]
-        blank = tone_styles(self.get_component_rich_style)[Tone.NORMAL]
-        return lines[y] if y < len(lines) else Strip.blank(size[0], blank)
+        return self._drawn[1][y]
 
     def _draw(self, width: int, height: int) -> list[Strip]:
-        tones = tone_styles(self.get_component_rich_style)
+        tones = tone_styles(self)
         heading = self._heading(tones, width)
         lines = [heading.adjust_cell_length(width, tones[Tone.NORMAL])]
         known = [s for s in self._series if np.isfinite(s.values).any()]
@@ -116,7 +113,8 @@ class HistoryChart(Widget):
             markers = [drawn for one, (drawn, _) in self._marked() if one in known]
             plot = _plot(known, self._span, width, height - 1, self._unit, tones, markers)
             lines += _strips(plot, width, tones[Tone.NORMAL], self.app.console)
-        return lines[:height]
+        rest = height - len(lines)
+        return [*lines[:height], *[Strip.blank(width, tones[Tone.NORMAL])] * rest]
 
     def _marked(self) -> Iterator[tuple[ChartSeries, tuple[str, str]]]:
         """Yield each series with its marker and its sign in the legend."""

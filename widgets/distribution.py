@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from widgets.format import REPLACED, safe, si
 from widgets.sparkline import BARS
-from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+from widgets.tones import Tone, tone_styles
 
 _SHOWN = 99.0
 """Percentile at which the axis ends: outliers would flatten all other bars."""
@@ -23,15 +23,14 @@ _MARGIN = 1
 class Distribution(Widget):
     """A histogram with a title and an axis of three values."""
 
-    COMPONENT_CLASSES = {"distribution--title", *TONE_CLASSES}
-    DEFAULT_CSS = f"""
-    Distribution {{
+    COMPONENT_CLASSES = {"distribution--title"}
+    DEFAULT_CSS = """
+    Distribution {
         background: $surface;
         width: 1fr;
         height: 5;
-        {TONE_RULES}
-        & > .distribution--title {{ color: $foreground; text-style: bold; }}
-    }}
+        & > .distribution--title { color: $foreground; text-style: bold; }
+    }
     """
 
     def __init__(self, *, unit: Callable[[float], str] = si) -> None:
@@ -47,7 +46,7 @@ class Distribution(Widget):
 
     def render_line(self, y: int) -> Strip:
         width, height = self.size
-        tones = tone_styles(self.get_component_rich_style)
+        tones = tone_styles(self)
         bars = height - 2
         if y == 0:
             title = self.get_component_rich_style("distribution--title")

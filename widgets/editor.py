@@ -66,7 +66,7 @@ class Mark:
 class CodeEditor(LazyTextArea):
     """An editor of one C file."""
 
-    COMPONENT_CLASSES = {f"code--{name}" for name in _CAPTURES} | {f"tone--{t}" for t in Tone}
+    COMPONENT_CLASSES = {f"code--{name}" for name in _CAPTURES}
     DEFAULT_CSS = """
     CodeEditor, CodeEditor:focus { border: none; padding: 0; scrollbar-size: 0 1; }
     CodeEditor {
@@ -75,9 +75,6 @@ class CodeEditor(LazyTextArea):
         &:dark .text-area--cursor, &:light .text-area--cursor {
             color: $input-cursor-foreground; background: $input-cursor-background;
         }
-        & > .tone--muted { color: $text-muted; }
-        & > .tone--warn { color: $text-warning; text-style: bold; }
-        & > .tone--bad { color: $text-error; text-style: bold; }
         & > .code--type { color: $text-success; }
         & > .code--constant, & > .code--number { color: $text-warning; }
         & > .code--string { color: $text-secondary; }
@@ -188,9 +185,7 @@ class CodeEditor(LazyTextArea):
             return strip
         tones = [mark.tone for mark in marks]
         tone = next((t for t in (Tone.BAD, Tone.WARN) if t in tones), Tone.MUTED)
-        sign = Segment(
-            _SIGNS.get(tone, _OTHER_SIGN), tone_styles(self.get_component_rich_style)[tone]
-        )
+        sign = Segment(_SIGNS.get(tone, _OTHER_SIGN), tone_styles(self)[tone])
         at = self.gutter_width - 2
         return Strip.join([strip.crop(0, at), Strip([sign], 1), strip.crop(at + 1)])
 

@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from widgets.format import REPLACED, safe
-from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+from widgets.tones import Tone, tone_styles
 
 _SEPARATOR = " │ "
 _MARGIN = 1
@@ -35,15 +35,14 @@ class StatusItem:
 class StatusStrip(Widget):
     """A one-line strip of status items; repainted only after a change."""
 
-    COMPONENT_CLASSES = {"status--separator", *TONE_CLASSES}
-    DEFAULT_CSS = f"""
-    StatusStrip {{
+    COMPONENT_CLASSES = {"status--separator"}
+    DEFAULT_CSS = """
+    StatusStrip {
         background: $panel;
         height: 1;
         width: 1fr;
-        {TONE_RULES}
-        & > .status--separator {{ color: $primary-muted; }}
-    }}
+        & > .status--separator { color: $primary-muted; }
+    }
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class StatusStrip(Widget):
     def render_line(self, y: int) -> Strip:
         width = self.size.width
         if not self._tones:
-            self._tones = tone_styles(self.get_component_rich_style)
+            self._tones = tone_styles(self)
         normal = self._tones[Tone.NORMAL]
         if y:
             return Strip.blank(width, normal)

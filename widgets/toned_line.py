@@ -9,14 +9,13 @@ from textual.widget import Widget
 
 from widgets.format import REPLACED, safe
 from widgets.table.rows import Pieces
-from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+from widgets.tones import Tone, tone_styles
 
 
 class TonedLine(Widget):
     """One line; repainted only after a change."""
 
-    COMPONENT_CLASSES = {*TONE_CLASSES}
-    DEFAULT_CSS = f"TonedLine {{ background: $surface; height: 1; {TONE_RULES} }}"
+    DEFAULT_CSS = "TonedLine { background: $surface; height: 1; }"
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -35,7 +34,7 @@ class TonedLine(Widget):
 
     def render_line(self, y: int) -> Strip:
         if not self._tones:
-            self._tones = tone_styles(self.get_component_rich_style)
+            self._tones = tone_styles(self)
         segments = [Segment(safe(text, REPLACED), self._tones[tone]) for text, tone in self._pieces]
         return Strip(segments if y == 0 else []).adjust_cell_length(
             self.size.width, self._tones[Tone.NORMAL]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.style import Style
+    from textual.widget import Widget
 
 
 class Tone(StrEnum):
@@ -52,7 +52,8 @@ def rate_tone(way: Way, bits_per_second: float) -> Tone:
 
 
 TONE_CLASSES = frozenset(f"tone--{tone}" for tone in Tone)
-"""Component classes of a widget that draws tones."""
+"""Component classes of an app whose widgets draw tones. They are the app's and not the widgets',
+because Textual computes each component style of each widget anew, often several times a start."""
 
 TONE_RULES = """
     & > .tone--normal { color: $foreground; }
@@ -72,7 +73,7 @@ TONE_RULES = """
     & > .tone--in-bar { color: $in-high; background: $in-bar; text-style: $bar-style; }
     & > .tone--out-bar { color: $out-high; background: $out-bar; text-style: $bar-style; }
 """
-"""CSS rules of the tones, for the widget's own block in DEFAULT_CSS."""
+"""CSS rules of the tones, for the app's block in DEFAULT_CSS."""
 TONE_VARIABLES = {
     "in-low": "#87a7c7", "in": "#6fb5f7", "in-high": "#b3dcff", "in-bar": "#23577f",
     "out-low": "#cfa57c", "out": "#f58f2e", "out-high": "#ffd3a6", "out-bar": "#662a08",
@@ -81,6 +82,17 @@ TONE_VARIABLES = {
 """Variables of TONE_RULES that Textual's own themes lack, for a dark ground."""
 
 
-def tone_styles(component_style: Callable[[str], Style]) -> dict[Tone, Style]:
-    """Return the style of each tone, by a widget's `get_component_rich_style`."""
-    return {tone: component_style(f"tone--{tone}") for tone in Tone}
+def tone_styles(widget: Widget) -> dict[Tone, Style]:
+    """Return the style of each tone on the ground of a widget."""
+    from rich.style import Style
+
+    app, plain = widget.app, widget.rich_style
+    _, ground = widget.background_colors
+    styles = {}
+    for tone in Tone:
+        rules = app.get_component_styles(f"tone--{tone}")
+        under = ground + rules.background if rules.has_rule("background") else ground
+        color = under.get_contrast_text(rules.color.a) if rules.auto_color else rules.color
+        styles[tone] = plain + rules.text_style
+        styles[tone] += Style.from_color((under + color).rich_color, under.rich_color)
+    return styles

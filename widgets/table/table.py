@@ -23,7 +23,7 @@ from widgets.table.header import draw_header, header_styles, more_sign, titles
 from widgets.table.lines import EmptyStyles, RowLine, draw_empty, draw_row
 from widgets.table.rows import Rows, RowSource
 from widgets.terminal.compositor import caps_of
-from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+from widgets.tones import Tone, tone_styles
 
 _HEADER = 1
 """Lines above the rows."""
@@ -37,27 +37,25 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     COMPONENT_CLASSES = {
         "table--name", "table--header", "table--sorted", "table--rule", "table--cursor",
-        *TONE_CLASSES,
     }  # fmt: skip
-    DEFAULT_CSS = f"""
-    VirtualTable {{
+    DEFAULT_CSS = """
+    VirtualTable {
         background: $surface;
         height: 1fr;
         overflow-x: hidden;
         scrollbar-gutter: stable;
         scrollbar-size-vertical: 1;
-        {TONE_RULES}
-        & > .table--name {{ color: $foreground; text-style: bold; }}
-        & > .table--header {{ color: $text-muted; }}
-        & > .table--sorted {{ color: $text-primary; text-style: bold; }}
-        & > .table--rule {{ color: $primary-muted; }}
-        & > .table--cursor {{ background: $block-cursor-blurred-background; }}
-        &:focus > .table--cursor {{
+        & > .table--name { color: $foreground; text-style: bold; }
+        & > .table--header { color: $text-muted; }
+        & > .table--sorted { color: $text-primary; text-style: bold; }
+        & > .table--rule { color: $primary-muted; }
+        & > .table--cursor { background: $block-cursor-blurred-background; }
+        &:focus > .table--cursor {
             background: $block-cursor-background; color: $block-cursor-foreground;
-        }}
-        &:focus > .table--name {{ color: $text-primary; }}
-        &:focus > .table--rule {{ color: $primary; }}
-    }}
+        }
+        &:focus > .table--name { color: $text-primary; }
+        &:focus > .table--rule { color: $primary; }
+    }
     """
     empty: reactive[str] = reactive("")
     """Text of an empty table."""
@@ -284,7 +282,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         if not self._tones:
-            self._tones = tone_styles(self.get_component_rich_style)
+            self._tones = tone_styles(self)
         width = self.outer_size.width
         if y < _HEADER:
             return self._header(width)

@@ -43,7 +43,7 @@ from widgets.terminal.diff_writer import CellLine, DiffWriter
 from widgets.terminal.driver import TerminalDriver
 from widgets.terminal.link import LinkEstimator
 from widgets.terminal.terminal_state import TerminalState, text_of
-from widgets.tones import TONE_VARIABLES
+from widgets.tones import TONE_CLASSES, TONE_RULES, TONE_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ class DiffUpdate(CompositorUpdate):
 class DiffApp(App[ReturnType]):
     """An app that writes differences, each in one piece, at the pace of its link."""
 
+    COMPONENT_CLASSES = {*TONE_CLASSES}
+    DEFAULT_CSS = f"DiffApp {{ {TONE_RULES} }}"
     least: ClassVar = Size(40, 8)
     """Least size of a usable terminal; a smaller one shows a message."""
     look = TerminalCaps()

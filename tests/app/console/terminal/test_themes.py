@@ -29,7 +29,7 @@ from widgets.terminal.colors import VALUES, number_of
 from widgets.terminal.compositor import DiffApp
 from widgets.terminal.diff_writer import DiffWriter
 from widgets.terminal.driver import GroundKnown
-from widgets.tones import Tone
+from widgets.tones import Tone, tone_styles
 
 LEAST = 4.5
 """WCAG 2, AA."""
@@ -91,8 +91,10 @@ def drawn(app: Sample) -> Iterator[tuple[str, Color, Color]]:
     names = ("table--rule", "status--separator", "option-list--separator", "text-area--placeholder")
     for widget in app.screen.query(Widget):
         for name in widget._get_component_classes():
-            if name.startswith("tone--") or not name.startswith(names):
+            if not name.startswith(names):
                 yield f"{type(widget).__name__} {name}", *colors(_style(widget, name))
+        for tone, style in tone_styles(widget).items():
+            yield f"{type(widget).__name__} {tone}", *colors(style)
         yield type(widget).__name__, *colors(widget.rich_style)
     for kind, name in ((Input, "input--selection"), (CodeEditor, "text-area--selection")):
         widget = app.screen.query_one(kind)
@@ -104,7 +106,7 @@ def drawn(app: Sample) -> Iterator[tuple[str, Color, Color]]:
         app.stylesheet.update(app.screen)
         _, ground = colors(_style(table, "table--cursor"))
         for tone in Tone:
-            color, own = colors(_style(table, f"tone--{tone}"))
+            color, own = colors(tone_styles(table)[tone])
             if tone not in (Tone.ACTIVE, Tone.IN_BAR, Tone.OUT_BAR):
                 yield f"{tone} under the cursor, focused {focused}", color, ground
             assert own != ground, "the cursor must be seen"
@@ -135,7 +137,7 @@ async def test_tones_are_told_apart(name: str) -> None:
     async with app.run_test() as pilot:
         await pilot.pause()
         table = app.screen.query_one(VirtualTable)
-        styles = [_style(table, f"tone--{tone}") for tone in Tone]
+        styles = [*tone_styles(table).values()]
     for mapped in (lambda color, _: color, few):
         looks = {
             (style.reverse, style.underline, *(mapped(c, name) for c in colors(style)))
@@ -166,10 +168,10 @@ async def test_without_colours_cursors_are_reversed_and_what_ran_is_underlined()
         assert _attributes(_style(answer, "input--cursor")) == {"7"}
         # A full bar in reverse would be an empty cell.
         for tone in (Tone.ACTIVE, Tone.IN_BAR, Tone.OUT_BAR):
-            assert _attributes(_style(table, f"tone--{tone}")) == {"4"}
+            assert _attributes(tone_styles(table)[tone]) == {"4"}
         for widget in (table, app.screen.query_one(StatusStrip)):
-            assert _attributes(_style(widget, "tone--warn")) == {"1"}
-            assert not _attributes(_style(widget, "tone--normal"))
+            assert _attributes(tone_styles(widget)[Tone.WARN]) == {"1"}
+            assert not _attributes(tone_styles(widget)[Tone.NORMAL])
 
 
 def _attributes(style: Style) -> set[str]:
