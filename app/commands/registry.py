@@ -183,7 +183,7 @@ _FLOWS = (
             _filter(values.flow_filter), asks=True),
     Command("flow.clear", "Close, or clear the filter", "escape", "flows", leaves=True),
     *_sorting("flow", "flows", "conversations", "flows", "hosts", "services", "networks", "owners"),
-    Command("flow.open", "Open the row: its flows, or who, why and where", "", "flows", "Open",
+    Command("flow.open", "Open the group, or explain the flow", "", "flows", "Open",
             by_row=True),
     Command("flow.explain", "Explain the flow: who, why, where", "", "flows",
             help="One page that begins with one sentence: owner, limit, the hop at which packets"

@@ -104,6 +104,11 @@ class DiffApp(App[ReturnType]):
     def get_driver_class(self) -> type[Driver]:
         return TerminalDriver
 
+    def update_node_styles(self, animate: bool = True) -> None:
+        # After a change of its classes Textual updates the screens alone; the tones are the app's.
+        self.stylesheet.apply(self, animate=False)
+        super().update_node_styles(animate)
+
     def on_terminal_lost(self) -> None:
         """Exit as after a hang-up: the terminal is gone."""
         self.exit(return_code=128 + signal.SIGHUP)

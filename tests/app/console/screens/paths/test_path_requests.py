@@ -21,14 +21,16 @@ from tests.app.console.fake_plane import FakePlane
 from tests.app.console.screens.paths.tracer import UDP, tracer
 
 
-async def test_enter_on_a_flow_traces_its_path_and_shows_it() -> None:
+async def test_enter_on_a_flow_traces_its_path_and_t_shows_it() -> None:
     async with desk(controller=(plane := FakePlane())) as console:
         leaving = flow(1, 10)
         leaving["direction"] = FlowDirection.EGRESS
         await console.feed(leaving)
         await console.press("enter")
-        await becomes(console, lambda: console.app.current_mode == "paths")
+        await becomes(console, lambda: "Who, why, where" in console.text)
         assert plane.asked == [("trace", "192.0.2.1 (6, 40001, 443)")]
+        await console.press("T")
+        await becomes(console, lambda: console.app.current_mode == "paths")
         await becomes(console, lambda: "192.0.2.1" in console.text)
 
 
@@ -59,11 +61,11 @@ async def test_what_cannot_be_traced_is_said_and_the_screen_stays() -> None:
     async with desk(controller=(plane := FakePlane())) as console:
         plane.refusal = UsageError("10.0.0.1 is a neighbour")
         await console.feed(flow(1, 10))
-        await console.press("enter")
+        await console.press("T")
         await becomes(console, lambda: bool(console.complaints))
         assert console.complaints == ["10.0.0.1 is a neighbour"]
         await console.feed(flow(1, 0), flow(2, 10, proto=47))
-        await console.press("home", "enter")
+        await console.press("home", "T")
         assert "this gre flow has no path to trace" in console.complaints[-1]
         assert console.app.current_mode == "flows"
 
@@ -124,7 +126,7 @@ async def test_a_read_only_console_traces_nothing() -> None:
     async with desk(controller=(plane := FakePlane())) as console:
         plane.read_only = "it was started so"
         await console.feed(flow(1, 10))
-        await console.press("enter")
+        await console.press("T")
         assert "flow.trace is refused: it was started so" in console.complaints
         await console.press("2", "T", "x")
         assert len(console.complaints) == 3
