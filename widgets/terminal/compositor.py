@@ -9,8 +9,7 @@ writing thread is bounded. Here a frame waits while the last one is under way; d
 meanwhile. A frame too large for the link goes out in parts, and the answer to a key goes before the
 rest.
 
-This package depends on private parts of Textual 8.2.8. PROBEDECK_DIFF=0 in the
-environment brings the stock behaviour back.
+This package depends on private parts of Textual 8.2.8. PROBEDECK_DIFF=0 brings the stock back.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from app.console.tables.sorted_table import SortedTable
 from bpf.errors import UsageError
 from probes.monitor.state import PolicyState
 from probes.snapshot import Event
-from tests.app.console.fake import Desk, desk, flow
+from tests.app.console.fake import Desk, becomes, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.fake_triggers import FakeMonitor, Said, monitor, policy
@@ -66,7 +66,7 @@ async def test_hops_and_destinations_are_sorted_and_flows_stay_below_their_desti
         await console.still()
         await console.press("f")
         assert "Hop▲" in console.text
-        assert column(console, "hops", "hop")[:3] == [1, 2, 3]
+        await becomes(console, lambda: column(console, "hops", "hop")[:3] == [1, 2, 3])
         await do(console, "path.sort loss")
         assert "Loss▼" in console.text
         # Silent hops lose all probes.
