@@ -52,6 +52,7 @@ def explain(
         why=why,
         where=where,
         lost=_losses(material),
+        counts_drops=material.drops is not None,
     )
 
 
@@ -175,6 +176,6 @@ def _losses(material: Material) -> tuple[ExplainedLoss, ...]:
     ]
     found += [
         ExplainedLoss(f"the kernel dropped them ({each.reason})", each.packets, True)
-        for each in material.drops
+        for each in material.drops or ()
     ]
     return tuple(found)

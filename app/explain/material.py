@@ -43,8 +43,9 @@ class Material:
     """dtype PATH (l,): findings about the path to the far end."""
     losses: dict[LossReason, Loss] = field(default_factory=dict)
     """Packets that the tables of flows lack, of all flows."""
-    drops: tuple[Dropped, ...] = ()
-    """Packets of the conversation that the kernel dropped in the last minute, by reason."""
+    drops: tuple[Dropped, ...] | None = None
+    """Packets of the conversation that the kernel dropped in the last minute, by reason; None:
+    they were not counted."""
 
 
 def gather(conversation: Any, items: Iterable[Snapshot]) -> Material:
@@ -103,8 +104,10 @@ def _recent(tables: Sequence[Snapshot], probe: str, metric: str) -> list[Snapsho
     ]
 
 
-def _drops(conversation: Any, tables: Sequence[Snapshot]) -> tuple[Dropped, ...]:
-    """Return the kernel's drops of a conversation, the largest first."""
+def _drops(conversation: Any, tables: Sequence[Snapshot]) -> tuple[Dropped, ...] | None:
+    """Return the kernel's drops of a conversation, the largest first; None without tables."""
+    if not tables:
+        return None
     size = 4 if conversation["version"] == 4 else 16
     near, far = (conversation[end].tobytes()[:size] for end in ("near", "far"))
     ports = int(conversation["near_port"]), int(conversation["far_port"])

@@ -146,6 +146,8 @@ class Explanation:
     why: ExplainedLimit
     where: ExplainedPlace
     lost: tuple[ExplainedLoss, ...] = field(default=())
+    counts_drops: bool = False
+    """Whether `lost` has the drops of the kernel: the probe of drops runs."""
 
 
 def _end(address: str, port: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from app.explain import Explanation, choose, explain, far_end, nothing_passes
@@ -91,6 +92,14 @@ class _Watch:
         return f"the path is not traced: {far} {words}" if words else ""
 
 
+def _begin(loss: str, begin: Callable[[bool], None]) -> None:
+    """Start a probe that the explanation can do without; say what is lost without it."""
+    try:
+        begin(True)
+    except ProbedeckError as error:
+        say(f"{loss}: {error}")
+
+
 def run(spec: RunSpec, text: str, seconds: float | None) -> Explanation:
     """Watch until the numbers of the conversation of a filter are known, and explain it.
 
@@ -101,10 +110,8 @@ def run(spec: RunSpec, text: str, seconds: float | None) -> Explanation:
     controller = Controller()
     loop = ItemLoop(controller)
     with loop.running(controller, spec, Totals()):
-        try:
-            controller.look_for_owners(True)
-        except ProbedeckError as error:
-            say(f"owners and limits are unknown: {error}")
+        _begin("owners and limits are unknown", controller.look_for_owners)
+        _begin("drops of the kernel are unknown", controller.count_drops)
         say(f"watching {spec.interface}")
         watch = _Watch(controller, spec, text, seconds)
         for item in loop.items():

@@ -83,7 +83,17 @@ def test_drops_of_the_kernel_are_losses_of_the_conversation() -> None:
     ]
     found = explained(*upload(), *windows)
     assert found.lost == (ExplainedLoss("the kernel dropped them (no_socket)", 24, True),)
-    assert "24 packets" in "\n".join(lines(found))
+    assert lines(found)[-1].strip() == (
+        "24 packets of this flow: the kernel dropped them (no_socket)"
+    )
+    none = replace(windows[0], rows=rows[2:])
+    assert lines(explained(*upload(), none))[-1].strip() == "no packet"
+
+
+def test_a_page_without_the_probe_of_drops_says_so() -> None:
+    found = explained(*upload())
+    assert not found.counts_drops
+    assert "drops of the kernel are not counted" in lines(found)[-1]
 
 
 def test_the_document_is_json_with_numbers() -> None:

@@ -27,6 +27,9 @@ def network() -> Iterator[Topology]:
         made = stack.enter_context(topology(PLAIN))
         made.run(f"r{_HOP - 1}", f"tc qdisc add dev right root {_QUEUE}")
         stack.enter_context(bulk(made, made.servers[4]))
+        # A few lost acknowledgements change no verdict.
+        rule = "tcp sport 9010 limit rate 2/second burst 1 packets drop"
+        made.rules("client", "filter input 0", rule)
         yield made
 
 
@@ -49,6 +52,9 @@ def test_the_upload_waits_at_its_hop_and_other_filters_name_it(network: Topology
     assert document["who"]["process"].startswith("python")
     assert document["sentence"].startswith("python")
     assert f"of queue at hop {_HOP}, since " in document["sentence"]
+    drops = [each for each in document["lost"] if "netfilter_drop" in each["reason"]]
+    assert [(each["of_flow"], each["packets"] > 0) for each in drops] == [(True, True)], document
+    assert document["counts_drops"]
     output, errors = missed.communicate(timeout=60)
     assert (missed.returncode, output) == (1, "")
     assert "no conversation passes the filter 'port:1'" in errors
