@@ -1,4 +1,4 @@
-"""The probe of sockets: after each window of flows, it asks whose they are."""
+"""The probe of sockets: it asks for the owners of each window's flows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
 
 LATE_S = 0.25
-"""Wait for late sources before a flow is said to have no socket, or until the next window comes."""
+"""Most time to wait for late sources before the answer "no socket"; a new window ends it."""
 MOST_WAITING = 2
 """Windows that wait for answers. If more come, the oldest gets none, and is counted."""
 _QUIET_S = 10.0
@@ -68,8 +68,8 @@ class SocketsProbe:
     def __init__(self, compiler: Compiler, interface: Interface) -> None:
         """Open the sources and find the open sockets; takes up to some seconds.
 
-        Raises ProbedeckError if the kernel tells no sockets at all. Each other source that is
-        missing is told by an event of the first window.
+        Raises ProbedeckError if the kernel tells no sockets at all. The first window has an event
+        for each other missing source.
         """
         self.interfaces = (interface,)
         self.generation = 1
@@ -157,7 +157,7 @@ class SocketsProbe:
 
     @staticmethod
     def _wants_holders(answers: OwnerAnswers) -> bool:
-        """Whether open sockets have no process of their own yet."""
+        """Whether some open sockets still lack a process."""
         without = np.isin(answers.by, (By.LISTENER, By.CGROUP)) | (answers.reason == Reason.UNSEEN)
         return bool(without.any())
 
@@ -197,7 +197,7 @@ class SocketsProbe:
             yield Event.now("warning", self.name, f"{more} {text}", what)
 
     def missing(self) -> dict[str, str]:
-        """Return what each missing source costs, and why it is missing, by its name."""
+        """Return the cost and the cause of each missing source, by its name."""
         return self._sources.missing
 
     @property

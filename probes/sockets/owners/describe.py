@@ -11,7 +11,7 @@ from probes.sockets.owners.rows import Description
 
 
 class Describer:
-    """Describes owners; each name is looked up once. For one thread at a time."""
+    """Names of owners, from a cache: each look-up happens once. For one thread at a time."""
 
     def __init__(self) -> None:
         self._names = NameFinder()

@@ -1,7 +1,7 @@
-"""Everything that the sources told about sockets: who opened, holds and closed them; by age.
+"""Openers, holders and closers of sockets, in memory bounded by age and number.
 
-Numbers of processes come again: a process is its number and its start. Cookies of sockets never
-come again, inodes rarely, ports at once.
+The kernel reuses process numbers: number and start time identify a process. It never reuses cookies
+of sockets, inodes rarely, ports at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from probes.sockets.opened import CLOSED
 CLOSED_S = 60.0
 """Seconds for which a closed socket is remembered: as long as TIME_WAIT lasts."""
 MOST_SOCKETS = 1 << 17
-"""Sockets of which an opener is kept, and as many closed ones; the oldest are given up."""
+"""Limit of remembered openers, and of remembered closed sockets; the oldest leave first."""
 MOST_CLOSED = 1 << 15
 """Closed sockets of a namespace with their last numbers, some 300 bytes each."""
 MOST_RAW = 1024
@@ -39,7 +39,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Process:
-    """A process that had to do with a socket. One object for each process, so `is` compares."""
+    """A process that opened, holds or closed a socket; one object each, so `is` compares."""
 
     tgid: int
     start_ns: int
@@ -79,7 +79,7 @@ class Aged(Generic[K, V]):
         return found[1] if found and found[0] >= since_s else None
 
     def values(self, since_s: float) -> Iterator[tuple[K, V]]:
-        """Yield what was put at `since_s` or later."""
+        """Yield keys and values put at `since_s` or later."""
         return ((key, value) for key, (put_s, value) in self._values.items() if put_s >= since_s)
 
     def forget(self, now_s: float) -> None:

@@ -43,11 +43,11 @@ class LiveSources:
     def __init__(self, compiler: Compiler, device: int) -> None:
         """Open all sources: some 0.5 s, and 40 ms for 100,000 descriptors.
 
-        `device` is the index of the watched interface. Raises ProbedeckError if the kernel can't
-        even be asked for sockets.
+        `device` is the index of the watched interface. Raises ProbedeckError if the kernel
+        refuses sock_diag.
         """
         self.missing: dict[str, str] = {}
-        """What a missing source costs, and why it is missing, by the source's name."""
+        """Cost and cause of each missing source, by the source's name."""
         self._device = device
         self._ended: dict[int, EndedSockets] = {}
         self._lost = 0

@@ -29,7 +29,7 @@ class Questions:
     packets_out: Array
     """Of those, packets that left."""
     flags_in: Array
-    """TCP flags (m,) u1 that came in, and those of both directions."""
+    """Incoming TCP flags (m,) u1; `flags` has both directions."""
     flags: Array
     asks: Array
     """Whether ICMP requests left (m,), so that a process of this host asks."""

@@ -37,9 +37,9 @@ from probes.sockets.owners.questions import (
 from probes.sockets.records import By, Reason
 
 BUDGET = 5000
-"""Pairs of ends that are asked for in a window: some 11 ms."""
+"""Limit of questions to the kernel in a window: some 11 ms."""
 ONLY_SYN = 128
-"""Of pairs with an incoming SYN and nothing else, so many are asked for: a flood is no question."""
+"""Limit of questions for pairs with an incoming SYN and nothing else: a flood costs no more."""
 _NO_CGROUP = 1
 """Id of the root of cgroup2, and of every cgroup of version 1."""
 _PASSES = 2
@@ -111,12 +111,12 @@ class Resolver:
     ) -> NDArray[Any]:
         """Ask for the sockets of ends (k, 5) in the namespaces (k,), and for their processes.
 
-        Returns those of `index` (k,) that have no connected socket, open or closed.
+        Returns the part of `index` (k,) without a connected socket, open or closed.
         """
         info, refused = self._ask(ends, space)
         answers.info[index] = info
         answers.reason[index[refused]] = Reason.OTHER_NAMESPACE
-        # Read after the answers: a socket that closed before them has been told by now.
+        # After the answers: by now the kernel has told of any socket that closed before them.
         self._sources.listen(self._known)
         ended = {number: self._sources.ended(number) for number in np.unique(space).tolist()}
         connected = info["found"] & ~np.isin(info["state"], _NOT_CONNECTED)

@@ -23,7 +23,7 @@ _SAME = (
     "state", "cookie", "inode", "cgroup", "uid", "rtt_us", "min_rtt_us", "rttvar_us", "cwnd",
     "mss", "unacked", "notsent", "rqueue", "wqueue", "delivery_rate", "app_limited",
 )  # fmt: skip
-"""Fields of SOCKET that are those of INFO."""
+"""Fields that SOCKET copies from INFO."""
 
 
 class Description(NamedTuple):
