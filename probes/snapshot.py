@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -195,11 +196,11 @@ class History:
             ]
         return tuple(sorted(found, key=lambda snapshot: snapshot.end_ns))
 
-    def latest(self, probe: str) -> dict[str, Snapshot]:
-        """Return the newest snapshot of each table of a probe, by metric."""
+    def newest(self, probe: str, count: int) -> dict[str, list[Snapshot]]:
+        """Return the `count` newest snapshots of each table of a probe by metric, newest first."""
         with self._lock:
             return {
-                metric: table[-1]
+                metric: list(islice(reversed(table), count))
                 for (name, _, metric), table in self._tables.items()
                 if name == probe and table
             }

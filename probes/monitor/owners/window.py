@@ -18,12 +18,18 @@ from probes.snapshot import Snapshot
 from probes.sockets.joined import sockets_of
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, PROBE, SOCKETS_TABLE, owned_share
 
+_TABLES = {SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE}
+_RECENT = 4
+"""Newest windows, of which one counts."""
+_SHORT = 0.5
+"""A window that is shorter than this part of the longest of them does not count."""
+
 
 class SnapshotHistory(Protocol):
     """The part of a controller that keeps windows."""
 
-    def latest(self, probe: str) -> Mapping[str, Snapshot]:
-        """Return the last snapshot of each table of a probe, by metric."""
+    def newest(self, probe: str, count: int) -> Mapping[str, Sequence[Snapshot]]:
+        """Return the newest snapshots of each table of a probe by metric, newest first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,26 +85,39 @@ class OwnerWindow:
 
 
 class LastOwners:
-    """The last whole window of the socket probe."""
+    """The last whole window of the socket probe that has its full length.
+
+    When a policy begins, the search for its culprits ends the flow probe's window early. The next
+    one can last some milliseconds: rates and selections of these would be of few packets or none.
+    """
 
     def __init__(self, history: SnapshotHistory) -> None:
         self._history = history
-        self._sockets: Snapshot | None = None
+        self._last: Snapshot | None = None
         self._window: OwnerWindow | None = None
 
     def __call__(self) -> OwnerWindow | None:
         """Return the window, the same object until another one is whole; None: there was none."""
-        found = self._history.latest(PROBE)
-        if not found.keys() >= {SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE}:
+        found = self._history.newest(PROBE, _RECENT)
+        if not found.keys() >= _TABLES:
             return None
-        sockets, owners = found[SOCKETS_TABLE], found[OWNERS_TABLE]
-        ownership = found[OWNERSHIP_TABLE]
-        is_whole = sockets.window == owners.window == ownership.window
-        if sockets is not self._sockets and is_whole:
-            self._sockets = sockets
-            self._window = OwnerWindow(
-                sockets.rows, owners.rows, ownership.rows, sockets.seconds, sockets.end_ns
-            )
+        recent = found[OWNERSHIP_TABLE]  # published last
+        usual_s = max(window.seconds for window in recent)
+        for last in recent:
+            of = {
+                name: each.rows
+                for name in _TABLES
+                for each in found[name]
+                if each.end_ns == last.end_ns
+            }
+            if last.seconds >= _SHORT * usual_s and of.keys() == _TABLES:
+                if last is not self._last:
+                    self._last = last
+                    self._window = OwnerWindow(
+                        of[SOCKETS_TABLE], of[OWNERS_TABLE], of[OWNERSHIP_TABLE],
+                        last.seconds, last.end_ns,
+                    )  # fmt: skip
+                break
         return self._window
 
 

@@ -234,16 +234,24 @@ def test_the_last_whole_window_counts_while_another_is_published() -> None:
     made = window(NGINX, OWNERS)
     tables = {"sockets": made.sockets, "owners": made.owners, "ownership": made.ownership}
     look = LastOwners(history)
-    for number in (1, 2):
+    second = 10**9
+    for number, length_ns in enumerate(
+        (second, second, second // 100, second, *[second // 10] * 4)
+    ):
+        end_ns = number * second
         for metric, rows in tables.items():
             assert look() is last
             history.append(
-                Snapshot(PROBE, "", number, 1, 0, 10**9, 0, rows, {}, 0, 0, 0, metric=metric)
-            )
-        assert look() is not last
+                Snapshot(
+                    PROBE, "", number, 1, end_ns - length_ns, end_ns, 0, rows, {}, 0, 0, 0,
+                    metric=metric,
+                )
+            )  # fmt: skip
+        # A short window does not count, unless all the last ones are as short.
+        assert (look() is last) == (number in (2, 4, 5, 6))
         last = look()
     assert last
-    assert last.seconds == 1
+    assert last.seconds == 0.1
     assert replace(last) is not last
     with pytest.raises(ProbedeckError):
         Policy.parse_short("web: always -> dns on process:")

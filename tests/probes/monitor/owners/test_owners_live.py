@@ -14,6 +14,7 @@ from app.lab.netns import inside
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.flow.options import FlowOptions
 from probes.monitor.options import MonitorOptions
+from probes.monitor.owners import window
 from probes.monitor.policy import Policy
 from probes.monitor.state import PROBE
 from probes.snapshot import Event, Snapshot
@@ -67,6 +68,8 @@ def test_the_selection_follows_the_services_of_a_process(
     with cgroup() as folder:
         monkeypatch.setattr(live, "SocketEvents", partial(SocketEvents, folder=folder))
         monkeypatch.setattr(sockets_probe, "LATE_S", 0.02)
+        # These windows are as long as the steps of the test: short ones count, too.
+        monkeypatch.setattr(window, "_SHORT", 0)
         deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=0))
         deck.controller.watch_metrics("right", MonitorOptions(bits=8, interval=300))
         policy = f"mine: always -> accounting on pid:{os.getpid()}"
