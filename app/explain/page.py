@@ -107,6 +107,7 @@ def _lost(explanation: Explanation) -> Iterator[str]:
         yield "no packet" if explanation.counts_drops else "no packet that was counted"
     for each in explanation.lost:
         of = "of this flow" if each.of_flow else "of all flows"
-        yield f"{each.packets} packets {of}: {each.reason}"
+        packets = "packet" if each.packets == 1 else "packets"
+        yield f"{each.packets} {packets} {of}: {each.reason}"
     if not explanation.counts_drops:
         yield "drops of the kernel are not counted: run --drops or :drops.count counts them"
