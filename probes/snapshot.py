@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LossReason(IntEnum):
-    """Reasons why a result lacks packets or probes: `enum loss_reason` of bpf/include/probe.h.
+    """Reasons why a result lacks packets or probes: `enum loss_reason` of bpf/include/losses.h.
 
     A new reason is a line here and one in that enum.
     """

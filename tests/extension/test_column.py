@@ -40,7 +40,7 @@ async def test_it_is_on_the_screen_sorted_explained_chosen_and_exported(tmp_path
         await console.still()
         assert "Parity▼" in console.text
         assert console.sources[0] == 2
-        await console.press("f1")
+        await console.press("f1", *"j" * 5)
         assert "Remainder of the packets by two." in console.text
         await console.press("escape", "vertical_line")
         assert "[x]  Parity" in console.text

@@ -19,7 +19,7 @@ LINES = {
         '    OVERRUN = 4, "results overwritten before they were read"\n',
         '    TOO_SHORT = 5, "packets that are shorter than the operator wants"\n',
     ),
-    "bpf/include/probe.h": ("    LOSS_OVERRUN, ", "\n    LOSS_TOO_SHORT,"),
+    "bpf/include/losses.h": ("    LOSS_OVERRUN, ", "\n    LOSS_TOO_SHORT,"),
 }
 """By file, the line that exists, and the line after it."""
 SOURCE = """\

@@ -6,20 +6,26 @@ Path tracing needs Linux 5.12.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from bpf.attach.attachment import Hook
+from bpf.attach.event_hook import EventHook
+from bpf.attach.hook import AnyHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler, client
-from probes.config.model import load
+from bpf.kernel_types import resolve_offsets
+from probes.config.model import hook_of, load
 from probes.monitor import programs
 from probes.monitor.options import Input, MonitorOptions
 from probes.netflow.generator import FEATURES, Method, source
 
-APPLICATIONS = sorted(Path(programs.__file__).with_name("applications").glob("*.c"))
+APPLICATIONS = sorted(Path(programs.__file__).with_name("applications").glob("*.toml"))
+NEED_PACKETS = {"tcp_health"}
+"""Applications that refuse the records of telemetry."""
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.c"))
 INTERFACE = Interface("lo", 1, True)
 LAST_HELPER = 155
@@ -36,10 +42,18 @@ def old() -> Iterator[Compiler]:
         yield compiler
 
 
-def check(compiler: Compiler, text: str, hook: Hook, **macros: object) -> None:
+def check(
+    compiler: Compiler,
+    text: str,
+    hook: AnyHook,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    **macros: object,
+) -> None:
     """Assert that all programs of a source are made for Linux 5.10."""
     flags = [f"-D{name}={value}" for name, value in {hook.macro: 1, **macros}.items()]
-    with compiler.compile(text, hook.prog_type, cflags=flags) as compiled:
+    with compiler.compile(
+        text, hook.prog_type, attach_type=hook.attach_type, cflags=flags, headers=headers
+    ) as compiled:
         for program in compiled.programs.values():
             for code, registers, _, number in struct.iter_unpack("<BBhi", program.instructions):
                 if code == _CALL and registers >> 4 == 0:
@@ -48,25 +62,36 @@ def check(compiler: Compiler, text: str, hook: Hook, **macros: object) -> None:
                     assert number == 0, program.name  # plain addition
 
 
-@pytest.mark.parametrize("path", [programs.SOURCE, *APPLICATIONS], ids=lambda path: path.stem)
 @pytest.mark.parametrize("kind", [Input.REGULAR, Input.TELEMETRY], ids=str)
-def test_the_monitor_and_its_applications(old: Compiler, path: Path, kind: Input) -> None:
+def test_the_monitor(old: Compiler, kind: Input) -> None:
     options = MonitorOptions(bits=8, input=kind, seed="test")
     macros = programs.macros_of(options, INTERFACE, Hook.TC_INGRESS)
-    if path == programs.SOURCE:
-        macros |= programs.own_macros(options)
-    else:
-        direction = load(path.with_suffix(".toml")).ingress
-        assert direction
-        macros |= direction.define
-    check(old, path.read_text(), Hook.TC_INGRESS, **macros)
+    macros |= programs.own_macros(options)
+    check(old, programs.SOURCE.read_text(), Hook.TC_INGRESS, **macros)
+
+
+@pytest.mark.parametrize("path", APPLICATIONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("kind", [Input.REGULAR, Input.TELEMETRY], ids=str)
+def test_the_applications(old: Compiler, path: Path, kind: Input) -> None:
+    if kind is Input.TELEMETRY and path.stem in NEED_PACKETS:
+        return
+    options = MonitorOptions(bits=8, input=kind, seed="test")
+    for side, direction in load(path).directions():
+        hook = Hook.TC_INGRESS if side == "ingress" else Hook.TC_EGRESS
+        macros = programs.macros_of(options, INTERFACE, hook) | direction.define
+        check(old, direction.source, hook, direction.headers, **macros)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples(old: Compiler, path: Path) -> None:
-    text = path.read_text()
-    hook = Hook.TC_INGRESS if "__sk_buff" in text else Hook.XDP
-    check(old, text, hook, LINK_ETHERNET=1)
+    for side, direction in load(path.with_suffix(".toml")).directions():
+        text = direction.source
+        hook = hook_of(side, direction)
+        if isinstance(hook, EventHook):
+            check(old, resolve_offsets(text), hook)
+        else:
+            usual = Hook.TC_INGRESS if "__sk_buff" in text else Hook.XDP
+            check(old, text, hook or usual, direction.headers, LINK_ETHERNET=1, **direction.define)
 
 
 @pytest.mark.parametrize("method", Method, ids=str)

@@ -149,11 +149,22 @@ APPLICATIONS: dict[str, tuple[Serve, Use]] = {
 
 @pytest.fixture(scope="module", params=[True, False], ids=["timestamps", "plain"])
 def measured(request: pytest.FixtureRequest) -> tuple[bool, Array]:
-    """Whether TCP has timestamps, and rows at the destination of all applications.
+    """Whether TCP has timestamps, and rows at the destination of all applications."""
+    clocks: bool = request.param
+    for _ in range(3):
+        rows = measure(clocks)
+        # A busy host delays the cables, too: then handshakes, which nobody else delays, are late.
+        handshakes = rows[rows["measured_by"] == MeasuredBy.TCP_HANDSHAKE]
+        if abs(told("all handshakes", handshakes)) < ALLOWED_MS / 2:
+            break
+    return clocks, rows
+
+
+def measure(clocks: bool) -> Array:
+    """Rows at the destination of all applications.
 
     Each has a port of its own, and IPv4 and IPv6 clients use it for two seconds, one after another.
     """
-    clocks: bool = request.param
     with tracing(PLAN) as traced:
         lab = traced.lab
         for node in ("client", "server"):
@@ -179,7 +190,7 @@ def measured(request: pytest.FixtureRequest) -> tuple[bool, Array]:
         rows = traced.finish()
     assert not any("31" in said for _, said in traced.events), traced.events
     found: Array = rows[rows["hop"] == DESTINATION_HOP]
-    return clocks, found
+    return found
 
 
 @pytest.mark.parametrize("application", APPLICATIONS)
