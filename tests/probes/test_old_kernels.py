@@ -46,8 +46,8 @@ def check(
     compiler: Compiler,
     text: str,
     hook: AnyHook,
+    macros: Mapping[str, object] = MappingProxyType({}),
     headers: Mapping[str, str] = MappingProxyType({}),
-    **macros: object,
 ) -> None:
     """Assert that all programs of a source are made for Linux 5.10."""
     flags = [f"-D{name}={value}" for name, value in {hook.macro: 1, **macros}.items()]
@@ -67,7 +67,7 @@ def test_the_monitor(old: Compiler, kind: Input) -> None:
     options = MonitorOptions(bits=8, input=kind, seed="test")
     macros = programs.macros_of(options, INTERFACE, Hook.TC_INGRESS)
     macros |= programs.own_macros(options)
-    check(old, programs.SOURCE.read_text(), Hook.TC_INGRESS, **macros)
+    check(old, programs.SOURCE.read_text(), Hook.TC_INGRESS, macros)
 
 
 @pytest.mark.parametrize("path", APPLICATIONS, ids=lambda path: path.stem)
@@ -79,7 +79,7 @@ def test_the_applications(old: Compiler, path: Path, kind: Input) -> None:
     for side, direction in load(path).directions():
         hook = Hook.TC_INGRESS if side == "ingress" else Hook.TC_EGRESS
         macros = programs.macros_of(options, INTERFACE, hook) | direction.define
-        check(old, direction.source, hook, direction.headers, **macros)
+        check(old, direction.source, hook, macros, direction.headers)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -91,9 +91,9 @@ def test_examples(old: Compiler, path: Path) -> None:
             check(old, resolve_offsets(text), hook)
         else:
             usual = Hook.TC_INGRESS if "__sk_buff" in text else Hook.XDP
-            check(old, text, hook or usual, direction.headers, LINK_ETHERNET=1, **direction.define)
+            check(old, text, hook or usual, {"LINK_ETHERNET": 1, **direction.define})
 
 
 @pytest.mark.parametrize("method", Method, ids=str)
 def test_netflow(old: Compiler, method: Method) -> None:
-    check(old, source(FEATURES, method), Hook.XDP, LINK_ETHERNET=1)
+    check(old, source(FEATURES, method), Hook.XDP, {"LINK_ETHERNET": 1})

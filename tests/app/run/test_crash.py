@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from app.lab.netns import inside
+from bpf.abi import ProgType
 from tests.app.outputs.test_outputs import tiny
 from tests.bpf.tools import xdp_id
 from tests.probes.deck import link
@@ -122,6 +124,24 @@ def test_killed_it_leaves_nothing(left: End, tmp_path: Path) -> None:
     assert rows(tmp_path / "windows.csv")
     # And another can begin at once.
     assert deck_ends(*command(tmp_path, "--duration", "0.2"), ns=left.ns)[0] == 0
+
+
+def test_killed_it_leaves_no_program_of_a_cgroup_or_tracepoint(left: End, tmp_path: Path) -> None:
+    with deck(*command(tmp_path, "--owners", "--drops"), ns=left.ns) as run:
+        assert becomes(lambda: {ProgType.CGROUP_SOCK, ProgType.RAW_TRACEPOINT} <= kinds(run), 10)
+        remains = Remains(run)
+        run.kill()
+        run.wait()
+    remains.assert_gone()
+
+
+def kinds(run: Run) -> set[int]:
+    """Types of the programs that a run holds."""
+    found = set()
+    for info in Path(f"/proc/{run.pid}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            found |= {int(n) for n in re.findall(r"^prog_type:\s+(\d+)", info.read_text(), re.M)}
+    return found
 
 
 def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> None:

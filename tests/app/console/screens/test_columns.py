@@ -64,7 +64,8 @@ async def test_hops_and_destinations_are_sorted_and_flows_stay_below_their_desti
             plane.publish(table(path.second(now), now + SECOND_NS - 1))
         await console.press("2")
         await console.still()
-        await console.press("f")
+        # Their first order depends on hashes with a secret.
+        await console.press(*["n"] * ("2 flows" not in console.lines[2]), "f")
         assert "Hop▲" in console.text
         await becomes(console, lambda: column(console, "hops", "hop")[:3] == [1, 2, 3])
         await do(console, "path.sort loss")
