@@ -311,10 +311,11 @@ class Options:
         return spec
 
     def _looks_for_owners(self) -> bool:
-        if self.owners is not None:
-            return self.owners
-        views = (self.views or "").split(",")
-        return not self.headless or any(name in views for name in SOCKET_TABLES)
+        wanted = [name for name in (self.views or "").split(",") if name in SOCKET_TABLES]
+        if wanted and self.owners is False:
+            hint = "leave out --no-owners"
+            raise UsageError(f"--views {wanted[0]}: owners of flows are off", hint=hint)
+        return bool(wanted or not self.headless) if self.owners is None else self.owners
 
     def _check_policies(self) -> None:
         from probes.config.model import load

@@ -70,6 +70,10 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lo --headless --capture proc:x", "--capture: 'proc:x' can't choose what is capt"),
         ("run -i lo --headless --filter hop>5", "--filter: flows have no 'hop' (column 1); "),
         (
+            "run -i lo --headless --no-owners --views sockets",
+            "--views sockets: owners of flows are off; leave out --no-owners",
+        ),
+        (
             "run -i lo --headless --no-owners --filter proc:x",
             "--filter: the term needs owners of flows, and they are off (column 1); leave out",
         ),
