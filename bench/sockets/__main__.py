@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import numpy as np
 
@@ -60,7 +60,11 @@ def main() -> None:
 
 
 def measure() -> None:
-    with SocketDiag() as diag, ClosingSockets() as closing, connections(CONNECTIONS) as made:
+    with (
+        closing(SocketDiag()) as diag,
+        closing(ClosingSockets()) as ended,
+        connections(CONNECTIONS) as made,
+    ):
         live = 1 << SocketState.ESTABLISHED
         tuples, _ = diag.dump(TCP, 4, live)
         asked = tuples[np.random.default_rng(1).permutation(len(tuples))]
@@ -79,12 +83,12 @@ def measure() -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
             sock.close()
         told, begin, spent = 0, time.monotonic(), 0.0
-        while told + closing.lost < count and time.monotonic() < begin + 10:
+        while told + ended.lost < count and time.monotonic() < begin + 10:
             time.sleep(0.2)
             start = time.thread_time()
-            told += len(closing.read()[0])
+            told += len(ended.read()[0])
             spent += time.thread_time() - start
-        print(f"{told} closed, {closing.lost} lost: {spent / max(told, 1) * 1e6:.2f} us each")
+        print(f"{told} closed, {ended.lost} lost: {spent / max(told, 1) * 1e6:.2f} us each")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ net/core/sock_diag.c.
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,17 +38,6 @@ class ClosingSockets:
             except OSError:
                 self._netlink.close()
                 raise
-
-    def __enter__(self) -> ClosingSockets:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._netlink.close()

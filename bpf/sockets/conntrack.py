@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -95,17 +94,6 @@ class Conntrack:
 
     def __init__(self) -> None:
         self._netlink = Netlink(_NETLINK_NETFILTER)
-
-    def __enter__(self) -> Conntrack:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._netlink.close()

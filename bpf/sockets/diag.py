@@ -12,7 +12,6 @@ import errno
 import socket
 import struct
 from enum import IntEnum
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,17 +107,6 @@ class SocketDiag:
 
     def __init__(self) -> None:
         self._netlink = Netlink(NETLINK_SOCK_DIAG)
-
-    def __enter__(self) -> SocketDiag:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._netlink.close()

@@ -6,6 +6,7 @@ trials are bound to loopback.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
@@ -38,7 +39,7 @@ def try_questions() -> bool:
     with ExitStack() as stack:
         tcp = stack.enter_context(socket.create_server((_LOOPBACK, 0)))
         udp = stack.enter_context(_udp())
-        diag = stack.enter_context(SocketDiag())
+        diag = stack.enter_context(contextlib.closing(SocketDiag()))
         asked = np.concatenate([_tuple(TCP, tcp), _tuple(UDP, udp)])
         found = diag.ask(asked)
         if not found["found"].all():
@@ -54,7 +55,7 @@ def try_closing() -> bool:
     except PermissionError:
         everywhere = False
         closing = ClosingSockets(_BUFFER)
-    with closing:
+    with contextlib.closing(closing):
         with _udp() as udp:
             port = udp.getsockname()[1]
         end = time.monotonic() + _PATIENCE_S
@@ -95,7 +96,7 @@ def try_translation() -> bool:
     """Ask for a connection that does not exist; returns whether the kernel tracks connections."""
     if not IN_USE.exists():
         return False
-    with Conntrack() as conntrack, _udp() as udp:
+    with contextlib.closing(Conntrack()) as conntrack, _udp() as udp:
         conntrack.inner(_tuple(UDP, udp))
     return True
 

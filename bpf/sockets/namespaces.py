@@ -156,7 +156,7 @@ class Namespaces:
         with self._opened(number) as fd:
             with self._inside(fd):
                 netlink = Netlink(socket.NETLINK_ROUTE)
-            with netlink:
+            with contextlib.closing(netlink):
                 addresses, versions = _addresses(netlink.dump(_GETADDR, bytes(8)))
             space.id = _NO_ID if number == self.home else _id_of(fd)
         if not np.array_equal(addresses, space.addresses):
@@ -177,14 +177,14 @@ class Namespaces:
         """`SocketDiag.ask` in a namespace. Raises OSError as `entered` does."""
         with self.entered(number):
             diag = SocketDiag()
-        with diag:
+        with contextlib.closing(diag):
             return diag.ask(tuples, device)
 
     def inner(self, number: int, tuples: Array) -> tuple[NDArray[np.bool_], NDArray[np.void]]:
         """`Conntrack.inner` in a namespace. Raises OSError as `entered` does."""
         with self.entered(number):
             conntrack = Conntrack()
-        with conntrack:
+        with contextlib.closing(conntrack):
             return conntrack.inner(tuples)
 
     def locate(self, addresses: Array, versions: Array) -> NDArray[np.uint32]:

@@ -14,7 +14,6 @@ import struct
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,17 +228,6 @@ class Netlink:
         except OSError:
             self._socket.close()
             raise
-
-    def __enter__(self) -> Netlink:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._socket.close()

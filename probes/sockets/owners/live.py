@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -58,7 +58,7 @@ class LiveSources:
             self._namespaces = Namespaces()
             undo.callback(self._namespaces.close)
             try:
-                self._diag = undo.enter_context(SocketDiag())
+                self._diag = undo.enter_context(closing(SocketDiag()))
             except OSError as error:
                 raise ProbedeckError(f"the kernel tells no sockets (sock_diag): {error}") from None
             self.events = self._open(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -43,7 +44,7 @@ def told(closing: ClosingSockets, count: int) -> tuple[Any, Any]:
 
 @pytest.mark.usefixtures("space")
 def test_all_kinds_of_sockets() -> None:
-    with ClosingSockets() as closing:
+    with contextlib.closing(ClosingSockets()) as closing:
         for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
             nowhere = ("0.0.0.0" if family == socket.AF_INET else "::", 0)
             listener = socket.create_server((address, 0), family=family)
@@ -80,7 +81,7 @@ def test_all_kinds_of_sockets() -> None:
 
 @pytest.mark.usefixtures("space")
 def test_ipv4_over_a_dual_stack_socket_is_ipv4() -> None:
-    with ClosingSockets() as closing:
+    with contextlib.closing(ClosingSockets()) as closing:
         listener = socket.socket(socket.AF_INET6)
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(("::", 0))
@@ -100,7 +101,7 @@ def test_ipv4_over_a_dual_stack_socket_is_ipv4() -> None:
 
 @pytest.mark.usefixtures("space")
 def test_lost_sockets_are_counted() -> None:
-    with ClosingSockets(buffer=1) as closing:
+    with contextlib.closing(ClosingSockets(buffer=1)) as closing:
         bound = []
         for _ in range(300):
             bound.append(socket.socket(type=socket.SOCK_DGRAM))

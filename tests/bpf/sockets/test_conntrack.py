@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,14 +117,14 @@ def test_masquerade_and_forwarded_port(world: World, version: int) -> None:
             (TCP, masqueraded, there),
             (TCP, (HOST[version], 8080), back.client.getsockname()[:2]),
         )
-        with netns.inside(world.host), Conntrack() as conntrack:
+        with netns.inside(world.host), closing(Conntrack()) as conntrack:
             found, inner = conntrack.inner(asked)
         assert found.tolist() == [False, False, True, True]
         assert ends(inner[2]) == (TCP, out.client.getsockname()[:2], there)
         served = back.accepted.getsockname()[:2], back.client.getsockname()[:2]
         assert ends(inner[3]) == (TCP, *served)
         assert (inner[:2] == asked[:2]).all()
-        with netns.inside(world.container), SocketDiag() as diag:
+        with netns.inside(world.container), closing(SocketDiag()) as diag:
             cookies = diag.ask(inner[2:])["cookie"].tolist()
         assert cookies == [cookie(out.client), cookie(back.accepted)]
 
@@ -140,7 +140,7 @@ def test_udp(world: World) -> None:
         client.send(b"x")
         server.settimeout(5)
         server.recv(1)
-        with netns.inside(world.host), Conntrack() as conntrack:
+        with netns.inside(world.host), closing(Conntrack()) as conntrack:
             _, inner = conntrack.inner(tuples((UDP, (HOST[4], 8080), client.getsockname())))
         assert ends(inner[0]) == (UDP, (CONTAINER[4], 80), client.getsockname())
 
@@ -150,7 +150,11 @@ def test_a_connection_of_the_host_to_a_translated_service(world: World) -> None:
     with ExitStack() as stack:
         opened = connect(stack, 4, world.host, world.host, (HOST[4], 7070), 80)
         near = opened.client.getsockname()
-        with netns.inside(world.host), Conntrack() as conntrack, SocketDiag() as diag:
+        with (
+            netns.inside(world.host),
+            closing(Conntrack()) as conntrack,
+            closing(SocketDiag()) as diag,
+        ):
             shown = tuples((TCP, near, opened.accepted.getsockname()))
             assert not diag.ask(shown)["found"][0]
             found, inner = conntrack.inner(shown)
@@ -164,7 +168,7 @@ def test_untranslated_connections_are_not_found(world: World) -> None:
             listener = stack.enter_context(socket.create_server(("", 90)))
         with netns.inside(world.host):
             client = stack.enter_context(socket.create_connection((OUTSIDE[4], 90), timeout=5))
-            with Conntrack() as conntrack:
+            with closing(Conntrack()) as conntrack:
                 shown = tuples((TCP, client.getsockname(), client.getpeername()))
                 found, inner = conntrack.inner(np.tile(shown, 300))
         assert not found.any()
@@ -180,7 +184,7 @@ def test_a_refused_question(world: World) -> None:
         try:
             netns.setns(world.host)
             become_nobody()
-            with Conntrack() as conntrack:
+            with closing(Conntrack()) as conntrack:
                 conntrack.inner(tuples((TCP, ("10.2.0.1", 1), ("10.2.0.2", 2))))
         except PermissionError:
             code = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def space() -> Iterator[int]:
 @pytest.fixture
 def diag(space: int) -> Iterator[SocketDiag]:
     """Questions for the namespace; the test's own sockets are in it, too."""
-    with netns.inside(space), SocketDiag() as asked:
+    with netns.inside(space), closing(SocketDiag()) as asked:
         yield asked
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -9,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ PATIENCE_S = 10.0
 INNER, OUTER = "10.9.0.2", "10.9.0.1"
 
 
-@contextmanager
+@contextlib.contextmanager
 def process_in(ns: int) -> Iterator[int]:
     """A process in a namespace; gives its number."""
     with netns.inside(ns):
@@ -140,7 +140,7 @@ def test_questions_in_a_namespace(found: Namespaces, container: Container) -> No
 
 
 def test_closed_sockets_of_a_namespace(found: Namespaces, container: Container) -> None:
-    with ClosingSockets(everywhere=True) as closing:
+    with contextlib.closing(ClosingSockets(everywhere=True)) as closing:
         with netns.inside(container.ns):
             there = socket.socket(type=socket.SOCK_DGRAM)
             there.bind((INNER, 0))

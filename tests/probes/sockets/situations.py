@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -307,7 +307,7 @@ class Situations:
 
     def _ask_in(self, space: int) -> SocketDiag:
         with netns.inside(space):
-            return self._stack.enter_context(SocketDiag())
+            return self._stack.enter_context(closing(SocketDiag()))
 
 
 async def _up(host: AsyncIPRoute, space: int, name: str, address: str) -> None:
