@@ -17,7 +17,19 @@ SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE = "sockets", "owners", "ownership"
 the times of the flow window that they explain, and are published in this order."""
 
 
-class By(IntEnum):
+class _Described(IntEnum):
+    """Numbers with a meaning in words."""
+
+    about: str
+    """Meaning, for help and details."""
+
+    def __new__(cls, number: int, about: str = "") -> Self:
+        value = int.__new__(cls, number)
+        value._value_, value.about = number, about
+        return value
+
+
+class By(_Described):
     """Source that named the owner, the best first. The number is the field `by` of SOCKET."""
 
     NONE = 0, "no source knows an owner"
@@ -27,21 +39,13 @@ class By(IntEnum):
     LISTENER = 4, "the process has the listening socket of the connection's port"
     CGROUP = 5, "only the socket's cgroup is known"
 
-    about: str
-    """Certainty in words, for help and details."""
-
-    def __new__(cls, number: int, about: str = "") -> Self:
-        by = int.__new__(cls, number)
-        by._value_, by.about = number, about
-        return by
-
     @property
     def label(self) -> str:
         """Name in tables and files: `holds`; empty for NONE."""
         return self.name.lower() if self else ""
 
 
-class Reason(IntEnum):
+class Reason(_Described):
     """Result of the search for a flow's owner: each flow of a window has exactly one reason."""
 
     OWNED = 0, "a process or at least a cgroup of this host owns the socket"
@@ -59,14 +63,6 @@ class Reason(IntEnum):
     SEVERAL = 9, "several processes hold the socket, and the one that opened it is unknown"
     UNSEEN = 10, "a socket is there, and no source has seen its process yet"
 
-    about: str
-    """Meaning, for help."""
-
-    def __new__(cls, number: int, about: str = "") -> Self:
-        reason = int.__new__(cls, number)
-        reason._value_, reason.about = number, about
-        return reason
-
     @property
     def column(self) -> str:
         """Name in files: `no_socket`."""
@@ -78,7 +74,7 @@ class Reason(IntEnum):
         return self.column.replace("_", " ")
 
 
-class Limit(IntEnum):
+class Limit(_Described):
     """Limit of a TCP connection's throughput. The number is the field `limit` of SOCKET."""
 
     UNKNOWN = 0, ""
@@ -93,14 +89,6 @@ class Limit(IntEnum):
     READS_SLOWLY = 9, "the receiving process reads slower than data comes"
     LOST_BEFORE = 10, "received segments are lost before this host"
     SENDER = 11, "the other end sends no faster, or the path to this host carries no more"
-
-    about: str
-    """Meaning, for help."""
-
-    def __new__(cls, number: int, about: str = "") -> Self:
-        limit = int.__new__(cls, number)
-        limit._value_, limit.about = number, about
-        return limit
 
     @property
     def label(self) -> str:
