@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,9 +12,9 @@ from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
 from probes.config.model import parse
 from probes.drops.counted import DROPS_TABLE, PROBE, REASONS_TABLE
-from probes.program.loading import Clone, LoadedSide, compile_probe
-from probes.program.probe import ProgramGeneration, ProgramProbe
-from probes.snapshot import Event, Item, Snapshot
+from probes.program.loading import compile_probe
+from probes.program.probe import ProgramProbe
+from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
     from bpf.compiler import Compiler
@@ -35,26 +35,14 @@ class DropsProbe(ProgramProbe):
 
     builtin = True
 
-    def _end_window(
-        self,
-        generation: ProgramGeneration,
-        ended: Sequence[tuple[LoadedSide, Clone]],
-        started_ns: int,
-    ) -> tuple[Item, ...]:
-        items = tuple(map(_with_reasons, super()._end_window(generation, ended, started_ns)))
-        self.latest = tuple(item for item in items if isinstance(item, Snapshot))
-        return items
+    def _convert(self, table: Snapshot) -> Snapshot:
+        if table.schema is None:
+            return table
+        path = "key" if table.metric == REASONS_TABLE else "key.reason"
+        return replace(table, schema=replace(table.schema, names={path: reason_names()}))
 
     def _fill_events(self) -> list[Event]:
         return []  # The losses of the table tell it, with numbers.
-
-
-def _with_reasons(item: Item) -> Item:
-    """Name the reasons of a table."""
-    if not isinstance(item, Snapshot) or item.schema is None:
-        return item
-    path = "key" if item.metric == REASONS_TABLE else "key.reason"
-    return replace(item, schema=replace(item.schema, names={path: reason_names()}))
 
 
 @cache

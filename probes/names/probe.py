@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from probes.config.model import parse
 from probes.names.learned import PROBE, SCHEMA, TABLE, rows_of
-from probes.program.loading import Clone, LoadedSide, compile_probe
-from probes.program.probe import ProgramGeneration, ProgramProbe
-from probes.snapshot import Event, Item, Snapshot
+from probes.program.loading import compile_probe
+from probes.program.probe import ProgramProbe
+from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
     from bpf.compiler import Compiler
@@ -30,24 +30,11 @@ class NamesProbe(ProgramProbe):
 
     builtin = True
 
-    def _end_window(
-        self,
-        generation: ProgramGeneration,
-        ended: Sequence[tuple[LoadedSide, Clone]],
-        started_ns: int,
-    ) -> tuple[Item, ...]:
-        items = tuple(map(_with_names, super()._end_window(generation, ended, started_ns)))
-        self.latest = tuple(item for item in items if isinstance(item, Snapshot))
-        return items
+    def _convert(self, table: Snapshot) -> Snapshot:
+        return replace(table, rows=rows_of(table.rows["value"]), schema=SCHEMA)
 
     def _fill_events(self) -> list[Event]:
         return []  # A busy host fills the queue again and again, and loses no measurement by it.
-
-
-def _with_names(item: Item) -> Item:
-    if not isinstance(item, Snapshot):
-        return item
-    return replace(item, rows=rows_of(item.rows["value"]), schema=SCHEMA)
 
 
 def names_config(interface: str) -> ProbeConfig:

@@ -336,29 +336,36 @@ class ProgramProbe:
         start_ns, self._start_ns = self._start_ns, end_ns
         drained = time.monotonic_ns()
         self.latest = tuple(
-            Snapshot(
-                probe=self.name,
-                interface=side.interface.name,
-                window=self.window,
-                generation=generation.number,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                end_utc_ns=self._utc.utc_ns(end_ns),
-                rows=table.rows,
-                losses=losses,
-                occupancy=table.occupancy,
-                swap_ns=quiet - started_ns,
-                drain_ns=drained - quiet,
-                side=side.side,
-                metric=table.metric.name,
-                schema=table.schema,
-                hooks=(self._slots[side.hook_key].point.status,),
+            self._convert(
+                Snapshot(
+                    probe=self.name,
+                    interface=side.interface.name,
+                    window=self.window,
+                    generation=generation.number,
+                    start_ns=start_ns,
+                    end_ns=end_ns,
+                    end_utc_ns=self._utc.utc_ns(end_ns),
+                    rows=table.rows,
+                    losses=losses,
+                    occupancy=table.occupancy,
+                    swap_ns=quiet - started_ns,
+                    drain_ns=drained - quiet,
+                    side=side.side,
+                    metric=table.metric.name,
+                    schema=table.schema,
+                    hooks=(self._slots[side.hook_key].point.status,),
+                )
             )
             for side, table, losses in read
         )
         return (*self.latest, *events, *self._fill_events())
 
+    def _convert(self, table: Snapshot) -> Snapshot:
+        """Return a table of the ended window as the probe publishes it."""
+        return table
+
     def _fill_events(self) -> list[Event]:
+        """Return a warning for each map of the ended window that has become full."""
         full = {f"{s.side}.{s.metric}" for s in self.latest if s.occupancy >= 1}
         new, self._full = full - self._full, full
         text = "the map of {} is full: what did not fit is missing"
