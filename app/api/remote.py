@@ -86,15 +86,16 @@ class RemoteController(Client):
         self._http.answer("PUT", "path-options", json=asdict(PathSettings.of(options)))
 
     def learn_names(self, on: bool) -> None:
-        line = f"names.learn {'on' if on else 'off'}"
-        self._http.answer("POST", "commands", json={"line": line})
+        self._switch("names.learn", on)
 
     def look_for_owners(self, on: bool) -> None:
-        line = f"owners.look {'on' if on else 'off'}"
-        self._http.answer("POST", "commands", json={"line": line})
+        self._switch("owners.look", on)
 
     def count_drops(self, on: bool) -> None:
-        line = f"drops.count {'on' if on else 'off'}"
+        self._switch("drops.count", on)
+
+    def _switch(self, command: str, on: bool) -> None:
+        line = f"{command} {'on' if on else 'off'}"
         self._http.answer("POST", "commands", json={"line": line})
 
     def close(self) -> None:

@@ -105,20 +105,24 @@ def capture(plane: ControlPlane, text: str) -> None:
 
 def learn_names(plane: ControlPlane, choice: str) -> None:
     """Learn names from packets, `on` or `off`; without a choice the other of the two."""
-    runs = any(info.name == "names" for info in plane.probes())
-    plane.learn_names(choice == "on" if choice else not runs)
+    plane.learn_names(_chosen(plane, "names", choice))
 
 
 def look_for_owners(plane: ControlPlane, choice: str) -> None:
     """Look for the owners of flows, `on` or `off`; without a choice the other of the two."""
-    runs = any(info.name == "sockets" for info in plane.probes())
-    plane.look_for_owners(choice == "on" if choice else not runs)
+    plane.look_for_owners(_chosen(plane, "sockets", choice))
 
 
 def count_drops(plane: ControlPlane, choice: str) -> None:
     """Count the kernel's drops, `on` or `off`; without a choice the other of the two."""
-    runs = any(info.name == "drops" for info in plane.probes())
-    plane.count_drops(choice == "on" if choice else not runs)
+    plane.count_drops(_chosen(plane, "drops", choice))
+
+
+def _chosen(plane: ControlPlane, probe: str, choice: str) -> bool:
+    """Return whether to run a probe: the choice, or the other of its present state."""
+    if choice:
+        return choice == "on"
+    return all(info.name != probe for info in plane.probes())
 
 
 def trace(plane: ControlPlane, destination: str) -> None:

@@ -23,11 +23,10 @@ from app.config.model import Settings
 from app.console.commands.bindings import bindings, weight
 from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
-from app.console.commands.kernel_drops import KernelDrops
 from app.console.commands.learned_names import LearnedNames
 from app.console.commands.overwriting import Overwriting
 from app.console.commands.own_commands import OwnCommands
-from app.console.commands.owner_search import OwnerSearch
+from app.console.commands.probe_switches import ProbeSwitches
 from app.console.commands.settings_commands import SettingsCommands
 from app.console.commands.table_commands import TableCommands
 from app.console.commands.type_ahead import TypeAhead
@@ -128,9 +127,8 @@ class ConsoleApp(DiffApp[int]):
         self.type_ahead = TypeAhead(self)
         parts = (
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
-            self.counts,
-            TableCommands(self), self._learned_names, OwnerSearch(self), KernelDrops(self),
-            DialogCommands(self, self.tour.offers), SettingsCommands(self), OwnCommands(self),
+            self.counts, TableCommands(self), ProbeSwitches(self), SettingsCommands(self),
+            DialogCommands(self, self.tour.offers), OwnCommands(self),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
         self.commands = Dispatcher(self, turns | runners(parts))
