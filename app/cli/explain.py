@@ -17,6 +17,9 @@ Examples:
   probedeck explain 'dport:443 proc:nginx'
   probedeck explain -i eth0 'host:192.0.2.1' --for 30
   probedeck explain limit:queue --json | jq .where"""
+_WINDOW_S = 0.5
+_ANYWHERE = ("192.0.2.1", "2001:db8::1")
+"""Documentation addresses (RFC 5737, RFC 3849): only a default route leads to them."""
 
 
 @click.command(cls=GroupedCommand, epilog=EXAMPLES)
@@ -59,11 +62,6 @@ def explain(
     spec.check()
     found = explanation.run(spec, filter, seconds)
     print(json.dumps(asdict(found), indent=2) if as_json else "\n".join(lines(found)))
-
-
-_WINDOW_S = 0.5
-_ANYWHERE = ("192.0.2.1", "2001:db8::1")
-"""Documentation addresses (RFC 5737, RFC 3849): only a default route leads to them."""
 
 
 def _default_interface() -> str:

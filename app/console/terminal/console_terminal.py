@@ -35,9 +35,8 @@ CSS = """
 Toast { width: auto; max-width: 100%; padding: 0 1; margin-top: 0; }
 """
 """On a slow link neither a whole row nor a whole screen changes its ground, and only warnings and
-results have tones. Without colours a
-ground is drawn in reverse, on which a high bar would be an empty cell. Messages in the corner are
-no wider than their text."""
+results have tones. Without colours a ground is drawn in reverse, and a high bar on it would be an
+empty cell. Messages in the corner are as wide as their text."""
 SHORTEST_INTERVAL = 0.24
 """Least seconds between two updates of the screen: less than the shortest window, a quarter."""
 _BUSY = 0.05
@@ -77,7 +76,7 @@ class ConsoleTerminal:
         )
         app.animation_level = "none"
         app.link = LinkEstimator(_FIRST_OF_LITTLE if ui.low_bandwidth else FIRST)
-        self._spare()
+        self._apply_link()
         app.set_class(not app.look.colors, "-plain")
         self.theme = ""
         """Name of the present theme, as users call it."""
@@ -103,7 +102,7 @@ class ConsoleTerminal:
         if glyphs != self._app.look.glyphs:
             self._app.look = replace(self._app.look, glyphs=glyphs)
             self.do_app_redraw()
-        self._spare()
+        self._apply_link()
 
     def do_app_suspend(self) -> None:
         if not self._app.can_suspend or not has_shell():
@@ -121,7 +120,7 @@ class ConsoleTerminal:
         """Whether to send little: by the settings, or because the link is slow."""
         return self.ui.low_bandwidth or self._app.link.slow
 
-    def _spare(self) -> None:
+    def _apply_link(self) -> None:
         self._app.look = replace(self._app.look, slow=self.slow)
         self._app.set_class(self.slow, "-low-bandwidth")
 
@@ -167,7 +166,7 @@ class ConsoleTerminal:
             return
         self._wanted, self._began = False, now
         self._app.begin_update()
-        self._spare()
+        self._apply_link()
         self._refresh()
 
     def status_items(self) -> list[StatusItem]:
