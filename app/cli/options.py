@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.config.model import CONSOLE, Ui
 from app.config.path_settings import PATHS, PathSettings
 from app.config.schema import setting
 from app.outputs.formats import FORMATS
 from app.outputs.routers import Describe, nothing_known
-from app.run.monitor import Policies, policies_of, receiver_of
+from app.run.monitor import policies_of
 from app.run.output_spec import SOCKET_TABLES, VIEWS, OutputSpec
-from app.run.spec import RunSpec, probes_of
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes import memory_limit as memory
 from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
-from probes.path.options import MAX_DESTINATIONS, PathOptions
+from probes.path.options import MAX_DESTINATIONS
 from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
-    from probes.config.model import ProbeConfig
+    pass
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
 GENERAL, PACKETS, OUTPUT, MONITOR, API = "General", "Packets", "Output", "Monitor", "API"
@@ -212,12 +211,12 @@ class Options:
         if self.only and not others:
             remedy = "give --probe FILE, or --api"
             yield "only", UsageError("--only without a probe", hint=remedy)
-        yield from _error("capture", self._capture)
-        yield from _error("probe_memory", lambda: _bytes("--probe-memory", self.probe_memory))
+        yield from _error("capture", self.checked_capture)
+        yield from _error("probe_memory", lambda: byte_count("--probe-memory", self.probe_memory))
         yield from _error("networks", self.describe)
         if self.memory:
-            yield from _error("memory", lambda: _bytes("--memory", self.memory))
-        yield from _error("seed_file", self._seed)
+            yield from _error("memory", lambda: byte_count("--memory", self.memory))
+        yield from _error("seed_file", self.seed)
         if (bits := self.bits) is not None:
             yield from _error("bits", lambda: MonitorOptions(bits=bits).check())
         if saved is not None and (self.policies or self.policy):
@@ -267,62 +266,12 @@ class Options:
             prefixes=parse_prefixes(self.network_prefix), owners=self.owners,
         )  # fmt: skip
 
-    def run_spec(self, interface: str, version: str, paths: PathOptions | None = None) -> RunSpec:
-        """Return the parameters of a run on `interface`. Raises UsageError."""
-        if not self.only and not interface:
-            raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
-        probes = probes_of(self.probe, interface, self.interval)
-        monitor, policies = self._monitor(interface, probes)
-        addresses: tuple[str, ...] = ()
-        if self.trace:
-            from app import resolve
-
-            addresses = tuple(each for name in self.trace for each in resolve.addresses(name))
-            resolve.check_routes(addresses)
-        paths, usual = paths or PathOptions(), PathOptions()
-        # Options win over the file of policies.
-        kept = {k: v for k, v in policies.paths.items() if getattr(paths, k) == getattr(usual, k)}
-        spec = RunSpec(
-            interface=interface,
-            interval=self.interval,
-            ingress=INGRESS[self.ingress],
-            tunnels=Tunnels(self.tunnels),
-            capture=self._capture(),
-            duration=self.duration,
-            probes=tuple(probe for probe in probes if probe not in policies.applications),
-            force=self.force,
-            flows=not self.only,
-            read_only="started with --read-only" if self.read_only else "",
-            probe_memory=_bytes("--probe-memory", self.probe_memory),
-            api=self._api(version),
-            trace=addresses,
-            paths=replace(paths, **kept),
-            describe=self.describe(),
-            names=not self.no_names,
-            learn_names=self.learn_names,
-            count_drops=self.drops,
-            owners=self._looks_for_owners(),
-            memory=_bytes("--memory", self.memory) if self.memory else 0,
-            ready_file=self.ready_file,
-            monitor=monitor,
-            policies=policies,
-        )
-        spec.check()
-        return spec
-
-    def _looks_for_owners(self) -> bool:
-        wanted = [name for name in (self.views or "").split(",") if name in SOCKET_TABLES]
-        if wanted and self.owners is False:
-            hint = "leave out --no-owners"
-            raise UsageError(f"--views {wanted[0]}: owners of flows are off", hint=hint)
-        return bool(wanted or not self.headless) if self.owners is None else self.owners
-
     def _check_policies(self) -> None:
         from probes.config.model import load
 
         policies_of(self.policies, self.policy, [load(path) for path in self.probe])
 
-    def _capture(self) -> str:
+    def checked_capture(self) -> str:
         if self.capture:
             from probes.flow.filter import FlowFilter
 
@@ -332,60 +281,19 @@ class Options:
                 raise error.of("--capture") from None
         return self.capture
 
-    def _monitor(
-        self, interface: str, probes: Sequence[ProbeConfig]
-    ) -> tuple[MonitorOptions | None, Policies]:
-        """Return options and policies; `probes` may contain applications of the policies."""
-        if not self.monitors:
-            return None, Policies()
-        if not interface:
-            raise UsageError("nothing for the monitor to watch", hint="give -i NAME")
-        policies, said = policies_of(self.policies, self.policy, probes)
-        applications = tuple(each.on(interface) for each in policies.applications)
-        given = {
-            "bits": self.bits,
-            "input": self.input and Input(self.input),
-            "receivers": tuple(map(receiver_of, self.receiver)) or None,
-            "drop_others": self.drop_others or None,
-            "offload": self.offload or None,
-            "ingress": INGRESS[self.ingress],
-            "tunnels": Tunnels(self.tunnels) if self.tunnels != Tunnels.OUTER else None,
-            "seed": self._seed() or None,
-        }
-        over = {name: value for name, value in given.items() if value is not None}
-        options = MonitorOptions(**{"interval": self.interval, **said, **over})
-        options.check()
-        return options, replace(policies, applications=applications)
-
-    def _seed(self) -> str:
+    def seed(self) -> str:
         if not self.seed_file:
             return ""
         from app.api.sockets import read_token
 
         return read_token(self.seed_file, "seed").decode()
 
-    def _api(self, version: str) -> Any:
-        if not (self.api or self.api_socket or self.api_listen):
-            return None
-        from app.api.server.listener import Api
-        from app.api.sockets import DEFAULT_SOCKET
-
-        return Api(
-            version,
-            self.api_socket or (DEFAULT_SOCKET if self.api or not self.api_listen else ""),
-            self.api_listen,
-            self.api_token,
-            self.api_read_token,
-            self.api_cert,
-            self.api_key,
-        )
-
 
 SECTIONS: Mapping[str, type] = {"ui": Ui, "run": Options, "paths": PathSettings}
 """Sections of `config.toml` whose keys are the fields of a class, in the order of display."""
 
 
-def _bytes(option: str, text: str) -> int:
+def byte_count(option: str, text: str) -> int:
     try:
         return memory.parse(text)
     except UsageError as error:

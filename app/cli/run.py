@@ -16,6 +16,7 @@ from app import VERSION
 from app.cli.command import GroupedCommand, controller_options, option
 from app.cli.decorator import takes
 from app.cli.options import GENERAL, PLAIN_HELP, Options
+from app.cli.parameters import run_spec
 from app.config.model import CONSOLE, Settings, Ui
 from app.config.path_settings import PathSettings
 from app.run.spec import Beside
@@ -181,7 +182,7 @@ def _start(
     """Run headless or in the console. `instead` is the hint for runs that lack a terminal.
     `listen` opens the API's TCP socket."""
     options.check(settings.filters)
-    spec = options.run_spec(interface, VERSION, paths.options())
+    spec = run_spec(options, interface, VERSION, paths.options())
     spec = replace(spec, beside=beside, tour=tour)
     if spec.api is not None and listen is not None:
         spec = replace(spec, api=replace(spec.api, listen=listen))

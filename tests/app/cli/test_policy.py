@@ -12,6 +12,7 @@ import pytest
 
 from app.cli.main import cli
 from app.cli.options import Options
+from app.cli.parameters import run_spec
 from app.cli.policy import EXAMPLES
 from app.run.monitor import Policies, receiver_of
 from app.run.start import start
@@ -56,7 +57,7 @@ def file(tmp_path: Path) -> Callable[[str], str]:
 
 
 def monitor_of(**options: Any) -> MonitorOptions:
-    found = Options(**options).run_spec("lo", "1").monitor
+    found = run_spec(Options(**options), "lo", "1").monitor
     assert found is not None
     return found
 
@@ -88,13 +89,13 @@ def test_any_of_its_options_runs_it(given: Any) -> None:
     # Nothing else need run.
     only = Options(only=True, **given)
     only.check()
-    assert not only.run_spec("lo", "1").flows
+    assert not run_spec(only, "lo", "1").flows
     with pytest.raises(UsageError, match=r"nothing for the monitor to watch; give -i NAME"):
-        only.run_spec("", "1")
+        run_spec(only, "", "1")
 
 
 def test_without_them_there_is_none() -> None:
-    watch = Options().run_spec("lo", "1")
+    watch = run_spec(Options(), "lo", "1")
     assert (watch.monitor, watch.policies) == (None, Policies())
 
 
@@ -139,7 +140,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
             return lambda *given, **named: calls.append((name, given, named))
 
     with ExitStack() as stack:
-        start(cast(Controller, Recorder()), options.run_spec("lo", "1"), stack)
+        start(cast(Controller, Recorder()), run_spec(options, "lo", "1"), stack)
     # Limits first, then paths: a policy may trace some at once.
     assert [name for name, _, _ in calls] == ["limit_maps", "configure_paths", "watch_metrics"]
     _, (interface, monitor), named = calls[2]
@@ -173,7 +174,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
 def test_what_can_not_be_is_refused(given: Any, words: str) -> None:
     """Of issue 5: a bad expression is refused with the column."""
     with pytest.raises(UsageError) as caught:
-        Options(**given).run_spec("lo", "1")
+        run_spec(Options(**given), "lo", "1")
     assert words in str(caught.value)
 
 
@@ -194,7 +195,7 @@ def test_the_interface_of_an_application_must_be_there(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(APPLICATION.replace("hook", 'interface = "none-such"\nhook'))
     with pytest.raises(UsageError, match="no interface 'none-such'"):
-        Options(probe=[str(path)], monitor=True).run_spec("lo", "1")
+        run_spec(Options(probe=[str(path)], monitor=True), "lo", "1")
 
 
 def check(*arguments: str) -> None:
@@ -300,7 +301,7 @@ def test_all_mistakes_of_a_file_and_of_texts_are_told_at_once(tmp_path: Path) ->
     path = tmp_path / "policies.toml"
     path.write_text('[[policy]]\nname = "a"\ncondition = "flws > 5"\nrun = ["dsn"]\n')
     with pytest.raises(UsageError) as caught:
-        Options(policies=str(path), policy=["b: flows > -> dns", FLOOD, FLOOD]).run_spec("lo", "1")
+        run_spec(Options(policies=str(path), policy=["b: flows > -> dns", FLOOD, FLOOD]), "lo", "1")
     assert [str(each) for each in caught.value.mistakes] == [
         f"{path}:3:14: policy[0].condition: 'flws' is no metric; did you mean flows?",
         f"{path}:4:8: policy[0].run[0]: there is no application 'dsn'; did you mean dns?",
