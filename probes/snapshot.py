@@ -91,6 +91,17 @@ class HookStatus:
     """Programs of others that run first. Packets that they drop or redirect are not counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The flows of one direction that a stream left out of a window: all but the largest."""
+
+    direction: str
+    """`ingress` or `egress`."""
+    flows: int
+    packets: int
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """One table of one window. Console, files and the API read nothing else."""
@@ -126,6 +137,8 @@ class Snapshot:
     """Schema of a metric's rows; None for tables with a view in `app.outputs`."""
     hooks: tuple[HookStatus, ...] = ()
     """Hooks that saw the packets."""
+    rest: tuple[Rest, ...] = ()
+    """Flows that `rows` lack because a stream sends only the largest; empty if it sends all."""
 
     def __post_init__(self) -> None:
         self.rows.flags.writeable = False

@@ -1,0 +1,132 @@
+"""The file of a fleet, `hosts.toml`: its hosts, how to reach each, and labels to choose them by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.api.client import Remote
+from app.config.paths import beside, text_of
+from app.config.toml_lines import TomlDocument
+from bpf.errors import UsageError, did_you_mean, together
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_RESERVED = ("host", "name")
+"""Words of filters that a label would hide."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHost:
+    """One host of a fleet."""
+
+    name: str
+    remote: Remote
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """`{"site": "ams"}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The hosts of a file, in its order."""
+
+    hosts: tuple[FleetHost, ...]
+    group: str = ""
+    """The label by which screens group the hosts; empty: none."""
+
+
+def load(path: str) -> Fleet:
+    """Read `hosts.toml`. Raises UsageError with every mistake."""
+    file = Path(path)
+    try:
+        with open(file, "rb") as opened:
+            document = TomlDocument.of(file, text_of(opened, file))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    return _Reader(document).fleet()
+
+
+class _Reader:
+    def __init__(self, document: TomlDocument) -> None:
+        self._document = document
+        self._mistakes: list[UsageError] = []
+
+    def fleet(self) -> Fleet:
+        data = self._document.data
+        self._known("", data, ("hosts", "fleet"))
+        hosts = self._hosts(data.get("hosts"))
+        group = self._group(data.get("fleet", {}), hosts)
+        if self._mistakes:
+            raise together(self._mistakes)
+        return Fleet(hosts, group)
+
+    def _hosts(self, tables: Any) -> tuple[FleetHost, ...]:
+        if not (isinstance(tables, list) and tables and all(isinstance(t, dict) for t in tables)):
+            self._wrong("hosts", "names no host", hint="[[hosts]], then name and url of each")
+            return ()
+        hosts: dict[str, FleetHost] = {}
+        for number, table in enumerate(tables, 1):
+            name = table.get("name")
+            where = f"host {name if isinstance(name, str) else number}"
+            if (host := self._host(where, table)) is None:
+                continue
+            if host.name in hosts:
+                self._wrong(where, "is named twice")
+            hosts[host.name] = host
+        return tuple(hosts.values())
+
+    def _host(self, where: str, table: Mapping[str, Any]) -> FleetHost | None:
+        before = len(self._mistakes)
+        self._known(where, table, ("name", "url", "token", "ca", "labels"))
+        for key in ("name", "url"):
+            if key not in table:
+                self._wrong(where, f"has no {key}")
+        texts = {key: table.get(key, "") for key in ("name", "url", "token", "ca")}
+        for key, value in texts.items():
+            if not isinstance(value, str):
+                self._wrong(where, f"{key} is not a text")
+        labels = self._labels(where, table.get("labels", {}))
+        if len(self._mistakes) > before:
+            return None
+        if not _NAME.fullmatch(texts["name"]):
+            hint = "letters, digits, dots, dashes and underscores, at most 63"
+            self._wrong(where, f"{texts['name'][:63]!r} is no name of a host", hint=hint)
+            return None
+        # Files lie beside the file that names them.
+        files = (beside(self._document.path, texts[k]) if texts[k] else "" for k in ("token", "ca"))
+        return FleetHost(texts["name"], Remote(texts["url"], *files), labels)
+
+    def _labels(self, where: str, labels: Any) -> Mapping[str, str]:
+        if not isinstance(labels, dict) or not all(
+            isinstance(text, str) and text for text in labels.values()
+        ):
+            self._wrong(where, "labels are no table of texts", hint='labels = { site = "ams" }')
+            return {}
+        for name in labels:
+            if not _NAME.fullmatch(name) or name in _RESERVED:
+                self._wrong(where, f"{name[:63]!r} is no name of a label")
+        return labels
+
+    def _group(self, table: Any, hosts: tuple[FleetHost, ...]) -> str:
+        if not isinstance(table, dict):
+            self._wrong("fleet", "is no section")
+            return ""
+        self._known("fleet", table, ("group",))
+        group = table.get("group", "")
+        labels = sorted({name for host in hosts for name in host.labels})
+        if not isinstance(group, str) or (group and group not in labels):
+            hint = did_you_mean(str(group), labels) or "no host has a label"
+            self._wrong("fleet", "group is no label of the hosts", hint=hint)
+            return ""
+        return group
+
+    def _known(self, where: str, table: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+        for key in table:
+            if key not in keys:
+                self._wrong(where, f"unknown key {key[:63]!r}", hint=did_you_mean(key, keys))
+
+    def _wrong(self, where: str, text: str, hint: str = "") -> None:
+        place = f"{self._document.path}: {where}".rstrip(": ")
+        self._mistakes.append(UsageError(f"{place}: {text}", hint=hint))
