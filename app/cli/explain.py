@@ -1,4 +1,4 @@
-"""`probedeck explain`: who owns a flow, what limits it, and where it waits."""
+"""`probedeck explain`: the owner of a flow, its limit, and the hop where its packets wait."""
 
 from __future__ import annotations
 

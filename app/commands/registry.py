@@ -199,8 +199,8 @@ _FLOWS = (
             " no flow has."),
     Command("flow.group", "Group by process, unit, host, ...", "", "flows",
             parameters=(Parameter("by", ParameterKind.CHOICE, tuple(GROUP_NOUNS), needed=True),),
-            help="Sums over the groups are exactly those of the flows; flows that nobody owns have"
-            " a row for each reason."),
+            help="The groups add up to exactly the sums of the flows. Flows without an owner have a"
+            " row for each reason."),
     Command("flow.view_back", "Previous view", "V", "flows"),
     Command("flow.hosts", "Hosts that talk most", "h", "flows", anywhere=True),
     Command("flow.trace", "Trace the path of the fastest flow", "T", "flows", writes=True),

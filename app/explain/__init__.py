@@ -1,4 +1,4 @@
-"""Who, why and where: one conversation, explained by the tables of the last minute."""
+"""Explanation of a conversation by the tables of the last minute: owner, limit and queue."""
 
 from app.explain.choice import Choice, choose, nothing_passes
 from app.explain.explain import explain

@@ -48,8 +48,8 @@ def nothing_passes(choice: Choice, text: str, error: type[ProbedeckError]) -> Pr
 def choose(items: Iterable[Snapshot], text: str) -> Choice:
     """Return the conversation with the most bytes among the flows that pass a filter.
 
-    `items` are windows of the probes flow and sockets. A flow's owner is that of its own window.
-    Raises TextError for a wrong filter.
+    `items` are windows of the probes flow and sockets. Flows take their owners from tables of
+    the same window. Raises TextError for a wrong filter.
     """
     condition = parse(text, OWNED_FLOWS)
     tables = sorted(items, key=lambda item: item.end_ns)

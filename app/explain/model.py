@@ -53,12 +53,12 @@ class LimitSpan:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedLimit:
-    """What limits the conversation, and the numbers that decided; 0 if they are unknown."""
+    """The limit of the conversation, and the numbers behind the verdict; 0 if unknown."""
 
     limit: str = ""
-    """Label of the verdict, such as `queue`; empty if there is none."""
+    """Label of the verdict, such as `queue`; empty without a verdict."""
     since_s: int = 0
-    """Seconds since when it is this one."""
+    """Seconds since the verdict began."""
     text: str = ""
     """With the number that decided: `queue +80 ms`."""
     minute: tuple[LimitSpan, ...] = ()
@@ -132,7 +132,7 @@ class ExplainedLoss:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Who, why and where, of one conversation."""
+    """The owner, the limit and the queue of one conversation."""
 
     sentence: str
     """The answer in one sentence."""

@@ -47,7 +47,7 @@ def seconds(count: float) -> str:
 
 
 def _without(flow: ExplainedEnds, who: ExplainedOwner, why: ExplainedLimit) -> str:
-    """The end of the sentence if there is no verdict."""
+    """Return the end of the sentence without a verdict."""
     if who.reason and not who.process:
         return f"has no owner on this host: {who.reason}"
     if not why.samples:
@@ -70,12 +70,11 @@ the time"
 
 
 _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
-    Limit.IDLE: lambda flow, why: "is idle: nothing is sent, and nothing waits",
+    Limit.IDLE: lambda flow, why: "is idle: it sends no data, and none waits",
     Limit.APPLICATION: _busy,
     Limit.RECEIVER: _receiver,
     Limit.SEND_BUFFER: lambda flow, why: (
-        f"is limited by its send buffer: {size(why.unacked_bytes)} are on the way, and it takes no "
-        "more"
+        f"is limited by its send buffer: {size(why.unacked_bytes)} are on the way and fill it"
     ),
     Limit.PACED: lambda flow, why: f"is paced to {rate(why.delivery_rate)}",
     Limit.QUEUE: lambda flow, why: (

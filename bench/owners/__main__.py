@@ -2,8 +2,8 @@
 
     sudo .venv/bin/python -m bench.owners [--sockets 10000] [--flows 1000] [--windows 10]
 
-A namespace of its own has so many idle TCP connections over loopback, and windows of flows name
-some of them. No packet is counted: windows are made, and only the probe works.
+A new namespace has so many idle TCP connections over loopback, and made windows of flows name some
+of them. The bench counts no packets: only the probe of sockets works.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What limits a connection, in situations made for real: how many verdicts are right.
+"""The share of right verdicts about limits of connections, in real situations.
 
     python -I -m bench.sockets.limits [--seconds 12] [--only TEXT]
 

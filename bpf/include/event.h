@@ -10,6 +10,6 @@
 
 #include "losses.h"
 
-/* Read `to` from `from`, an address in the kernel; zeros if it is none. */
+/* Read `to` from `from`, an address in the kernel; zeros if the address is invalid. */
 #define READ_KERNEL(to, from, offset)                                                              \
     bpf_probe_read_kernel(&(to), sizeof(to), (void *)(from) + (offset))

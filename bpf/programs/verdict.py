@@ -63,7 +63,7 @@ def chain_program(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
 
 
 def passing_program(code: bytes, prog_type: ProgType) -> bytes:
-    """Patch a program so that it passes always, whatever its source returns.
+    """Patch a program: it passes every packet, whatever its source returns.
 
     Raises UsageError if the program is too long for a jump to its end.
     """

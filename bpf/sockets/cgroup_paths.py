@@ -31,7 +31,7 @@ _WALK_S = 10.0
 class CgroupPaths:
     """Paths of cgroups below the mount of cgroup2, such as `/system.slice/ssh.service`.
 
-    A cgroup that has ended keeps the path that it had when it was asked for. Without cgroup2 every
+    A cgroup that has ended keeps the path of its last look-up. Without cgroup2 every
     path is empty.
     """
 

@@ -1,9 +1,9 @@
 """Sockets as they close, with their final numbers: the multicast groups of sock_diag(7).
 
-The kernel tells of each socket within some milliseconds after the last close(), from a worker: the
+A worker of the kernel sends a message within some milliseconds after the last close(), and the
 application does not wait. The message has tuple, cookie and final tcp_info, but neither inode, user
-nor cgroup. The side of TCP that closes first is told when TIME_WAIT takes over. Kernel 4.3,
-net/core/sock_diag.c.
+nor cgroup. For the side of TCP that closes first, the message comes when TIME_WAIT takes over.
+Kernel 4.3, net/core/sock_diag.c.
 """
 
 from __future__ import annotations

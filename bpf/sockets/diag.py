@@ -3,7 +3,7 @@
 The kernel finds a socket in its hash tables, so an answer costs the same with ten and with 100,000
 sockets on the host; a dump walks over the sockets of all namespaces. Message: `struct
 inet_diag_msg` of include/uapi/linux/inet_diag.h. TCP numbers: `struct tcp_info` of
-include/uapi/linux/tcp.h, of which older kernels send a prefix.
+include/uapi/linux/tcp.h; older kernels send a prefix of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MESSAGE_WORDS, _MESSAGE_BYTES = 22, 88
 _INFO, _SKMEMINFO, _PROTOCOL, _CGROUP_ID = (2,), (7,), (10,), (21,)
 _WANTED = 1 << 1 | 1 << 5 | 1 << 6
 """Bits of the wanted attributes: tcp_info, TCLASS, sk_meminfo. The bit of TCLASS also asks for the
-cgroup's id, which has no bit of its own."""
+cgroup's id."""
 _FAMILY_OF = {4: socket.AF_INET, 6: socket.AF_INET6}
 ALL_STATES = 0xFFFFFFFF
 
@@ -116,8 +116,9 @@ class SocketDiag:
 
         The kernel's lookup for packets answers. If the connection is gone, a listener of the same
         port answers for TCP (state LISTEN), or TIME_WAIT. An unconnected UDP socket answers for any
-        far end. `device` is the interface of the packets: sockets that are bound to one, such as
-        those of link-local addresses, are found only with it. Raises OSError.
+        far end. `device` is the interface of the packets. Without it the kernel does not find
+        sockets that are bound to an interface, such as sockets of link-local addresses. Raises
+        OSError.
         """
         found = np.zeros(len(tuples), INFO)
         index = np.flatnonzero(np.isin(tuples["protocol"], (TCP, UDP)))

@@ -50,7 +50,7 @@ _FACTORS = np.frombuffer(os.urandom(24), "u8") | np.uint64(1)
 
 @dataclass(slots=True)
 class _Space:
-    """What is known of a namespace."""
+    """A namespace's processes, addresses and id."""
 
     tgids: list[int]
     """Processes that were seen in it, the last one last."""
@@ -66,7 +66,7 @@ class _Space:
 
 
 class Namespaces:
-    """Namespaces of the host, seen from that of the calling thread; for one thread at a time.
+    """Namespaces of the host, seen from the calling thread's namespace; for one thread at a time.
 
     Raises OSError if /proc is not mounted.
     """
@@ -188,11 +188,11 @@ class Namespaces:
             return conntrack.inner(tuples)
 
     def locate(self, addresses: Array, versions: Array) -> NDArray[np.uint32]:
-        """Return the numbers (n,) of the namespaces that own addresses; 0: none that is known.
+        """Return the numbers (n,) of the namespaces that own addresses; 0: unknown.
 
-        Addresses are (n, 2) u8, the bytes of TUPLE's; versions (n,) are 4 or 6. An address of
-        several namespaces, such as that of loopback, is the own one's if it is among them, else of
-        the one that was found first. The own one also has all of 127.0.0.0/8, broadcast and
+        Addresses are (n, 2) u8, the bytes of TUPLE's; versions (n,) are 4 or 6. If several
+        namespaces have an address, such as 127.0.0.1, the own one counts first, and then the
+        namespace that was found first. The own one also has all of 127.0.0.0/8, broadcast and
         multicast.
         """
         if self._table is None:
@@ -296,7 +296,7 @@ def _enter(fd: int) -> None:
 
 
 def _id_of(fd: int) -> int:
-    """Return the id of a namespace in the calling thread's; -1 if it has none."""
+    """Return the id of a namespace in the calling thread's namespace; -1 without an id."""
     body = struct.pack("=B3x", socket.AF_UNSPEC) + attribute(_NSID_FD, struct.pack("=i", fd))
     reply = next(request(socket.NETLINK_ROUTE, _GETNSID, body))
     told = attributes(reply[4:]).get(_NSID, b"")

@@ -37,7 +37,7 @@ _BATCH = 128
 _CAPACITY = 1024
 """Messages that one decoding takes: they stay in the CPU's cache."""
 _STRIDE = 768
-"""Bytes kept of an answer: those of TCP have 464 on kernel 6.18, and tcp_info grows."""
+"""Bytes kept of an answer: answers for TCP have 464 on kernel 6.18, and tcp_info grows."""
 
 HEADER = np.dtype([
     ("length", "u4"), ("type", "u2"), ("flags", "u2"), ("sequence", "u4"), ("port", "u4"),
@@ -265,8 +265,8 @@ class Netlink:
     ) -> Iterator[tuple[NDArray[np.int64], Messages]]:
         """Send requests (n,), whose dtype begins with HEADER's fields; yield answers in blocks.
 
-        A block is the positions (k,) of requests, and their answers (k,). A request that the kernel
-        refuses with an errno of `absent` has none. Raises OSError for other refusals.
+        A block is the positions (k,) of requests, and their answers (k,). Requests that the kernel
+        refuses with an errno of `absent` are left out. Raises OSError for other refusals.
         """
         first = self._sequence
         self._sequence = (first + len(requests)) & 0xFFFFFFFF

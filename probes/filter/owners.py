@@ -14,7 +14,7 @@ LIMITS = (
     "idle", "application", "receiver", "send-buffer", "paced", "queue", "loss", "bandwidth",
     "reads-slowly", "lost-before", "sender",
 )  # fmt: skip
-"""Words for what limits a connection; their codes begin with 1."""
+"""Words for limits of connections; their codes begin with 1."""
 _PROCESS = Texts("process", "name of the process contains the text", ("nginx",))
 OWNER_FIELDS: Mapping[str, Field] = {
     "proc": _PROCESS,

@@ -73,7 +73,7 @@ LIVE_FLOWS = Domain(
     BARE,
     "host",
 )  # fmt: skip
-"""dtype LIVE, with columns `age` and `idle` in ns, and those of their owners."""
+"""dtype LIVE, with columns `age` and `idle` in ns, and the columns of owners."""
 
 
 class FlowFilter(Filter):

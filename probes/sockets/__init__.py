@@ -1,1 +1,1 @@
-"""Owners of flows: processes, units, containers and pods, and what limits their connections."""
+"""Owners of flows (processes, units, containers and pods), and limits of their connections."""

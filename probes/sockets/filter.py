@@ -21,7 +21,7 @@ OWNER_TEXTS = {
 class Owned:
     """The socket and the owner of each of some rows (n,).
 
-    Columns are those of `probes.filter.owners`, and numbers of the sockets: 0 or NaN if unknown.
+    The columns of `probes.filter.owners`, and numbers of the sockets: 0 or NaN if unknown.
     """
 
     def __init__(self, rows: Array, sockets: Array, owners: Array) -> None:

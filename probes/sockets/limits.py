@@ -1,4 +1,4 @@
-"""What limits a TCP connection, from two states of its socket and the seconds between them.
+"""Limits of TCP connections, by two states of each socket and the seconds between them.
 
 The kernel adds up the time in which a sender had data to send, was held by the receiver's window,
 and by its own buffer (net/ipv4/tcp.c, tcp_chrono_start). These shares, the data that waits, and the
@@ -143,8 +143,8 @@ class SocketLimits:
             after["shares"][:, column] = now[name]
         after["dsacks"] = now["dsacks"]
         fade = np.exp(-seconds / _MEMORY_S).astype("f4")
-        # A segment that was sent again, and of which the receiver says that it had it (DSACK), was
-        # late, not lost. That message may come in a later window.
+        # If the receiver reports that it already had a repeated segment (DSACK), the segment was
+        # late, not lost. The report may come in a later window.
         needless = np.where(seconds > 0, _since(now["dsacks"], before["dsacks"]), 0)
         lost = before["lost"] * fade + found["retransmitted"] - needless.astype("f4")
         after["lost"] = np.maximum(lost, 0)
@@ -154,7 +154,7 @@ class SocketLimits:
         counts = votes != Limit.UNKNOWN
         after["votes"] *= fade[:, None]
         rows = np.flatnonzero(counts)
-        # The weight of a longer window is higher, and never more than that of all votes before.
+        # A longer window has more weight, but at most the weight of all earlier votes.
         after["votes"][rows, votes[rows]] += 1 - np.exp(-seconds[rows] / _MEMORY_S)
         again = votes == before["vote"]
         after["vote"] = votes
@@ -185,7 +185,7 @@ def _words(known: Array) -> Array:
 
 
 def _since(now: Array, before: Array) -> Array:
-    """Return the differences of counters (n,) u8, some of which the kernel keeps in 32 bits."""
+    """Return the differences of counters (n,) u8; the kernel keeps some in 32 bits."""
     wrapped = now < before
     result: Array = np.where(
         wrapped,

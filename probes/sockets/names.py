@@ -28,7 +28,7 @@ _MOST = 1 << 14
 _ROOT_CGROUP = 1
 """Id of the root of cgroup2, and of all processes where version 1 has them."""
 _AGAIN_S = 30.0
-"""Seconds after which a missing name is looked for once more."""
+"""Seconds after which the finder looks for a missing name once more."""
 _ID = 12
 """Digits of a container's id that are shown, as runtimes do."""
 _LARGEST_FILE = 1 << 20
@@ -93,7 +93,7 @@ def read_path(path: str) -> OwnerNames:
 
 
 class NameFinder:
-    """Names of cgroups, processes and users; each is looked up once.
+    """Names of cgroups, processes and users; the finder looks up each name once.
 
     `root` is the folder of the host's files. For one thread at a time.
     """

@@ -1,4 +1,4 @@
-"""Records of the socket probe: who owns the flows of a window, and what limits them."""
+"""Records of the socket probe: owners of the flows of a window, and limits of connections."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ SOCKET = np.dtype([
   is the end on this host; of ICMP echo, `near_port` is the identifier, `far_port` type * 256 + code
   of the request, as in GROUP.
 - `owner`: `number` in the table of owners, 0: none. `by`: By. `nat`: whether connection tracking
-  translated the ends before the socket was asked for. `holders`: processes that hold the socket, as
+  translates the ends: the socket has other ones. `holders`: processes that hold the socket, as
   far as known. `reason`: Reason.
 - `state`: TCP state of the kernel (1 established, 6 TIME_WAIT, 7 closed, 10 listener), 0 unknown.
 - `limit`: Limit; `limit_s`: seconds since when it is this one.
@@ -148,8 +148,8 @@ unknown. `netns` is the inode of the sockets' network namespace. `flows`, `packe
 of the owner's flows in the window. Texts are UTF-8, cut at a character."""
 
 OWNERSHIP = np.dtype([("reason", "u1"), ("flows", "u4"), ("packets", "u8"), ("bytes", "u8")])
-"""Flows of the window by Reason, a row for each reason that occurs. The sums of `flows`, `packets`
-and `bytes` are those of the flow window."""
+"""Flows of the window by Reason, a row for each reason that occurs. `flows`, `packets` and
+`bytes` add up to the sums of the flow window."""
 
 
 def owned_share(ownership: Array) -> float | None:

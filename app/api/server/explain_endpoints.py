@@ -12,10 +12,10 @@ class ExplainEndpoints(Endpoints):
 
     @route("GET", "/v1/explain", 404, 422)
     def explain(self, filter: str = "") -> Explanation:  # noqa: A002 - as clients say it
-        """Explain the conversation with the most bytes of those that pass a filter: who owns it,
-        what limits it, and at which hop it waits.
+        """Explain the largest conversation that passes a filter: its owner, its limit, and the hop
+        where its packets wait.
 
-        The numbers are those of the last minute. Owners and limits need `--owners`. The path needs
+        The numbers cover the last minute. Owners and limits need `--owners`. The path needs
         a trace of the far end: POST /v1/paths starts one.
         """
         items = self.plane.history.snapshots()

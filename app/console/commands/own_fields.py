@@ -85,7 +85,7 @@ def _of_hop(key: Hashable) -> dict[str, str]:
 
 
 def _of_sentence(screen: ConsoleScreen, key: Hashable) -> dict[str, str]:
-    """The text of a sentence of the Overview, and the fields of what it is about."""
+    """Return the text of a sentence of the Overview, and the fields of its subject."""
     assert isinstance(screen, OverviewScreen)
     for one in screen.troubles:
         if one.key == key:

@@ -1,4 +1,4 @@
-"""Enter on a flow: one page that says who owns it, what limits it, and where it waits."""
+"""Enter on a flow: one page about its owner, its limit, and the hop where its packets wait."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ExplainPage(HelpBox):
 
     @property
     def sentence(self) -> str:
-        """The first sentence; empty until it is known."""
+        """The first sentence; empty before the answer."""
         return self.explanation.sentence if self.explanation is not None else ""
 
     def on_mount(self) -> None:
@@ -147,8 +147,7 @@ class ExplainPage(HelpBox):
 
 
 def _shortened(lines: Sequence[str], found: Explanation, room: int) -> Iterator[str]:
-    """Yield the sentence about the path and as many hops as there is room for: the hop where
-    packets wait, and those around it."""
+    """Yield the sentence about the path, and hops around the queue, as many as `room` allows."""
     sentence, *hops = lines
     yield sentence
     most = max(_HOPS_FROM, room - 2)

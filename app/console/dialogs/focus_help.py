@@ -53,7 +53,7 @@ _FILTER = (
     ("rate>1M rtt>50ms", "Numbers with units: bytes packets age idle loss jitter"),
     ("proto:udp ip:6 dir:in", "Also by version and direction"),
     ("proc:nginx unit:web", "Owner: also pid: user: container: pod:"),
-    ("limit:receiver", "What limits the connection; also retrans>1%"),
+    ("limit:receiver", "Limit of the connection; also retrans>1%"),
     ("!tcp", "All but these"),
 )
 """The language of filters, by example."""

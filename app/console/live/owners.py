@@ -51,10 +51,10 @@ class OwnerView:
     ownership: Array = field(default_factory=lambda: np.empty(0, OWNERSHIP))
     """dtype OWNERSHIP, (k,): the flows of the last window by reason."""
     now_ns: int = 0
-    """End of that window, CLOCK_MONOTONIC; 0: no window was asked for owners."""
+    """End of that window, CLOCK_MONOTONIC; 0: the probe has answered for no window."""
 
     def __bool__(self) -> bool:
-        """Whether any window was asked for owners."""
+        """Whether the probe has answered for a window."""
         return self.now_ns > 0
 
     @property

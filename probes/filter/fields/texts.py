@@ -42,7 +42,7 @@ class Texts:
 
         def mask(table: RowTable) -> Array:
             if (coded := table.coded.get(self.column)) is not None:
-                # Each text is looked at once.
+                # Many rows share a text: test each text once.
                 found = coded()
                 few = np.fromiter(map(passes, found.texts), bool, len(found.texts))
                 return np.asarray(few[found.codes])

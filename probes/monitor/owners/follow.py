@@ -51,7 +51,7 @@ class OwnerFollower:
         self._events: list[Event] = []
 
     def set_policy(self, policy: Policy, applications: Sequence[str]) -> None:
-        """As `PolicyRouter.set_policy`; a policy that knows owners selects those of now."""
+        """As `PolicyRouter.set_policy`; a policy of owners selects the present owners."""
         self._window = self.look()
         sockets = {text: OwnSockets() for text in policy.select if is_of_owners(text)}
         new = self._renewed(_Followed(policy, tuple(applications), sockets))
@@ -69,8 +69,8 @@ class OwnerFollower:
     def end_window(
         self, metrics: Iterable[SelectedMetric], seconds: float
     ) -> dict[SelectedMetric, Estimate]:
-        """Renew the selections by the last owners. Return the metrics of owners in that window;
-        none if it is not known."""
+        """Renew the selections by the last owners. Return the metrics of owners in that
+        window; empty if the window is unknown."""
         if not self._followed:
             return {}
         window = self.look()

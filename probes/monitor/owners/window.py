@@ -20,7 +20,7 @@ from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, PROBE, SOCKETS
 
 _TABLES = {SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE}
 _RECENT = 4
-"""Newest windows, of which one counts."""
+"""Newest windows from which one is chosen."""
 _SHORT = 0.5
 """A window that is shorter than this part of the longest of them does not count."""
 

@@ -39,7 +39,7 @@ from probes.sockets.records import By, Reason
 BUDGET = 5000
 """Limit of questions to the kernel in a window: some 11 ms."""
 ONLY_SYN = 128
-"""Limit of questions for pairs with an incoming SYN and nothing else: a flood costs no more."""
+"""Most questions for pairs with an incoming SYN only: so a flood costs little."""
 _NO_CGROUP = 1
 """Id of the root of cgroup2, and of every cgroup of version 1."""
 _PASSES = 2

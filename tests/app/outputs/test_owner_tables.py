@@ -34,7 +34,7 @@ def flows(window: int) -> Snapshot:
 
 
 def answers(window: int) -> Iterator[Snapshot]:
-    """One of two connections has an owner, and is one of those that are asked for."""
+    """Tables of the socket probe for one of two connections: it has an owner."""
     rows = sockets(both(HERE, THERE, 40001, 443))
     rows["owner"], rows["by"], rows["limit"] = 5, By.OPENED, Limit.QUEUE
     owner = np.zeros(1, OWNER)

@@ -1,4 +1,4 @@
-"""Closing sockets in a namespace of their own: each is told once, or counted as lost."""
+"""Closing sockets in a new namespace: the kernel reports or loses each, and counts lost ones."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def space() -> Iterator[int]:
 
 
 def told(closing: ClosingSockets, count: int) -> tuple[Any, Any]:
-    """Wait until `count` sockets are told or lost."""
+    """Wait until the kernel has reported or lost `count` sockets."""
     tuples, info = closing.read()
     while len(info) + closing.lost < count:
-        assert select.select([closing], [], [], PATIENCE_S)[0], "too few sockets are told"
+        assert select.select([closing], [], [], PATIENCE_S)[0], "too few closed sockets"
         some, numbers = closing.read()
         tuples, info = np.concatenate([tuples, some]), np.concatenate([info, numbers])
     return tuples, info

@@ -50,7 +50,7 @@ def export(probe: DropsProbe) -> tuple[Snapshot, Snapshot]:
 
 
 def udp(end: End, version: int = 4) -> socket.socket:
-    """A socket on the end's address and a port of its own."""
+    """A socket on the end's address and a free port."""
     with inside(end.ns):
         family = socket.AF_INET if version == 4 else socket.AF_INET6
         made = socket.socket(family, socket.SOCK_DGRAM)

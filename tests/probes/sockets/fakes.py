@@ -46,7 +46,7 @@ class FakeSpace:
         self.asked = 0
         self.refuses = False
         self.is_late = False
-        """Whether closed sockets are told later."""
+        """Whether reports of closed sockets come late."""
         self._sockets: dict[bytes, Array] = {}
         self._closing: list[tuple[Array, Array]] = []
         self._numbers = count(netns * 1000)
@@ -100,7 +100,7 @@ class FakeSpace:
 
 
 class FakeHost:
-    """probedeck's namespace, and that of a container."""
+    """probedeck's namespace, and a container's."""
 
     def __init__(self) -> None:
         self.own, self.container = FakeSpace(1), FakeSpace(2)

@@ -3,7 +3,7 @@
     near - router - far 0
                   - far 1 ...
 
-All connections begin in one namespace; each ends in one of its own. The link behind the router has
+All connections begin in one namespace, and each ends in another one. The link behind the router has
 a delay (`app.lab.cable`), a queue (`tc`) and a loss rate (`nft`).
 """
 

@@ -28,7 +28,7 @@ held = [socket.socket(socket.AF_INET6, socket.SOCK_STREAM) for _ in range(300)]
 print(os.fstat(held[0].fileno()).st_ino, flush=True)
 sys.stdin.read()
 """
-"""Holds 300 sockets in a network namespace of its own, and one that it has inherited."""
+"""Holds 300 sockets in a new network namespace, and one inherited socket."""
 
 Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
 

@@ -176,7 +176,7 @@ def test_the_owner_of_a_cgroup(named: NameFinder) -> None:
 
 
 def test_the_owner_by_its_process(named: NameFinder) -> None:
-    """As on hosts of cgroup v1, where the id of every cgroup2 folder is that of the root."""
+    """On hosts of cgroup v1 every cgroup2 folder has the id of the root."""
     with unit("cron.service") as folder:
         with python_in(folder, "print(1, flush=True); input()") as process:
             assert process.stdout

@@ -307,7 +307,7 @@ def test_a_workload_is_owned_by_the_processes_of_its_own_log(host: Host, tmp_pat
     routed = host.worker(host.container("routed", ROUTED))
     for _, address in addresses:
         client.do(f"call(({address!r}, 8001), 20); datagrams(({address!r}, 9001), 10)")
-    # On ports of its own: the log has no address of this end.
+    # The log has no address of this end, so its ports tell its lines apart.
     routed.do(f"call(({left.ipv4!r}, 8002), 10); datagrams(({left.ipv4!r}, 9002), 5)")
     client.do(f"long = socket.create_connection(({left.ipv4!r}, 8001)); note(long)")
 

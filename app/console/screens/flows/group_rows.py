@@ -48,8 +48,8 @@ def widths_of(width: int) -> Mapping[str, int]:
 def group_columns(groups: GroupedFlows, width: int, *, traced: bool) -> tuple[Column, ...]:
     """Return the columns of groups in a table of `width` cells.
 
-    Columns for VLANs, tunnels, lower bounds and RTTs are there if a group needs them, and those of
-    owners if there is room.
+    Columns for VLANs, tunnels, lower bounds and RTTs appear if a group needs them, and columns of
+    owners if they fit.
     """
     rows, has_ends = groups.rows, groups.by.kind == "conversations" and groups.has_other_ends
     needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]

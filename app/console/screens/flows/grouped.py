@@ -74,8 +74,8 @@ class GroupedFlows:
         return self._columns[name]
 
     def of_flows(self, values: Array) -> Array:
-        """Return for each group (m,) the value of one of its flows, of values of all flows of the
-        view: those of a conversation have the same socket."""
+        """Return for each group (m,) the value of one of its flows, from values of all flows of the
+        view. Both flows of a conversation have the same socket."""
         found = np.empty(len(self.rows), values.dtype)
         found[self.of] = values[self.places]
         return found

@@ -42,9 +42,9 @@ class Trouble:
     clauses: tuple[str, ...] = ()
     """Further parts of the sentence, the most important first: shown if there is room."""
     about: Hashable = None
-    """Subject, if it is not the row: the same while the numbers change."""
+    """Subject, if the row does not identify it; the numbers may change, the subject stays."""
     events: tuple[str, str] = ("", "")
-    """Source and subject of the events about it, which are no sentences of their own."""
+    """Source and subject of events that this sentence replaces."""
     lasting: str = ""
     """The clause about the time since its beginning."""
 

@@ -157,7 +157,7 @@ def folded(
 
 
 def fold_of(paths: Paths, key: PathKey) -> PathKey | None:
-    """Return the row that stands for a path if its flows are folded; None for a path of its own."""
+    """Return the folded row that stands for a path; None if the path has its own row."""
     ways = paths.ways(key.destination)
     if len(ways) == 1:
         return PathKey(key.destination) if len(ways[0].flows) > 1 else None

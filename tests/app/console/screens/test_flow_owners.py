@@ -254,7 +254,7 @@ async def test_the_detail_names_owner_certainty_verdict_and_round_trips() -> Non
             assert said in console.detail
         bars = next(line for line in console.detail.splitlines() if "above the least" in line)
         assert set(bars) & set("▁▂▃▄▅▆▇█")
-        # A group by owner has the rates of its own windows.
+        # A group by owner has rates by its last windows.
         await console.type(":flow.group unit")
         await console.press("enter")
         assert "Unit         web.service" in console.detail

@@ -165,7 +165,7 @@ def measured(request: pytest.FixtureRequest) -> tuple[bool, Array]:
 def measure(clocks: bool) -> Array:
     """Rows at the destination of all applications.
 
-    Each has a port of its own, and IPv4 and IPv6 clients use it for two seconds, one after another.
+    Each application has its own port. IPv4 and then IPv6 clients use it for two seconds.
     """
     with tracing(PLAN) as traced:
         lab = traced.lab

@@ -25,7 +25,7 @@ class RowOwner:
     def __init__(self, owned: Owned, place: int) -> None:
         """`place` is the row's place in the sockets; -1: none."""
         self.socket: Any = owned.sockets[place] if place >= 0 else None
-        """Of dtype LIVE_SOCKET; None if the row has none."""
+        """Of dtype LIVE_SOCKET; None if no socket is known for the row."""
         at = owned.owner_of_socket(place)
         self.owner: Any = owned.owners[at] if at < len(owned.owners) else None
         """Of dtype OWNER; None if nobody owns the row, or the owner is unknown."""

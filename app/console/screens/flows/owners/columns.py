@@ -38,9 +38,10 @@ PROCESS: tuple[ColumnSpec[Any], ...] = (_text(*_TEXTS[0]),)
 OWNERS: tuple[ColumnSpec[Any], ...] = (
     *(_text(*one) for one in _TEXTS[1:]),
     ColumnSpec("limit", "Limited by", 11, priority=4, hidden=True,
-        help="What limits the TCP connection: its application, the receiver's window, its send"
-        " buffer, pacing, a queue or losses of the network, its bandwidth; of what it receives: the"
-        " process reads slowly, or segments are lost before this host.",
+        help="Limit of the TCP connection. For sent data: the application, the receiver's window,"
+        " the send buffer, pacing, a queue, losses or the bandwidth of the network. For received"
+        " data: the process reads slowly, segments are lost before this host, or the other end"
+        " sends no faster.",
         cell=lambda row: row.owner.limit, tone=lambda row: row.owner.limit_tone,
         numbers=lambda rows: rows.owner_numbers("limit"),
         values=lambda rows: rows.owner_texts("limit")),

@@ -90,7 +90,7 @@ async def test_one_row_a_way_that_a_key_opens_and_closes(tmp_path: Path) -> None
         await becomes(t.desk, (tmp_path / "paths.csv").exists)
         rows = list(csv.DictReader((tmp_path / "paths.csv").open()))
         assert [row["path"] for row in rows] == ["10.94.6.2  4 flows", *flows[:2], other, flows[2]]
-        # The way's numbers are those of its flows together.
+        # The way's numbers combine its flows.
         assert samples == [t.listing.source.cells(at)[4] for at in range(3)]
         await t.desk.app.action_command("path.filter sport:2,3")
         assert listed(t) == [head, flows[1], other]
