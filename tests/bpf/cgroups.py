@@ -14,6 +14,7 @@ import pytest
 
 from bpf.attach.cgroup import cgroup2
 from bpf.errors import KernelError
+from tests.support.waiting import wait_for
 
 
 @contextlib.contextmanager
@@ -26,6 +27,8 @@ def cgroup(above: Path | None = None) -> Iterator[Path]:
     try:
         yield folder
     finally:
+        # A killed process leaves its folder some time after its parent knows of its end.
+        wait_for(lambda: "populated 0" in (folder / "cgroup.events").read_text())
         folder.rmdir()
 
 
