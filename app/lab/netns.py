@@ -5,9 +5,11 @@ Nothing is mounted under /run/netns, so a killed process leaves no namespace.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes as ct
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,7 @@ MTU = 1500
 """Most bytes of a packet on a cable, by default."""
 MAX_MTU = 65535
 """Of a veth."""
+_RUNNING_SECONDS = 10.0
 
 _HOST = {
     "net/ipv6/conf/all/accept_dad": "0",
@@ -150,3 +153,22 @@ async def bring_up(netlink: AsyncIPRoute, index: int, ipv4: str, ipv6: str) -> N
     await netlink.link("set", index=index, state="up")
     await netlink.addr("add", index=index, address=ipv4, prefixlen=24)
     await netlink.addr("add", index=index, address=ipv6, prefixlen=64, flags=_IFA_F_NODAD)
+
+
+async def wait_until_running(netlink: AsyncIPRoute, index: int) -> None:
+    """Wait until interface `index` sends packets, once both ends of its link are up.
+
+    The kernel activates the queue of the end that came up first some time later, in a worker
+    (net/core/link_watch.c). Until then the queue drops every packet. Raises TimeoutError.
+    """
+    deadline = time.monotonic() + _RUNNING_SECONDS
+    # The kernel knows no state of a TUN device.
+    while await _operstate(netlink, index) not in ("UP", "UNKNOWN"):
+        if time.monotonic() > deadline:
+            raise TimeoutError("a new network interface does not start")
+        await asyncio.sleep(0.001)
+
+
+async def _operstate(netlink: AsyncIPRoute, index: int) -> str:
+    (link,) = await netlink.link("get", index=index)
+    return str(link.get_attr("IFLA_OPERSTATE"))

@@ -75,6 +75,12 @@ async def build(plan: LabPlan) -> Network:
         await asyncio.gather(
             *(_configure(hosts[name], ns, name, plan) for name, ns in spaces.items())
         )
+    for link in plan.links:
+        for name, interface in (
+            (link.left, link.left_interface),
+            (link.right, link.right_interface),
+        ):
+            await netns.wait_until_running(hosts[name], netns.ifindex(spaces[name], interface))
     if plan.bottleneck_bits:
         with _asking_for("a bottleneck (qdisc tbf)"):
             await hosts[plan.bottleneck].tc(

@@ -9,7 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from app.lab.netns import MTU, add_veth, bring_up, fresh, ifindex, open_host
+from app.lab.netns import (
+    MTU,
+    add_veth,
+    bring_up,
+    fresh,
+    ifindex,
+    open_host,
+    wait_until_running,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,8 @@ def veth_pair(
             await add_veth(hosts[0], names[0], spaces[1], names[1], mtu)
             for host, ns, name, v4, v6 in zip(hosts, spaces, names, ipv4, ipv6, strict=True):
                 await bring_up(host, ifindex(ns, name), v4, v6)
+            for host, ns, name in zip(hosts, spaces, names, strict=True):
+                await wait_until_running(host, ifindex(ns, name))
                 host.close()
 
         with ThreadPoolExecutor(1) as thread:
