@@ -19,6 +19,8 @@ from probes.filter import Filter, RowTable, check, parse, parts
 from probes.filter.network import PROTOCOLS, address_text
 from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS, FlowFilter
 from probes.path.filter import ANSWERS
+from probes.sockets.filter import Owned
+from probes.sockets.records import OWNER, SOCKET
 
 SIZE = 60
 _RANDOM = np.random.default_rng(1)
@@ -66,8 +68,12 @@ class Known:
         return self.names.get(address, "")
 
 
+OWNED = Owned(ROWS, np.empty(0, SOCKET), np.empty(0, OWNER))
 TABLE = RowTable(
-    ROWS, {"rtt": lambda: RTTS, "idle": lambda: IDLE, "age": lambda: IDLE * 2}, Known()
+    ROWS,
+    {**OWNED.columns, "rtt": lambda: RTTS, "idle": lambda: IDLE, "age": lambda: IDLE * 2},
+    Known(),
+    OWNED.coded,
 )
 Said = tuple[str, Callable[[Any], bool]]
 """A filter, and its verdict on the row at an index."""
@@ -182,6 +188,8 @@ _PIECES = st.sampled_from(
 @example("port:" + "9" * 5000)
 @example("rate>" + "9" * 5000)
 @example("host:/" + "(" * 199 + "/")
+@example("process:,")
+@example("process:nginx")
 def test_whatever_is_typed_is_a_filter_or_is_told_where_it_is_none(text: str) -> None:
     try:
         found = parse(text, LIVE_FLOWS, {"x": "tcp @x", "y": "udp"})

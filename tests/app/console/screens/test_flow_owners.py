@@ -15,8 +15,9 @@ from app.console.screens.flows.group_rows import GroupRows
 from app.console.screens.flows.grouped import GroupedFlows, Opened
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.flows.table import live_table
+from app.outputs.filtering import flow_table
 from bpf.errors import TextError
-from probes.filter.owners import LIMITS, needs_owners
+from probes.filter.owners import LIMITS, OWNER_FIELDS, needs_owners
 from probes.flow.filter import FlowFilter
 from probes.flow.grouping import group
 from probes.flow.records import FLOW, Array
@@ -96,6 +97,23 @@ def test_filters_find_the_flows_of_an_owner(text: str, owners: set[int]) -> None
     numbers = table.owned.field("owner")
     assert set(numbers[passed].tolist()) == owners
     assert passed.sum() == np.isin(numbers, list(owners)).sum()
+
+
+OF_OWNERS = {
+    "proc": "x", "process": "/x/", "pid": "1", "user": "root", "unit": "x", "container": "x",
+    "pod": "x", "limit": "loss", "retrans": "0-1", "rtt": "1ms",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", OWNER_FIELDS)
+def test_no_flow_passes_before_an_owner_is_known(field: str) -> None:
+    shown = FlowFilter.parse(f"{field}:{OF_OWNERS[field]}")
+    rows, _ = made()
+    for kept in (rows, rows[:0]):
+        flows = LiveFlows()
+        flows.add(window(kept, end_ns=SECOND))
+        for table in (live_table(flows.view()), flow_table(window(kept))):
+            assert not shown.mask(table).any()
 
 
 def test_a_capture_and_a_policy_cannot_know_owners() -> None:
