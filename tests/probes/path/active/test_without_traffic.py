@@ -24,6 +24,7 @@ from probes.snapshot import Event, Item, Snapshot
 from tests.probes.path.active.conftest import MakeRow, Row
 from tests.probes.path.wire.frames import FAMILY
 from tests.support.compiling import Shared
+from tests.support.waiting import wait_for
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 PORT = 4000
@@ -41,8 +42,17 @@ class Traced:
         controller.listen(self._items.append)
 
     def rows(self) -> Array:
-        """Rows of dtype HOP since the last call."""
-        return np.concatenate([np.empty(0, HOP), *(item.rows for item in self._taken(HOPS_TABLE))])
+        """All rows of dtype HOP."""
+        found = (
+            item.rows
+            for item in tuple(self._items)
+            if isinstance(item, Snapshot) and item.metric == HOPS_TABLE
+        )
+        return np.concatenate([np.empty(0, HOP), *found])
+
+    def wait_for_probes(self, count: int, since_ns: int = 0) -> None:
+        """Wait until so many probes since a moment (CLOCK_MONOTONIC) have an outcome."""
+        wait_for(lambda: np.count_nonzero(self.rows()["sent_ns"] > since_ns) >= count, 20)
 
     def warnings(self) -> list[str]:
         events = [item for item in self._items if isinstance(item, Event)]
@@ -69,13 +79,6 @@ class Traced:
             )
             for row in rows[~of_link]
         ]
-
-    def _taken(self, metric: str) -> list[Snapshot]:
-        found = [
-            item for item in self._items if isinstance(item, Snapshot) and item.metric == metric
-        ]
-        self._items[:] = [item for item in self._items if item not in found]
-        return found
 
 
 @contextmanager
@@ -141,14 +144,14 @@ def test_the_flow_pauses_for_an_application(make_row: MakeRow, version: int) -> 
     application.connect((row.server[version], PORT))
     with sink, application, tracing(row) as traced:
         traced.controller.trace(row.server[version], own=OwnFlow.parse("icmp"))
-        time.sleep(2)
+        traced.wait_for_probes(16)
         began = time.monotonic_ns()
         sent = 0
         for _ in range(200):
             sent += application.send(bytes(8)) == 8
             time.sleep(0.01)
         ended = time.monotonic_ns()
-        time.sleep(2.5)
+        traced.wait_for_probes(16, ended + 1_000_000_000)
         (found,) = traced.controller.traced()
         traced.controller.untrace(row.server[version])
         rows = traced.rows()
@@ -159,7 +162,7 @@ def test_the_flow_pauses_for_an_application(make_row: MakeRow, version: int) -> 
     protocols = rows["protocol"]
     assert set(protocols[before].tolist()) == set(protocols[after].tolist()) == {echo}
     assert set(protocols[during & (rows["sent_ns"] < ended)].tolist()) == {socket.IPPROTO_UDP}
-    assert min(before.sum(), after.sum()) > 15
+    assert min(before.sum(), after.sum()) >= 16
     assert found.packets == sent
 
 
@@ -169,7 +172,7 @@ def test_a_ping_of_the_host_is_an_application(make_row: MakeRow) -> None:
     quick(row)
     with tracing(row) as traced:
         traced.controller.trace(row.server[4], own=OwnFlow.parse("icmp"))
-        time.sleep(2)
+        traced.wait_for_probes(1)
         ping = ["ping", "-c", "40", "-i", "0.05", row.server[4]]
         done = subprocess.run(ping, capture_output=True, text=True, timeout=20)
         (found,) = traced.controller.traced()
