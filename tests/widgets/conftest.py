@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.idle import be_prompt
+from tests.support.console.idle import be_prompt
 
 
 @pytest.fixture(autouse=True)
