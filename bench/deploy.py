@@ -25,7 +25,8 @@ from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.lab import netns
 from bench.support.report import Report
 from bpf.errors import ProbedeckError

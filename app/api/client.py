@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
 
 from app.api import wire
-from app.api.models import ControllerStatus, Problem, error_of
-from app.api.sockets import DEFAULT_SOCKET, read_token
-from bpf.errors import ProbedeckError, UsageError
+from app.api.address import Access, Remote, trusted
+from app.api.answers import check_stream, no_controller, parsed, refusal
+from app.api.models import ControllerStatus
+from bpf.errors import ProbedeckError
 from probes.config.model import ProbeConfig, dump
 from probes.control_plane import (
     MOST_ROWS,
@@ -40,25 +36,12 @@ from probes.path.traced import Traced
 from probes.reports import MapReadings
 from probes.snapshot import HookStatus, Snapshot
 
-DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
 _MAX_ANSWER = 1 << 30
 """Bytes."""
 _PATIENCE_S = 60.0
 """Longest time for a whole answer: compiles of other clients may come first."""
 _POLICIES = ("monitor", "policies")
 _T = TypeVar("_T")
-_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
-
-
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """Address of a controller, and credentials for it."""
-
-    url: str = DEFAULT_URL
-    """`unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`."""
-    token: str = ""
-    authorities: str = ""
-    """PEM file of trusted certificate authorities; empty: the system's."""
 
 
 class _Transport:
@@ -66,7 +49,7 @@ class _Transport:
 
     def __init__(self, remote: Remote) -> None:
         self.url = remote.url
-        self._http = _open(remote)
+        self._http = _open(Access.of(remote))
 
     def close(self) -> None:
         self._http.close()
@@ -79,15 +62,7 @@ class _Transport:
         return tuple(record for record in records if isinstance(record, Snapshot))
 
     def ask(self, kind: type[_T], method: str, path: str, **options: Any) -> _T:
-        answer = self.answer(method, path, **options)
-        try:
-            found: _T = _adapter(kind).validate_json(answer)
-        except ValidationError:
-            raise ProbedeckError(
-                f"{self.url} answers what this version can't read",
-                hint="is it a probedeck of another version?",
-            ) from None
-        return found
+        return parsed(kind, self.answer(method, path, **options), self.url)
 
     def answer(self, method: str, path: str, **options: Any) -> bytes:
         with self.responding(method, path, **options) as response:
@@ -99,14 +74,14 @@ class _Transport:
         try:
             with self._http.stream(method, f"/v1/{path}", **options) as response:
                 if not response.is_success:
-                    raise _refused(response, self.url)
+                    body = _read(response, self.url)
+                    raise refusal(response.status_code, response.reason_phrase, body, self.url)
                 yield response
         except httpx.HTTPError as error:
             words = str(error) or type(error).__name__
             if not isinstance(error, httpx.ConnectError):
                 raise ProbedeckError(f"{self.url}: {words}") from None
-            hint = "start one: probedeck run -i eth0 --headless --api"
-            raise ProbedeckError(f"no controller at {self.url}: {words}", hint=hint) from None
+            raise no_controller(self.url, words) from None
 
 
 class Client:
@@ -222,10 +197,7 @@ class Client:
     def stream(self, timeout: float) -> Iterator[httpx.Response]:
         """Stream `wire` records. Raises ProbedeckError after `timeout` seconds of silence."""
         with self._http.responding("GET", "stream", timeout=timeout) as response:
-            if (kind := response.headers.get("content-type")) != wire.MEDIA_TYPE:
-                raise wire.MalformedError(
-                    f"{self.url} streams {kind}, which this version can't read"
-                )
+            check_stream(response.headers.get("content-type", ""), self.url)
             yield response
 
 
@@ -236,13 +208,6 @@ def _path(*names: str) -> str:
 
 def _entries(name: str, map_name: str) -> str:
     return _path("probes", name, "maps", map_name, "entries")
-
-
-def _refused(response: httpx.Response, url: str) -> ProbedeckError:
-    try:
-        return error_of(_adapter(Problem).validate_json(_read(response, url)))
-    except ValidationError:
-        return ProbedeckError(f"{url} answers {response.status_code} {response.reason_phrase}")
 
 
 def _read(response: httpx.Response, url: str) -> bytes:
@@ -256,49 +221,12 @@ def _read(response: httpx.Response, url: str) -> bytes:
     return bytes(body)
 
 
-def _open(remote: Remote) -> httpx.Client:
-    headers = {"accept-encoding": "identity"}
-    if remote.token:
-        headers["authorization"] = f"Bearer {read_token(remote.token).decode()}"
-    scheme, host, path = _parts(remote.url)
-    base = remote.url
-    if scheme == "unix" and path and not host:
-        transport, base = httpx.HTTPTransport(uds=path), "http://localhost"
-    elif scheme in ("http", "https") and host:
-        if scheme == "http" and remote.token and not _is_here(host):
-            raise UsageError(
-                f"{remote.url} would have the token sent readable by all between",
-                hint="use https, or a tunnel",
-            )
-        transport = httpx.HTTPTransport(verify=_trusted(remote.authorities))
+def _open(access: Access) -> httpx.Client:
+    if access.path:
+        transport = httpx.HTTPTransport(uds=access.path)
     else:
-        raise UsageError(
-            f"{remote.url!r} is no controller's address",
-            hint="unix:PATH, http://HOST:PORT or https://HOST:PORT",
-        )
+        transport = httpx.HTTPTransport(verify=trusted(access.authorities) if access.tls else False)
     timeout = httpx.Timeout(_PATIENCE_S, connect=5)
-    return httpx.Client(transport=transport, base_url=base, headers=headers, timeout=timeout)
-
-
-def _parts(url: str) -> tuple[str, str, str]:
-    """Scheme, host and path; three empty strings if `url` is no URL."""
-    try:
-        parts = urlsplit(url)
-        return ("", "", "") if parts.port == 0 else (parts.scheme, parts.hostname or "", parts.path)
-    except ValueError:
-        return "", "", ""
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _trusted(authorities: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=authorities or None)
-    except OSError as error:
-        reason = error.strerror or error.args[-1]
-        raise UsageError(f"cannot use the certificates in {authorities}: {reason}") from None
+    return httpx.Client(
+        transport=transport, base_url=access.base, headers=access.headers, timeout=timeout
+    )

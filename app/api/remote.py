@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import Self
 
 from app.api import wire
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.config.path_settings import PathSettings
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener

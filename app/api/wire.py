@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -28,6 +29,9 @@ MEDIA_TYPE = "application/vnd.probedeck.records.v1"
 _MAX_HEADER = 1 << 20
 _MAX_ROWS = 512 << 20
 """Bytes."""
+_MOST_LAYOUTS = 256
+_MAX_LAYOUT = 16 << 10
+"""Remembered descriptions of dtypes, and most characters of each."""
 _SCALAR = re.compile(r"[<>|=][biufSVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
 """Numbers and raw bytes only: no objects, and no text, as not all bytes are text."""
 _HINTS = get_type_hints(Snapshot, localns={"TableSchema": TableSchema, "np": np})
@@ -46,15 +50,33 @@ class Lost:
     windows: Mapping[str, int] = field(default_factory=dict)
     """Windows by probe."""
     events: int = 0
+    cause: str = ""
+    """Why, if the reader was not too slow."""
 
     def __bool__(self) -> bool:
         return bool(self.windows or self.events)
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """A record without its rows; a record of a later kind has neither of the first three."""
+
+    event: Event = None  # type: ignore[assignment]  # null is malformed, unlike a missing one
+    lost: Lost = None  # type: ignore[assignment]
+    snapshot: _Window = None  # type: ignore[valid-type]
+    dtype: Any = None
+    rows: Any = None
+    bytes: Any = 0
+
+
 WireRecord = Snapshot | Event | Lost
+_HEADER = TypeAdapter(_Header)
 _WINDOW: TypeAdapter[Any] = TypeAdapter(_Window)
 _EVENT = TypeAdapter(Event)
 _LOST = TypeAdapter(Lost)
+_layouts: dict[tuple[str, ...], tuple[Any, np.dtype[Any]]] = {}
+"""Descriptions of dtypes with their dtypes, by the names of fields. The tables of a thousand hosts
+have a few layouts, and to make a dtype takes longer than the rest of a small record."""
 
 
 def encode(record: WireRecord) -> bytes:
@@ -84,43 +106,59 @@ ALIVE = _frame({})
 class Decoder:
     """Decodes records from pieces of any size."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_rows: int | None = None) -> None:
+        """A table of more than `max_rows` bytes is skipped, and counts as a lost window. By default
+        a table of 512 MiB is malformed."""
+        self._max_rows = max_rows
         self._data = bytearray()
-        self._header: dict[str, Any] | None = None
+        self._header: _Header | None = None
         self._wanted = 4
         self._in_length = True
+        self._skipped = 0
+        """Bytes still to come of a table that is too large."""
 
     def feed(self, data: bytes) -> Iterator[WireRecord]:
         """Return the records that `data` completes. Raises MalformedError."""
-        self._data += data
-        while len(self._data) >= self._wanted:
-            part = bytes(self._data[: self._wanted])
-            del self._data[: self._wanted]
+        rest = memoryview(data)
+        while True:
+            if self._skipped:
+                passed = min(self._skipped, len(rest))
+                self._skipped -= passed
+                rest = rest[passed:]
+            missing = self._wanted - len(self._data)
+            if self._skipped or len(rest) < missing:
+                self._data += rest
+                return
+            if self._data:
+                self._data += rest[:missing]
+                part, self._data = self._data, bytearray()
+            else:
+                part = bytearray(rest[:missing])
+            rest = rest[missing:]
             if (record := self._take(part)) is not None:
                 yield record
 
     def end(self) -> None:
         """Raises MalformedError if a record is cut off."""
-        if self._data or not self._in_length:
+        if self._data or self._skipped or not self._in_length:
             raise MalformedError("the stream ends within a record")
 
-    def _take(self, part: bytes) -> WireRecord | None:
+    def _take(self, part: bytearray) -> WireRecord | None:
         if self._in_length:
             self._in_length = False
             self._wanted = _at_most(int.from_bytes(part, "big"), _MAX_HEADER)
             return None
         try:
             if self._header is None:
-                self._header = json.loads(part)
-                if not isinstance(self._header, dict):
-                    raise ValueError("its header is no object")
-                self._wanted = _at_most(self._header.get("bytes", 0), _MAX_ROWS)
-                if self._wanted:
+                self._header = _HEADER.validate_json(part)
+                size = _at_most(self._header.bytes, _MAX_ROWS)
+                if size and (self._max_rows is None or size <= self._max_rows):
+                    self._wanted = size
                     return None
-                part = b""
+                part, self._skipped = bytearray(), size
             header, self._header = self._header, None
             self._wanted, self._in_length = 4, True
-            return _record(header, part)
+            return _left_out(header) if self._skipped else _record(header, part)
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             what = "not as declared" if isinstance(error, ValidationError) else error
             raise MalformedError(f"the stream holds a record that can't be read: {what}") from None
@@ -132,23 +170,41 @@ def _at_most(length: Any, limit: int) -> int:
     return length
 
 
-def _record(header: dict[str, Any], data: bytes) -> WireRecord | None:
+def _record(header: _Header, data: bytearray) -> WireRecord | None:
     """Return a record; None for an unknown kind. Raises errors of decoding."""
-    if "event" in header:
-        return _EVENT.validate_python(header["event"])
-    if "lost" in header:
-        return _LOST.validate_python(header["lost"])
-    if "snapshot" not in header:
-        return None
-    dtype = restore(header["dtype"])
-    count = _at_most(header["rows"], _MAX_ROWS)
+    if header.snapshot is None:
+        return header.event or header.lost
+    dtype = _dtype(header.dtype)
+    count = _at_most(header.rows, _MAX_ROWS)
     if dtype.itemsize * count != len(data) or not dtype.itemsize:
         raise ValueError(f"{count} rows of {dtype.itemsize} bytes are not {len(data)} bytes")
     rows: np.ndarray[tuple[int, ...], np.dtype[Any]] = np.ndarray((count,), dtype, data)
-    window = _WINDOW.validate_python(header["snapshot"])
+    window: Any = header.snapshot
     return Snapshot(**{name: getattr(window, name) for name in _NAMES}, rows=rows)
 
 
+def _left_out(header: _Header) -> WireRecord | None:
+    """Return the loss of a table that is too large."""
+    window: Any = header.snapshot
+    cause = f"a table of {header.bytes} bytes is too large"
+    return None if window is None else Lost({window.probe: 1}, cause=cause)
+
+
+def _dtype(node: Any) -> np.dtype[Any]:
+    """Return the dtype of a description, as `restore` does, and remember it."""
+    if not isinstance(node, dict):
+        return restore(node)
+    names = tuple(node["names"])
+    known = _layouts.get(names)
+    if known is not None and known[0] == node:
+        return known[1]
+    dtype = restore(node)
+    if len(_layouts) < _MOST_LAYOUTS and len(str(node)) <= _MAX_LAYOUT:
+        _layouts[names] = node, dtype
+    return dtype
+
+
+@lru_cache(_MOST_LAYOUTS)
 def describe(dtype: np.dtype[Any]) -> Any:
     """Describe a dtype in JSON, with overlapping fields, gaps and dimensions."""
     if dtype.subdtype is not None:

@@ -104,7 +104,8 @@ def controller_options(command: F) -> F:
 @contextmanager
 def connected(remote: Mapping[str, str]) -> Iterator[Client]:
     """Connect to the controller that `controller_options` name."""
-    from app.api.client import Client, Remote
+    from app.api.address import Remote
+    from app.api.client import Client
 
     client = Client(Remote(remote["url"], remote["token"], remote["ca"]))
     try:

@@ -159,7 +159,7 @@ def console(
         _need_terminal("probedeck probe list")
     elif headless and startup.tape is None:
         raise UsageError("--headless needs --tape or --exec here")
-    from app.api.client import Remote
+    from app.api.address import Remote
     from app.api.remote import RemoteController
 
     remote = RemoteController(Remote(url, token, ca))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.api.client import Remote
+from app.api.address import Remote
 from app.config.paths import beside, text_of
 from app.config.toml_lines import TomlDocument
 from bpf.errors import UsageError, did_you_mean, together

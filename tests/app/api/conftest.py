@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.api.server.listener import Api, ApiListener
 from tests.app.api.fake import FakePlane
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.api.server.listener import Api, ApiListener
 from app.lab import netns
 from probes.config.model import ProbeConfig, parse

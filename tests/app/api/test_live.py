@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.api.remote import RemoteController
 from app.api.server.listener import Api, ApiListener
 from app.lab import netns

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from app.api import wire
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.api.remote import RemoteController
 from app.api.server.listener import Api, ApiListener
 from bpf.compiler import CompileError

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from bpf.errors import UsageError
 from tests.app.api.conftest import token_files
 from tests.app.api.fake import config

@@ -149,3 +149,24 @@ def test_a_stream_that_ends_early_is_noticed() -> None:
     for size in (2, 40, len(whole) - 1):
         with pytest.raises(MalformedError, match="within a record"):
             decoded(whole[:size])
+
+
+def test_layouts_of_the_same_names_are_told_apart() -> None:
+    kinds = [np.dtype([("key", kind)]) for kind in ("<u4", ">u4", "<f4", "<u4")]
+    sent = [snapshot(kind) for kind in kinds]
+    got = decoded(b"".join(map(encode, sent)))
+    assert [one.rows.dtype for one in got if isinstance(one, Snapshot)] == kinds
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_a_table_beyond_the_readers_limit_is_a_lost_window(piece: int) -> None:
+    small, large = snapshot(LAYOUTS[-1], 1), snapshot(LAYOUTS[-1], 3)
+    data = encode(small) + encode(large) + encode(small)
+    decoder = Decoder(max_rows=small.rows.nbytes)
+    parts = [data[at : at + piece] for at in range(0, len(data), piece)]
+    first, lost, last = [record for part in parts for record in decoder.feed(part)]
+    decoder.end()
+    assert lost == Lost({"counter": 1}, cause=f"a table of {large.rows.nbytes} bytes is too large")
+    assert isinstance(first, Snapshot)
+    assert isinstance(last, Snapshot)
+    assert len(first.rows) == len(last.rows) == 1

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.lab import Lab
 from app.lab.netns import inside
 from probes.path.records import HOP

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.lab.netns import inside
 from app.run.spec import probes_of
 from bpf.errors import UsageError

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from probes.config.model import load, parse
 from tests.app.run.test_run_probes import probe, send
 from tests.support.runs import deck, deck_ends, measures, rows, stop

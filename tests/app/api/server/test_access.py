@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from app.api import sockets
-from app.api.client import Client, Remote
+from app.api.address import Remote
+from app.api.client import Client
 from app.api.server.listener import Api, ApiListener
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
