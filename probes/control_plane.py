@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
+from probes.output_control import OutputControl
 from probes.reports import Compatibility, MapReadings, ProgramInfo
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
@@ -129,6 +130,8 @@ class ControlPlane(MapAccess, Protocol):
     """
     unwritten: Mapping[str, int]
     """Rows that could not be written to the tables of the run, by table."""
+    outputs: OutputControl
+    """The outputs of the run: what delivers windows and events to other programs."""
 
     @property
     def interval(self) -> float:

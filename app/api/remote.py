@@ -15,6 +15,7 @@ from app.api.client import Client
 from app.config.path_settings import PathSettings
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener
+from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import PathOptions
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
@@ -38,6 +39,7 @@ class RemoteController(Client):
         """Why changes are refused, as of the last status."""
         self.unwritten: Mapping[str, int] = {}
         """Rows that the controller could not write, by table, as of its last status."""
+        self.outputs: OutputControl = NoOutputs()
         self._hooks: tuple[HookStatus, ...] = ()
         self.interval = 1.0
         self.capture = ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from app.config.model import CONSOLE, Ui
 from app.config.path_settings import PATHS, PathSettings
 from app.config.schema import setting
+from app.exporters.kinds import EXPORTERS, parse
 from app.outputs.formats import FORMATS
 from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import policies_of
@@ -19,6 +21,7 @@ from probes import memory_limit as memory
 from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
+from probes.output_control import OutputConfig
 from probes.path.options import MAX_DESTINATIONS
 from probes.tunnels import Tunnels
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     pass
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
-GENERAL, PACKETS, OUTPUT, MONITOR, API = "General", "Packets", "Output", "Monitor", "API"
+GENERAL, PACKETS, OUTPUT, MONITOR, API = "General", "Packets", "Tables", "Monitor", "API"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 
@@ -114,6 +117,12 @@ class Options:
     )
     networks: list[str] = setting(
         OUTPUT, [], "Name networks of routers by a database (.mmdb).", "FILE"
+    )
+    output: list[str] = setting(
+        "Outputs",
+        [],
+        f"Deliver windows and events to another program; kinds: {', '.join(EXPORTERS)}.",
+        "URL",
     )
     no_names: bool = setting(CONSOLE, False, "Show addresses only; send no DNS query.")
     learn_names: bool = setting(
@@ -217,6 +226,8 @@ class Options:
         if self.memory:
             yield from _error("memory", lambda: byte_count("--memory", self.memory))
         yield from _error("seed_file", self.seed)
+        for url in self.output:
+            yield from _error("output", partial(parse, OutputConfig(url)))
         if (bits := self.bits) is not None:
             yield from _error("bits", lambda: MonitorOptions(bits=bits).check())
         if saved is not None and (self.policies or self.policy):

@@ -12,6 +12,7 @@ from app.run.output_spec import SOCKET_TABLES
 from app.run.spec import RunSpec, probes_of
 from bpf.errors import UsageError
 from probes.monitor.options import Input, MonitorOptions
+from probes.output_control import OutputConfig
 from probes.path.options import PathOptions
 from probes.tunnels import Tunnels
 
@@ -59,6 +60,7 @@ def run_spec(
         owners=_looks_for_owners(options),
         memory=byte_count("--memory", options.memory) if options.memory else 0,
         ready_file=options.ready_file,
+        outputs=tuple(map(OutputConfig, options.output)),
         monitor=monitor,
         policies=policies,
     )

@@ -14,6 +14,7 @@ from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from probes.monitor.options import MonitorOptions
+from probes.output_control import OutputConfig
 from probes.path.options import OwnFlow, PathOptions
 from probes.snapshot import Event
 from probes.tunnels import Tunnels
@@ -74,6 +75,7 @@ class RunSpec:
     """Policies of the monitor."""
     memory: int = 0
     """Most bytes of all maps; 0: the default of this machine."""
+    outputs: tuple[OutputConfig, ...] = ()
     beside: Beside | None = None
     ready_file: str = ""
     """A file that exists while every probe runs; empty: none."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from app.exporters.outputs import Outputs
 from app.outputs.view import is_table
 from app.resolve import detour
 from app.run.readiness import announced
@@ -33,6 +34,9 @@ def start(
     `first` is the length of the flow probe's first window. Another thread calls `over` when the
     background activity ends. `console` runs the commands of API requests.
     """
+    controller.outputs = outputs = Outputs(controller)
+    for config in spec.outputs:
+        outputs.add(config)
     controller.limit_maps(spec.probe_memory)
     if spec.memory:
         controller.memory_limit = spec.memory

@@ -31,6 +31,7 @@ from probes.control_plane import (
 )
 from probes.hooks import InterfaceHook, on_best_hook
 from probes.memory_limit import default_limit, refuse_over
+from probes.output_control import NoOutputs, OutputControl
 from probes.reports import Compatibility, Fate, MapReadings
 from probes.snapshot import Event, History, HookStatus, Item, Snapshot
 
@@ -55,6 +56,7 @@ class ProbeRunner:
         """Why changes, and loading any code, are refused; empty if they are allowed."""
         self.unwritten: Mapping[str, int] = {}
         """Rows that could not be written to this run's tables, by table."""
+        self.outputs: OutputControl = NoOutputs()
         self._loss_events = LossEvents()
         self.memory_limit = default_limit()
         """Bytes of kernel memory that the maps of all probes may take."""
@@ -234,6 +236,8 @@ class ProbeRunner:
         # Applications leave the monitor before it ends.
         for each in reversed(running):
             each.close()
+        # They have the last windows now.
+        self.outputs.close()
         self._last_check.forget()
         self._compiler.close()
 

@@ -32,6 +32,7 @@ from probes.monitor.options import Input
 from probes.monitor.policy import BUILT_IN, Policy, check_names
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
+from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
@@ -71,6 +72,7 @@ class FakePlane:
         self.history = History()
         self.read_only = ""
         self.unwritten: Mapping[str, int] = {}
+        self.outputs: OutputControl = NoOutputs()
         self.interval = 1.0
         self.confinement = ""
         """What `unconfined` returns."""

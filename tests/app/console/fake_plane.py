@@ -16,6 +16,7 @@ from probes.config.model import DirectionConfig, ProbeConfig
 from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import PolicyState
+from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
@@ -102,6 +103,7 @@ class FakePlane(FakeController):
         super().__init__()
         self.read_only = ""
         self.unwritten: Mapping[str, int] = {}
+        self.outputs: OutputControl = NoOutputs()
         self.running = {one.name: info(one) for one in configs}
         self.before: dict[str, ProbeConfig] = {}
         self.asked: list[tuple[str, str]] = []

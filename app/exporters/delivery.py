@@ -1,0 +1,177 @@
+"""One output at work: a thread that delivers, tries again, and reports failures."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from app.exporters.backlog import FAULT, Backlog, Waiting
+from app.exporters.exporter import DeliveryError, Exporter, RejectedError
+from bpf.errors import ProbedeckError
+from probes.output_control import OutputState, OutputStatus
+from probes.snapshot import Event, Item
+
+SOURCE = "output"
+"""Source of the events; their subject is the output's name."""
+_CLOSE_S = 10.0
+"""Longest time for an exporter to write out and disconnect."""
+_TICK_S = 0.5
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
+_LAST_TRIES = 2
+"""Failed deliveries of an ended output before it gives up."""
+_NO_ROOM = "the queue is full; the oldest records go"
+
+
+class Delivery:
+    """Delivers items by an exporter, in its own thread."""
+
+    def __init__(
+        self, name: str, shown: str, backlog: Backlog, publish: Callable[[Event], None]
+    ) -> None:
+        """`shown` is the URL without credentials."""
+        self.name = name
+        self._shown = shown
+        self._backlog = backlog
+        self._publish = publish
+        self._exporter: Exporter
+        self._state, self._since_utc_ns = OutputState.STARTING, time.time_ns()
+        self._reason = ""
+        self._fault = ""
+        """A bug of the exporter that an item has met in `offer`."""
+        self._dropped = 0
+        """Dropped records that were reported."""
+        self._retries = self._failures = 0
+        """Retries since the start, and failed deliveries in a row."""
+        self._ticked = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"output {name}", daemon=True)
+
+    def start(self, exporter: Exporter) -> None:
+        self._exporter = exporter
+        self._thread.start()
+
+    def offer(self, item: Item) -> None:
+        """Add an item to the queue, if the exporter takes it. Never waits for the receiver."""
+        try:
+            records = self._exporter.records(item)
+        except Exception as error:
+            # A bug of the exporter must not reach the publisher.
+            self._fault = _words(error)
+            self._backlog.add_fault()
+            return
+        if records:
+            self._backlog.put(item, records)
+
+    def status(self) -> OutputStatus:
+        counts = self._backlog.counts()
+        return OutputStatus(
+            self.name, self._shown, self._state, self._reason, self._since_utc_ns, counts.queued,
+            counts.queued_bytes, counts.delivered, counts.undelivered, self._retries,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Ask the thread to deliver what waits, and to end."""
+        self._backlog.stop()
+
+    def join(self, deadline: float) -> None:
+        """Wait until the output has ended, or the deadline, a time of time.monotonic().
+
+        The records that wait then are undelivered, also those of an item that is on its way.
+        """
+        self._backlog.wait_end(deadline - time.monotonic())
+        stuck = self._backlog.busy
+        self._backlog.end()
+        self._thread.join(0 if stuck else _CLOSE_S)
+        self._enter(OutputState.ENDED, self._reason)
+
+    def _run(self) -> None:
+        is_open = False
+        while True:
+            taken = self._backlog.first(_TICK_S if is_open else 0)
+            if taken is None and self._backlog.stopping:
+                break
+            try:
+                if not is_open:
+                    self._exporter.open()
+                    is_open = True
+                self._deliver(taken)
+            except (DeliveryError, OSError) as error:
+                is_open = False
+                if taken is not None:
+                    self._backlog.settle(taken, getattr(error, "delivered", 0))
+                self._failures += 1
+                self._retries += 1
+                self._enter(OutputState.FAILING, _words(error))
+                if self._backlog.stopping and self._failures >= _LAST_TRIES:
+                    break
+                self._backlog.pause(min(_FIRST_WAIT_S * 2 ** (self._failures - 1), _LONGEST_WAIT_S))
+            except Exception as error:
+                self._refuse(taken, error)
+                self._enter(OutputState.FAILING, _words(error))
+            else:
+                self._failures = 0
+                self._judge()
+        self._backlog.end()
+        self._close()
+
+    def _deliver(self, taken: Waiting | None) -> None:
+        if taken is not None:
+            self._exporter.deliver(taken.item, taken.done)
+            self._backlog.settle(taken, taken.records)
+        if (now := time.monotonic()) - self._ticked >= _TICK_S:
+            self._ticked = now
+            self._exporter.tick()
+
+    def _refuse(self, taken: Waiting | None, error: Exception) -> None:
+        """Count the records that no retry delivers."""
+        if taken is None:
+            return
+        if isinstance(error, RejectedError):
+            self._backlog.settle(taken, error.delivered, error.records, error.reason)
+        else:
+            # A bug of the exporter.
+            self._backlog.settle(taken, 0, taken.left, FAULT)
+
+    def _judge(self) -> None:
+        """Enter the state after a delivery that did not fail."""
+        dropped = self._backlog.dropped
+        if self._fault:
+            self._enter(OutputState.FAILING, self._fault)
+            self._fault = ""
+        elif dropped > self._dropped:
+            self._enter(OutputState.FAILING, _NO_ROOM)
+        elif self._reason != _NO_ROOM or not len(self._backlog):
+            self._enter(OutputState.DELIVERING, "")
+        self._dropped = dropped
+
+    def _enter(self, state: OutputState, reason: str) -> None:
+        before = self._state
+        if before is OutputState.ENDED:
+            return  # a delivery that outlasted the output
+        self._reason = reason
+        if state is before:
+            return
+        self._state, self._since_utc_ns = state, time.time_ns()
+        if state is OutputState.FAILING:
+            text = f"{self._shown} does not take records: {reason}"
+            self._publish(Event.now("warning", SOURCE, text, self.name, "begin"))
+        elif before is OutputState.FAILING:
+            lost = self._backlog.counts().lost
+            words = "takes records again" if state is OutputState.DELIVERING else "has ended"
+            text = f"{self._shown} {words}; {lost} records are undelivered since the start"
+            self._publish(Event.now("info", SOURCE, text, self.name, "end", lost, "records"))
+
+    def _close(self) -> None:
+        try:
+            self._exporter.close()
+        except Exception as error:
+            text = f"{self._shown} did not end well: {_words(error)}"
+            self._publish(Event.now("warning", SOURCE, text, self.name))
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ProbedeckError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,61 @@
+"""The interface of exporters: what delivers the items of a controller to another program."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bpf.errors import ProbedeckError
+from probes.snapshot import Item
+
+
+class DeliveryError(ProbedeckError):
+    """The receiver does not take records now: they are delivered again later."""
+
+    def __init__(self, text: str, delivered: int = 0) -> None:
+        """`delivered` records of the item are delivered, with those before `skip`."""
+        super().__init__(text)
+        self.delivered = delivered
+
+
+class RejectedError(ProbedeckError):
+    """The receiver never takes some records of an item. The records behind them follow."""
+
+    def __init__(
+        self, text: str, records: int, delivered: int = 0, reason: str = "refused"
+    ) -> None:
+        """`records` are refused for a `reason`; `delivered` as in DeliveryError are before them."""
+        super().__init__(text)
+        self.records = records
+        self.delivered = delivered
+        self.reason = reason
+
+
+class Exporter(Protocol):
+    """Delivers records to one receiver.
+
+    One thread calls all methods but `records`. A call that waits for the receiver must end within
+    some seconds, with a DeliveryError. An OSError counts as one.
+    """
+
+    def records(self, item: Item) -> int:
+        """Return how many records an item makes; 0: the output does not take it.
+
+        Called by the publisher's thread, whose next window waits meanwhile: look at the kind and
+        the length of the item only.
+        """
+
+    def open(self) -> None:
+        """Connect, unless a connection stands. Called at first, and after each DeliveryError."""
+
+    def deliver(self, item: Item, skip: int) -> None:
+        """Deliver the records of an item; those before `skip` are delivered already.
+
+        Flows come as OwnedFlows if somebody looks for owners. Raises DeliveryError and
+        RejectedError.
+        """
+
+    def tick(self) -> None:
+        """Do what is due by time. Called at least once a second while deliveries succeed."""
+
+    def close(self) -> None:
+        """Write out what is held back, and disconnect."""

@@ -1,0 +1,141 @@
+"""Kinds of outputs.
+
+`EXPORTERS` is the only list of kinds: the option, the settings, help, REST and the console derive
+from it. The module loads no exporter and no numpy, so help is fast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from app.exporters.options import ExporterOptions, read_options, secrets
+from bpf.errors import UsageError, did_you_mean
+from probes.output_control import OutputConfig
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class UrlPlace(Enum):
+    """The part of a URL that tells where records go."""
+
+    HOST = auto()
+    """`scheme://host:port`."""
+    PATH = auto()
+    """`scheme:PATH`."""
+    NONE = auto()
+    """`scheme:`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterKind:
+    """A kind of outputs."""
+
+    scheme: str
+    about: str
+    """What it delivers, in a sentence."""
+    example: str
+    options: type[ExporterOptions]
+    """Its fields are the options."""
+    load: str
+    """`module:function`; the function makes an Exporter of an ExportHost."""
+    place: UrlPlace = UrlPlace.HOST
+    port: int = 0
+    """The usual port; 0: a URL must have one."""
+    local: bool = False
+    """Whether it runs programs or writes files of this host: REST adds none by TCP."""
+    hides_path: bool = False
+    """Whether the path of the URL may be a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterConfig:
+    """A checked OutputConfig."""
+
+    kind: ExporterKind
+    name: str
+    """Empty: the run chooses one."""
+    host: str
+    port: int
+    path: str
+    """Without escapes."""
+    options: ExporterOptions
+    shown: str
+    """The URL without credentials."""
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+
+
+EXPORTERS: dict[str, ExporterKind] = {}
+
+
+def register(kind: ExporterKind) -> None:
+    """Add a kind to the list."""
+    EXPORTERS[kind.scheme] = kind
+
+
+def parse(config: OutputConfig) -> ExporterConfig:
+    """Check an output. Raises UsageError, which names the mistake, but no credentials."""
+    scheme, colon, rest = config.url.partition(":")
+    kind = EXPORTERS.get(scheme)
+    if kind is None:
+        # The text may begin with a password.
+        known = did_you_mean(scheme, EXPORTERS) if _SCHEME.fullmatch(scheme) else _known()
+        what = f"no kind of output {scheme!r}" if colon and _SCHEME.fullmatch(scheme) else "no URL"
+        raise UsageError(f"an output has {what}", hint=known)
+    rest, _, query = rest.partition("?")
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError:
+        hint = "write KEY=VALUE&KEY=VALUE behind ?"
+        raise UsageError(f"{scheme}: the options are not readable", hint=hint) from None
+    return _config(kind, rest, {**given, **config.options}, config.name)
+
+
+def _config(kind: ExporterKind, rest: str, given: dict[str, str], name: str) -> ExporterConfig:
+    where = f"{kind.scheme} output"
+    name = name or given.get("name", "")
+    if name and not _NAME.fullmatch(name):
+        hint = "use letters, digits, ., _ and -; at most 64"
+        raise UsageError(f"{where}: the name {name!r} does not do", hint=hint)
+    given = {key: text for key, text in given.items() if key != "name"}
+    try:
+        options = read_options(kind.options, given)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
+    hidden = secrets(kind.options)
+    shown = {key: text for key, text in given.items() if key not in hidden}
+    query = f"?{urlencode(shown, safe='/,:')}" if shown else ""
+    if kind.place is not UrlPlace.HOST:
+        path = unquote(rest)
+        if bool(path) is not (kind.place is UrlPlace.PATH):
+            raise UsageError(f"{where}: the URL is no {kind.example}")
+        return ExporterConfig(kind, name, "", 0, path, options, f"{kind.scheme}:{rest}{query}")
+    try:
+        parts = urlsplit(f"//{rest.removeprefix('//')}", allow_fragments=False)
+        host, port = parts.hostname or "", parts.port or kind.port
+    except ValueError:
+        host, port = "", 0
+    if not (rest.startswith("//") and host and port):
+        raise UsageError(f"{where}: the URL has no host and port", hint=f"write {kind.example}")
+    path = ("/..." if parts.path.strip("/") else "") if kind.hides_path else parts.path
+    at = f"[{host}]" if ":" in host else host
+    return ExporterConfig(
+        kind, name, host, port, unquote(parts.path), options,
+        f"{kind.scheme}://{at}:{port}{quote(path, safe='/.%')}{query}",
+        unquote(parts.username or ""), unquote(parts.password or ""),
+    )  # fmt: skip
+
+
+def _known() -> str:
+    return f"there are {', '.join(f'{scheme}:' for scheme in EXPORTERS)}"
+
+
+def from_table(table: Mapping[str, str]) -> OutputConfig:
+    """Return the output of a table of texts: `url`, `name`, and the options."""
+    rest = {key: text for key, text in table.items() if key not in ("url", "name")}
+    return OutputConfig(table.get("url", ""), table.get("name", ""), rest)
