@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from probes.monitor.probe import MonitorProbe
     from probes.names.probe import NamesProbe
     from probes.path.probe import PathProbe
+    from probes.segment.options import SegmentOptions
+    from probes.segment.probe import SegmentProbe
     from probes.sockets.probe import SocketsProbe
 
 P = TypeVar("P", bound=Replaceable)
@@ -141,9 +143,19 @@ def _prepare_drops(host: ProbeHost, _: Interface, interval: float) -> Callable[[
     return prepare(host.compiler, host.hooks, interval)
 
 
+def _prepare_segment(
+    host: ProbeHost, interface: Interface, options: SegmentOptions
+) -> Callable[[], SegmentProbe]:
+    from probes.segment.probe import MEMORY, prepare
+
+    refuse_over(host.memory_limit, host.memory_used, MEMORY, SEGMENT_PROBE.name)
+    return prepare(host.compiler, host.hooks, interface.name, options)
+
+
 FLOW_PROBE = BuiltinEntry("flow", _prepare_flow, passes_all=True)
 PATH_PROBE = BuiltinEntry("path", _prepare_path)
 MONITOR_PROBE = BuiltinEntry(PROBE, _prepare_monitor)
 NAMES_PROBE = BuiltinEntry("names", _prepare_names, passes_all=True)
 SOCKETS_PROBE = BuiltinEntry("sockets", _prepare_sockets)
 DROPS_PROBE = BuiltinEntry("drops", _prepare_drops)
+SEGMENT_PROBE = BuiltinEntry("segment", _prepare_segment, passes_all=True)

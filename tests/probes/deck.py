@@ -87,14 +87,24 @@ class Deck:
         return xdp_id(self.right.ifindex)
 
 
-@pytest.fixture
-def deck(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deck]:
-    monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
-    with silent_pair() as (left, right), inside(right.ns):
+@contextmanager
+def open_deck(compiler: Compiler) -> Iterator[Deck]:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        silent_pair() as (left, right),
+        inside(right.ns),
+    ):
+        patch.setattr(controllers, "Compiler", lambda: Shared(compiler))
         made = Deck(left, right)
         with made.controller:
             yield made
         assert not made.controller.hooks()
+
+
+@pytest.fixture
+def deck(compiler: Compiler) -> Iterator[Deck]:
+    with open_deck(compiler) as made:
+        yield made
 
 
 def dispatcher(deck: Deck) -> int:

@@ -1,0 +1,108 @@
+"""The segment probe: digests of the packets that another host chooses, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from probes.config.model import parse
+from probes.program.loading import Clone, LoadedSide, compile_probe
+from probes.program.probe import ProgramGeneration, ProgramProbe
+from probes.segment.options import PROBE, SegmentOptions
+from probes.segment.records import (
+    CLOCK_SCHEMA,
+    CLOCK_TABLE,
+    DIGESTS_TABLE,
+    SEEN_TABLE,
+    read_clock,
+)
+from probes.snapshot import Event, Item, Snapshot
+
+if TYPE_CHECKING:
+    from bpf.compiler import Compiler
+    from probes.config.model import ProbeConfig
+    from probes.hooks import Hooks
+
+MEMORY = 8 << 20
+"""Bytes of kernel memory that the maps take at most."""
+_SOURCE = Path(__file__).with_name("segment.c")
+
+
+class SegmentProbe(ProgramProbe):
+    """Records digests of packets that pass an interface, in both directions.
+
+    Each window has a table of the host's clocks, too, for one-way delays.
+    """
+
+    builtin = True
+
+    def _end_window(
+        self,
+        generation: ProgramGeneration,
+        ended: Sequence[tuple[LoadedSide, Clone]],
+        started_ns: int,
+    ) -> tuple[Item, ...]:
+        items = super()._end_window(generation, ended, started_ns)
+        clock = read_clock()
+        first = next((item for item in items if isinstance(item, Snapshot)), None)
+        if first:
+            table = replace(
+                first, rows=clock, losses={}, occupancy=0.0, metric=CLOCK_TABLE, schema=CLOCK_SCHEMA
+            )
+            items = (*items, table)
+        self.latest = tuple(item for item in items if isinstance(item, Snapshot))
+        return items
+
+    def _fill_events(self) -> list[Event]:
+        return []  # The losses of the table tell it, with numbers.
+
+
+def segment_config(interface: str, options: SegmentOptions) -> ProbeConfig:
+    """Return the probe's configuration: both directions of an interface, by TC.
+
+    TC sees packets in both directions at the same layer, next to the driver.
+    """
+    side = {
+        "interface": interface,
+        "hook": "tc",
+        "source": _SOURCE.read_text(encoding="utf-8"),
+        "headers": options.headers,
+        "define": {"LIMIT": options.limit},
+        "metrics": [
+            {
+                "name": DIGESTS_TABLE,
+                "map": "digests",
+                "help": "packets that both hosts of a segment choose",
+                "snapshot": True,
+                "types": {"value.time": "time"},
+            },
+            {
+                "name": SEEN_TABLE,
+                "map": "seen",
+                "help": "packets that both hosts of a segment choose from",
+                "snapshot": True,
+                "agg": "sum",
+            },
+        ],
+    }
+    sides = {"ingress": side, "egress": side}
+    return parse({"name": PROBE, "interval": options.interval, "format": "csv", **sides}, PROBE)
+
+
+def prepare(
+    compiler: Compiler, hooks: Hooks, interface: str, options: SegmentOptions
+) -> Callable[[], SegmentProbe]:
+    """Return a function that makes the probe on an interface.
+
+    Raises UsageError for impossible options.
+    """
+    options.check()
+    config = segment_config(interface, options)
+
+    def make() -> SegmentProbe:
+        with compile_probe(compiler, config, hooks) as compiled:
+            return SegmentProbe(compiler, compiled, hooks)
+
+    return make
