@@ -194,9 +194,13 @@ class Client:
         return self._http.ask(tuple[Cost, ...], "GET", _path("probes", name, "cost"))
 
     @contextmanager
-    def stream(self, timeout: float) -> Iterator[httpx.Response]:
-        """Stream `wire` records. Raises ProbedeckError after `timeout` seconds of silence."""
-        with self._http.responding("GET", "stream", timeout=timeout) as response:
+    def stream(self, timeout: float, top: int | None = None) -> Iterator[httpx.Response]:
+        """Stream `wire` records, with windows of the `top` largest flows or of all.
+
+        Raises ProbedeckError after `timeout` seconds of silence.
+        """
+        query = {} if top is None else {"top": top}
+        with self._http.responding("GET", "stream", timeout=timeout, params=query) as response:
             check_stream(response.headers.get("content-type", ""), self.url)
             yield response
 

@@ -163,6 +163,8 @@ class ControllerStatus:
     """Seconds of a window of the flow probe; without it the longest interval of all probes."""
     capture: str = ""
     """The filter of the flows that the flow probe counts; empty if it counts every flow."""
+    utc_ns: int = 0
+    """The controller's clock at this answer, in nanoseconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from app.api import wire
 from app.api.models import Events, Numbered
+from app.api.server.top_flows import TopFlows
 from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Snapshot
 
@@ -23,7 +24,8 @@ class TooManyError(ProbedeckError):
 class Subscription:
     """One reader's queue. A full queue drops its oldest records; other readers lose nothing."""
 
-    def __init__(self, max_bytes: int, max_items: int) -> None:
+    def __init__(self, max_bytes: int, max_items: int, top: TopFlows | None = None) -> None:
+        self._top = top
         self._max_bytes = max_bytes
         self._max_items = max_items
         # Two queues: large tables must not displace events.
@@ -65,6 +67,9 @@ class Subscription:
         yield wire.ALIVE
         while not self._closed:
             if (record := self._take()) is not None:
+                # Cut here, in the thread of the API: publishers do not wait.
+                if self._top is not None and not isinstance(record, wire.Lost):
+                    record = self._top.of(record)
                 yield wire.encode(record)
                 continue
             try:
@@ -142,13 +147,14 @@ class Broadcaster:
             max(0, first - 1 - after),
         )
 
-    def open(self) -> Subscription:
-        """Open a subscription in the reader's event loop. Raises TooManyError."""
+    def open(self, top: int | None = None) -> Subscription:
+        """Open a subscription in the reader's event loop, with windows of the `top` largest flows
+        or of all. Raises TooManyError."""
         with self._lock:
             if len(self._subscriptions) >= self._max_subscriptions:
                 count = len(self._subscriptions)
                 raise TooManyError(f"there are {count} streams, and more are not allowed")
-            subscription = Subscription(*self._limits)
+            subscription = Subscription(*self._limits, TopFlows(top) if top else None)
             self._subscriptions = (*self._subscriptions, subscription)
             return subscription
 

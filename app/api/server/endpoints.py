@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -115,6 +116,7 @@ class ProbeEndpoints(Endpoints):
         return ControllerStatus(
             self._version, plane.read_only or request.state.read_only, str(failure or ""), modes,
             dict(plane.unwritten), plane.memory(), hooks, plane.interval, plane.capture,
+            time.time_ns(),
         )  # fmt: skip
 
     @route("GET", "/v1/probes")
@@ -191,10 +193,12 @@ class ProbeEndpoints(Endpoints):
 
     # An endless answer is not in the description: a program that tries every route would hang.
     @route("GET", "/v1/stream", response_class=Response, include_in_schema=False)
-    async def stream(self) -> StreamingResponse:
+    async def stream(
+        self, top: Annotated[WholeNumber | None, Query(ge=1)] = None
+    ) -> StreamingResponse:
         """Stream every snapshot and event from now on. A slow reader loses the oldest windows, and
-        the stream reports the loss."""
-        subscription = self._broadcaster.open()
+        the stream reports the loss. With `top`, windows of flows have only the largest flows."""
+        subscription = self._broadcaster.open(top)
 
         async def records() -> AsyncIterator[bytes]:
             try:
