@@ -1,4 +1,4 @@
-"""Destinations of path tracing: addresses and host names."""
+"""Destinations of path tracing, and the interface of the default route."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 
 from bpf.attach import route
 from bpf.attach.interface import Interface
@@ -20,7 +21,18 @@ _NO_HOST: dict[int, str] = {
     RouteType.ANYCAST: "it is the anycast address of a network's routers",
     RouteType.MULTICAST: "it is not of one host",
 }
+_ANYWHERE = ("192.0.2.1", "2001:db8::1")
+"""Documentation addresses (RFC 5737, RFC 3849): only a default route leads to them."""
 _OCTAL = re.compile(r"(^|\.)0\d")
+
+
+def default_interface() -> str:
+    """Return the interface of the default route. Raises UsageError without one."""
+    for anywhere in _ANYWHERE:
+        with suppress(OSError):
+            if index := route.lookup(anywhere).ifindex:
+                return socket.if_indextoname(index)
+    raise UsageError("there is no default route to choose the interface by", hint="give -i NAME")
 
 
 def address(text: str) -> str:

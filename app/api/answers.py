@@ -38,6 +38,9 @@ def refusal(status: int, reason: str, body: bytes, url: str) -> ProbedeckError:
 
 def no_controller(url: str, words: str) -> ProbedeckError:
     """Return the error of a connection that is refused, or not possible."""
+    if "Permission denied" in words:
+        hint = "it is its owner's, or the group's of --api-group"
+        return ProbedeckError(f"{url} is not for this user", hint=hint)
     hint = "start one: probedeck run -i eth0 --headless --api"
     return ProbedeckError(f"no controller at {url}: {words}", hint=hint)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import grp
 import os
 import socket
 import stat
@@ -39,14 +40,15 @@ class Listening:
         self.socket.close()
 
 
-def unix(path: str) -> Listening:
-    """Listen at `path`, for this user alone.
+def unix(path: str, group: str = "") -> Listening:
+    """Listen at `path`, for this user alone, or for the members of a group, too.
 
     The socket of a dead process is replaced. Only the directory of the default socket is made: any
     other missing directory is a mistake in the path. Raises UsageError if another process listens
-    there, or if the socket cannot be made.
+    there, if there is no such group, or if the socket cannot be made.
     """
     directory = Path(path).parent
+    members = _group_id(group) if group else -1
     if path != DEFAULT_SOCKET and not directory.exists():
         raise UsageError(f"cannot listen at {path}: there is no directory {directory}")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -57,9 +59,15 @@ def unix(path: str) -> Listening:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             _remove_dead(path)
-            # Linux makes the file with the mode of the socket, so it never has wider rights.
+            if group and path == DEFAULT_SOCKET:
+                _let_pass(lock, members)
+            # Linux makes the file with the mode of the socket, so it never has wider rights. Until
+            # `chown`, its group is the one of this process.
             os.fchmod(listening.fileno(), 0o600)
             listening.bind(path)
+            if group:
+                os.chown(path, -1, members)
+                os.chmod(path, 0o660)
             listening.listen(_BACKLOG)
         finally:
             os.close(lock)
@@ -70,6 +78,21 @@ def unix(path: str) -> Listening:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"cannot listen at {path}: {error.strerror or error}") from None
+
+
+def _group_id(name: str) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise UsageError(f"there is no group {name!r}", hint=f"groupadd --system {name}") from None
+
+
+def _let_pass(directory: int, group: int) -> None:
+    """Let a group into a directory of this user that only the user may enter. Raises OSError."""
+    found = os.fstat(directory)
+    if found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+        os.fchown(directory, -1, group)
+        os.fchmod(directory, 0o710)
 
 
 def _remove_dead(path: str) -> None:

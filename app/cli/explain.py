@@ -18,8 +18,6 @@ Examples:
   probedeck explain -i eth0 'host:192.0.2.1' --for 30
   probedeck explain limit:queue --json | jq .where"""
 _WINDOW_S = 0.5
-_ANYWHERE = ("192.0.2.1", "2001:db8::1")
-"""Documentation addresses (RFC 5737, RFC 3849): only a default route leads to them."""
 
 
 @click.command(cls=GroupedCommand, epilog=EXAMPLES)
@@ -47,12 +45,13 @@ def explain(
     if seconds is not None and seconds <= 0:
         raise UsageError(f"--for {seconds:g} is not more than 0 seconds")
     # Imported here: other commands start without numpy.
+    from app import resolve
     from app.explain import lines
     from app.run import explanation
     from app.run.spec import RunSpec
 
     spec = RunSpec(
-        interface=interface or _default_interface(),
+        interface=interface or resolve.default_interface(),
         interval=_WINDOW_S,
         ingress=INGRESS["auto"],
         capture="",
@@ -62,17 +61,3 @@ def explain(
     spec.check()
     found = explanation.run(spec, filter, seconds)
     print(json.dumps(asdict(found), indent=2) if as_json else "\n".join(lines(found)))
-
-
-def _default_interface() -> str:
-    """Return the interface of the default route. Raises UsageError without one."""
-    import socket
-    from contextlib import suppress
-
-    from bpf.attach import route
-
-    for address in _ANYWHERE:
-        with suppress(OSError):
-            if index := route.lookup(address).ifindex:
-                return socket.if_indextoname(index)
-    raise UsageError("there is no default route to choose the interface by", hint="give -i NAME")

@@ -185,6 +185,9 @@ class Options:
     api_socket: str = setting(
         API, "", "Path of that socket.", "PATH", usual="/run/probedeck/api.sock"
     )
+    api_group: str = setting(
+        API, "", "Let the members of this group use that socket, with all rights.", "GROUP"
+    )
     api_listen: str = setting(API, "", "Serve the API by TCP too; needs a token.", "HOST:PORT")
     api_token: str = setting(API, "", "Token of clients that may change things.", "FILE")
     api_read_token: str = setting(API, "", "Token of clients that may only read.", "FILE")

@@ -111,6 +111,7 @@ def _api(options: Options, version: str) -> Api | None:
     return Api(
         version,
         options.api_socket or (DEFAULT_SOCKET if options.api or not options.api_listen else ""),
+        options.api_group,
         options.api_listen,
         options.api_token,
         options.api_read_token,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from app.outputs.view import is_table
 from app.run.item_loop import ItemLoop
 from app.run.output_spec import OutputSpec
+from app.run.readiness import Watchdog, priority
 from app.run.spec import RunSpec
 from app.run.table_writer import TableWriter
 from app.run.totals import Totals
@@ -57,7 +58,7 @@ def _run(
     spec: RunSpec, output: OutputSpec, child: ChildProcess | None, report: ReportWriter | None
 ) -> None:
     totals, controller = Totals(), Controller()
-    loop = ItemLoop(controller)
+    loop, watchdog = ItemLoop(controller), Watchdog(spec.interval if spec.flows else None)
     tables = TableWriter(output, spec.probes, controller, spec.describe)
     with tables.sink:
 
@@ -70,8 +71,9 @@ def _run(
                 report.add(item)
             # An error that ends the run is printed at its end.
             if isinstance(item, Event) and (item.severity != "error" or not loop.failures):
-                say(f"{item.source}: {item.text}")
+                say(f"{item.source}: {item.text}", item.severity)
             tables.write(item)
+            watchdog.take(item)
 
         def child_ended() -> None:
             """Stop when the last answers have arrived."""
@@ -105,10 +107,10 @@ def _run(
     tables.check()
 
 
-def say(text: str) -> None:
+def say(text: str, severity: str = "info") -> None:
     """Print a line to standard error. Raises BrokenPipeError for a pipe without a reader."""
     try:
-        print(f"probedeck: {text}", file=sys.stderr, flush=True)
+        print(f"{priority(severity)}probedeck: {text}", file=sys.stderr, flush=True)
     except BrokenPipeError:
         raise
     except OSError:

@@ -44,6 +44,11 @@ class OutputSpec:
     """Whether flows have owners; None: if the filter needs them."""
 
     @classmethod
+    def nothing(cls) -> OutputSpec:
+        """Return the output of a run that writes no table."""
+        return cls("-", None, (), metrics=False)
+
+    @classmethod
     def of(
         cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
         *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = _NONE,

@@ -1,14 +1,58 @@
-"""Tells scripts and systemd that a run measures: a file, and messages to `$NOTIFY_SOCKET`."""
+"""Tells scripts and systemd that a run measures: a file, messages, and the priority of lines."""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 from app.files import as_invoker, expand, write_atomic
 from bpf.errors import ProbedeckError
+from probes.snapshot import Item, Snapshot
+
+_PRIORITIES = {"info": "<6>", "warning": "<4>", "error": "<3>"}
+"""Prefixes of lines for the journal: sd-daemon(3)."""
+_WINDOWS = 3
+"""Windows that may be missing before systemd starts the service again."""
+_NEVER = (1 << 64) - 1
+
+
+def priority(severity: str) -> str:
+    """Return the prefix of a line of this severity; empty unless the journal reads the lines."""
+    return _PRIORITIES[severity] if _journal_reads() else ""
+
+
+@cache
+def _journal_reads() -> bool:
+    try:
+        error = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return os.environ.get("JOURNAL_STREAM", "") == f"{error.st_dev}:{error.st_ino}"
+
+
+class Watchdog:
+    """Tells systemd that windows of flows come through to the end (sd_watchdog_enabled(3))."""
+
+    def __init__(self, interval: float | None) -> None:
+        """`interval` is the length of a window in seconds; None: there are no windows of flows."""
+        limit = os.environ.get("WATCHDOG_USEC", "")
+        of_this_process = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._is_on = limit.isdecimal() and of_this_process
+        if not self._is_on:
+            return
+        # Without windows nothing shows whether the run is alive.
+        least = _NEVER if interval is None else int(_WINDOWS * interval * 1e6)
+        if int(limit) < least:
+            _notify(f"WATCHDOG_USEC={least}")
+
+    def take(self, item: Item) -> None:
+        """Take an item that has been written."""
+        if self._is_on and isinstance(item, Snapshot) and (item.probe, item.metric) == ("flow", ""):
+            _notify("WATCHDOG=1")
 
 
 @contextmanager

@@ -79,6 +79,8 @@ class RunSpec:
     beside: Beside | None = None
     ready_file: str = ""
     """A file that exists while every probe runs; empty: none."""
+    is_service: bool = False
+    """Whether consoles connect later. Then a failure to find owners does not end the start."""
     tour: bool = False
     """Whether the console starts with the tour."""
 

@@ -60,7 +60,7 @@ def start(
     if spec.count_drops:
         controller.count_drops(True)
     if spec.owners and spec.flows:
-        if console is None:
+        if console is None and not spec.is_service:
             controller.look_for_owners(True)
         else:
             _OwnersLater(controller)

@@ -33,6 +33,8 @@ class Api:
     version: str
     socket: str = sockets.DEFAULT_SOCKET
     """Path of a Unix socket for its owner only; empty: none."""
+    group: str = ""
+    """Group whose members may use the Unix socket, too."""
     address: str = ""
     """`HOST:PORT`, `[IPV6]:PORT`; port 0 is any free one; empty: no TCP."""
     token: str = ""
@@ -58,6 +60,8 @@ class ApiListener:
         for name in ("token", "read_token", "certificate", "key"):
             if getattr(options, name) and not options.address:
                 raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")
+        if options.group and not options.socket:
+            raise UsageError("a group for the API needs a Unix socket too")
         self.address: tuple[str, int] | None = None
         self._plane = plane
         self._console = console
@@ -66,7 +70,7 @@ class ApiListener:
         self._offers: list[tuple[sockets.Listening, Rights, ssl.SSLContext | None]] = []
         with ExitStack() as undo:
             if options.socket:
-                unix = undo.enter_context(sockets.unix(options.socket))
+                unix = undo.enter_context(sockets.unix(options.socket, options.group))
                 self._offers.append((unix, Rights(), None))
             if options.address:
                 rights, tls = _rights(options), _tls(options)

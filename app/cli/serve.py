@@ -1,0 +1,60 @@
+"""`probedeck serve`: the controller as a service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from app import VERSION
+from app.cli.command import GroupedCommand, option
+from app.cli.decorator import takes
+from app.cli.options import GENERAL, Options
+from app.cli.parameters import run_spec
+from app.config.model import Settings
+from app.config.path_settings import PathSettings
+from app.config.schema import settings_of
+from app.run.output_spec import OutputSpec
+
+EXAMPLES = """\b
+Examples:
+  probedeck serve
+  probedeck serve -i eth0 --api-group probedeck --policies /etc/probedeck/policies.toml
+  probedeck console"""
+
+_OPTIONS = {*settings_of(Options), *settings_of(PathSettings)} - {
+    "headless",
+    "plain",
+    "api",
+    "no_names",
+}
+"""All but those of a screen."""
+
+
+@click.command(cls=GroupedCommand, epilog=EXAMPLES)
+@option(
+    "-i", "--interface", metavar="NAME", default="", group=GENERAL,
+    usual="the default route's", help="Interface to monitor.",
+)  # fmt: skip
+@takes(Options, PathSettings, only=_OPTIONS)
+def serve(options: Options, paths: PathSettings, settings: Settings, interface: str) -> None:
+    """Run the controller as a service, for consoles that connect.
+
+    The API listens on a Unix socket. Events are lines on standard error, with a priority where the
+    journal reads them. Tables are written only into the DIR of -o. Under systemd, the unit may
+    have Type=notify and WatchdogSec=.
+    """
+    # Imported here: other commands start without numpy.
+    from app import resolve
+    from app.run import headless
+
+    options = replace(options, headless=True, api=True)
+    if is_unasked := options.owners is None:
+        options = replace(options, owners=True)
+    options.check(settings.filters)
+    if not (interface or options.only):
+        interface = resolve.default_interface()
+    spec = run_spec(options, interface, VERSION, paths.options())
+    has_tables = options.out != "-"
+    output = options.output_spec(settings.filters) if has_tables else OutputSpec.nothing()
+    headless.run(replace(spec, is_service=is_unasked), output)
