@@ -22,13 +22,8 @@ Examples:
   probedeck serve -i eth0 --api-group probedeck --policies /etc/probedeck/policies.toml
   probedeck console"""
 
-_OPTIONS = {*settings_of(Options), *settings_of(PathSettings)} - {
-    "headless",
-    "plain",
-    "api",
-    "no_names",
-}
-"""All but those of a screen."""
+_OF_SCREENS = {"headless", "plain", "api", "no_names"}
+_OPTIONS = tuple({*settings_of(Options), *settings_of(PathSettings)} - _OF_SCREENS)
 
 
 @click.command(cls=GroupedCommand, epilog=EXAMPLES)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_a_service_without_root_measures_for_its_group(tmp_path: Path) -> None:
             for group, answer in ((NOGROUP, "200"), (DAEMON, "PermissionError")):
                 client = subprocess.run(
                     ["/usr/bin/python3", "-I", "-c", ASK, str(path)], capture_output=True,
-                    text=True, check=False, preexec_fn=lambda group=group: members_of(group),
+                    text=True, check=False, preexec_fn=partial(members_of, group),
                 )  # fmt: skip
                 assert answer in client.stdout + client.stderr
         finally:
