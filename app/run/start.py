@@ -23,6 +23,7 @@ from probes.snapshot import Event, Item
 
 if TYPE_CHECKING:
     from app.api.server.command_endpoints import CommandRunner
+    from app.exporters.openmetrics.metric_state import MetricState
 
 
 def start(
@@ -37,6 +38,7 @@ def start(
     controller.outputs = outputs = Outputs(controller)
     for config in spec.outputs:
         outputs.add(config)
+    metrics = _metrics(controller) if spec.api else None
     controller.limit_maps(spec.probe_memory)
     if spec.memory:
         controller.memory_limit = spec.memory
@@ -77,13 +79,22 @@ def start(
     if spec.api:
         from app.api.server.listener import ApiListener
 
-        stack.enter_context(ApiListener(controller, spec.api, console))
+        stack.enter_context(ApiListener(controller, spec.api, console, metrics))
         if spec.api.address and (reason := controller.unconfined()):
             text = f"the compile helper is not confined ({reason}): no sources by TCP"
             controller.publish(Event.now("warning", "api", text))
     if spec.beside:
         stack.enter_context(spec.beside(controller.publish, over))
     stack.enter_context(announced(spec.ready_file))
+
+
+def _metrics(controller: Controller) -> MetricState:
+    """Return the series of metrics, which begin before the first window."""
+    from app.exporters.openmetrics.metric_state import MetricState
+
+    metrics = MetricState()
+    controller.listen(metrics.take)
+    return metrics
 
 
 class _OwnersLater:

@@ -18,8 +18,10 @@ from app.api.server.broadcaster import Broadcaster, TooManyError
 from app.api.server.command_endpoints import CommandEndpoints, CommandRunner
 from app.api.server.endpoints import ProbeEndpoints
 from app.api.server.explain_endpoints import ExplainEndpoints
+from app.api.server.metrics_endpoints import MetricsEndpoints
 from app.api.server.monitor_endpoints import MonitorEndpoints
 from app.api.server.routing import Executor, add_routes, refused
+from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, NoProbeError
 from probes.snapshot import Event
@@ -55,6 +57,7 @@ def create(
     broadcaster: Broadcaster,
     rights: Rights,
     version: str,
+    metrics: MetricState,
     console: CommandRunner | None = None,
 ) -> AuthMiddleware:
     """Return the application of one listener, for its event loop, behind its access checks."""
@@ -76,6 +79,7 @@ def create(
     add_routes(app, MonitorEndpoints(executor))
     add_routes(app, CommandEndpoints(executor, console))
     add_routes(app, ExplainEndpoints(executor))
+    add_routes(app, MetricsEndpoints(executor, metrics))
 
     def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, ProbedeckError)

@@ -19,6 +19,7 @@ from app.api.server.auth import Rights
 from app.api.server.broadcaster import Broadcaster
 from app.api.server.command_endpoints import CommandRunner
 from app.api.server.connections import ConnectionLimiter, Limits
+from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
 
@@ -53,10 +54,15 @@ class ApiListener:
     """The API of one control plane, until it is closed. Its thread runs a private event loop."""
 
     def __init__(
-        self, plane: ControlPlane, options: Api, console: CommandRunner | None = None
+        self,
+        plane: ControlPlane,
+        options: Api,
+        console: CommandRunner | None = None,
+        metrics: MetricState | None = None,
     ) -> None:
-        """Commands run on `console`, if there is one. Raises UsageError for contradictory options,
-        and for unavailable addresses."""
+        """Commands run on `console`, if there is one. `metrics` has the series since the start of
+        the run; without it they begin now. Raises UsageError for contradictory options, and for
+        unavailable addresses."""
         for name in ("token", "read_token", "certificate", "key"):
             if getattr(options, name) and not options.address:
                 raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")
@@ -89,6 +95,10 @@ class ApiListener:
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         plane.listen(self._broadcaster.publish)
+        if metrics is None:
+            metrics = MetricState()
+            plane.listen(metrics.take)
+        self._metrics = metrics
         self._thread.start()
 
     def close(self) -> None:
@@ -121,8 +131,12 @@ class ApiListener:
         self, listening: sockets.Listening, rights: Rights, tls: ssl.SSLContext | None
     ) -> ConnectionLimiter:
         # One application a socket: a flood on one leaves the worker threads of the other alone.
+        application = create(
+            self._plane, self._broadcaster, rights, self._options.version, self._metrics,
+            self._console,
+        )  # fmt: skip
         config = uvicorn.Config(
-            create(self._plane, self._broadcaster, rights, self._options.version, self._console),
+            application,
             interface="asgi3",
             lifespan="off",
             ws="none",

@@ -1,0 +1,1 @@
+"""OpenMetrics: bounded series for Prometheus and other scrapers."""

@@ -1,0 +1,227 @@
+"""The families of metrics: names, kinds, labels and units (OpenMetrics 1.0, section 4.4).
+
+`FAMILIES` is the only list: the exposition and the table of docs/metrics.md follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from probes.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetricFamily:
+    """A family of series with the same name."""
+
+    name: str
+    """Without the suffix of a counter, `_total`, or of an info, `_info`; with its unit."""
+    kind: str
+    """`counter`, `gauge`, `info`, `stateset` or `summary`."""
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+
+    def __call__(self, *labels: str, value: float = 1, suffix: str = "", **more: str) -> Sample:
+        """Return a sample; `labels` are the values of the family's labels, in their order."""
+        named = dict(zip(self.labels, labels, strict=True)) | more
+        return Sample(self, named, value, suffix)
+
+    @property
+    def series(self) -> str:
+        """Name of the series in queries; of a summary its first one."""
+        return self.name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value of a series."""
+
+    family: MetricFamily
+    labels: dict[str, str]
+    value: float
+    suffix: str = ""
+    """Of a summary: `_sum` or `_count`; empty for a quantile."""
+
+
+class Series(Protocol):
+    """The series of one subject, kept up to date by published items."""
+
+    def take(self, item: Snapshot) -> None:
+        """Count the rows of a snapshot; those of other subjects change nothing."""
+
+    def removed(self, probe: str) -> None:
+        """Drop what is no longer true without this probe. Counters stay."""
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the present values, in any order."""
+
+
+FAMILIES: list[MetricFamily] = []
+"""All families, in the order of the exposition."""
+
+
+def _family(name: str, kind: str, text: str, *labels: str, unit: str = "") -> MetricFamily:
+    made = MetricFamily(f"probedeck_{name}", kind, text, labels, unit)
+    FAMILIES.append(made)
+    return made
+
+
+def _packets_and_bytes(name: str, text: str, *labels: str) -> tuple[MetricFamily, MetricFamily]:
+    return (
+        _family(f"{name}_packets", "counter", f"Packets {text}.", *labels),
+        _family(f"{name}_bytes", "counter", f"Bytes {text}.", *labels, unit="bytes"),
+    )
+
+
+BUILD = _family("build", "info", "Version of probedeck.", "version")
+
+FLOW_PACKETS, FLOW_BYTES = _packets_and_bytes(
+    "flow", "in flows, in or out as seen from this host", "interface", "direction", "protocol"
+)
+FLOWS = _family(
+    "flows", "gauge", "Flows of the last window, one direction each.",
+    "interface", "direction", "protocol",
+)  # fmt: skip
+
+MONITOR_PACKETS, MONITOR_BYTES = _packets_and_bytes(
+    "monitor", "that the monitor saw, also frames without IP (other)", "interface", "protocol"
+)
+MONITOR_KINDS = _family(
+    "monitor_tcp_packets", "counter", "TCP packets by flags: syn without ack, syn_ack, fin, rst.",
+    "interface", "flags",
+)  # fmt: skip
+MONITOR_FRAGMENTS = _family(
+    "monitor_fragments", "counter", "Fragments of IP datagrams, the first ones included.",
+    "interface",
+)  # fmt: skip
+MONITOR_PROTOCOLS = _family(
+    "monitor_protocols", "gauge", "IP protocols seen in the last window.", "interface"
+)
+SKETCH_FLOWS = _family(
+    "sketch_flows", "gauge", "Distinct 5-tuples of the last window, estimated by the sketch.",
+    "interface",
+)  # fmt: skip
+SKETCH_LOW = _family(
+    "sketch_flows_low", "gauge", "Least number of distinct 5-tuples at 95 % confidence.",
+    "interface",
+)  # fmt: skip
+SKETCH_HIGH = _family(
+    "sketch_flows_high", "gauge", "Largest number of distinct 5-tuples at 95 % confidence.",
+    "interface",
+)  # fmt: skip
+
+LOST_PACKETS, LOST_BYTES = _packets_and_bytes(
+    "lost", "that tables should have and lack, by the reason of the loss",
+    "interface", "probe", "reason",
+)  # fmt: skip
+SKIPPED_PACKETS, SKIPPED_BYTES = _packets_and_bytes(
+    "skipped", "that are in no table on purpose: not IP, or not in the capture filter",
+    "interface", "probe", "reason",
+)  # fmt: skip
+
+POLICY_STATE = _family("policy_state", "stateset", "State of a policy of the monitor.", "policy")
+POLICY_ACTIVATIONS = _family(
+    "policy_activations", "counter", "Begins of a policy: its applications started.", "policy"
+)
+POLICY_VALUE = _family(
+    "policy_value", "gauge", "Value of the policy's deciding comparison.", "policy"
+)
+POLICY_THRESHOLD = _family(
+    "policy_threshold", "gauge", "Limit that the policy's value is compared with.", "policy"
+)
+POLICY_SELECTED = _family(
+    "policy_selected_packets", "counter", "Packets that the policy gave to its applications.",
+    "policy",
+)  # fmt: skip
+
+PATH_PROBES = _family(
+    "path_probes", "counter", "Finished probes of path tracing by outcome.",
+    "destination", "hop", "outcome",
+)  # fmt: skip
+PATH_RTT = _family(
+    "path_rtt_seconds", "summary",
+    "Round-trip times to a hop; quantiles are of the last window. Hop flow: of the flow itself.",
+    "destination", "hop", unit="seconds",
+)  # fmt: skip
+PATH_LOSS = _family(
+    "path_loss_ratio", "gauge",
+    "Share of lost probes in the last summary; 0 if a later hop shows that none was lost.",
+    "destination", "hop", unit="ratio",
+)  # fmt: skip
+PATH_ROUTER = _family(
+    "path_router", "info", "Router that answered last at a hop.", "destination", "hop", "router"
+)
+PATH_FINDINGS = _family(
+    "path_findings", "counter", "Findings about a path: route, loss, queue, shift and others.",
+    "destination", "kind",
+)  # fmt: skip
+
+_OWNER = ("process", "user", "unit", "container", "pod")
+OWNER_PACKETS, OWNER_BYTES = _packets_and_bytes(
+    "owner", "of flows of one of the largest owners; all others are one process named other",
+    *_OWNER,
+)  # fmt: skip
+OWNERSHIP_PACKETS, OWNERSHIP_BYTES = _packets_and_bytes(
+    "ownership", "of flows with an owner (owned), or by the reason why there is none", "reason"
+)
+DROPPED_PACKETS, DROPPED_BYTES = _packets_and_bytes(
+    "kernel_dropped", "that the kernel dropped, by its reason", "reason"
+)
+
+PROBE_WINDOWS = _family("probe_windows", "counter", "Finished windows of a probe.", "probe")
+PROBE_END = _family(
+    "probe_window_end_timestamp_seconds", "gauge", "Unix time of the last window's end.", "probe",
+    unit="seconds",
+)  # fmt: skip
+PROBE_GENERATION = _family(
+    "probe_generation", "gauge", "Number of the probe's generation, from 1.", "probe"
+)
+PROBE_ROWS = _family("probe_rows", "gauge", "Rows of a table in the last window.", "probe", "table")
+PROBE_OCCUPANCY = _family(
+    "probe_occupancy_ratio", "gauge", "How full the fullest map of a table was in the last window.",
+    "probe", "table", unit="ratio",
+)  # fmt: skip
+PROBE_SWAP = _family(
+    "probe_swap_seconds", "summary", "Time from a swap to the end of its grace period.", "probe",
+    unit="seconds",
+)  # fmt: skip
+PROBE_DRAIN = _family(
+    "probe_drain_seconds", "summary", "Time from the grace period until all rows were read.",
+    "probe", unit="seconds",
+)  # fmt: skip
+HOOK = _family(
+    "hook", "info", "How a program is attached; mode removed: another process detached it.",
+    "interface", "hook", "mode",
+)  # fmt: skip
+EVENTS = _family("events", "counter", "Entries of the event log.", "severity")
+
+OUTPUT_STATE = _family("output_state", "stateset", "State of an output.", "output")
+OUTPUT_DELIVERED = _family(
+    "output_delivered_records", "counter", "Records that an output delivered.", "output"
+)
+OUTPUT_UNDELIVERED = _family(
+    "output_undelivered_records", "counter", "Records that an output did not deliver, by reason.",
+    "output", "reason",
+)  # fmt: skip
+OUTPUT_RETRIES = _family("output_retries", "counter", "Repeated deliveries.", "output")
+OUTPUT_QUEUED = _family(
+    "output_queued_records", "gauge", "Records in the queue of an output.", "output"
+)
+OUTPUT_QUEUE = _family(
+    "output_queue_bytes", "gauge", "Memory of the queue of an output.", "output", unit="bytes"
+)
+UNWRITTEN = _family(
+    "unwritten_rows", "counter", "Rows of a table that could not be written to its file.", "table"
+)
+MAP_MEMORY = _family("map_memory_bytes", "gauge", "Kernel memory of all maps.", unit="bytes")
+MAP_MEMORY_LIMIT = _family(
+    "map_memory_limit_bytes", "gauge", "Most kernel memory of maps; 0: unknown.", unit="bytes"
+)
+
+
+def summed(totals: dict[Any, int], key: Any, more: int) -> None:
+    """Add to a total of a dictionary."""
+    totals[key] = totals.get(key, 0) + more
