@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 
+from probes.output_control import NoOutputs, OutputState, OutputStatus
 from tests.app.api.conftest import READ_TOKEN, Site
 from tests.app.exporters.openmetrics.test_series import window
 from tests.app.exporters.scraped import OPEN_METRICS, checked, parsed
@@ -27,6 +28,25 @@ def test_windows_since_the_listener_began_are_counted(tcp: Site, http: httpx.Cli
     assert sum(flows) == 24
     assert found['probedeck_unwritten_rows_total{table="flows"}'] == 7
     assert found["probedeck_map_memory_bytes"] == tcp.plane.memory().used
+
+
+class OneOutput(NoOutputs):
+    def status(self) -> tuple[OutputStatus, ...]:
+        lost = {"queue full": 3, "ended": 2}
+        return (
+            OutputStatus("ipfix", "ipfix://c:1", OutputState.FAILING, "", 0, 7, 70, 5, lost, 1),
+        )
+
+
+def test_outputs_and_what_they_did_not_deliver(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.outputs = OneOutput()
+    found = parsed(http.get("/metrics", headers={"accept": OPEN_METRICS}).text)
+    of = 'output="ipfix"'
+    assert found[f'probedeck_output_undelivered_records_total{{{of},reason="queue full"}}'] == 3
+    assert found[f"probedeck_output_delivered_records_total{{{of}}}"] == 5
+    assert found[f"probedeck_output_queue_bytes{{{of}}}"] == 70
+    assert found[f'probedeck_output_state{{{of},probedeck_output_state="failing"}}'] == 1
+    assert found[f'probedeck_output_state{{{of},probedeck_output_state="ended"}}'] == 0
 
 
 def test_without_a_wish_the_text_is_of_the_older_format(http: httpx.Client) -> None:
