@@ -237,7 +237,7 @@ def votes_of(
     votes[~tcp] = Limit.UNKNOWN
     # UDP: datagrams that found the receive buffer full.
     votes[~tcp & (found["drops"] > 0)] = Limit.READS_SLOWLY
-    votes[(seconds < _SHORTEST_S) | ~info["found"]] = Limit.UNKNOWN
+    votes[seconds < _SHORTEST_S] = Limit.UNKNOWN
     return votes
 
 

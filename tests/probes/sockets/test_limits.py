@@ -68,6 +68,7 @@ _COUNTED = (
     [
         (Limit.IDLE, {}),
         (Limit.APPLICATION, {"bytes_sent": 1000, "busy_us": SECOND // 10}),
+        (Limit.APPLICATION, {"bytes_sent": 1000, "busy_us": SECOND // 10, **WAITING}),
         (Limit.APPLICATION, {**BUSY}),
         # Nagle's algorithm holds a part of a segment back.
         (Limit.APPLICATION, {**BUSY, "notsent": 1000}),
@@ -187,6 +188,8 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = limits.window(rows, 5.0, zero(rows))["sent"].tolist()
     assert sum(sent[:3]) == 5
     assert sent[3:] == [5, 5, 5]
+    rows["bytes_sent"] = 9
+    assert np.count_nonzero(limits.window(rows, 6.0, zero(rows))["sent"]) == 4
 
 
 def _address(*numbers: int) -> Array:

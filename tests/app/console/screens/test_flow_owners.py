@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
 import pytest
 
 from app.commands.flow_view import OWNER_KINDS, Grouping
+from app.console.dialogs.explain import _shortened
 from app.console.live.flows import LiveFlows
 from app.console.live.owners import LIVE_SOCKET, LiveOwners, OwnerView, owned
 from app.console.screens.flows.group_rows import GroupRows
 from app.console.screens.flows.grouped import GroupedFlows, Opened
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.flows.table import live_table
+from app.explain.model import ExplainedHop, ExplainedPlace, Explanation
 from app.outputs.filtering import flow_table
 from bpf.errors import TextError
 from probes.filter.owners import LIMITS, OWNER_FIELDS, needs_owners
@@ -271,7 +274,7 @@ async def test_the_detail_names_owner_certainty_verdict_and_round_trips() -> Non
         ):  # fmt: skip
             assert said in console.detail
         bars = next(line for line in console.detail.splitlines() if "above the least" in line)
-        assert set(bars) & set("▁▂▃▄▅▆▇█")
+        assert set(bars) & set("▃▄▅▆▇█")
         # A group by owner has rates by its last windows.
         await console.type(":flow.group unit")
         await console.press("enter")
@@ -316,7 +319,7 @@ async def test_enter_explains_a_flow_and_begins_to_trace_its_path(width: int, he
             assert said in text, text
         # The page follows the windows.
         await fed(console, talk, choice=[3], limit=Limit.RECEIVER, rwnd=1.0, **numbers)
-        await becomes(console, lambda: "receiver" in console.text)
+        await becomes(console, lambda: "postgres (shop) is limited by the receiver" in console.text)
         await console.press("escape")
         assert not console.app.tapes.state_of("flow.explanation")
         assert isinstance(console.app.screen, FlowsScreen)
@@ -330,11 +333,27 @@ async def test_a_read_only_console_explains_without_a_trace() -> None:
         await console.press("enter")
         await becomes(console, lambda: "changes are refused here" in console.text)
         assert not [asked for asked in plane.asked if asked[0] == "trace"]
+        await console.press("T")
+        assert console.complaints == ["changes are refused here"]
 
 
-async def test_owners_that_nobody_looks_for_leave_the_screen() -> None:
+def test_a_page_without_room_keeps_the_hops_around_the_queue() -> None:
+    place = ExplainedPlace(hop=7, hops=tuple(map(_hop, range(1, 10))))
+    found = cast("Explanation", SimpleNamespace(where=place))
+    lines = ["sentence", *(f"hop {hop.hop}" for hop in place.hops)]
+    assert list(_shortened(lines, found, 11)) == lines
+    shown = ["sentence", "hop 6", "hop 7", "hop 8", "6 more hops: T shows the path"]
+    assert list(_shortened(lines, found, 5)) == shown
+
+
+def _hop(number: int) -> ExplainedHop:
+    return ExplainedHop(number, "", "", None, 0.0, 1, 0)
+
+
+@pytest.mark.parametrize("view", ["conversations", "directions"])
+async def test_owners_that_nobody_looks_for_leave_the_screen(view: str) -> None:
     talk = conversation(1, 300, 30)
-    async with desk(width=140, view="conversations") as console:
+    async with desk(width=140, view=view) as console:
         await fed(console, talk, choice=[1])
         assert "nginx" in console.text
         console.controller.publish(Event.now("info", "sockets", REMOVED))
