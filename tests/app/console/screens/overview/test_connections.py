@@ -50,6 +50,13 @@ def test_the_largest_connections_of_three_processes_are_told() -> None:
     assert names(sentences(limit=Limit.LOSS, sent=[1, 2, 3, 4])) == ["ssh", "cron", "postgres"]
 
 
+def test_a_process_has_a_sentence_for_each_limit_with_the_number_of_others() -> None:
+    told = sentences(owner=1, limit=[Limit.LOSS, Limit.RECEIVER, Limit.LOSS, Limit.LOSS])
+    assert [one.split(": ")[1] for one in told] == [
+        "loss, for 1m, and 2 other connections", "peer's window 0 %, for 1m",
+    ]  # fmt: skip
+
+
 def test_a_young_verdict_and_a_harmless_one_are_no_news() -> None:
     told = sentences(limit=Limit.READS_SLOWLY, limit_s=[4, 5, 4, 5])
     assert names(told) == ["postgres", "ssh"]
