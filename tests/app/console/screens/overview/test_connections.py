@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -81,7 +83,11 @@ def test_only_listeners_with_a_full_queue_are_told() -> None:
 def test_a_queue_and_a_loss_on_a_traced_path_have_their_hop(
     kind: PathRowKind, limit: Limit
 ) -> None:
-    numbers = {"limit": [limit, limit, 0, 0], "queue_us": 80_000, "far": far("10.94.6.2")}
+    numbers: dict[str, Any] = {
+        "limit": [limit, limit, 0, 0],
+        "queue_us": 80_000,
+        "far": far("10.94.6.2"),
+    }
     path, live, paths = FakePath(LAB), LivePaths(), Paths()
     for second in range(8):
         end_ns = NOW_NS + second * SECOND_NS
