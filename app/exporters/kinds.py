@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from app.exporters.openmetrics.options import OpenMetricsOptions
 from app.exporters.options import ExporterOptions, read_options, secrets
 from bpf.errors import UsageError, did_you_mean
 from probes.output_control import OutputConfig
@@ -139,3 +140,12 @@ def from_table(table: Mapping[str, str]) -> OutputConfig:
     """Return the output of a table of texts: `url`, `name`, and the options."""
     rest = {key: text for key, text in table.items() if key not in ("url", "name")}
     return OutputConfig(table.get("url", ""), table.get("name", ""), rest)
+
+
+register(
+    ExporterKind(
+        "openmetrics", "Listens for Prometheus: metrics at /metrics, without a token.",
+        "openmetrics://127.0.0.1:9464", OpenMetricsOptions,
+        "app.exporters.openmetrics.exporter:OpenMetricsExporter", port=9464,
+    )
+)  # fmt: skip

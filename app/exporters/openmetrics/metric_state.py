@@ -8,15 +8,13 @@ from collections import Counter
 from app import VERSION
 from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import Sample, Series
+from app.exporters.openmetrics.options import MOST_OWNERS
 from app.exporters.openmetrics.owners import OwnerSeries
 from app.exporters.openmetrics.paths import PathSeries
 from app.exporters.openmetrics.policies import PolicySeries
 from app.exporters.openmetrics.probes import LossSeries, ProbeSeries
 from app.exporters.openmetrics.traffic import DropSeries, FlowSeries, MonitorSeries
 from probes.snapshot import REMOVED, SEVERITIES, Event, Item
-
-MOST_OWNERS = 20
-"""Owners with series of their own."""
 
 
 class MetricState:
