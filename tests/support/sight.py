@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from app.lab import Lab, netns
@@ -42,28 +42,34 @@ def cookie(path: Path) -> int:
         os.close(fd)
 
 
-def namespaces(processes: str = "[0-9]*") -> set[int]:
-    """Cookies of the namespaces that processes (glob of pids), descriptors and pins hold."""
-    paths: dict[str, Path] = {}
-    found = set()
-    candidates = itertools.chain(
-        Path("/proc").glob(f"{processes}/task/*/ns/net"), Path("/proc").glob(f"{processes}/fd/*")
-    )
-    for path in candidates:
-        try:
-            target = os.readlink(path)
-            if target.startswith("net:[") and target not in paths:
-                paths[target] = path
-                found.add(cookie(path))
-        except OSError:
-            continue  # The process has ended.
+def namespaces() -> set[int]:
+    """Cookies of all namespaces that processes, descriptors and pins hold."""
+    found = _held("[0-9]*")
     if Path("/run/netns").is_dir():
         found |= {cookie(pin) for pin in Path("/run/netns").iterdir()}
     return found
 
 
-def namespaces_of(lab_pids: tuple[int, ...]) -> set[int]:
-    return set().union(*(namespaces(str(pid)) for pid in lab_pids)) - {own_cookie()}
+def namespaces_of(pids: Iterable[int]) -> set[int]:
+    """Cookies of the namespaces that processes and their descriptors hold, but this one's."""
+    return set().union(*(_held(str(pid)) for pid in pids)) - {own_cookie()}
+
+
+def _held(processes: str) -> set[int]:
+    """Cookies of the namespaces of processes (glob of pids) and their descriptors."""
+    paths: set[str] = set()
+    found = set()
+    for path in itertools.chain(
+        Path("/proc").glob(f"{processes}/task/*/ns/net"), Path("/proc").glob(f"{processes}/fd/*")
+    ):
+        try:
+            target = os.readlink(path)
+            if target.startswith("net:[") and target not in paths:
+                paths.add(target)
+                found.add(cookie(path))
+        except OSError:
+            continue  # The process has ended.
+    return found
 
 
 def alive(pids: tuple[int, ...]) -> set[int]:

@@ -14,7 +14,7 @@ import pytest
 
 from bpf.syscall import prog_fd_by_id
 from tests.support.console.terminal import Terminal
-from tests.support.sight import assert_gone, becomes, namespaces, own_cookie
+from tests.support.sight import assert_gone, becomes, namespaces_of
 
 ALTERNATE_OFF = b"\x1b[?1049l"
 LAB = (sys.executable, "-I", "-m", "app", "lab")
@@ -101,7 +101,7 @@ def rates(terminal: Terminal, protocol: str) -> int:
 def test_a_lost_terminal_leaves_nothing() -> None:
     with console() as terminal:
         pids = descendants(terminal.pid)
-        spaces = set().union(*(namespaces(str(pid)) for pid in pids)) - {own_cookie()}
+        spaces = namespaces_of(pids)
         held = programs(terminal.pid)
         terminal.hang_up()
         assert terminal.wait_exit(5) == 128 + signal.SIGHUP
@@ -113,7 +113,7 @@ def test_a_lost_terminal_leaves_nothing() -> None:
 def test_a_signal_gives_the_terminal_back_and_leaves_nothing(number: signal.Signals) -> None:
     with console() as terminal:
         pids = descendants(terminal.pid)
-        spaces = set().union(*(namespaces(str(pid)) for pid in pids)) - {own_cookie()}
+        spaces = namespaces_of(pids)
         terminal.signal(number)
         assert terminal.wait_exit(5) == 128 + number
         assert ALTERNATE_OFF in terminal.raw()
@@ -132,7 +132,7 @@ def test_q_ends_it_at_any_moment() -> None:
 def test_kill_9_leaves_no_program_no_namespace_and_no_process() -> None:
     with console() as terminal:
         pids = descendants(terminal.pid)
-        spaces = set().union(*(namespaces(str(pid)) for pid in pids)) - {own_cookie()}
+        spaces = namespaces_of(pids)
         held = programs(terminal.pid)
         assert held
         os.kill(terminal.pid, signal.SIGKILL)

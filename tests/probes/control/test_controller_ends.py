@@ -18,7 +18,7 @@ from tests.probes.deck import UDP, Deck, deck, link
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config, direction, total
 from tests.support.runs import is_loaded
-from tests.support.sight import becomes, namespaces
+from tests.support.sight import becomes, namespaces, namespaces_of
 
 pytestmark = pytest.mark.timing
 
@@ -114,7 +114,7 @@ def test_killed_it_leaves_no_program_and_no_namespace() -> None:
             assert len(ids) == 4 + 2
             with inside(right.ns):
                 assert xdp_id(right.ifindex) in ids
-            made = namespaces(str(process.pid)) - before
+            made = namespaces_of([process.pid]) - before
             assert len(made) == 2
             process.send_signal(signal.SIGKILL)
             process.wait()
