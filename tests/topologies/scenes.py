@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,12 @@ class Scene:
     def phantoms(self) -> set[int]:
         """Hops behind the last router whose probes count as lost."""
         return {hop for hop in self.trace.lost() if len(self.hops) < hop < 31}
+
+
+def together(*plays: Callable[[], Scene]) -> list[Scene]:
+    """Play scenes at the same time, each in a network of its own: they mostly wait."""
+    with ThreadPoolExecutor(len(plays)) as threads:
+        return [scene.result() for scene in [threads.submit(play) for play in plays]]
 
 
 During = Callable[[Topology, Application, Tracing], object]

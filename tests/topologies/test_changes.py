@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,7 @@ from app.lab.plan import Detour
 from tests.topologies.application import Application
 from tests.topologies.catalogue import Layout, hide
 from tests.topologies.network import DELAYS, PLAIN, Topology
-from tests.topologies.scenes import Scene, observe, play
+from tests.topologies.scenes import Scene, observe, play, together
 from tests.topologies.tracing import Tracing, wait
 
 pytestmark = pytest.mark.timing
@@ -18,10 +20,19 @@ pytestmark = pytest.mark.timing
 STEP_MS = 2
 
 
-@pytest.fixture(scope="module", params=(1, 2), ids=("by-one", "by-two"))
-def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """The path becomes longer by one or two routers and by 3 ms, and then shorter again."""
-    plan = replace(PLAIN, detour=Detour(3, request.param), delays=DELAYS | {110: 0.005})
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Scene]:
+    """`changed` by one and by two routers, and `stepped`."""
+    folder = tmp_path_factory.mktemp("trace")
+    return together(
+        partial(change, folder / "one", 1),
+        partial(change, folder / "two", 2),
+        partial(step, folder / "step"),
+    )
+
+
+def change(folder: Path, routers: int) -> Scene:
+    plan = replace(PLAIN, detour=Detour(3, routers), delays=DELAYS | {110: 0.005})
     layout = Layout(plan=plan)
 
     def there_and_back(network: Topology, app: Application, trace: Tracing) -> None:
@@ -32,12 +43,10 @@ def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         network.lab.detour(False)
         wait(3)
 
-    return play(tmp_path_factory.mktemp("trace"), layout, there_and_back)
+    return play(folder, layout, there_and_back)
 
 
-@pytest.fixture(scope="module")
-def stepped(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """Below a tunnel from r2 to r4, a link takes longer."""
+def step(folder: Path) -> Scene:
     delays = DELAYS | {110: DELAYS[3] + STEP_MS / 1000}
     plan = replace(PLAIN, detour=Detour(3, 1), delays=delays)
 
@@ -46,7 +55,19 @@ def stepped(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         network.lab.detour(True)
         wait(7)
 
-    return play(tmp_path_factory.mktemp("trace"), Layout(hide, plan), slow_down)
+    return play(folder, Layout(hide, plan), slow_down)
+
+
+@pytest.fixture(params=(1, 2), ids=("by-one", "by-two"))
+def changed(request: pytest.FixtureRequest, scenes: list[Scene]) -> Scene:
+    """The path becomes longer by one or two routers and by 3 ms, and then shorter again."""
+    return scenes[request.param - 1]
+
+
+@pytest.fixture
+def stepped(scenes: list[Scene]) -> Scene:
+    """Below a tunnel from r2 to r4, a link takes longer."""
+    return scenes[2]
 
 
 def test_the_application_is_undisturbed(changed: Scene) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -12,7 +14,7 @@ from tests.topologies.application import Application
 from tests.topologies.bulk import bulk
 from tests.topologies.catalogue import Layout
 from tests.topologies.network import VERSIONS, Topology
-from tests.topologies.scenes import TOLERANCE_MS, Scene, play
+from tests.topologies.scenes import TOLERANCE_MS, Scene, play, together
 from tests.topologies.tracing import Tracing, wait
 
 QUEUE_MS = 100
@@ -38,10 +40,14 @@ def queued(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, int]:
 
 
 @pytest.fixture(scope="module")
-def lossy(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """Loss between r3 and r4 for some seconds."""
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Scene]:
+    """`lossy` and `queued_back`."""
+    folder = tmp_path_factory.mktemp("trace")
+    return together(partial(lose, folder / "lossy"), partial(queue_back, folder / "queued"))
 
-    def lose(network: Topology, app: Application, trace: Tracing) -> None:
+
+def lose(folder: Path) -> Scene:
+    def during(network: Topology, app: Application, trace: Tracing) -> None:
         wait(1.5)
         rule = f'iifname "left" numgen random mod 100 < {LOSS_PERCENT} drop'
         network.rules("r4", "filter prerouting 0", rule)
@@ -49,20 +55,29 @@ def lossy(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         network.run("r4", "nft flush ruleset")
         wait(3)
 
-    return play(tmp_path_factory.mktemp("trace"), Layout(), lose)
+    return play(folder, Layout(), during)
 
 
-@pytest.fixture(scope="module")
-def queued_back(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """A queue from r4 to r3."""
-
-    def fill(network: Topology, app: Application, trace: Tracing) -> None:
+def queue_back(folder: Path) -> Scene:
+    def during(network: Topology, app: Application, trace: Tracing) -> None:
         wait(2)
         network.run("r4", f"tc qdisc add dev left root {_LINE}")
         with bulk(network, network.servers[4], download=True):
             wait(3.5)
 
-    return play(tmp_path_factory.mktemp("trace"), Layout(), fill)
+    return play(folder, Layout(), during)
+
+
+@pytest.fixture
+def lossy(scenes: list[Scene]) -> Scene:
+    """Loss between r3 and r4 for some seconds."""
+    return scenes[0]
+
+
+@pytest.fixture
+def queued_back(scenes: list[Scene]) -> Scene:
+    """A queue from r4 to r3."""
+    return scenes[1]
 
 
 @pytest.mark.parametrize("kind", ["tcp", "echo"])
@@ -86,6 +101,7 @@ def test_a_queue_behind_the_routers_is_not_at_them(queued: tuple[Scene, int]) ->
     assert queued[0].wrong_times() == {}
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("kind", ["tcp", "echo"])
 def test_the_destinations_time_is_the_built_one(lossy: Scene, kind: str) -> None:
     for version in VERSIONS:
@@ -101,6 +117,7 @@ def test_loss_that_starts_and_ends_is_told(lossy: Scene) -> None:
     assert len(texts) <= 4, texts
 
 
+@pytest.mark.timing
 def test_loss_is_measured(lossy: Scene) -> None:
     for hop in (1, 2, 3):
         assert lossy.trace.lost()[hop] == 0
