@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
@@ -165,7 +165,7 @@ def measured(request: pytest.FixtureRequest) -> tuple[bool, Array]:
 def measure(clocks: bool) -> Array:
     """Rows at the destination of all applications.
 
-    Each application has its own port. IPv4 and then IPv6 clients use it for two seconds.
+    Each application has its own port. The gentle ones run at the same time.
     """
     with tracing(PLAN) as traced:
         lab = traced.lab
@@ -176,23 +176,35 @@ def measure(clocks: bool) -> Array:
         addresses = (lab.server_ipv4, lab.server_ipv6)
         for address in addresses:
             traced.controller.trace(address)
-        for port, (serve, use) in enumerate(APPLICATIONS.values(), PORT):
-            with serving(lab, serve, port), ExitStack() as connections:
-                socks = [
-                    connections.enter_context(connected(address, port))
-                    for address in addresses * CONNECTIONS
-                ][-len(addresses) :]
-                end = time.monotonic() + 2
-                threads = [threading.Thread(target=use, args=(sock, end)) for sock in socks]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
+        gentle = [name for name, (serve, _) in APPLICATIONS.items() if serve is not pour]
+        for names in (gentle, APPLICATIONS.keys() - gentle):
+            run(lab, addresses, names)
         time.sleep(0.1)
         rows = traced.finish()
     assert not any("31" in said for _, said in traced.events), traced.events
     found: Array = rows[rows["hop"] == DESTINATION_HOP]
     return found
+
+
+def run(lab: Lab, addresses: Sequence[str], names: Iterable[str]) -> None:
+    """Have clients of IPv4 and IPv6 use applications for two seconds."""
+    with ExitStack() as stack:
+        used: list[tuple[Use, socket.socket]] = []
+        for name in names:
+            serve, use = APPLICATIONS[name]
+            port = PORT + list(APPLICATIONS).index(name)
+            stack.enter_context(serving(lab, serve, port))
+            opened = [
+                stack.enter_context(connected(address, port))
+                for address in [*addresses] * CONNECTIONS
+            ]
+            used += [(use, sock) for sock in opened[-len(addresses) :]]
+        end = time.monotonic() + 2
+        threads = [threading.Thread(target=use, args=(sock, end)) for use, sock in used]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.mark.parametrize("application", APPLICATIONS)
