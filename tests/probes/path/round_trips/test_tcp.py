@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
@@ -60,8 +61,28 @@ def serving(lab: Lab, serve: Serve, port: int) -> Iterator[None]:
             listening.shutdown(socket.SHUT_RDWR)
 
 
-def connected(address: str, port: int) -> socket.socket:
-    sock = socket.create_connection((address, port))
+class Ports:
+    """Source ports whose flows to one destination do not meet in the kernel's exchanges.
+
+    A flow has two possible places (round_trip.h). A third flow of two places is not timed.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._taken: set[int] = set()
+        self._next = first
+
+    def take(self, destination_port: int) -> int:
+        while True:
+            self._next += 1
+            ports = int.from_bytes(struct.pack("!HH", self._next, destination_port), "little")
+            places = (socket.IPPROTO_TCP << 32 | ports) * 0x9E3779B97F4A7C15 % (1 << 64) >> 58
+            if places not in self._taken:
+                self._taken.add(places)
+                return self._next
+
+
+def connected(address: str, port: int, source_port: int) -> socket.socket:
+    sock = socket.create_connection((address, port), source_address=("", source_port))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
@@ -177,8 +198,9 @@ def measure(clocks: bool) -> Array:
         for address in addresses:
             traced.controller.trace(address)
         gentle = [name for name, (serve, _) in APPLICATIONS.items() if serve is not pour]
+        ports = {address: Ports(20_000 * n) for n, address in enumerate(addresses, 1)}
         for names in (gentle, APPLICATIONS.keys() - gentle):
-            run(lab, addresses, names)
+            run(lab, ports, names)
         time.sleep(0.1)
         rows = traced.finish()
     assert not any("31" in said for _, said in traced.events), traced.events
@@ -186,7 +208,7 @@ def measure(clocks: bool) -> Array:
     return found
 
 
-def run(lab: Lab, addresses: Sequence[str], names: Iterable[str]) -> None:
+def run(lab: Lab, ports: Mapping[str, Ports], names: Iterable[str]) -> None:
     """Have clients of IPv4 and IPv6 use applications for two seconds."""
     with ExitStack() as stack:
         used: list[tuple[Use, socket.socket]] = []
@@ -195,10 +217,11 @@ def run(lab: Lab, addresses: Sequence[str], names: Iterable[str]) -> None:
             port = PORT + list(APPLICATIONS).index(name)
             stack.enter_context(serving(lab, serve, port))
             opened = [
-                stack.enter_context(connected(address, port))
-                for address in [*addresses] * CONNECTIONS
+                stack.enter_context(connected(address, port, free.take(port)))
+                for _ in range(CONNECTIONS)
+                for address, free in ports.items()
             ]
-            used += [(use, sock) for sock in opened[-len(addresses) :]]
+            used += [(use, sock) for sock in opened[-len(ports) :]]
         end = time.monotonic() + 2
         threads = [threading.Thread(target=use, args=(sock, end)) for use, sock in used]
         for thread in threads:
