@@ -61,7 +61,8 @@ def step(folder: Path) -> Scene:
 @pytest.fixture(params=(1, 2), ids=("by-one", "by-two"))
 def changed(request: pytest.FixtureRequest, scenes: list[Scene]) -> Scene:
     """The path becomes longer by one or two routers and by 3 ms, and then shorter again."""
-    return scenes[request.param - 1]
+    index: int = request.param - 1
+    return scenes[index]
 
 
 @pytest.fixture
