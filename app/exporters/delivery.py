@@ -98,7 +98,10 @@ class Delivery:
             except (DeliveryError, OSError) as error:
                 is_open = False
                 if taken is not None:
-                    self._backlog.settle(taken, getattr(error, "delivered", 0))
+                    delivered = getattr(error, "delivered", 0)
+                    # A receiver that takes some records is slow, not away.
+                    self._failures *= delivered <= taken.done
+                    self._backlog.settle(taken, delivered)
                 self._failures += 1
                 self._retries += 1
                 self._enter(OutputState.FAILING, _words(error))

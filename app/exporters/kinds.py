@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
 from app.exporters.openmetrics.options import OpenMetricsOptions
 from app.exporters.options import ExporterOptions, read_options, secrets
 from bpf.errors import UsageError, did_you_mean
@@ -147,5 +148,18 @@ register(
         "openmetrics", "Listens for Prometheus: metrics at /metrics, without a token.",
         "openmetrics://127.0.0.1:9464", OpenMetricsOptions,
         "app.exporters.openmetrics.exporter:OpenMetricsExporter", port=9464,
+    )
+)  # fmt: skip
+register(
+    ExporterKind(
+        "ipfix", "Flows as IPFIX (RFC 7011), over UDP, TCP or TLS.",
+        "ipfix://collector:4739?transport=tcp&owners=on", IpfixOptions,
+        "app.exporters.ipfix.exporter:ipfix", port=4739,
+    )
+)  # fmt: skip
+register(
+    ExporterKind(
+        "netflow9", "Flows as NetFlow v9 (RFC 3954), over UDP.", "netflow9://collector:2055",
+        CollectorOptions, "app.exporters.ipfix.exporter:netflow9", port=2055,
     )
 )  # fmt: skip

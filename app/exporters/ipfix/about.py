@@ -1,0 +1,136 @@
+"""Records about the exporter: its interfaces, its sampling, and everything that it lacks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterable, Mapping
+
+from app.exporters.ipfix.message import Message, ObservationDomain
+from app.exporters.ipfix.templates import OptionsKind, Template, options_template
+from app.exporters.ledger import Ledger, TableKey
+from probes.snapshot import Loss, lost_of
+
+_NEWS_S = 5.0
+"""Losses are told at most so often."""
+
+
+class _Times:
+    """UTC milliseconds of the first and the last growth of a number; 0 before."""
+
+    def __init__(self) -> None:
+        self.first_ms = self.last_ms = 0
+        self._known = 0
+
+    def look(self, number: int) -> None:
+        if number > self._known:
+            self._known = number
+            self.last_ms = time.time_ns() // 1_000_000
+            self.first_ms = self.first_ms or self.last_ms
+
+
+class About:
+    """Makes records of options from the run's ledger and from the messages that were sent."""
+
+    def __init__(
+        self, version: int, output: str, ledger: Ledger, timeouts: tuple[int, int]
+    ) -> None:
+        """`timeouts` are the active and the idle one in seconds."""
+        self._version = version
+        self._output = output
+        self._ledger = ledger
+        self._timeouts = timeouts
+        self._interfaces: dict[str, int] = {}
+        self._host = socket.gethostname()
+        self._messages = self._bytes = self._flows = 0
+        self._ignored: dict[str, _Times] = {}
+        self._not_sent = _Times()
+        self._news_at = 0.0
+        self._told: object = None
+        """Losses of the last records."""
+
+    def index(self, interface: str) -> int:
+        """Return the index of an interface: the last one, if the interface is gone."""
+        with contextlib.suppress(OSError):
+            self._interfaces[interface] = socket.if_nametoindex(interface)
+        return self._interfaces.get(interface, 0)
+
+    def sent(self, message: Message, size: int) -> None:
+        """Count a message of `size` bytes."""
+        self._messages += 1
+        self._bytes += size
+        self._flows += message.records if message.rows else 0
+
+    def unsent(self, messages: Iterable[Message]) -> None:
+        """Take back the flows of messages that the collector does not have."""
+        self._flows -= sum(message.records for message in messages if message.rows)
+
+    def has_news(self) -> bool:
+        """Whether losses have changed, and are due to be told."""
+        if time.monotonic() < self._news_at:
+            return False
+        return self._losses() != self._told
+
+    def message(self, domain: ObservationDomain, kinds: tuple[OptionsKind, ...]) -> Message:
+        """Return a message with one record of each kind."""
+        values = self._values(domain)
+        sets = []
+        for kind in kinds:
+            template = options_template(kind, self._version)
+            sets.append((template.number, _record(template, values, self._times(domain, kind))))
+        self._told, self._news_at = self._losses(), time.monotonic() + _NEWS_S
+        return Message(domain, [*sets], records=len(sets))
+
+    def _losses(self) -> object:
+        lost = {key.interface: self._lost(key.interface) for key in self._ledger.tables()}
+        return lost, self._ledger.unsent(self._output)
+
+    def _lost(self, interface: str) -> Loss:
+        totals = self._ledger.tables().get(TableKey("flow", interface, "", ""))
+        return lost_of(totals.losses) if totals else Loss()
+
+    def _values(self, domain: ObservationDomain) -> Mapping[str, int | str]:
+        lost, unsent = self._lost(domain.interface), self._ledger.unsent(self._output)
+        self._ignored.setdefault(domain.interface, _Times()).look(lost.packets)
+        self._not_sent.look(unsent.records)
+        return {
+            "ingressInterface": self.index(domain.interface),
+            "interfaceName": domain.interface,
+            "interfaceDescription": f"{domain.interface} of {self._host}",
+            "selectorId": 1,
+            "selectorAlgorithm": 1,
+            "samplingPacketInterval": 1,
+            "samplingPacketSpace": 0,
+            "samplingInterval": 1,
+            "samplingAlgorithm": 1,
+            "observationDomainId": domain.number,
+            "exportingProcessId": 1,
+            "exportedMessageTotalCount": self._messages,
+            "exportedFlowRecordTotalCount": self._flows,
+            "exportedOctetTotalCount": self._bytes,
+            "flowActiveTimeout": self._timeouts[0],
+            "flowIdleTimeout": self._timeouts[1],
+            "ignoredPacketTotalCount": lost.packets,
+            "ignoredOctetTotalCount": lost.bytes,
+            "notSentFlowTotalCount": unsent.records,
+            "notSentPacketTotalCount": unsent.packets,
+            "notSentOctetTotalCount": unsent.bytes,
+        }
+
+    def _times(self, domain: ObservationDomain, kind: OptionsKind) -> _Times:
+        return self._not_sent if kind is OptionsKind.NOT_SENT else self._ignored[domain.interface]
+
+
+def _record(template: Template, values: Mapping[str, int | str], times: _Times) -> bytes:
+    made = bytearray()
+    # An element that stands twice has the first and the last time.
+    moments = iter((times.first_ms, times.last_ms))
+    for element in template.fields:
+        value = values[element.name] if element.name in values else next(moments)
+        if isinstance(value, int):
+            made += value.to_bytes(element.length, "big")
+        else:
+            # Of a fixed length: nfdump reads no variable ones here.
+            made += value.encode()[: element.length].ljust(element.length, b"\0")
+    return bytes(made)

@@ -1,0 +1,97 @@
+"""Flows that go on over windows, until a timeout ends their record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.exporters.ipfix.records import EXPORTED, EndReason, key_words
+from probes.flow.records import Array, hash_keys
+
+MOST_FLOWS = 1 << 17
+"""Flows that are kept, 14 MB; the oldest end beyond them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """When a record ends."""
+
+    active_ns: int
+    """Time from its first packet."""
+    idle_ns: int
+    """Time from its last packet."""
+
+
+class FlowCache:
+    """The flows of one interface whose records have not ended."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._rows: Array = np.empty(0, EXPORTED)
+
+    def add(self, rows: Array, now_ns: int) -> Array:
+        """Add a window (n,) of dtype EXPORTED, and return the rows whose records end.
+
+        `now_ns` is the window's end, UTC.
+        """
+        self._rows = _merged(np.concatenate((self._rows, rows)))
+        return self.expire(now_ns)
+
+    def expire(self, now_ns: int) -> Array:
+        """Return the rows whose records end at `now_ns`, UTC."""
+        rows = self._rows
+        idle = now_ns - rows["last_ns"] >= self._timeouts.idle_ns
+        active = now_ns - rows["first_ns"] >= self._timeouts.active_ns
+        closed = rows["end_reason"] == EndReason.CLOSED
+        ends = idle | active | closed
+        reasons = np.select([closed, idle, active], [*map(int, _BY_TIME)], EndReason.NO_ROOM)
+        over = len(rows) - int(ends.sum()) - MOST_FLOWS
+        if over > 0:
+            staying = np.flatnonzero(~ends)
+            ends[staying[np.argsort(rows["last_ns"][staying], kind="stable")[:over]]] = True
+        ended: Array = rows[ends]
+        ended["end_reason"] = reasons[ends]
+        self._rows = rows[~ends]
+        return ended
+
+    def flush(self) -> Array:
+        """Return all rows: the export ends."""
+        rows, self._rows = self._rows, np.empty(0, EXPORTED)
+        rows["end_reason"] = np.where(
+            rows["end_reason"] == EndReason.CLOSED, EndReason.CLOSED, EndReason.FORCED
+        )
+        return rows
+
+
+_BY_TIME = (EndReason.CLOSED, EndReason.IDLE, EndReason.ACTIVE)
+
+
+def _merged(rows: Array) -> Array:
+    """Merge rows of one key; the older ones of a key come first."""
+    keys = key_words(rows)
+    order = np.argsort(hash_keys(keys), kind="stable")
+    same = _same(keys, order)
+    hashes = hash_keys(keys)[order]
+    if not (same == (hashes[1:] == hashes[:-1])).all():
+        # Two keys share a hash: order them by the keys themselves.
+        order = np.lexsort(keys.T)
+        same = _same(keys, order)
+    if not same.any():
+        return rows
+    starts = np.flatnonzero(np.concatenate(([True], ~same)))
+    last = np.append(starts[1:], len(rows)) - 1
+    rows = rows[order]
+    merged: Array = rows[last]
+    merged["tos"] = rows["tos"][starts]
+    for name in ("packets", "bytes", "windows", "retransmitted"):
+        merged[name] = np.add.reduceat(rows[name], starts)
+    merged["tcp_flags"] = np.bitwise_or.reduceat(rows["tcp_flags"], starts)
+    merged["first_ns"] = np.minimum.reduceat(rows["first_ns"], starts)
+    merged["last_ns"] = np.maximum.reduceat(rows["last_ns"], starts)
+    return merged
+
+
+def _same(keys: Array, order: Array) -> Array:
+    found: Array = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
+    return found

@@ -1,0 +1,163 @@
+"""TCP and TLS: what the collector has not acknowledged goes out again."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.exporters.exporter import DeliveryError
+from app.exporters.ipfix import session
+from app.exporters.ipfix.stream import StreamLink
+from bpf.errors import UsageError
+from tests.app.exporters.ipfix.collectors import StreamCollector, deliver, stream_collector
+from tests.app.exporters.ipfix.made import Output, many, totals, window
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Files of a certificate of 127.0.0.1 and of its key."""
+    directory = tmp_path_factory.mktemp("tls")
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+        f"-subj /CN=collector -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {cert}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return cert, key
+
+
+@pytest.fixture(params=["tcp", "tls"])
+def transport(
+    request: pytest.FixtureRequest, certificate: tuple[Path, Path]
+) -> tuple[str, ssl.SSLContext | None]:
+    """The query of an output's URL, and what the collector needs."""
+    if request.param == "tcp":
+        return "transport=tcp", None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    return f"transport=tls&ca={certificate[0]}", context
+
+
+def test_a_window_arrives_with_each_template_once(
+    transport: tuple[str, ssl.SSLContext | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, tls = transport
+    monkeypatch.setattr(session, "_REFRESH_S", 0.0)
+    with stream_collector(tls) as collector:
+        exporter = Output(f"ipfix://127.0.0.1:{collector.port}?{query}").exporter()
+        first, second = window(many(3000)), window(many(2000, 3000), 2)
+        assert deliver(exporter, first) == 3000
+        exporter.tick()
+        assert deliver(exporter, second) == 2000
+        exporter.tick()
+        exporter.close()
+        until(lambda: collector.sums()[0] == 5000)
+        (reader,) = collector.readers
+        sums = zip(totals(first.rows), totals(second.rows), strict=True)
+        assert reader.sums() == tuple(map(sum, sums))
+        assert set(reader.sent_templates.values()) == {1}
+        assert max(reader.sizes) > 15_000
+
+
+@pytest.mark.parametrize("messages", [1, 3, 9])
+def test_a_broken_connection_loses_and_repeats_no_record(
+    transport: tuple[str, ssl.SSLContext | None], monkeypatch: pytest.MonkeyPatch, messages: int
+) -> None:
+    query, tls = transport
+    with stream_collector(tls) as collector:
+        output = Output(f"ipfix://127.0.0.1:{collector.port}?{query}")
+        exporter = output.exporter()
+        real, left = StreamLink.send, [messages]
+
+        def send(link: StreamLink, data: bytes, deadline: float) -> int:
+            left[0] -= 1
+            if not left[0]:
+                # The collector has read all that came before; what follows has no reader.
+                until(lambda: link._acknowledged() == link._written and bool(collector.readers))
+                collector.cut()
+            return real(link, data, deadline)
+
+        monkeypatch.setattr(StreamLink, "send", send)
+        flows = window(many(4000))
+        done = deliver(exporter, flows, tries=1)
+        assert done < 4000
+        assert deliver(exporter, flows, tries=2, skip=done) == 4000
+        exporter.close()
+        until(lambda: collector.sums()[0] >= 4000)
+        assert collector.sums() == totals(flows.rows)
+        assert len(collector.readers) == 2
+        assert not output.lost
+
+
+def test_a_slow_collector_stops_the_delivery_and_loses_nothing(
+    transport: tuple[str, ssl.SSLContext | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, tls = transport
+    monkeypatch.setattr(session, "_DELIVER_S", 0.1)
+    with stream_collector(tls, buffer=1 << 14) as collector:
+        output = Output(f"ipfix://127.0.0.1:{collector.port}?{query}")
+        exporter = output.exporter()
+        assert deliver(exporter, window(many(10))) == 10
+        until(lambda: collector.sums()[0] == 10)
+        collector.reads.clear()
+        flows = window(many(60_000), 2)
+        with pytest.raises(DeliveryError, match="slowly") as slow:
+            exporter.deliver(flows, 0)
+        # The kernel holds what it took; its buffers are bounded.
+        assert 0 < slow.value.delivered < 50_000
+        with pytest.raises(DeliveryError, match="slowly") as again:
+            exporter.deliver(flows, slow.value.delivered)
+        done = again.value.delivered
+        assert slow.value.delivered <= done < 50_000
+        collector.reads.set()
+        assert deliver(exporter, flows, tries=50, skip=done) == 60_000
+        exporter.tick()
+        until(lambda: collector.sums()[0] >= 60_010)
+        assert collector.sums()[0] == 60_010
+        assert len(collector.readers) == 1
+        exporter.close()
+        assert not output.lost
+
+
+def test_what_no_collector_ever_acknowledged_counts_as_lost() -> None:
+    collector = StreamCollector()
+    output = Output(f"ipfix://127.0.0.1:{collector.port}?transport=tcp")
+    exporter = output.exporter()
+    assert deliver(exporter, window(many(10))) == 10
+    until(lambda: collector.sums()[0] == 10)
+    collector.close()
+    done = deliver(exporter, window(many(1000), 2), tries=3)
+    exporter.close()
+    assert sum(rows for rows, _ in output.lost) == done
+
+
+def test_a_collector_that_nobody_vouches_for_gets_nothing(
+    certificate: tuple[Path, Path],
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    with stream_collector(context) as collector:
+        exporter = Output(f"ipfix://127.0.0.1:{collector.port}?transport=tls").exporter()
+        with pytest.raises(DeliveryError, match="certificate verify failed"):
+            exporter.open()
+        assert collector.sums()[0] == 0
+
+
+def test_mistakes_in_files_of_tls_are_told_at_the_start(tmp_path: Path) -> None:
+    missing = tmp_path / "none.pem"
+    with pytest.raises(UsageError, match="No such file"):
+        Output(f"ipfix://127.0.0.1?transport=tls&ca={missing}").exporter()
+    with pytest.raises(UsageError, match="need transport=tls"):
+        Output(f"ipfix://127.0.0.1?ca={missing}").exporter()

@@ -1,0 +1,129 @@
+"""UDP: datagrams of a collector that is gone come back, and go out again when it returns."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+from app.exporters.exporter import DeliveryError
+from app.exporters.ipfix.sockets import UdpLink
+from probes.snapshot import Loss, LossReason
+from tests.app.exporters.ipfix.collectors import UdpCollector, deliver
+from tests.app.exporters.ipfix.made import Output, many, totals, window
+from tests.app.exporters.ipfix.reader import Reader, number
+
+
+def dies_after(monkeypatch: pytest.MonkeyPatch, datagrams: int, die: Callable[[], None]) -> None:
+    """Let the collector die behind so many datagrams."""
+    real, left = UdpLink.send, [datagrams]
+
+    def send(link: UdpLink, data: bytes, deadline: float) -> int:
+        end = real(link, data, deadline)
+        left[0] -= 1
+        if not left[0]:
+            die()
+        return end
+
+    monkeypatch.setattr(UdpLink, "send", send)
+
+
+@pytest.mark.parametrize("scheme", ["ipfix", "netflow9"])
+@pytest.mark.parametrize("datagrams", [1, 5, 32, 60])
+def test_a_collector_that_dies_and_returns_gets_each_record_once(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, datagrams: int
+) -> None:
+    collector = UdpCollector()
+    output = Output(f"{scheme}://127.0.0.1:{collector.port}")
+    exporter = output.exporter()
+    dies_after(monkeypatch, datagrams, collector.die)
+    rows = many(1500)
+    flows = window(rows)
+    done = deliver(exporter, flows, tries=3)
+    assert done < len(rows)
+    again = UdpCollector(collector.port)
+    # The sequence goes on where the first one ended, so the collector sees that nothing is missing.
+    again.reader.sequences = collector.reader.sequences
+    assert deliver(exporter, flows, skip=done) == len(rows)
+    exporter.close()
+    both = Reader(flows=collector.reader.flows + again.take().flows)
+    assert both.sums() == totals(rows)
+    assert not output.lost
+    again.die()
+
+
+def test_what_a_dead_collector_never_gets_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = UdpCollector()
+    output = Output(f"ipfix://127.0.0.1:{collector.port}")
+    exporter = output.exporter()
+    dies_after(monkeypatch, 20, collector.die)
+    flows = window(many(1500))
+    done = deliver(exporter, flows)
+    exporter.close()
+    ((rows, reason),) = output.lost
+    assert reason == "ended"
+    assert collector.reader.sums()[0] == done - rows
+
+
+def test_a_refusal_behind_the_last_datagram_is_found_by_the_next_tick() -> None:
+    collector = UdpCollector()
+    output = Output(f"ipfix://127.0.0.1:{collector.port}")
+    exporter = output.exporter()
+    first, second = window(many(100)), window(many(20, 100), 2)
+    assert deliver(exporter, first) == 100
+    collector.die()
+    assert deliver(exporter, second) == 20
+    with pytest.raises(DeliveryError, match="refused"):
+        exporter.tick()
+    again = UdpCollector(collector.port)
+    again.reader.sequences = collector.reader.sequences
+    exporter.open()
+    exporter.tick()
+    assert collector.reader.sums() == totals(first.rows)
+    assert again.take().sums() == totals(second.rows)
+    again.die()
+
+
+def test_templates_and_options_go_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = UdpCollector()
+    exporter = Output(f"ipfix://127.0.0.1:{collector.port}").exporter()
+    deliver(exporter, window(many(10)))
+    exporter.tick()
+    assert set(collector.take().sent_templates.values()) == {1}
+    after = time.monotonic() + 11
+    monkeypatch.setattr(time, "monotonic", lambda: after)
+    exporter.tick()
+    assert set(collector.take().sent_templates.values()) == {2}
+    exporter.close()
+    collector.die()
+
+
+def test_options_tell_interface_sampling_and_losses() -> None:
+    collector = UdpCollector()
+    output = Output(f"ipfix://127.0.0.1:{collector.port}")
+    losses = {LossReason.TABLE_FULL: Loss(7, 700), LossReason.FILTERED: Loss(9, 900)}
+    flows = window(many(100), losses=losses)
+    output.ledger.take(flows)
+    output.ledger.not_sent("out", flows, 90, 10)
+    exporter = output.exporter()
+    assert deliver(exporter, flows) == 100
+    exporter.close()
+    options = {key: record for record in collector.take().options for key in record}
+    interface = options[0, 82]
+    assert interface[0, 82].rstrip(b"\0") == b"lo"
+    assert number(interface, 10) == socket.if_nametoindex("lo")
+    assert interface[0, 83].startswith(b"lo of ")
+    sampling = options[0, 305]
+    assert [number(sampling, each) for each in (304, 305, 306)] == [1, 1, 0]
+    ignored = options[0, 164]
+    assert (number(ignored, 164), number(ignored, 165)) == (7, 700)
+    not_sent, rest = options[0, 166], flows.rows[90:]
+    assert [number(not_sent, each) for each in (166, 167, 168)] == [*totals(rest)]
+    assert number(not_sent, 323) == pytest.approx(time.time() * 1000, abs=60_000)
+    exported = options[0, 42]
+    assert number(exported, 42) == 100
+    assert number(exported, 40) == sum(collector.reader.sizes[:-1])
+    assert number(exported, 41) == len(collector.reader.sizes) - 1
+    collector.die()
