@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Self
 
-from app.api import wire
+from app.api import connection_events, wire
 from app.api.address import Remote
 from app.api.client import Client
 from app.config.path_settings import PathSettings
@@ -140,7 +140,7 @@ class RemoteController(Client):
             wait = min(2 * wait, _LONGEST_WAIT_S) if self._is_lost else _FIRST_WAIT_S
             if not self._is_lost:
                 self._is_lost = True
-                self._say("warning", f"connection lost: {why}", "begin")
+                self.publish(connection_events.lost(self.url, why))
             self._stopping.wait(wait)
 
     def _read(self) -> None:
@@ -154,8 +154,7 @@ class RemoteController(Client):
                 if self._is_lost:
                     self._learn()
                     self._is_lost = False
-                    text = "connected again; what was published meanwhile is missing"
-                    self._say("info", text, "end")
+                    self.publish(connection_events.again(self.url))
                 self._first.set()
                 for record in decoder.feed(part):
                     self._take(record)
@@ -168,10 +167,8 @@ class RemoteController(Client):
 
     def _take(self, record: wire.WireRecord) -> None:
         if isinstance(record, wire.Lost):
-            for probe, windows in record.windows.items():
-                self._say("warning", f"{windows} windows of {probe} did not get through in time")
-            if record.events:
-                self._say("warning", f"{record.events} events did not get through in time")
+            for event in connection_events.missed(self.url, record):
+                self.publish(event)
             return
         if isinstance(record, Snapshot):
             attached = (each for each in record.hooks if each.mode != "monitor")
@@ -184,8 +181,4 @@ class RemoteController(Client):
 
     def _end(self, error: ProbedeckError) -> None:
         self._failure = error
-        self._say("error", str(error))
-
-    def _say(self, severity: str, text: str, phase: str = "") -> None:
-        subject = "connection" if phase else ""
-        self.publish(Event.now(severity, self.url, text, subject, phase))
+        self.publish(Event.now("error", self.url, str(error)))

@@ -1,0 +1,197 @@
+"""A hub and a hundred hosts over real sockets: each has its own fate, and the others go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from app.api import wire
+from app.api.address import Remote
+from app.fleet import connection, hub, link
+from app.fleet.host_state import HostPhase, HostState
+from app.fleet.hosts import FleetHost
+from app.fleet.hub import Hub
+from bpf.errors import UsageError
+from probes.snapshot import Event, Item, Snapshot
+from tests.support.fleet.simulated_hosts import SimulatedHost, Simulator, refusal
+from tests.support.sight import becomes
+
+COUNT = 100
+
+
+class Followed:
+    """A hub, and what it publishes."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self._items: list[tuple[str, Item]] = []
+        self._lock = threading.Lock()
+        hub.listen(self._take)
+
+    def _take(self, host: str, item: Item) -> None:
+        with self._lock:
+            self._items.append((host, item))
+
+    def items(self, host: str) -> list[Item]:
+        with self._lock:
+            return [item for name, item in self._items if name == host]
+
+    def events(self, host: str) -> list[str]:
+        return [item.text for item in self.items(host) if isinstance(item, Event)]
+
+    def windows(self) -> Counter[str]:
+        with self._lock:
+            return Counter(name for name, item in self._items if isinstance(item, Snapshot))
+
+    def is_in(self, phase: HostPhase, *names: str, seconds: float = 5) -> bool:
+        return becomes(lambda: all(self.hub.state(n).state is phase for n in names), seconds)
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[Simulator]:
+    with Simulator(COUNT) as simulator:
+        simulator.hosts[9].offset_s = 5.0
+        simulator.hosts[8].refusal = refusal(
+            "401 Unauthorized", error="no valid token", exit_code=2
+        )
+        yield simulator
+
+
+@pytest.fixture(scope="module")
+def followed(simulator: Simulator) -> Iterator[Followed]:
+    """With times in which the tests do not have to wait long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hub, "_TICK_S", 0.1)
+        patch.setattr(link, "_QUIET_S", 1.6)
+        patch.setattr(link, "_SLOW_S", 0.5)
+        patch.setattr(link, "_REFUSED_WAIT_S", 1.0)
+        patch.setattr(connection, "_ANSWER_S", 2.2)
+        with Hub([host.fleet_host for host in simulator.hosts]) as made:
+            followed = Followed(made)
+            assert becomes(lambda: len(followed.windows()) == COUNT - 1, 10)
+            yield followed
+
+
+def state(followed: Followed, host: SimulatedHost) -> HostState:
+    return followed.hub.state(host.name)
+
+
+def test_every_host_is_followed_with_its_numbers(simulator: Simulator, followed: Followed) -> None:
+    ups = [one for one in followed.hub.states() if one.state is HostPhase.UP]
+    assert len(ups) == COUNT - 1
+    assert [one.name for one in followed.hub.states()] == [h.name for h in simulator.hosts]
+    for one in ups:
+        assert (one.version, one.interface, one.behind, one.reason) == ("9.9", "eth0", 0, "")
+        # 500 flows that were sent, and 9,500 of which only the totals came.
+        assert (one.flows, one.active) == (10_000, ("flood",))
+        assert 9500 * 2 < one.packets_s < 9500 * 2 + 500 * 1000
+        assert 0 <= one.lag_s + one.offset_error_s < 1
+
+
+def test_a_clock_off_by_five_seconds_is_measured_and_corrected(
+    simulator: Simulator, followed: Followed
+) -> None:
+    host = simulator.hosts[9]
+    found = state(followed, host)
+    assert abs(found.offset_s - 5) <= found.offset_error_s < 0.5
+    (text,) = followed.events(host.name)
+    assert text == "its clock is 5 s ahead of the clock here; times are corrected"
+    windows = [item for item in followed.items(host.name) if isinstance(item, Snapshot)]
+    assert all(abs(item.end_utc_ns / 1e9 - time.time()) < 4 for item in windows[-3:])
+    others = [one for one in followed.hub.states() if one.version and one.name != host.name]
+    assert all(abs(one.offset_s) <= one.offset_error_s for one in others)
+
+
+def test_a_refused_token_is_said_and_the_host_comes_when_it_is_right(
+    simulator: Simulator, followed: Followed
+) -> None:
+    host = simulator.hosts[8]
+    assert followed.is_in(HostPhase.REFUSED, host.name)
+    assert state(followed, host).reason == "no valid token"
+    host.refusal = b""
+    assert followed.is_in(HostPhase.UP, host.name)
+
+
+def test_a_killed_host_is_lost_at_once_and_comes_back(
+    simulator: Simulator, followed: Followed
+) -> None:
+    host, before = simulator.hosts[5], followed.windows()
+    simulator.run(host.stop)
+    assert followed.is_in(HostPhase.LOST, host.name)
+    assert (state(followed, host).packets_s, state(followed, host).active) == (0, ())
+    assert not state(followed, host).state.counts
+    assert becomes(lambda: "no controller at" in state(followed, host).reason)
+    simulator.run(host.start)
+    assert followed.is_in(HostPhase.UP, host.name)
+    first, last = followed.events(host.name)
+    assert first.startswith("connection lost: ")
+    assert last == "connected again; what was published meanwhile is missing"
+    # The others have been sent on meanwhile.
+    names = {one.name for one in simulator.hosts} - {host.name}
+    assert becomes(lambda: all(followed.windows()[n] > before[n] for n in names))
+
+
+def test_a_silent_host_is_slow_then_lost(simulator: Simulator, followed: Followed) -> None:
+    host = simulator.hosts[6]
+    host.is_mute = True
+    assert followed.is_in(HostPhase.SLOW, host.name)
+    assert "silent for" in state(followed, host).reason
+    assert followed.is_in(HostPhase.LOST, host.name)
+    assert "is silent for" in state(followed, host).reason
+    host.is_mute = False
+    assert followed.is_in(HostPhase.UP, host.name)
+
+
+def test_missing_windows_make_a_host_slow_and_are_counted(
+    simulator: Simulator, followed: Followed
+) -> None:
+    host = simulator.hosts[7]
+    simulator.run(lambda: host.send(wire.encode(wire.Lost({"flow": 3, "mine": 2}, 1))))
+    assert followed.is_in(HostPhase.SLOW, host.name)
+    assert state(followed, host).behind == 5
+    assert state(followed, host).state.counts
+    assert "3 windows of flow did not get through in time" in followed.events(host.name)
+    assert followed.is_in(HostPhase.UP, host.name)
+
+
+def test_junk_is_refused_and_no_other_host_notices(
+    simulator: Simulator, followed: Followed
+) -> None:
+    host = simulator.hosts[4]
+    simulator.run(lambda: host.send(b"\xff\xff\xff\xff"))
+    assert followed.is_in(HostPhase.REFUSED, host.name)
+    assert "the stream holds a record" in state(followed, host).reason
+    assert followed.is_in(HostPhase.UP, *(one.name for one in simulator.hosts[10:]))
+    assert followed.is_in(HostPhase.UP, host.name)
+
+
+def test_a_table_too_large_is_counted_and_the_rest_goes_on(
+    simulator: Simulator, followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = simulator.hosts[3]
+    monkeypatch.setattr(link, "_MAX_ROWS", 2000)
+    simulator.run(host.stop)
+    simulator.run(host.start)
+    assert becomes(lambda: "is too large" in state(followed, host).reason)
+    assert state(followed, host).behind > 0
+    assert state(followed, host).active == ("flood",)
+
+
+def test_an_impossible_address_names_its_host() -> None:
+    with pytest.raises(UsageError, match=r"host ams: 'ftp://a' is no controller's address"):
+        Hub([FleetHost("ams", Remote("ftp://a"))])
+
+
+def test_a_hub_ends_at_once_also_with_hosts_that_do_not_answer(simulator: Simulator) -> None:
+    # Nothing listens there, or takes the connection and never answers.
+    hosts = [FleetHost(f"gone-{n}", Remote(f"http://127.0.0.1:{n}")) for n in (1, 2)]
+    before = threading.active_count()
+    with Hub([*hosts, simulator.hosts[0].fleet_host]) as made:
+        assert becomes(lambda: made.state("gone-1").state is HostPhase.LOST)
+        started = time.monotonic()
+    assert time.monotonic() - started < 2
+    assert threading.active_count() == before
