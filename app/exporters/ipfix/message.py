@@ -103,17 +103,13 @@ def template_messages(
     messages: list[Message] = []
     left = 0
     for number, record in template_sets(templates, version):
-        # As if each record had a set of its own.
+        # Each in a set of its own: pmacct misreads a second template of options.
         size = _SET_HEADER + len(record) + 3
         if size > left:
             messages.append(Message(domain, []))
             left = limit - header_size(version)
         left -= size
-        sets = messages[-1].sets
-        if sets and sets[-1][0] == number:
-            sets[-1] = number, bytes(sets[-1][1]) + record
-        else:
-            sets.append((number, record))
+        messages[-1].sets.append((number, record))
         messages[-1].templates += 1
     return messages
 

@@ -98,7 +98,8 @@ class StreamCollector:
     def cut(self) -> None:
         """End the connection. The thread waits for the next one."""
         assert self._connection is not None
-        self._connection.shutdown(socket.SHUT_RDWR)
+        # The method of a TLS connection would make the thread read what is encrypted.
+        socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
 
     def sums(self) -> tuple[int, int, int]:
         """Return flows, packets and bytes of all connections."""
@@ -112,7 +113,7 @@ class StreamCollector:
         if self._connection is not None:
             # A close alone would not wake the thread.
             with contextlib.suppress(OSError):
-                self._connection.shutdown(socket.SHUT_RDWR)
+                self.cut()
         self._thread.join(5)
 
 

@@ -1,0 +1,126 @@
+"""Real collectors store what is sent: to the packet."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.lab import netns
+from tests.app.exporters.ipfix.collectors import deliver
+from tests.app.exporters.ipfix.made import (
+    Output,
+    every_kind,
+    flow,
+    many,
+    owned_window,
+    totals,
+    window,
+)
+from tests.app.exporters.ipfix.programs import COLLECTORS, collector, sums
+from tests.support.runs import deck, rows, stop
+from tests.support.sight import becomes
+from tests.support.veth import veth_pair
+
+
+def added(*counts: tuple[int, int, int]) -> tuple[int, int, int]:
+    each = [sum(column) for column in zip(*counts, strict=True)]
+    return each[0], each[1], each[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        *((name, "ipfix://{}?owners=on") for name in COLLECTORS),
+        # nfacctd takes three seconds.
+        *((name, "netflow9://{}") for name in COLLECTORS if name != "nfacctd"),
+    ],
+)
+def test_totals_are_equal_to_the_packet(name: str, url: str, tmp_path: Path) -> None:
+    with collector(name, tmp_path) as running:
+        exporter = Output(url.format(f"127.0.0.1:{running.port}")).exporter()
+        windows = window(every_kind()), owned_window(), window(many(2000), 3)
+        for flows in windows:
+            assert deliver(exporter, flows) == len(flows.rows)
+        exporter.close()
+        expected = added(*(totals(flows.rows) for flows in windows))
+        found = running.flows(0 if name == "nfcapd" else expected[1])
+    # pmacct adds up flows that differ by their tunnel only.
+    assert sums(found)[name == "nfacctd" :] == expected[name == "nfacctd" :]
+
+
+def test_nfdump_reads_every_field(tmp_path: Path) -> None:
+    rows = np.concatenate((
+        flow("10.0.0.5", "192.0.2.9", packets=2**40, bytes=2**50, tcp_flags=0x1B, tos=0x2E,
+             vlan=4094, direction=1),
+        flow("2001:db8::5", "2001:db8::9", protocol=58, destination_port=1 * 256 + 4),
+    ))  # fmt: skip
+    flows = window(rows)
+    with collector("nfcapd", tmp_path) as running:
+        exporter = Output(f"ipfix://127.0.0.1:{running.port}").exporter()
+        deliver(exporter, flows)
+        exporter.close()
+        four, six = sorted(running.flows(), key=lambda row: row["proto"])
+    index = socket.if_nametoindex("lo")
+    ports = {"src_port": 40000, "dst_port": 443, "proto": 6, "tcp_flags": "...AP.SF"}
+    counts = {"in_packets": 2**40, "in_bytes": 2**50, "src_tos": 0x2E, "src_vlan": 4094}
+    places = {"direction": 1, "input_snmp": 0, "output_snmp": index, "sampled": 0}
+    expected = {**ports, **counts, **places, "src4_addr": "10.0.0.5", "dst4_addr": "192.0.2.9"}
+    assert {name: four[name] for name in expected} == expected
+    assert (six["src6_addr"], six["dst6_addr"]) == ("2001:db8::5", "2001:db8::9")
+    assert (six["icmp_type"], six["icmp_code"]) == (1, 4)
+    assert (six["input_snmp"], six["output_snmp"]) == (index, 0)
+
+
+def test_a_collector_that_is_started_again_misses_no_packet(tmp_path: Path) -> None:
+    windows = [window(many(800, 800 * number), number + 1) for number in range(4)]
+    with ExitStack() as stack:
+        first = stack.enter_context(collector("nfcapd", tmp_path))
+        exporter = Output(f"ipfix://127.0.0.1:{first.port}").exporter()
+        assert deliver(exporter, windows[0]) == 800
+        before = first.flows()
+        assert before
+        for file in tmp_path.glob("nfcapd.2*"):
+            file.rename(tmp_path / "first")
+        done = deliver(exporter, windows[1], tries=3)
+        assert done < 800
+        second = stack.enter_context(collector("nfcapd", tmp_path, first.port))
+        assert deliver(exporter, windows[1], skip=done) == 800
+        for flows in windows[2:]:
+            assert deliver(exporter, flows) == 800
+        exporter.close()
+        found = before + second.flows()
+    assert sums(found) == added(*(totals(flows.rows) for flows in windows))
+
+
+def test_a_run_and_nfdump_count_the_same(tmp_path: Path) -> None:
+    tables, stored = tmp_path / "tables", tmp_path / "stored"
+    stored.mkdir()
+    with veth_pair() as (left, right), ExitStack() as stack:
+        with netns.inside(right.ns):
+            running = stack.enter_context(collector("nfcapd", stored))
+        run = stack.enter_context(deck(
+            "run", "-i", "right", "--headless", "--interval", "0.1", "-o", str(tables),
+            "--views", "flows,windows", "--output", f"ipfix://127.0.0.1:{running.port}",
+            ns=right.ns,
+        ))  # fmt: skip
+        assert becomes(lambda: len(rows(tables / "windows.csv")) > 0, 10)
+        with netns.inside(left.ns):
+            senders = [socket.socket(family, socket.SOCK_DGRAM)
+                       for family in (socket.AF_INET, socket.AF_INET6)]  # fmt: skip
+        for sender, address in zip(senders, (right.ipv4, right.ipv6), strict=True):
+            with sender:
+                for number in range(1000):
+                    sender.sendto(bytes(number % 900), (address, 1000 + number % 50))
+        assert becomes(lambda: len(rows(tables / "flows.csv")) >= 100, 10)
+        code, _, told = stop(run, signal.SIGTERM)
+        assert code == 0, told
+        found = running.flows()
+    written = rows(tables / "flows.csv")
+    ours = len(written), *(sum(int(row[name]) for row in written) for name in ("packets", "bytes"))
+    assert sums(found) == ours
+    assert ours[1] >= 2000
