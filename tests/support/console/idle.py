@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from textual._context import active_app
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 SOON = 0.02
@@ -46,8 +48,22 @@ async def _pause_twice(pilot: Pilot[Any], delay: float | None = None) -> None:
         await _pause(pilot)
 
 
+_parse_rules = Stylesheet._parse_rules
+_PARSED: dict[tuple[Any, ...], list[RuleSet]] = {}
+
+
+def _parse_once(sheet: Stylesheet, *source: Any, **more: Any) -> list[RuleSet]:
+    """Parse the style sheets of widgets once, not again for each app of a test."""
+    key = (*source, *more.values(), *sheet._variables.items())
+    rules = _PARSED.get(key)
+    if rules is None:
+        rules = _PARSED[key] = _parse_rules(sheet, *source, **more)
+    return rules
+
+
 def be_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have pilots wait no longer than there is something to wait for."""
+    monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_for_idle)
     monkeypatch.setattr("textual.screen.UPDATE_PERIOD", 0.002)
