@@ -1,0 +1,161 @@
+"""A receiver that dies, returns, is slow, refuses or is full: every record is counted."""
+
+from __future__ import annotations
+
+import time
+
+from app.exporters.backlog import Backlog, size_of
+from app.exporters.ledger import Ledger, Unsent
+from probes.output_control import OutputState
+from probes.snapshot import Event, Item
+from tests.app.exporters.receiver import PACKETS, Receiver, adds_up, delivering, flows, until
+
+
+def rows(*counts: int) -> list[tuple[int, int]]:
+    return [(number, row) for number, count in enumerate(counts, 1) for row in range(count)]
+
+
+def test_a_broken_connection_delivers_each_record_once() -> None:
+    receiver = Receiver()
+    receiver.takes = 15
+    with delivering(receiver) as (delivery, events):
+        delivery.offer(flows(1, 10))
+        delivery.offer(flows(2, 10))
+        assert until(lambda: delivery.status().delivered == 20)
+    assert receiver.got == rows(10, 10), "the second item continues at the record that broke"
+    status = delivery.status()
+    assert (status.retries, status.undelivered, receiver.opened, receiver.closed) == (1, {}, 2, 1)
+    assert [(e.severity, e.source, e.subject, e.phase) for e in events] == [
+        ("warning", "output", "main", "begin"),
+        ("info", "output", "main", "end"),
+    ]
+
+
+def test_a_dead_receiver_gets_everything_when_it_returns() -> None:
+    receiver = Receiver()
+    receiver.alive = False
+    with delivering(receiver) as (delivery, events):
+        delivery.offer(flows(1, 5))
+        assert until(lambda: delivery.status().state is OutputState.FAILING)
+        assert delivery.status().reason == "Connection refused"
+        assert delivery.status().queued == 5
+        delivery.offer(flows(2, 5))
+        receiver.alive = True
+        assert until(lambda: delivery.status().state is OutputState.DELIVERING)
+        assert until(lambda: delivery.status().delivered == 10)
+    assert receiver.got == rows(5, 5)
+    assert [event.phase for event in events] == ["begin", "end"]
+
+
+def test_refused_records_are_counted_and_the_others_follow() -> None:
+    receiver = Receiver()
+    receiver.refuses = frozenset({2, 3, 9})
+    with delivering(receiver) as (delivery, _):
+        delivery.offer(flows(1, 10))
+        assert until(lambda: not delivery.status().queued)
+        status = delivery.status()
+        assert (status.delivered, status.undelivered) == (7, {"refused": 3})
+        assert status.reason == "this row is wrong"
+    assert [row for _, row in receiver.got] == [0, 1, 4, 5, 6, 7, 8]
+
+
+def test_a_full_queue_drops_the_oldest_and_stays_within_its_bytes() -> None:
+    receiver = Receiver()
+    receiver.gate.clear()
+    size = size_of(flows(1, 100))
+    with delivering(receiver, 3 * size) as (delivery, events):
+        delivery.offer(flows(1, 100))
+        assert receiver.entered.wait(5)
+        for number in range(2, 12):
+            delivery.offer(flows(number, 100))
+            assert delivery.status().queued_bytes <= 3 * size
+            assert adds_up(delivery.status(), 100 * number)
+        status = delivery.status()
+        assert (status.queued, status.undelivered) == (300, {"queue full": 800})
+        receiver.gate.set()
+        assert until(lambda: delivery.status().state is OutputState.DELIVERING)
+    windows = sorted({number for number, _ in receiver.got})
+    assert windows == [1, 10, 11], "the item on its way stays, and the newest"
+    assert [event.phase for event in events] == ["begin", "end"]
+    assert "800 records are undelivered" in events[1].text
+
+
+def test_an_item_larger_than_the_queue_goes_alone() -> None:
+    receiver = Receiver()
+    with delivering(receiver, 2000) as (delivery, _):
+        delivery.offer(flows(1, 1000))
+        assert until(lambda: delivery.status().delivered == 1000)
+
+
+def test_offer_never_waits_for_a_receiver_that_hangs() -> None:
+    receiver = Receiver()
+    receiver.gate.clear()
+    window = flows(1, 25_000)
+    with delivering(receiver, 4 * size_of(window)) as (delivery, _):
+        delivery.offer(window)
+        assert receiver.entered.wait(5)
+        took = []
+        for _ in range(200):
+            began = time.thread_time()
+            delivery.offer(window)
+            took.append(time.thread_time() - began)
+        assert sorted(took)[100] < 0.001, "CPU seconds, half of the offers"
+        began = time.monotonic()
+        delivery.stop()
+        delivery.join(time.monotonic() + 0.1)
+        assert time.monotonic() - began < 2, "the end does not wait for it either"
+        status = delivery.status()
+        assert (status.state, status.delivered, status.queued) == (OutputState.ENDED, 0, 0)
+        assert adds_up(status, 201 * 25_000)
+        assert status.undelivered["ended"] == 4 * 25_000
+
+
+def test_the_end_delivers_what_waits_or_gives_up_soon() -> None:
+    receiver = Receiver()
+    receiver.gate.clear()
+    with delivering(receiver) as (delivery, _):
+        for number in range(1, 6):
+            delivery.offer(flows(number, 10))
+        receiver.gate.set()
+    assert (delivery.status().delivered, receiver.closed) == (50, 1)
+    dead = Receiver()
+    dead.alive = False
+    began = time.monotonic()
+    with delivering(dead) as (delivery, _):
+        delivery.offer(flows(1, 10))
+    assert time.monotonic() - began < 1.5
+    assert delivery.status().undelivered == {"ended": 10}
+    delivery.offer(flows(2, 10))
+    assert delivery.status().undelivered == {"ended": 20}, "nor later ones get lost silently"
+
+
+class Broken(Receiver):
+    def records(self, item: Item) -> int:
+        if isinstance(item, Event):
+            raise ValueError("a bug")
+        return super().records(item)
+
+    def deliver(self, item: Item, skip: int) -> None:
+        raise KeyError("another")
+
+
+def test_a_bug_of_an_exporter_reaches_no_publisher() -> None:
+    with delivering(Broken()) as (delivery, _):
+        delivery.offer(Event.now("info", "x", "y"))
+        delivery.offer(flows(1, 4))
+        assert until(lambda: delivery.status().undelivered == {"fault": 5})
+        assert until(lambda: delivery.status().state is OutputState.FAILING)
+
+
+def test_the_ledger_knows_the_packets_of_dropped_records() -> None:
+    ledger = Ledger()
+    backlog = Backlog(size_of(flows(1, 10)), lambda *lost: ledger.not_sent("main", *lost))
+    backlog.put(flows(1, 10), 10)
+    taken = backlog.first(0)
+    assert taken is not None
+    backlog.settle(taken, 4)
+    backlog.put(flows(2, 10), 10)
+    assert ledger.unsent("main") == Unsent(6, 6 * PACKETS, 6 * PACKETS * 100)
+    backlog.lost(2, "not acknowledged")
+    counts = backlog.counts()
+    assert (counts.delivered, counts.lost, counts.queued) == (2, 8, 10)
