@@ -17,11 +17,11 @@ from bpf.errors import UsageError
 class OutputConfig:
     """A wanted output: its URL, which may hold credentials, and options beside those of the URL."""
 
-    url: str
+    url: str = field(repr=False)
     """`ipfix://collector:4739?transport=tcp`."""
     name: str = ""
     """Empty: the URL's option `name`, or else its scheme, numbered if that is taken."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class OutputState(StrEnum):

@@ -44,7 +44,7 @@ _POLICIES = ("monitor", "policies")
 _T = TypeVar("_T")
 
 
-class _Transport:
+class Transport:
     """Sends requests to a controller, and reads its answers. Every method raises ProbedeckError."""
 
     def __init__(self, remote: Remote) -> None:
@@ -89,7 +89,7 @@ class Client:
 
     def __init__(self, remote: Remote) -> None:
         self.url = remote.url
-        self._http = _Transport(remote)
+        self._http = Transport(remote)
 
     def close(self) -> None:
         self._http.close()

@@ -27,6 +27,7 @@ from probes.config.model import ProbeConfig, Side
 from probes.monitor import info as monitor_info
 from probes.monitor.policy import Policy
 from probes.monitor.state import PolicyState
+from probes.output_control import OutputConfig
 from probes.path import traced
 from probes.path.options import TracedFlow
 from probes.snapshot import Event, HookStatus
@@ -87,8 +88,9 @@ for module in (plane, reports, monitor_info, traced):
         Measured=MeasuredOrNull,
     )
 
-# A misspelled option must not be taken for a missing one. Its module does not import pydantic.
+# A misspelled option must not be taken for a missing one. Their modules do not import pydantic.
 PathSettings.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+OutputConfig.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
 
 
 def _check_types(values: object) -> object:

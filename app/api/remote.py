@@ -12,10 +12,11 @@ from typing import Self
 from app.api import connection_events, wire
 from app.api.address import Remote
 from app.api.client import Client
+from app.api.outputs import RemoteOutputs
 from app.config.path_settings import PathSettings
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener
-from probes.output_control import NoOutputs, OutputControl
+from probes.output_control import OutputControl
 from probes.path.options import PathOptions
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
@@ -39,7 +40,7 @@ class RemoteController(Client):
         """Why changes are refused, as of the last status."""
         self.unwritten: Mapping[str, int] = {}
         """Rows that the controller could not write, by table, as of its last status."""
-        self.outputs: OutputControl = NoOutputs()
+        self.outputs: OutputControl = RemoteOutputs(self._http)
         self._hooks: tuple[HookStatus, ...] = ()
         self.interval = 1.0
         self.capture = ""

@@ -18,6 +18,7 @@ from app.config.model import Settings, Ui
 from app.config.path_settings import PathSettings
 from app.config.schema import Setting, settings_of
 from app.config.toml_lines import dumped
+from app.exporters.kinds import EXPORTERS, parse
 from bpf.errors import TextError, UsageError
 
 EXAMPLES = """\b
@@ -85,6 +86,9 @@ def show(
             place = "command line" if given else loaded.origins.get(name, "default")
             value = getattr(values[section], name)
             lines.append(_commented(_entry(setting, value), place if origin else ""))
+    for output in settings.outputs:
+        line = f"url = {dumped(parse(output).shown)}"
+        lines += ["", "[[outputs]]", _commented(line, settings.origin if origin else "")]
     for section in _EXAMPLES:
         lines += _table(section, getattr(settings, section), settings.origin if origin else "")
     print("\n".join(lines[1:]))
@@ -135,6 +139,8 @@ def template() -> str:
             lines.append(f"# {_commented(entry, setting.words + usual)}")
     for section, (about, *more) in _EXAMPLES.items():
         lines += ["", f"[{section}]", f"# {about}", *(f"# {line}" for line in more)]
+    lines += ["", "# An output of a run, as with --output. Further keys are options of its kind."]
+    lines += ["# [[outputs]]", *(f'# url = "{each.example}"' for each in EXPORTERS.values())]
     return "\n".join(lines) + "\n"
 
 

@@ -183,7 +183,8 @@ def _start(
     `listen` opens the API's TCP socket."""
     options.check(settings.filters)
     spec = run_spec(options, interface, VERSION, paths.options())
-    spec = replace(spec, beside=beside, tour=tour)
+    outputs = (*settings.outputs, *spec.outputs)
+    spec = replace(spec, beside=beside, tour=tour, outputs=outputs)
     if spec.api is not None and listen is not None:
         spec = replace(spec, api=replace(spec.api, listen=listen))
     as_lines = not tour and is_plain(options.plain, options.headless, startup)

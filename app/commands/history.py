@@ -12,6 +12,7 @@ from bpf.errors import ProbedeckError
 MOST = 1000
 """Largest number of kept lines."""
 _LONGEST = 1000
+_NOT_KEPT = "output.add "
 
 
 class PromptHistory:
@@ -43,7 +44,8 @@ class PromptHistory:
 
     def save(self, line: str) -> None:
         """Add a line to the file. This may block."""
-        if line not in self._lines:
+        # The URL of an output may hold a password.
+        if line not in self._lines or line.startswith(_NOT_KEPT):
             return
         with self._lock, suppress(ProbedeckError):
             lines = _merged(self._read(), line)

@@ -118,6 +118,10 @@ def count_drops(plane: ControlPlane, choice: str) -> None:
     plane.count_drops(_chosen(plane, "drops", choice))
 
 
+def remove_output(plane: ControlPlane, name: str) -> None:
+    plane.outputs.remove(name)
+
+
 def _chosen(plane: ControlPlane, probe: str, choice: str) -> bool:
     """Return whether to run a probe: the choice, or the other of its present state."""
     if choice:

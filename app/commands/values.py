@@ -74,6 +74,13 @@ def path_options(text: str, saved: Saved) -> None:
     PathSettings().changed(text)
 
 
+def output(text: str, saved: Saved) -> None:
+    from app.exporters.kinds import parse
+    from probes.output_control import OutputConfig
+
+    parse(OutputConfig(text))
+
+
 def layout(text: str, saved: Saved) -> None:
     from app.config.layouts import path_of
 

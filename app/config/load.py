@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,15 @@ def _read(
     document: TomlDocument, typed: Mapping[str, type], values: dict[str, Value],
     origins: dict[str, str], complain: Callable[[UsageError], None],
 ) -> Settings:  # fmt: skip
-    from app.config.sections import READERS, check, read_section
+    from app.config.sections import OUTPUTS, READERS, check, read_outputs, read_section
 
     found: dict[str, Any] = {}
     for section, table in document.data.items():
-        if section not in typed and section not in READERS:
-            error = UsageError("unknown section", hint=_home_of(section, typed, READERS))
+        if section == OUTPUTS:
+            found[section] = read_outputs(document, table, complain)
+        elif section not in typed and section not in READERS:
+            hint = _home_of(section, typed, (*READERS, OUTPUTS))
+            error = UsageError("unknown section", hint=hint)
             complain(document.wrong((section,), error))
         elif not isinstance(table, dict):
             complain(document.wrong((section,), UsageError("is no section")))
@@ -132,7 +135,7 @@ def _read(
     return settings
 
 
-def _home_of(name: str, typed: Mapping[str, type], others: Mapping[str, object]) -> str:
+def _home_of(name: str, typed: Mapping[str, type], others: Iterable[str]) -> str:
     """Return a hint for an unknown section: the section of such a key, or the nearest section."""
     for section, options in typed.items():
         if name in settings_of(options):

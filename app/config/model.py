@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.config.schema import setting
+from probes.output_control import OutputConfig
 
 CONSOLE = "Console"
 """Heading of the console's options in the help."""
@@ -52,6 +53,8 @@ class Settings:
     """Columns by table, in their order: `[columns]`, `flows = ["source", "rate"]`."""
     filters: Mapping[str, str] = field(default_factory=dict)
     """Filters by name, for `flow.filter @name`; `[filters]`."""
+    outputs: tuple[OutputConfig, ...] = ()
+    """Outputs of a run, beside those of `--output`: `[[outputs]]`."""
     again: Callable[[], tuple[Settings, Mapping[str, Any]]] | None = field(
         default=None, compare=False, repr=False
     )

@@ -12,8 +12,13 @@ from app.config.model import Binding, Settings
 from app.config.paths import beside, check_tape
 from app.config.toml_lines import TomlDocument
 from app.console.screens import TABLES
+from app.exporters.kinds import from_table, parse
+from app.exporters.options import OptionError, text_of
 from bpf.errors import UsageError, did_you_mean
+from probes.output_control import OutputConfig
 
+OUTPUTS = "outputs"
+"""The section of outputs, a list of tables."""
 Complain = Callable[[UsageError], None]
 Table = Mapping[str, Any]
 
@@ -40,6 +45,37 @@ def _read(
         except UsageError as error:
             complain(document.wrong((*at, name), error))
     return found
+
+
+def read_outputs(
+    document: TomlDocument, given: object, complain: Complain
+) -> tuple[OutputConfig, ...]:
+    """Return the outputs of `[[outputs]]`: a URL, a name, and options as further keys."""
+    if not (isinstance(given, list) and all(isinstance(each, dict) for each in given)):
+        complain(document.wrong((OUTPUTS,), UsageError("is no list", hint="write [[outputs]]")))
+        return ()
+    found: dict[str, OutputConfig] = {}
+    for number, table in enumerate(given, 1):
+        at = (OUTPUTS, str(number))
+        texts: dict[str, str] = {}
+        try:
+            for key, value in table.items():
+                texts[key] = _option(key, value)
+            config = from_table(texts)
+            name = parse(config).name or f"#{number}"
+            if name in found:
+                raise OptionError("name", f"{name!r} is the name of another output")
+            found[name] = config
+        except OptionError as error:
+            complain(document.wrong((*at, error.key), error))
+    return tuple(found.values())
+
+
+def _option(key: str, value: object) -> str:
+    try:
+        return text_of(value)
+    except UsageError as error:
+        raise OptionError(key, error.message) from None
 
 
 def check(document: TomlDocument, settings: Settings, complain: Complain) -> None:

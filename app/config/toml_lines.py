@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,10 +72,16 @@ def _lines(text: str) -> Mapping[Keys, int]:
     """Return the first line of each key. Lines of a multi-line text can look like keys."""
     found: dict[Keys, int] = {}
     header: Keys = ()
+    tables: Counter[Keys] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         if begins := _HEADER.match(line):
             header = tuple(map(_bare, re.findall(_KEY, begins[1])))
             found.setdefault(header, number)
+            if line.lstrip().startswith("[["):
+                # Tables of an array are numbered from 1.
+                tables[header] += 1
+                header = (*header, str(tables[header]))
+                found[header] = number
         elif entry := _ENTRY.match(line):
             keys = (*header, *map(_bare, re.findall(_KEY, entry[1])))
             for end in range(len(header) + 1, len(keys) + 1):

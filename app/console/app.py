@@ -24,6 +24,7 @@ from app.console.commands.bindings import bindings, weight
 from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
 from app.console.commands.learned_names import LearnedNames
+from app.console.commands.output_commands import OutputCommands
 from app.console.commands.overwriting import Overwriting
 from app.console.commands.own_commands import OwnCommands
 from app.console.commands.probe_switches import ProbeSwitches
@@ -127,7 +128,8 @@ class ConsoleApp(DiffApp[int]):
         self.type_ahead = TypeAhead(self)
         parts = (
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
-            self.counts, TableCommands(self), ProbeSwitches(self), SettingsCommands(self),
+            self.counts, TableCommands(self), ProbeSwitches(self), OutputCommands(self),
+            SettingsCommands(self),
             DialogCommands(self, self.tour.offers), OwnCommands(self),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
 from app.exporters.openmetrics.options import OpenMetricsOptions
-from app.exporters.options import ExporterOptions, read_options, secrets
+from app.exporters.options import ExporterOptions, OptionError, read_options, secrets
 from bpf.errors import UsageError, did_you_mean
 from probes.output_control import OutputConfig
 
@@ -81,20 +81,20 @@ def register(kind: ExporterKind) -> None:
 
 
 def parse(config: OutputConfig) -> ExporterConfig:
-    """Check an output. Raises UsageError, which names the mistake, but no credentials."""
+    """Check an output. Raises OptionError, which names the mistake, but no credentials."""
     scheme, colon, rest = config.url.partition(":")
     kind = EXPORTERS.get(scheme)
     if kind is None:
         # The text may begin with a password.
         known = did_you_mean(scheme, EXPORTERS) if _SCHEME.fullmatch(scheme) else _known()
         what = f"no kind of output {scheme!r}" if colon and _SCHEME.fullmatch(scheme) else "no URL"
-        raise UsageError(f"an output has {what}", hint=known)
+        raise OptionError("url", f"an output has {what}", hint=known)
     rest, _, query = rest.partition("?")
     try:
         given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
     except ValueError:
         hint = "write KEY=VALUE&KEY=VALUE behind ?"
-        raise UsageError(f"{scheme}: the options are not readable", hint=hint) from None
+        raise OptionError("url", f"{scheme}: the options are not readable", hint=hint) from None
     return _config(kind, rest, {**given, **config.options}, config.name)
 
 
@@ -103,19 +103,20 @@ def _config(kind: ExporterKind, rest: str, given: dict[str, str], name: str) -> 
     name = name or given.get("name", "")
     if name and not _NAME.fullmatch(name):
         hint = "use letters, digits, ., _ and -; at most 64"
-        raise UsageError(f"{where}: the name {name!r} does not do", hint=hint)
+        raise OptionError("name", f"{where}: the name {name!r} does not do", hint=hint)
     given = {key: text for key, text in given.items() if key != "name"}
     try:
         options = read_options(kind.options, given)
     except UsageError as error:
-        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
+        key = error.key if isinstance(error, OptionError) else "url"
+        raise OptionError(key, f"{where}: {error.message}", hint=error.hint) from None
     hidden = secrets(kind.options)
     shown = {key: text for key, text in given.items() if key not in hidden}
     query = f"?{urlencode(shown, safe='/,:')}" if shown else ""
     if kind.place is not UrlPlace.HOST:
         path = unquote(rest)
         if bool(path) is not (kind.place is UrlPlace.PATH):
-            raise UsageError(f"{where}: the URL is no {kind.example}")
+            raise OptionError("url", f"{where}: the URL is no {kind.example}")
         return ExporterConfig(kind, name, "", 0, path, options, f"{kind.scheme}:{rest}{query}")
     try:
         parts = urlsplit(f"//{rest.removeprefix('//')}", allow_fragments=False)
@@ -123,7 +124,9 @@ def _config(kind: ExporterKind, rest: str, given: dict[str, str], name: str) -> 
     except ValueError:
         host, port = "", 0
     if not (rest.startswith("//") and host and port):
-        raise UsageError(f"{where}: the URL has no host and port", hint=f"write {kind.example}")
+        raise OptionError(
+            "url", f"{where}: the URL has no host and port", hint=f"write {kind.example}"
+        )
     path = ("/..." if parts.path.strip("/") else "") if kind.hides_path else parts.path
     at = f"[{host}]" if ":" in host else host
     return ExporterConfig(

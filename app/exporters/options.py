@@ -24,6 +24,15 @@ _READERS: Mapping[object, tuple[Callable[[str], Any], str]] = {
 _T = TypeVar("_T")
 
 
+class OptionError(UsageError):
+    """A mistake in an option of an output."""
+
+    def __init__(self, key: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        """The option; `url` or `name` for these."""
+
+
 def option(
     default: Any, about: str, *, read: Callable[[str], Any] | None = None, secret: bool = False
 ) -> Any:
@@ -33,7 +42,7 @@ def option(
     a `secret` option are shown nowhere.
     """
     metadata = {"help": about, "read": read, "secret": secret}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 def duration(text: str) -> float:
@@ -53,20 +62,21 @@ class ExporterOptions:
     )
 
     def check(self) -> None:
-        """Raise UsageError for options that do not fit together."""
+        """Raise OptionError for options that do not fit together."""
 
 
 O = TypeVar("O", bound=ExporterOptions)  # noqa: E741 - as other generic options
 
 
 def read_options(kind: type[O], given: Mapping[str, str]) -> O:
-    """Return the options of a class from texts. Raises UsageError with the key and the value."""
+    """Return the options of a class from texts. Raises OptionError with the key and the value."""
     fields = {each.name: each for each in dataclasses.fields(kind)}
     hints = get_type_hints(kind)
     values = {}
     for name, text in given.items():
         if name not in fields:
-            raise UsageError(f"no option {name!r}", hint=did_you_mean(name, [*fields, "name"]))
+            hint = did_you_mean(name, [*fields, "name"])
+            raise OptionError(name, f"no option {name!r}", hint=hint)
         read = fields[name].metadata["read"]
         values[name] = _read(name, text, read) if read else _typed(name, text, hints[name])
     made = kind(**values)
@@ -94,17 +104,19 @@ def _read(name: str, text: str, read: Callable[[str], _T]) -> _T:
     try:
         return read(text)
     except UsageError as error:
-        raise UsageError(f"option {name}: {text!r}: {error.message}", hint=error.hint) from None
+        raise OptionError(
+            name, f"option {name}: {text!r}: {error.message}", hint=error.hint
+        ) from None
 
 
 def _typed(name: str, text: str, kind: Any) -> Any:
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
             known = ", ".join(get_args(kind))
-            raise UsageError(f"option {name}: {text!r} is not one of {known}")
+            raise OptionError(name, f"option {name}: {text!r} is not one of {known}")
         return text
     read, words = _READERS[get_origin(kind) or kind]
     try:
         return read(text)
     except (KeyError, ValueError):
-        raise UsageError(f"option {name}: {text!r} is not {words}") from None
+        raise OptionError(name, f"option {name}: {text!r} is not {words}") from None

@@ -20,6 +20,7 @@ from app.api.server.endpoints import ProbeEndpoints
 from app.api.server.explain_endpoints import ExplainEndpoints
 from app.api.server.metrics_endpoints import MetricsEndpoints
 from app.api.server.monitor_endpoints import MonitorEndpoints
+from app.api.server.output_endpoints import OutputEndpoints
 from app.api.server.routing import Executor, add_routes, refused
 from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
@@ -79,6 +80,7 @@ def create(
     add_routes(app, MonitorEndpoints(executor))
     add_routes(app, CommandEndpoints(executor, console))
     add_routes(app, ExplainEndpoints(executor))
+    add_routes(app, OutputEndpoints(executor))
     add_routes(app, MetricsEndpoints(executor, metrics))
 
     def refuse(_: Request, error: Exception) -> Response:

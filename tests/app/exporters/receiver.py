@@ -6,12 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.exporters.backlog import Backlog
 from app.exporters.delivery import Delivery
 from app.exporters.exporter import DeliveryError, RejectedError
+from app.exporters.host import ExportHost
+from app.exporters.kinds import EXPORTERS, ExporterKind, UrlPlace, register
+from app.exporters.options import ExporterOptions, duration, option
 from probes.flow.records import FLOW
 from probes.output_control import OutputStatus
 from probes.snapshot import Event, Item, Snapshot
@@ -101,3 +105,39 @@ def until(holds: Callable[[], object], seconds: float = 10) -> bool:
 
 def adds_up(status: OutputStatus, offered: int) -> bool:
     return status.delivered + status.lost + status.queued == offered
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverOptions(ExporterOptions):
+    speed: int = option(1, "How fast.")
+    active: float = option(60.0, "How long.", read=duration)
+    key: str = option("", "Never shown.", secret=True)
+    owners: bool = option(False, "Whether with owners.")
+
+
+made: dict[str, Receiver] = {}
+"""The receivers of outputs of kind KIND, by name."""
+
+
+def receive(host: ExportHost) -> Receiver:
+    receiver = made[host.config.name] = made.get(host.config.name, Receiver())
+    return receiver
+
+
+KIND = ExporterKind(
+    "kept", "Keeps records.", "kept://HOST:PORT", ReceiverOptions, f"{__name__}:receive"
+)
+
+
+@contextmanager
+def kinds() -> Iterator[None]:
+    """Have the kind KIND, and one of local files, during a block."""
+    local = replace(KIND, scheme="keptlocal", place=UrlPlace.PATH, local=True)
+    for kind in (KIND, local):
+        register(kind)
+    try:
+        yield
+    finally:
+        for kind in (KIND, local):
+            del EXPORTERS[kind.scheme]
+        made.clear()

@@ -51,6 +51,8 @@ BODIES = {
     ("DELETE", "/v1/monitor/policies/{name}"): None,
     ("POST", "/v1/monitor/policies/{name}/activate"): None,
     ("POST", "/v1/monitor/policies/{name}/deactivate"): None,
+    ("POST", "/v1/outputs"): {"url": "ipfix://192.0.2.1:4739"},
+    ("DELETE", "/v1/outputs/{name}"): None,
     ("POST", "/v1/commands"): {"line": "flow.capture proto:tcp"},
 }
 """Every request that changes or loads anything, with a body that is fine."""

@@ -1,0 +1,82 @@
+"""`output.list`: the outputs of the run, as they deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.widgets import Static
+
+from bpf.errors import ProbedeckError
+from probes.output_control import OutputState, OutputStatus
+from widgets.format import REPLACED, byte_size, safe, si
+from widgets.terminal.compositor import DiffModalScreen
+
+_PERIOD = 1.0
+_NONE = "No output runs. Start one: :output.add URL, --output URL or [[outputs]]."
+
+
+class OutputsScreen(DiffModalScreen[None]):
+    """Asks for the state of all outputs once a second, in a thread."""
+
+    BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
+    CSS = """
+    OutputsScreen { align: center middle; }
+    OutputsScreen > Vertical {
+        width: 78; max-width: 100%; height: auto; max-height: 100%; padding: 1 2;
+        background: $panel; border: round $primary;
+    }
+    """
+
+    def __init__(self, status: Callable[[], Sequence[OutputStatus]]) -> None:
+        """`status` may wait for another host."""
+        super().__init__()
+        self._status = status
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = "Outputs"
+            yield Static(id="outputs", markup=False)
+
+    def on_mount(self) -> None:
+        self._ask()
+        self.set_interval(_PERIOD, self._ask)
+
+    def _ask(self) -> None:
+        self.run_worker(self._fetch, thread=True, exclusive=True, group="outputs")
+
+    def _fetch(self) -> None:
+        try:
+            shown = page(self._status())
+        except ProbedeckError as error:
+            shown = Text(str(error), "bold")
+        self.app.call_from_thread(self._show, shown)
+
+    def _show(self, text: Text) -> None:
+        if self.is_mounted:
+            self.query_one("#outputs", Static).update(text)
+
+
+def page(outputs: Sequence[OutputStatus]) -> Text:
+    """Return the outputs: a line of numbers each, then its URL, and why it fails."""
+    if not outputs:
+        return Text(_NONE)
+    text = Text()
+    titles = f"{'Output':<16}{'State':<12}{'Delivered':>11}{'Undelivered':>13}{'Waiting':>9}"
+    text.append(f"{titles}{'Memory':>10}\n", "bold")
+    for each in outputs:
+        waiting = byte_size(each.queued_bytes)
+        text.append(f"{safe(each.name, REPLACED):<15.15} {each.state:<12}")
+        text.append(f"{si(each.delivered):>11}{si(each.lost):>13}{si(each.queued):>9}{waiting:>10}")
+        text.append(f"\n  {safe(each.url, REPLACED)}\n", "dim")
+        if each.reason:
+            style = "bold" if each.state is OutputState.FAILING else "dim"
+            text.append(f"  {safe(each.reason, REPLACED)}\n", style)
+        if each.lost:
+            why = ", ".join(f"{count} {reason}" for reason, count in each.undelivered.items())
+            text.append(f"  undelivered: {safe(why, REPLACED)}\n")
+    text.rstrip()
+    return text
