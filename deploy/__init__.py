@@ -1,0 +1,1 @@
+"""What runs around probedeck on other people's machines."""
