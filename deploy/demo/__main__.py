@@ -34,6 +34,7 @@ class Totals(NamedTuple):
 @contextmanager
 def controllers(made: Network, work: Path) -> Iterator[None]:
     """Run a controller on each host, until all of its windows are exported."""
+    processes = []
     with ExitStack() as stack:
         for name, space in made.hosts.items():
             command = [
@@ -43,9 +44,10 @@ def controllers(made: Network, work: Path) -> Iterator[None]:
                 "--output", f"ipfix://{COLLECTOR}:{EXPORT_PORT}?owners=on",
                 "--output", f"openmetrics://{made.managed[name]}:{METRICS_PORT}",
             ]  # fmt: skip
-            stack.enter_context(running(space, command, work / f"{name}.log"))
+            processes.append(stack.enter_context(running(space, command, work / f"{name}.log")))
         ready = [work / f"{name}.ready" for name in made.hosts]
-        until("the start of the controllers", lambda: all(each.exists() for each in ready))
+        started = "the start of the controllers"
+        until(started, lambda: all(each.exists() for each in ready), *processes)
         yield
 
 
@@ -115,9 +117,8 @@ def run(demo: Path, work: Path) -> bool:
             same = all(a is None or a == b for a, b in zip(totals, truth, strict=True))
             agree &= same
             cells = ["-" if each is None else str(each) for each in totals]
-            print(
-                f"{name:22}{cells[0]:>10}{cells[1]:>10}{cells[2]:>12}{'' if same else '  differs'}"
-            )
+            line = f"{name:22}{cells[0]:>10}{cells[1]:>10}{cells[2]:>12}"
+            print(line if same else f"{line}  differs")
         for query in ("talkers", "owners", "distinct"):
             ask(made.collector, query)
     return agree

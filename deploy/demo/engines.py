@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
 import urllib.error
@@ -14,7 +15,7 @@ from typing import Any
 
 from app.lab import netns
 from bpf.errors import ProbedeckError
-from deploy.demo.network import COLLECTOR, Network, running
+from deploy.demo.network import COLLECTOR, Network, Process, running
 
 FLEET = Path(__file__).parents[1] / "fleet"
 EXPORT_PORT, METRICS_PORT = 4739, 9464
@@ -53,6 +54,11 @@ class Engines:
             found: bytes = answer.read()
         return found
 
+    def has_kafka(self) -> bool:
+        """Whether Kafka takes connections. Raises OSError if not."""
+        with netns.inside(self._space), socket.create_connection(("127.0.0.1", 9092), 1.0):
+            return True
+
     def query(self, text: str) -> list[dict[str, Any]]:
         """Rows of a query to ClickHouse's engine."""
         answer = self.ask(f"{STORE}/?default_format=JSONEachRow", text.encode())
@@ -79,17 +85,22 @@ class Engines:
         return sum(int(float(each["value"][1])) for each in answer["data"]["result"])
 
 
-def until(what: str, holds: Callable[[], bool], seconds: float = _START_S) -> None:
-    """Wait until something holds. Raises ProbedeckError after some time."""
-    end = time.monotonic() + seconds
+def until(what: str, holds: Callable[[], bool], *needs: Process) -> None:
+    """Wait until something holds.
+
+    Raises ProbedeckError after some time, and if a process that it `needs` has ended.
+    """
+    end = time.monotonic() + _START_S
     while time.monotonic() < end:
+        if any(process.poll() is not None for process in needs):
+            raise ProbedeckError(f"{what} did not happen: its process has ended")
         try:
             if holds():
                 return
         except (OSError, ValueError, KeyError):
             pass
         time.sleep(0.2)
-    raise ProbedeckError(f"{what} did not happen within {seconds:g} s")
+    raise ProbedeckError(f"{what} did not happen within {_START_S:g} s")
 
 
 @contextmanager
@@ -105,26 +116,30 @@ def engines(made: Network, demo: Path, work: Path) -> Iterator[Engines]:
     scrape.write_text(_SCRAPE.format(targets=targets))
     with ExitStack() as stack:
 
-        def start(name: str, *command: object) -> None:
+        def start(name: str, *command: object) -> Process:
             words = list(map(str, command))
-            stack.enter_context(running(made.collector, words, work / f"{name}.log"))
+            return stack.enter_context(running(made.collector, words, work / f"{name}.log"))
 
         form = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)]
         subprocess.run([*java, *form], check=True, capture_output=True)
-        start("kafka", *java, "kafka.Kafka", settings)
-        until("the start of Kafka", lambda: b"started (kafka" in (work / "kafka.log").read_bytes())
-        start("store", *store, "8123", FLEET / "clickhouse/schema.sql")
-        start(
+        kafka = start("kafka", *java, "kafka.Kafka", settings)
+        until("the start of Kafka", found.has_kafka, kafka)
+        clickhouse = start("store", *store, "8123", FLEET / "clickhouse/schema.sql")
+        goflow2 = start(
             "goflow2", demo / "goflow2", "-listen", f"netflow://{COLLECTOR}:{EXPORT_PORT}",
             "-mapping", FLEET / "goflow2/mapping.yaml", "-transport", "kafka",
             "-transport.kafka.brokers", "127.0.0.1:9092", "-transport.kafka.topic", _TOPIC,
             "-transport.kafka.flushfreq", "500ms", "-addr", "127.0.0.1:8080",
         )  # fmt: skip
-        start(
+        prometheus = start(
             "prometheus", "prometheus", f"--config.file={scrape}",
             f"--storage.tsdb.path={work / 'prometheus'}", "--web.listen-address=127.0.0.1:9090",
         )  # fmt: skip
-        until("the start of goflow2", lambda: bool(found.ask(f"{_GOFLOW}/metrics")))
-        until("the start of ClickHouse", lambda: found.query("SELECT 1 AS one") == [{"one": 1}])
-        until("the start of Prometheus", lambda: bool(found.ask(f"{_PROMETHEUS}/-/ready")))
+        until("the start of goflow2", lambda: bool(found.ask(f"{_GOFLOW}/metrics")), goflow2)
+        answers = [{"one": 1}]
+        until(
+            "the start of ClickHouse", lambda: found.query("SELECT 1 AS one") == answers, clickhouse
+        )
+        ready = f"{_PROMETHEUS}/-/ready"
+        until("the start of Prometheus", lambda: bool(found.ask(ready)), prometheus)
         yield found

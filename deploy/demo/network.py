@@ -16,6 +16,7 @@ from app.lab import netns
 HOSTS = ("ams", "fra", "lon")
 COLLECTOR = "10.97.1.254"
 """Address of the collector, on the bridge that carries no measured traffic."""
+Process = subprocess.Popen[bytes]
 _LIBC = ct.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
@@ -76,10 +77,8 @@ def _ip(space: int, words: str) -> None:
 
 
 @contextlib.contextmanager
-def running(
-    space: int, command: Sequence[str], log: Path, **environment: str
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process in a namespace during the block. It ends with this process, however that ends."""
+def running(space: int, command: Sequence[str], log: Path, **environment: str) -> Iterator[Process]:
+    """Run a process in a namespace during the block. A killed demo leaves none."""
 
     def enter() -> None:
         netns.setns(space)
