@@ -72,7 +72,7 @@ class Engines:
     def decoded(self) -> int:
         """Records of flows that goflow2 decoded."""
         lines = self.ask(f"{_GOFLOW}/metrics").decode().splitlines()
-        name = "goflow2_flow_process_nf_flowset_records_sum"
+        name = "goflow2_flow_process_nf_flowset_records_total"
         return sum(
             int(float(line.rsplit(" ", 1)[1]))
             for line in lines

@@ -1,7 +1,7 @@
 -- Reads goflow2's topic. ClickHouse commits an offset after its rows are in the table.
 CREATE TABLE IF NOT EXISTS probedeck.flows_queue AS probedeck.flows_in
 ENGINE = Kafka
-SETTINGS kafka_broker_list = 'localhost:9092',
+SETTINGS kafka_broker_list = 'kafka:9092',
          kafka_topic_list = 'flow-messages',
          kafka_group_name = 'clickhouse',
          kafka_format = 'JSONEachRow',
