@@ -18,6 +18,7 @@ from app.cli.policy_control import policy
 from app.cli.probe import probe
 from app.cli.run import console, lab, run, tour
 from app.cli.serve import serve
+from app.cli.sql import sql
 from app.cli.tape import tape
 from app.cli.trace import trace
 from bpf.errors import ProbedeckError, TextError, UsageError
@@ -92,7 +93,7 @@ def completion(shell: str) -> None:
 
 for each in (
     run, lab, tour, trace, explain, serve, console, doctor, version, test, probe, policy, tape,
-    config, man, completion,
+    sql, config, man, completion,
 ):  # fmt: skip
     cli.add_command(each)
 
