@@ -12,15 +12,15 @@ from click.shell_completion import get_completion_class, shell_complete
 
 from app import VERSION
 from app.cli.command import CommandGroup, GroupedCommand, argument, option
-from app.cli.config import config
-from app.cli.explain import explain
-from app.cli.policy_control import policy
-from app.cli.probe import probe
-from app.cli.run import console, lab, run, tour
-from app.cli.serve import serve
-from app.cli.sql import sql
-from app.cli.tape import tape
-from app.cli.trace import trace
+from app.cli.subcommands.config import config
+from app.cli.subcommands.explain import explain
+from app.cli.subcommands.policy_control import policy
+from app.cli.subcommands.probe import probe
+from app.cli.subcommands.run import console, lab, run, tour
+from app.cli.subcommands.serve import serve
+from app.cli.subcommands.sql import sql
+from app.cli.subcommands.tape import tape
+from app.cli.subcommands.trace import trace
 from bpf.errors import ProbedeckError, TextError, UsageError
 
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."

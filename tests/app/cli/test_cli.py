@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import app
-from app.cli.run import TOUR_PROBE
+from app.cli.subcommands.run import TOUR_PROBE
 from tests.support.nobody import become_nobody
 from tests.support.runs import COMMAND, deck_ends
 

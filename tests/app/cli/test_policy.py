@@ -13,7 +13,7 @@ import pytest
 from app.cli.main import cli
 from app.cli.options import Options
 from app.cli.parameters import run_spec
-from app.cli.policy import EXAMPLES
+from app.cli.subcommands.policy import EXAMPLES
 from app.run.monitor import Policies, receiver_of
 from app.run.start import start
 from bpf.attach.attachment import Hook

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.options import Options
-from app.cli.trace import described_by
+from app.cli.subcommands.trace import described_by
 from app.console import host_names
 from app.console.host_names import Name, Names, NameSource
 from app.outputs.routers import RouterFacts

@@ -80,5 +80,5 @@ def test_a_store_that_is_not_there_is_one_line() -> None:
     for wrong in ("collector:8123", "ftp://collector:8123", "http://collector", "http://c:port"):
         with pytest.raises(UsageError, match="is no store"):
             ask(wrong, "talkers", "text")
-    with pytest.raises(UsageError, match="no query 'talker'.*did you mean talkers?"):
+    with pytest.raises(UsageError, match=r"no query 'talker'.*did you mean talkers\?"):
         ask(url, "talker", "text")

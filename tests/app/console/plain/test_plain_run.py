@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from app.api.server.listener import Api, ApiListener
-from app.cli.run import is_plain
+from app.cli.subcommands.run import is_plain
 from app.console.plain.entry import answer_typed_lines
 from app.console.plain.session import HELP, PlainSession
 from app.tape.options import NOTHING

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from app.cli.command import argument, connected, controller_options, option, print_table
-from app.cli.policy import is_file, policy
+from app.cli.subcommands.policy import is_file, policy
 from app.files import as_invoker
 from bpf.errors import UsageError, did_you_mean
 

@@ -45,7 +45,7 @@ CONSOLE_EXAMPLES = """\b
 Examples:
   probedeck console
   probedeck console --connect https://router1:8765 --token ~/.router1"""
-TOUR_PROBE = Path(__file__).parents[1] / "library" / "packet-counter.toml"
+TOUR_PROBE = Path(__file__).parents[2] / "library" / "packet-counter.toml"
 TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
 
 
