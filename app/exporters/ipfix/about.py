@@ -13,7 +13,7 @@ from app.exporters.ledger import Ledger, TableKey
 from probes.snapshot import Loss, lost_of
 
 _NEWS_S = 5.0
-"""Losses are told at most so often."""
+"""Shortest time between two reports of losses."""
 
 
 class _Times:
@@ -67,7 +67,7 @@ class About:
         self._flows -= sum(message.records for message in messages if message.rows)
 
     def has_news(self) -> bool:
-        """Whether losses have changed, and are due to be told."""
+        """Return whether losses have changed since the last report, and a report is due."""
         if time.monotonic() < self._news_at:
             return False
         return self._losses() != self._told

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 NTOP = 35632
 """Private enterprise number of ntop."""
 OWN = 32473
-"""Number for documentation, RFC 5612: no vendor has it, and probedeck has none of its own."""
+"""The number for documentation of RFC 5612: IANA gives it to no vendor."""
 VARIABLE = 0xFFFF
 """Length of an element whose values have their own lengths, RFC 7011 section 7."""
 
@@ -65,8 +65,8 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("retransmittedOutPackets", 110, 4, "segments that the destination sent again", NTOP),
     ("roundTripMicroseconds", 3, 4, "TCP: smoothed round-trip time; 0: unknown", OWN),
     ("leastRoundTripMicroseconds", 4, 4, "TCP: its minimum; 0: unknown", OWN),
-    ("limit", 5, 1, "number of the limit in docs/owners.md; 0: unknown", OWN),
-    ("ownerReason", 6, 1, "0 owned; or the number of the reason in docs/owners.md", OWN),
+    ("limit", 5, 1, "number of the limit, as below; 0: unknown", OWN),
+    ("ownerReason", 6, 1, "0 owned; or the number of the reason, as below", OWN),
     ("sourceProcessName", 169, VARIABLE, "its name", NTOP),
     ("destinationProcessName", 376, VARIABLE, "its name", NTOP),
     ("sourceUserName", 372, VARIABLE, "its user", NTOP),

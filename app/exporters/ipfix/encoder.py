@@ -19,7 +19,7 @@ _MOST_OWNERS = 1 << 16
 
 
 class OwnerTexts:
-    """Texts of owners as they are sent: each behind a byte with its length."""
+    """Texts of owners in wire format: a byte with the length stands before each text."""
 
     def __init__(self) -> None:
         self._of: dict[int, bytes] = {}
@@ -33,7 +33,7 @@ class OwnerTexts:
             self._of[number] = b"".join(bytes([len(text)]) + text for text in texts)
 
     def pool(self, numbers: Array) -> tuple[Array, Array]:
-        """Return the texts of owners as bytes (m,) u1, and where those of each end, (n,) i8."""
+        """Return the bytes (m,) u1 of all texts, and the end of each owner's texts (n,) i8."""
         empty = bytes(len(_TEXTS))
         texts = [self._of.get(number, empty) for number in numbers.tolist()]
         return np.frombuffer(b"".join(texts), "u1"), np.cumsum([len(text) for text in texts])

@@ -44,13 +44,13 @@ class ObservationDomain:
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """One message, whose header is made when it is sent."""
+    """One message without its header: the header depends on the time of sending."""
 
     domain: ObservationDomain
     sets: list[tuple[int, bytes | memoryview]]
     """Number and records of each set."""
     records: int = 0
-    """Data records, those of options too."""
+    """Data records, of flows and options."""
     rows: int = 0
     """Rows of windows in its flows; 0: no flows."""
     templates: int = 0
@@ -103,7 +103,7 @@ def template_messages(
     messages: list[Message] = []
     left = 0
     for number, record in template_sets(templates, version):
-        # Each in a set of its own: pmacct misreads a second template of options.
+        # One set for each template: pmacct misreads a second template of options in a set.
         size = _SET_HEADER + len(record) + 3
         if size > left:
             messages.append(Message(domain, []))

@@ -19,7 +19,7 @@ EXPORTED = np.dtype([
     ("retransmitted", "u4"), ("limit", "u1"), ("reason", "u1"), ("owned_end", "u1"),
     ("end_reason", "u1"), ("zero", "u4"),
 ])  # fmt: skip
-"""A flow as it is exported. The fields of FLOW come first; `first_ns` and `last_ns` are UTC.
+"""An exported flow. The fields of FLOW come first; `first_ns` and `last_ns` are UTC.
 
 - `windows`: rows of windows in it.
 - `owner`: number of the owner, as in OWNER; 0: none. `process`: its `tgid`. `owned_end`: bits of

@@ -1,4 +1,4 @@
-"""UDP to a collector: datagrams that the collector's host refuses are told apart."""
+"""UDP to a collector. The link knows the datagrams that the collector's host refuses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Link(Protocol):
     """A connection to a collector. OSError: it is broken; TimeoutError: it takes nothing now."""
 
     starts_anew: bool
-    """Whether each connection has sequences of its own."""
+    """Whether each connection starts with sequence 0 and without templates."""
     limit: int
     """Bytes of a message."""
 
@@ -119,9 +119,8 @@ class UdpLink:
             raise OSError(number, os.strerror(number))
 
     def confirmed(self, sent: Sequence[Sent]) -> int:
-        if not sent or self._bytes - sent[0].end < _KEPT_BYTES:
-            return 0
-        return sum(self._bytes - each.end >= _KEPT_BYTES for each in sent)
+        known = self._bytes - _KEPT_BYTES
+        return next((i for i, each in enumerate(sent) if each.end > known), len(sent))
 
     def lost(self, sent: Sequence[Sent]) -> int:
         refused = {read_header(payload) for payload in self._refused()} - {None}

@@ -53,7 +53,7 @@ class Template:
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The fixed fields of a record as they are sent."""
+        """The fixed fields of a record in network order."""
         return np.dtype([(each.name, _WIRE[each.length]) for each in self.fixed])
 
 

@@ -41,7 +41,7 @@ class FlowPart:
         return np.where(self.rows["direction"] == direction, self.interface, 0)
 
     def encode(self, template: Template) -> Array:
-        """Return the fixed fields (n,) as they are sent."""
+        """Return the fixed fields (n,) in network order."""
         made = np.empty(len(self.rows), template.dtype)
         for element in template.fixed:
             made[element.name] = _VALUES[element.name](self)
