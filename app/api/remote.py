@@ -12,6 +12,7 @@ from typing import Self
 from app.api import connection_events, wire
 from app.api.address import Remote
 from app.api.client import Client
+from app.api.models import ControllerStatus
 from app.api.outputs import RemoteOutputs
 from app.config.path_settings import PathSettings
 from bpf.errors import ProbedeckError, UsageError
@@ -25,15 +26,11 @@ _SILENCE_S = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
 
 
-class RemoteController(Client):
-    """Follows the snapshots and events of a controller, and forwards calls to it.
-
-    A lost connection is retried without end. Records published meanwhile are missing, and an event
-    reports that. An unreadable record ends the connection: see `failure`.
-    """
+class RemotePlane(Client):
+    """A ControlPlane by calls of another host's API; somebody else reads its stream: `take`."""
 
     def __init__(self, remote: Remote) -> None:
-        """Raises ProbedeckError if no controller answers, or if it refuses the token."""
+        """Raises UsageError for an impossible address or token; nothing is asked yet."""
         super().__init__(remote)
         self.history = History()
         self.read_only = ""
@@ -48,19 +45,6 @@ class RemoteController(Client):
         """The flow probe's, to which `interval` and `capture` belong."""
         self._listeners: tuple[Listener, ...] = ()
         self._failure: ProbedeckError | None = None
-        self._is_lost = False
-        self._connected: socket.socket | None = None
-        self._stopping = threading.Event()
-        self._first = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="remote", daemon=True)
-        try:
-            self._learn()
-        except ProbedeckError:
-            super().close()
-            raise
-        self._thread.start()
-        # From now on no record is missed.
-        self._first.wait()
 
     def listen(self, listener: Listener) -> None:
         self._listeners = (*self._listeners, listener)
@@ -101,6 +85,56 @@ class RemoteController(Client):
     def _switch(self, command: str, on: bool) -> None:
         line = f"{command} {'on' if on else 'off'}"
         self._http.answer("POST", "commands", json={"line": line})
+
+    def learn(self) -> None:
+        """Ask for the status. Raises ProbedeckError."""
+        self.apply(self.status())
+
+    def apply(self, status: ControllerStatus) -> None:
+        """Keep what a status says of the controller."""
+        self.read_only, self._hooks = status.read_only, status.hooks
+        self.unwritten = status.unwritten
+        self.interval, self.capture = status.interval, status.capture
+
+    def take(self, record: wire.WireRecord) -> None:
+        """Publish a record of the stream; ask for the status if it tells of another one."""
+        if isinstance(record, wire.Lost):
+            for event in connection_events.missed(self.url, record):
+                self.publish(event)
+            return
+        if isinstance(record, Snapshot):
+            attached = (each for each in record.hooks if each.mode != "monitor")
+            newest = {(each.interface, each.hook): each for each in (*self._hooks, *attached)}
+            self._hooks = tuple(newest.values())
+            if record.probe == "flow" and record.generation != self._generation:
+                self.learn()
+                self._generation = record.generation
+        self.publish(record)
+
+
+class RemoteController(RemotePlane):
+    """Follows the snapshots and events of a controller, and forwards calls to it.
+
+    A lost connection is retried without end. Records published meanwhile are missing, and an event
+    reports that. An unreadable record ends the connection: see `failure`.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        """Raises ProbedeckError if no controller answers, or if it refuses the token."""
+        super().__init__(remote)
+        self._is_lost = False
+        self._connected: socket.socket | None = None
+        self._stopping = threading.Event()
+        self._first = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="remote", daemon=True)
+        try:
+            self.learn()
+        except ProbedeckError:
+            super().close()
+            raise
+        self._thread.start()
+        # From now on no record is missed.
+        self._first.wait()
 
     def close(self) -> None:
         """End the connection; the probes go on running."""
@@ -153,32 +187,12 @@ class RemoteController(Client):
                 return
             for part in response.iter_raw():
                 if self._is_lost:
-                    self._learn()
+                    self.learn()
                     self._is_lost = False
                     self.publish(connection_events.again(self.url))
                 self._first.set()
                 for record in decoder.feed(part):
-                    self._take(record)
-
-    def _learn(self) -> None:
-        status = self.status()
-        self.read_only, self._hooks = status.read_only, status.hooks
-        self.unwritten = status.unwritten
-        self.interval, self.capture = status.interval, status.capture
-
-    def _take(self, record: wire.WireRecord) -> None:
-        if isinstance(record, wire.Lost):
-            for event in connection_events.missed(self.url, record):
-                self.publish(event)
-            return
-        if isinstance(record, Snapshot):
-            attached = (each for each in record.hooks if each.mode != "monitor")
-            newest = {(each.interface, each.hook): each for each in (*self._hooks, *attached)}
-            self._hooks = tuple(newest.values())
-            if record.probe == "flow" and record.generation != self._generation:
-                self._learn()
-                self._generation = record.generation
-        self.publish(record)
+                    self.take(record)
 
     def _end(self, error: ProbedeckError) -> None:
         self._failure = error

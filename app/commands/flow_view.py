@@ -13,11 +13,15 @@ OWNER_KINDS = {
     "users": "user",
 }  # fmt: skip
 """Kinds of groups by owner, and the column that groups them."""
-GROUPED = ("conversations", "hosts", "services", "networks", *OWNER_KINDS)
-"""KINDS of groups, then those by owner."""
+NODES = "nodes"
+"""Groups by the host of a fleet that saw the flows."""
+LABEL_KINDS = {**OWNER_KINDS, NODES: "node"}
+"""Kinds of groups by a label of the flow, and the column that has it."""
+GROUPED = ("conversations", "hosts", "services", "networks", *LABEL_KINDS)
+"""KINDS of groups, then those by label."""
 VIEWS = (DIRECTIONS, *GROUPED)
 _ENDS = ("remote", "local")
-_NOUNS = {DIRECTIONS: "flow", **{kind: kind[:-1] for kind in GROUPED}, **OWNER_KINDS}
+_NOUNS = {DIRECTIONS: "flow", **{kind: kind[:-1] for kind in GROUPED}, **LABEL_KINDS}
 GROUP_NOUNS = {noun: kind for kind, noun in _NOUNS.items() if kind != DIRECTIONS}
 """Views of groups, by the word for a row."""
 
@@ -46,13 +50,18 @@ class Grouping:
         return self.kind in OWNER_KINDS
 
     @property
+    def is_by_label(self) -> bool:
+        """Whether the groups are those of an owner, or of a host of a fleet."""
+        return self.kind in LABEL_KINDS
+
+    @property
     def is_finest(self) -> bool:
         """Whether a row is one direction, or both, of the same two ends."""
         return self.kind in VIEWS[:2]
 
-    def turned(self, by: int, owners: Collection[str] = ()) -> Grouping:
-        """The view `by` places further in the cycle; of those by owner, it has only `owners`."""
-        views = [kind for kind in VIEWS if kind not in OWNER_KINDS or kind in (*owners, self.kind)]
+    def turned(self, by: int, labels: Collection[str] = ()) -> Grouping:
+        """The view `by` places further in the cycle; of those by label, it has only `labels`."""
+        views = [kind for kind in VIEWS if kind not in LABEL_KINDS or kind in (*labels, self.kind)]
         kind = views[(views.index(self.kind) + by) % len(views)]
         return Grouping(kind, prefixes=self.prefixes)
 

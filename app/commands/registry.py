@@ -316,12 +316,42 @@ _EVENTS = (
     *_sorting("event", "events", "events", footer="Sort"),
     Command("event.leave", "Close, or back to the present", "escape", "events", leaves=True),
 )  # fmt: skip
+_HOST = (Parameter("host"),)
+_HOSTS = (
+    Command("host.only", "Show this host alone", "", "hosts", "Only", _HOST, by_row=True,
+            help="The other screens are then as with console --connect."),
+    Command("host.mark", "Choose the host, or leave it out", "m", "hosts", "Choose", _HOST,
+            help="The other screens show the chosen hosts together, each row with its host."),
+    Command("host.all", "Choose all listed hosts", "A", "hosts", "All",
+            help="Those that pass the filter, 32 at most."),
+    Command("host.choose", "Choose the hosts that pass a filter", "", "hosts", "",
+            (Parameter("filter", ParameterKind.FILTER, rest=True, needed=True),),
+            help="host.choose site:ams"),
+    Command("host.filter", "Filter hosts", "slash", "hosts", "Filter",
+            (Parameter("filter", ParameterKind.FILTER, rest=True),), asks=True,
+            help="host:web state:lost rate>1G, and labels of the file: site:ams."),
+    Command("host.programs", "Programs of this host", "p", "hosts", "", _HOST,
+            help="It must be chosen. Of several chosen hosts, Programs shows one."),
+    Command("host.probe", "Add a probe to the chosen hosts", "a", "hosts", "", (_FILE,),
+            writes=True, asks=True,
+            help="At once, each on its own interface, with a report for each host."),
+    Command("host.policy", "Add a policy to the chosen hosts", "o", "hosts", "",
+            (Parameter("policy", ParameterKind.NEW_POLICY, rest=True, check=values.policy),),
+            writes=True, asks=True, help="At once, with a report for each host."),
+    Command("host.report", "Report of the last change on hosts", "r", "hosts"),
+    Command("host.distinct", "Distinct flows of the chosen hosts", "d", "hosts",
+            help="Of the last window; a flow that several hosts see counts once. The monitors need"
+            " the same seed and number of registers: others are left out, and named."),
+    *_sorting("host", "hosts", "fleet"),
+    Command("host.leave", "Clear the filter, or back to the present", "escape", "hosts",
+            leaves=True),
+)  # fmt: skip
 
 REGISTRY: dict[str, Command] = {
     command.name: command
     for command in (
         *_EVERYWHERE, *_VIEW, *_TABLES, *_TIME, *_OVERVIEW, *_FLOWS, *_PATHS, *_TRIGGERS,
-        *_PROGRAMS, *_EVENTS,
+        *_PROGRAMS, *_EVENTS, *_HOSTS,
     )
 }  # fmt: skip
 

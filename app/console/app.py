@@ -35,6 +35,7 @@ from app.console.dialogs.commands import DialogCommands
 from app.console.event_marks import EventMarks
 from app.console.host_names import Names
 from app.console.layout import Layouts
+from app.console.live.fleet_hosts import FleetHosts
 from app.console.pins import Pins
 from app.console.prompt.command_line import CommandLine, Filtered
 from app.console.screen import ConsoleScreen, screen_of
@@ -57,6 +58,7 @@ from widgets.tones import Tone
 
 if TYPE_CHECKING:
     from app.console.live.state import Frame
+    from app.fleet.plane import ChosenHosts
     from probes.control_plane import ControlPlane
 
 _DEADLY = (
@@ -90,6 +92,7 @@ class ConsoleApp(DiffApp[int]):
     ENABLE_COMMAND_PALETTE = False  # its key would be no command of the registry
 
     plane: ControlPlane
+    commands: Dispatcher
     failure: ProbedeckError | None = None
     """The error that ended the console."""
 
@@ -97,12 +100,14 @@ class ConsoleApp(DiffApp[int]):
         self, plane: Callable[[], ControlPlane], start: Callable[[], object], where: str,
         duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
+        fleet: Callable[[], ChosenHosts] | None = None,
     ) -> None:  # fmt: skip
         """`plane` makes the control plane, and `start` starts its probes; both run in threads after
         the first paint.
 
         `where` is the interface or the host, `first` the screen to begin with. Without `names` the
-        console looks up no host names until the user asks for them.
+        console looks up no host names until the user asks for them. `fleet` makes the chosen hosts
+        of a fleet, before `plane` makes the control plane of them.
         """
         super().__init__(ansi_color=False)
         self.settings = settings or Settings()
@@ -119,6 +124,7 @@ class ConsoleApp(DiffApp[int]):
         self.pins = Pins()
         self.tapes = Tapes(self)
         self.layouts = Layouts(self, self.settings.ui.layout)
+        self.hosts = FleetHosts(self, self.layouts, fleet)
         self.overwriting = Overwriting()
         self.counts = Counts(self.show_status)
         self._learned_names = LearnedNames(self)
@@ -126,11 +132,15 @@ class ConsoleApp(DiffApp[int]):
         if tour:
             self.tour.begin()
         self.type_ahead = TypeAhead(self)
+
+        def offers(name: str) -> bool:
+            return self.tour.offers(name) and self.commands.has_screen(name)
+
         parts = (
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
             self.counts, TableCommands(self), ProbeSwitches(self), OutputCommands(self),
             SettingsCommands(self),
-            DialogCommands(self, self.tour.offers), OwnCommands(self),
+            DialogCommands(self, offers), OwnCommands(self),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
         self.commands = Dispatcher(self, turns | runners(parts))
@@ -162,13 +172,13 @@ class ConsoleApp(DiffApp[int]):
             # The output of the tables may be impossible.
             self.fail(error)
             return
-        self.time.open()
+        self.hosts.open()
         await self.switch_mode(self._first)
         if not gc.isenabled():
             # Imported modules stay.
             gc.freeze()
             gc.enable()
-        self.plane.listen(self._published)
+        self.hosts.listen(self._published)
         self.set_interval(1.0, self.show_status)
         if self._duration is not None:
             self.set_timer(self._duration, self.exit)
@@ -182,6 +192,7 @@ class ConsoleApp(DiffApp[int]):
         for screen in SCREENS.values():
             if not screen.is_heavy:
                 screen.load()  # in this thread, not in the event loop
+        self.hosts.load()
         return self._open()
 
     @work(thread=True, exit_on_error=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from app.console.terminal.capabilities import prepare
 from app.tape.options import NOTHING, Startup
@@ -13,6 +13,8 @@ from app.tape.options import NOTHING, Startup
 if TYPE_CHECKING:
     from app.config.model import Settings
     from app.console.app import ConsoleApp
+    from app.fleet.hosts import Fleet
+    from app.fleet.plane import ChosenHosts
     from app.run.output_spec import OutputSpec
     from app.run.spec import RunSpec
     from probes.control.controller import Controller
@@ -68,6 +70,34 @@ def connect(plane: ControlPlane, url: str, settings: Settings, startup: Startup 
         from app.console.app import ConsoleApp
 
         return _run(ConsoleApp(lambda: plane, lambda: None, url, settings=settings), startup)
+
+
+def fleet(hosts: Fleet, settings: Settings, startup: Startup = NOTHING) -> int:
+    """Run a console on the hosts of a fleet; close the connections with it."""
+    with ExitStack() as stack:
+
+        def open_fleet() -> ChosenHosts:
+            from app.fleet.hub import Hub
+            from app.fleet.plane import ChosenHosts
+
+            hub = stack.enter_context(Hub(hosts.hosts))
+            chosen.append(ChosenHosts(hosts, hub))
+            stack.callback(chosen[0].close)
+            return chosen[0]
+
+        def plane() -> ControlPlane:
+            from app.fleet.plane import ChosenPlane
+
+            return cast("ControlPlane", ChosenPlane(chosen[0]))
+
+        chosen: list[ChosenHosts] = []
+        settings = _prepared(settings)
+        from app.console.app import ConsoleApp
+
+        app = ConsoleApp(
+            plane, lambda: None, "the fleet", first="hosts", settings=settings, fleet=open_fleet
+        )
+        return _run(app, startup)
 
 
 def _prepared(settings: Settings) -> Settings:

@@ -56,6 +56,10 @@ class Layouts:
             screen.restore(self._waiting[screen.MODE])
             self._waiting = {mode: of for mode, of in self._waiting.items() if mode != screen.MODE}
 
+    def keep(self, layout: Layout) -> None:
+        """Restore these screens when they come to the front."""
+        self._waiting = {**self._waiting, **layout}
+
     def _now(self) -> Layout:
         app = self._console.app
         shown = {mode: screen_of(app, mode) for mode in app.MODES}

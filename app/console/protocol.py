@@ -21,8 +21,19 @@ if TYPE_CHECKING:
     from app.console.tasks import Tasks
     from app.console.terminal.console_terminal import ConsoleTerminal
     from app.console.time_travel import TimeTravel
+    from app.fleet.plane import ChosenHosts
     from bpf.errors import ProbedeckError
     from probes.control_plane import ControlPlane
+
+
+class ShownHosts(Protocol):
+    """The hosts of a fleet that the console shows."""
+
+    chosen: ChosenHosts | None
+    """None without a fleet."""
+
+    async def choose(self) -> None:
+        """Begin anew with the chosen hosts."""
 
 
 class Console(Protocol):
@@ -46,6 +57,10 @@ class Console(Protocol):
     """Default file names of sources with unsaved edits."""
     failure: ProbedeckError | None
     """The error that ended the console."""
+
+    @property
+    def hosts(self) -> ShownHosts:
+        """The hosts that the console shows."""
 
     @property
     def app(self) -> App[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.console.protocol import Console
 from bpf.attach.attachment import Hook
-from widgets.format import age, clock, duration, percent, zone
+from widgets.format import age, clock, counted, duration, percent, zone
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -29,7 +29,7 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
         items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
     if failure is not None:
         items.append(StatusItem(failure.message, Tone.BAD))
-    items += _hook_items(console, where)
+    items += _hook_items(console, where) if console.hosts.chosen is None else _fleet_items(console)
     if last is not None:
         poll, lost = (last.swap_ns + last.drain_ns) / 1e9, moment.present.lost
         if poll > _BUSY * last.seconds > 0:
@@ -43,6 +43,20 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
         )
     if plane.capture:
         items.append(StatusItem(plane.capture, Tone.WARN, 3, label="only"))
+    return items
+
+
+def _fleet_items(console: Console) -> list[StatusItem]:
+    """Return the name and the hooks of the chosen host; of several, how many count."""
+    assert console.hosts.chosen is not None
+    names, missing = console.hosts.chosen.chosen, console.frame.missing
+    if len(names) == 1:
+        (url,) = (one.url for one in console.hosts.chosen.states() if one.name == names[0])
+        return [StatusItem(names[0], Tone.ACCENT, priority=1), *_hook_items(console, url)]
+    items = [StatusItem(counted(len(names), "host"), Tone.ACCENT, priority=1)]
+    if missing:
+        which = missing[0] if len(missing) == 1 else f"{len(missing)} of them"
+        items.append(StatusItem(f"without {which}", Tone.BAD))
     return items
 
 

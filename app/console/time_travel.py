@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from app.commands.moment import moment
 from bpf.errors import UsageError
@@ -14,6 +14,7 @@ from widgets.status import StatusItem
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
+    from app.console.live.fleet_state import FleetState
     from app.console.live.paths import PathView
     from app.console.live.state import Frame, LiveState
     from app.console.live.timeline import Timeline
@@ -27,6 +28,7 @@ class TimeTravel:
     """Pauses at frames of the past, steps through them, and compares two of them."""
 
     state: LiveState
+    """Of a fleet a FleetState, which has the same methods."""
     present: Frame
     """The state at the last update, paused or not."""
     frame: Frame
@@ -46,13 +48,14 @@ class TimeTravel:
         self.pause_reason = ""
         """The event that led to the paused frame; empty if the user chose a time."""
 
-    def open(self) -> None:
-        """Begin to take windows in; there is no frame before."""
+    def open(self, state: FleetState | None = None) -> None:
+        """Begin to take windows in, of a fleet into `state`; there is no frame before."""
         # numpy and the probes' tables: the first paint does without them.
         from app.console.live.state import LiveState
         from app.console.live.timeline import Timeline
 
-        self.state, self.timeline = LiveState(), Timeline()
+        self.state, self.timeline = cast("LiveState", state) or LiveState(), Timeline()
+        self.marked, self.paused, self.pause_reason = None, False, ""
         self.frame = self.present = self.state.frame()
 
     @property

@@ -67,6 +67,7 @@ LIVE_FLOWS = Domain(
         **key_fields(named=True),
         **_COUNTED,
         **OWNER_FIELDS,
+        "node": fields.Texts("node", "host of the fleet that sees the flow contains the text"),
         "age": fields.times("age", "time since the first packet", "s", column_ns=1),
         "idle": fields.times("idle", "time since the last packet", "s", column_ns=1),
     },

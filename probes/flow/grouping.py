@@ -49,14 +49,18 @@ class Groups:
 
 
 def group(
-    rows: Array, kind: str, prefixes: Sequence[int] = PREFIXES, *, near: bool = False
-) -> Groups:
+    rows: Array, kind: str, prefixes: Sequence[int] = PREFIXES, *, near: bool = False,
+    salts: Array | None = None,
+) -> Groups:  # fmt: skip
     """Group flows by a kind of KINDS; `rows` (n,) has the fields of dtype FLOW.
 
     `near` groups hosts and networks by the near address in place of the far one. Lower bounds are
-    known if `rows` has the field `at_least`.
+    known if `rows` has the field `at_least`. Flows with different `salts` (n,) u8 are in different
+    conversations; an `id` is then the hash of the key, XOR the salt.
     """
-    conversations = _merged(_single(rows))
+    single = _single(rows)
+    labels = None if salts is None else hash_keys(_words(single)[:, :_KEY_WORDS]) ^ salts
+    conversations = _merged(single, labels)
     conversations.rows["flows"] = 1
     return regroup(conversations, kind, prefixes, near=near)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,16 @@ class Owned:
     The columns of `probes.filter.owners`, and numbers of the sockets: 0 or NaN if unknown.
     """
 
-    def __init__(self, rows: Array, sockets: Array, owners: Array) -> None:
+    salts: Array | None = None
+    """Numbers (n,) u8 that tell flows of several hosts apart; None: the flows are of one host."""
+    nodes: Mapping[int, str] = MappingProxyType({})
+    """Names of these hosts, by their numbers."""
+
+    def __init__(self, rows: Array, sockets: Array, owners: Array, at: Array | None = None) -> None:
         """`rows` (n,) have the fields of dtype FLOW, `sockets` (m,) of SOCKET, `owners` (k,) are
-        of dtype OWNER, ascending by number."""
+        of dtype OWNER, ascending by number. `at` has the sockets of the rows, if they are known."""
         self.sockets, self.owners = sockets, owners
-        self.at = sockets_of(rows, sockets)
+        self.at = sockets_of(rows, sockets) if at is None else at
         """Places in `sockets`; -1: none."""
 
     def field(self, name: str) -> Array:

@@ -1,4 +1,4 @@
-"""`probedeck run`, `lab`, `tour` and `console`: the commands that monitor."""
+"""`probedeck run`, `lab`, `tour`, `console` and `fleet`: the commands that monitor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app import VERSION
-from app.cli.command import GroupedCommand, controller_options, option
+from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
 from app.cli.options import GENERAL, PLAIN_HELP, Options
 from app.cli.parameters import run_spec
@@ -45,6 +45,18 @@ CONSOLE_EXAMPLES = """\b
 Examples:
   probedeck console
   probedeck console --connect https://router1:8765 --token ~/.router1"""
+FLEET_EXAMPLES = """\b
+Examples:
+  probedeck fleet hosts.toml
+  probedeck fleet hosts.toml --exec 'host.choose site:ams'
+
+\b
+hosts.toml names each host, its controller's address, and labels to choose it by:
+  [[hosts]]
+  name = "web1"
+  url = "https://web1:8765"
+  token = "web1.token"
+  labels = { site = "ams" }"""
 TOUR_PROBE = Path(__file__).parents[2] / "library" / "packet-counter.toml"
 TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
 
@@ -172,6 +184,28 @@ def console(
     from app.console import entry
 
     return entry.connect(remote, url, settings, startup)
+
+
+@click.command(cls=GroupedCommand, epilog=FLEET_EXAMPLES)
+@argument("file", "FILE", "The hosts, in TOML.")
+@option("--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console.")
+@takes(Ui, TapeOptions)
+def fleet(settings: Settings, playing: TapeOptions, file: str, headless: bool) -> int:
+    """Open a console on many hosts, by their APIs.
+
+    Screen 7 lists the hosts; the other screens show the chosen ones.
+    """
+    startup = playing.startup(settings, shown=not headless)
+    if headless and startup.tape is None:
+        raise UsageError("--headless needs --tape or --exec here")
+    from app.fleet.hosts import load
+
+    hosts = load(file)
+    if not headless:
+        _need_terminal("probedeck probe list --connect URL")
+    from app.console import entry
+
+    return entry.fleet(hosts, settings, startup)
 
 
 def _start(

@@ -50,9 +50,14 @@ class Dispatcher:
     def is_offered(self, lines: str) -> bool:
         """Whether the first of some command lines means anything on the screen in front."""
         name, screen = next(iter(lines.split()), ""), self._console.app.screen
-        if lines == f"view.{self._console.app.current_mode}":
+        if lines == f"view.{self._console.app.current_mode}" or not self.has_screen(name):
             return False
         return not isinstance(screen, ConsoleScreen) or screen.offers(name)
+
+    def has_screen(self, name: str) -> bool:
+        """Whether the screen of a command is there: that of hosts only with a fleet."""
+        of = REGISTRY[name].screen or name.removeprefix("view.") if name in REGISTRY else ""
+        return of != "hosts" or self._console.hosts.chosen is not None
 
     async def run_lines(self, lines: str) -> None:
         """Run lines of a command and its values, until one fails: show its error."""
@@ -70,6 +75,9 @@ class Dispatcher:
         command, app = asked.command, self._console.app
         if command.writes and (reason := self._console.plane.read_only):
             raise UsageError(f"{command.name} is refused: {reason}")
+        if not self.has_screen(command.name):
+            hint = "a console of several hosts: probedeck fleet hosts.toml"
+            raise UsageError("there is no fleet here", hint=hint)
         if command.screen:
             front_screen(app)
             if app.current_mode != command.screen:

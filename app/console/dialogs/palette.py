@@ -78,6 +78,9 @@ class Palette(BoxScreen):
             if each.runs_program
         )
         self._entries = {**REGISTRY, **{entry.name: entry for entry in own}}
+        if console_of(self.app).hosts.chosen is None:
+            of_fleet = ("host.", "view.hosts")
+            self._entries = {n: e for n, e in self._entries.items() if not n.startswith(of_fleet)}
         self._show("")
 
     def on_resize(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +30,11 @@ Rates are per second over the last `RATE_NS` or more; `new_*` count towards the 
 of a row. An idle flow leaves after a minute, so no row has an older past."""
 MAX_FLOWS = 65536
 MAX_NEW_FLOWS = 16384
+
+
+def salt_of(node: str) -> int:
+    """Return the number that tells a host's flows from those of other hosts, by XOR of ids."""
+    return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=8).digest())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +67,18 @@ class LiveView:
     """Nanoseconds from CLOCK_MONOTONIC to UTC."""
     seconds: tuple[float, ...] = (0.0,) * CELLS
     """Seconds of windows in each cell of `history`; the last cell may still grow."""
+    nodes: tuple[str, ...] = ()
+    """Names of the hosts of a fleet's view, of several hosts; else empty."""
+    node_of: Array | None = None
+    """Places in `nodes` of the hosts that saw the flows, (n,); None without `nodes`."""
+
+    @property
+    def salts(self) -> Array | None:
+        """The `salt_of` each flow's host, (n,) u8; None without `nodes`."""
+        if self.node_of is None:
+            return None
+        found: Array = np.array([salt_of(node) for node in self.nodes], "u8")[self.node_of]
+        return found
 
     def line(self, places: Array) -> NDArray[np.float64]:
         """Return the bits per second of some rows together in the last minute, (CELLS,), newest
@@ -112,6 +130,10 @@ class LiveFlows:
         merged, left_out = _merged(
             old.rows, snapshot, self.focus, at_least=at_least, begins_cell=begins
         )
+        if snapshot.rest:
+            # Any flow may have had further packets in this window.
+            merged["at_least"] = 1
+            left_out += sum(one.flows for one in snapshot.rest)
         if left_out:
             self._left_out_ns = now
         self._rate_start_ns = self._rate_start_ns or snapshot.start_ns

@@ -86,7 +86,7 @@ class Pulses:
     @property
     def both_ways(self) -> bool:
         """Whether `traffic` has outgoing packets."""
-        return FLOW in self.probes
+        return FLOW in self.probes or bool(len(self.flows))
 
     @property
     def traffic(self) -> Array:
@@ -173,6 +173,11 @@ def _of_flows(snapshot: Snapshot) -> Array:
     row["out_packets"], row["out_bytes"] = packets[leaving].sum(), size[leaving].sum()
     row["in_packets"] = row["packets"] - row["out_packets"]
     row["in_bytes"] = size.sum() - row["out_bytes"]
+    for rest in snapshot.rest:
+        way = "out" if rest.direction == "egress" else "in"
+        row["packets"] += rest.packets
+        row[f"{way}_packets"] += rest.packets
+        row[f"{way}_bytes"] += rest.bytes
     protocols = snapshot.rows["protocol"]
     row["tcp_packets"] = packets[protocols == _TCP].sum()
     row["udp_packets"] = packets[protocols == _UDP].sum()

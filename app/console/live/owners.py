@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.commands.flow_view import OWNER_KINDS
-from app.console.live.flows import IDLE_NS, LiveView, places_of
+from app.console.live.flows import IDLE_NS, LiveView, places_of, salt_of
 from probes.flow.records import Array, hash_keys
 from probes.snapshot import Snapshot
 from probes.sockets.filter import OWNER_TEXTS, Owned
-from probes.sockets.joined import ends_of
+from probes.sockets.joined import ends_of, sockets_of
 from probes.sockets.records import (
     OWNER,
     OWNERS_TABLE,
@@ -52,6 +52,9 @@ class OwnerView:
     """dtype OWNERSHIP, (k,): the flows of the last window by reason."""
     now_ns: int = 0
     """End of that window, CLOCK_MONOTONIC; 0: the probe has answered for no window."""
+    sizes: tuple[int, ...] = ()
+    """Sockets of each host, in the order of the flows' `nodes`: each host's flows have its own.
+    Empty in a view of one host; of several, `sockets` are in the order of their hosts."""
 
     def __bool__(self) -> bool:
         """Whether the probe has answered for a window."""
@@ -149,4 +152,16 @@ def _bytes(rows: Array) -> NDArray[np.uint8]:
 @lru_cache(maxsize=2)
 def owned(flows: LiveView, owners: OwnerView) -> Owned:
     """Return the owners of the rows of a view: all screens that show a frame share them."""
-    return Owned(flows.rows, owners.sockets, owners.owners)
+    if flows.node_of is None:
+        return Owned(flows.rows, owners.sockets, owners.owners)
+    # Two hosts may use the same addresses.
+    at, begin = np.full(len(flows.rows), -1, "i8"), 0
+    for node, size in enumerate(owners.sizes):
+        places = np.flatnonzero(flows.node_of == node)
+        sockets = owners.sockets[begin : begin + size]
+        own = sockets_of(flows.rows.take(places), sockets)
+        at[places] = np.where(own < 0, -1, own + begin)
+        begin += size
+    found = Owned(flows.rows, owners.sockets, owners.owners, at)
+    found.salts, found.nodes = flows.salts, {salt_of(node): node for node in flows.nodes}
+    return found

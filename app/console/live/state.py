@@ -53,11 +53,25 @@ class Frame:
     """Packets, and results of probes, lost until the moment."""
     pulses: Pulses = field(default_factory=Pulses)
     owners: OwnerView = field(default_factory=OwnerView)
+    parts: tuple[HostFrame, ...] = ()
+    """The frames of several hosts that this one is made of; empty for one host."""
+    missing: tuple[str, ...] = ()
+    """Hosts that were chosen and that this frame lacks."""
 
     @property
     def utc_ns(self) -> int:
         """End of the window by the clock of the measuring host; 0 before the first window."""
         return self.last.end_utc_ns if self.last is not None else 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostFrame:
+    """The frame of one host of a fleet."""
+
+    host: str
+    frame: Frame
+    shift_ns: int = 0
+    """From its CLOCK_MONOTONIC to UTC, by the clock here: the hub corrects the times of items."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from app.console.screens.info import ScreenInfo
 from app.console.tables.spec import TableSpec
 
-_FOLDERS = ("overview", "paths", "flows", "triggers", "programs", "events")
+_FOLDERS = ("overview", "paths", "flows", "triggers", "programs", "events", "hosts")
 SCREENS: dict[str, ScreenInfo] = {}
 """By name."""
 TABLES: dict[str, TableSpec[Any]] = {}

@@ -24,6 +24,7 @@ def whole(value: float) -> str:
     return f"{value:.0f}" if value < 999.5 else si(value)
 
 
+NODE = "The host of the fleet that sees the flow, where several hosts are chosen."
 FLOWS: TableSpec[Flow] = TableSpec(
     "flows",
     (
@@ -43,6 +44,9 @@ FLOWS: TableSpec[Flow] = TableSpec(
             cell=lambda flow: flow.endpoint("destination"),
             numbers=lambda flows: flows.address_ranks("destination"),
             values=lambda flows: flows.endpoints("destination")),
+        ColumnSpec("node", "Node", 8, hidden=True, help=NODE, cell=lambda flow: flow.node,
+            numbers=lambda flows: flows.owner_ranks("node"),
+            values=lambda flows: flows.owner_texts("node")),
         *PROCESS,
         ColumnSpec("rate", "Rate", 11, "right", unit="bps", larger_first=True,
             help="Bits per second over the last window, or the last half second.",

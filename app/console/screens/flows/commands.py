@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from app.commands.flow_view import GROUP_NOUNS, Grouping
+from app.commands.flow_view import GROUP_NOUNS, NODES, Grouping
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.flow import QUIET_NS
 from app.console.screens.flows.group import Group
@@ -74,7 +74,9 @@ class ViewCommands:
             screen.table_with().action_top()
 
     def _turn(self, by: int) -> None:
-        self._turn_to(self._shown.by.turned(by, self._screen.console.frame.owners.kinds))
+        frame = self._screen.console.frame
+        labels = [*frame.owners.kinds, *[NODES] * bool(frame.flows.nodes)]
+        self._turn_to(self._shown.by.turned(by, labels))
 
     def _turn_to(self, by: Grouping) -> None:
         self._shown.turn_to(by)

@@ -59,6 +59,12 @@ class FlowChanges:
         order = np.argsort(rows["id"])
         rows = rows.take(order)
         view = replace(after, rows=rows)
+        if after.node_of is not None and before.node_of is not None:
+            # Hosts may have been lost, or come, between the moments.
+            nodes = tuple(dict.fromkeys((*after.nodes, *before.nodes)))
+            to = np.array([nodes.index(node) for node in before.nodes], "u2")
+            node_of = np.concatenate((after.node_of, to[before.node_of[gone]]))[order]
+            view = replace(view, nodes=nodes, node_of=node_of)
         state = np.where(order < len(new), _BOTH, _GONE)
         at = np.searchsorted(old["id"], rows["id"])
         at[at == len(old)] = 0

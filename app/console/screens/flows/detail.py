@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from app.commands.flow_view import OWNER_KINDS
+from app.commands.flow_view import LABEL_KINDS
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS
 from app.console.screens.flows.columns import whole
@@ -211,8 +211,8 @@ def _group_facts(group: Group) -> list[tuple[str, str]]:
         lines += [("Remote", group.end("far") + name)]
     elif kind == "services":
         lines.append(("Service", f"{group.service}, {group.port}"))
-    elif group.is_by_owner:
-        lines.append((OWNER_KINDS[kind].capitalize(), group.text))
+    elif group.is_by_label:
+        lines.append((LABEL_KINDS[kind].capitalize(), group.text))
     else:
         label = kind.removesuffix("s").capitalize()
         lines.append((label, group.network if kind == "networks" else group.address + name))

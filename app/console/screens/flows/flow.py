@@ -41,6 +41,12 @@ class Flow:
         return float(self._table["rtt"][self._at])
 
     @property
+    def node(self) -> str:
+        """The host of a fleet that sees the flow; empty without a fleet."""
+        coded = self._table.coded["node"]()
+        return coded.texts[int(coded.codes[self._at])]
+
+    @property
     def owner(self) -> RowOwner:
         owned = self._table.owned
         return RowOwner(owned, int(owned.at[self._at]))

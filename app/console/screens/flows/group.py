@@ -50,19 +50,30 @@ class Group:
         return self._groups.by.kind
 
     @property
-    def is_by_owner(self) -> bool:
-        return self._groups.by.is_by_owner
+    def is_by_label(self) -> bool:
+        return self._groups.by.is_by_label
 
     @property
     def opened(self) -> Opened:
         """The group as a filter."""
-        return Opened(self._groups.by, self.row.reshape(1).copy(), self.text)
+        salts, salt = self._groups.table.owned.salts, 0
+        if salts is not None and self.kind == "conversations":
+            salt = int(self._groups.of_flows(salts)[self.at])
+        return Opened(self._groups.by, self.row.reshape(1).copy(), self.text, salt)
+
+    @property
+    def node(self) -> str:
+        """The host of a fleet that sees a conversation; empty without a fleet."""
+        view = self._groups.view
+        if view.node_of is None:
+            return ""
+        return view.nodes[int(self._groups.of_flows(view.node_of)[self.at])]
 
     @property
     def text(self) -> str:
         """The group in a few words."""
         kind = self.kind
-        if self.is_by_owner:
+        if self.is_by_label:
             return self._groups.labels[int(self.row["id"])]
         if kind == "services":
             return self.service

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.console.screens.flows.columns import CHANGES, SHARED, TOTALS, whole
+from app.console.screens.flows.columns import CHANGES, NODE, SHARED, TOTALS, whole
 from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.tunnels import tunnel_name
@@ -113,6 +113,9 @@ _FLOWS: ColumnSpec[Group] = ColumnSpec(
 CONVERSATIONS: TableSpec[Group] = TableSpec(
     "conversations",
     (
+        ColumnSpec("node", "Node", 8, hidden=True, help=NODE,
+            cell=lambda group: group.node, numbers=lambda rows: rows.owner_ranks("node"),
+            values=lambda rows: rows.owner_texts("node")),
         _SERVICE,
         ColumnSpec("local", "Local", 6, priority=3,
             help="This host's end: address and port, or only the port if most conversations have"

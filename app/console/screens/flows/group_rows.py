@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.commands.flow_view import OWNER_KINDS
+from app.commands.flow_view import LABEL_KINDS, OWNER_KINDS
 from app.console.host_names import Names
 from app.console.screens.flows.columns import WAYS
 from app.console.screens.flows.group import Group, GroupLook
@@ -25,7 +25,7 @@ from widgets.tones import Tone
 
 SPECS: dict[str, TableSpec[Group]] = {
     **{spec.name: spec for spec in GROUPS},
-    **dict.fromkeys(OWNER_KINDS, OWNED),
+    **dict.fromkeys(LABEL_KINDS, OWNED),
 }
 """By kind of groups."""
 TONED = ("conversations", *OWNER_KINDS)
@@ -53,6 +53,7 @@ def group_columns(groups: GroupedFlows, width: int, *, traced: bool) -> tuple[Co
     """
     rows, has_ends = groups.rows, groups.by.kind == "conversations" and groups.has_other_ends
     needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
+    needed += ["node"] * (groups.view.node_of is not None)
     needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
     if len(groups.table.owned.sockets) and width >= OWNED_FROM:
         needed += OWNED_BY_DEFAULT
@@ -70,8 +71,8 @@ def _columns(
         changes["local"] = {"width": _LOCAL}
     for name in needed:
         changes.setdefault(name, {})["hidden"] = False
-    if kind in OWNER_KINDS:
-        changes["owner"] = {"title": OWNER_KINDS[kind].capitalize()}
+    if kind in LABEL_KINDS:
+        changes["owner"] = {"title": LABEL_KINDS[kind].capitalize()}
     spec = SPECS[kind]
     return columns(spec, **{name: of for name, of in changes.items() if name in spec.names})
 

@@ -50,8 +50,11 @@ class GroupedFlows:
         self.view, self.places, self.by, self.table = view, places, by, table
         self.flows = view.rows if len(places) == len(view.rows) else view.rows.take(places)
         """dtype LIVE, (n,)."""
-        found = group(self.flows, "conversations") if conversations is None else conversations
-        if by.is_by_owner:
+        salts = table.owned.salts
+        found = conversations or group(
+            self.flows, "conversations", salts=None if salts is None else salts[places]
+        )
+        if by.is_by_label:
             numbers, self.labels = owner_labels(by.kind, table.owned)
             of_talk = np.empty(len(found.rows), "u8")
             of_talk[found.of] = numbers[places]
@@ -159,18 +162,25 @@ class Opened:
     key: Array
     """Its row, dtype GROUP (1,)."""
     text: str
+    salt: int = 0
+    """Of a conversation of a fleet, the `salt_of` its host."""
 
     def mask(self, flows: Array, owned: Owned) -> NDArray[np.bool_]:
         """Return which of `flows` (n,), with the fields of dtype FLOW, are in the group; `owned`
         has their owners."""
-        if self.by.is_by_owner:
+        if self.by.is_by_label:
             numbers, _ = owner_labels(self.by.kind, owned)
             return np.asarray(numbers == self.key["id"][0])
         found = np.zeros(len(flows), bool)
         places = np.flatnonzero(self._may_have(flows))
         # Few are left, and the grouping decides.
-        groups = group(flows.take(places), self.by.kind, self.by.prefixes, near=self.by.near)
-        found[places] = (groups.rows["id"] == self.key["id"][0])[groups.of]
+        salts = None if owned.salts is None else owned.salts[places]
+        groups = group(
+            flows.take(places), self.by.kind, self.by.prefixes, near=self.by.near, salts=salts
+        )
+        # The tables of one host have no salt.
+        wanted = self.key["id"][0] ^ np.uint64(self.salt if salts is None else 0)
+        found[places] = (groups.rows["id"] == wanted)[groups.of]
         return found
 
     def _may_have(self, flows: Array) -> Array:

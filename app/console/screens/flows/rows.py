@@ -26,14 +26,16 @@ from widgets.table.rows import Tones, Value
 from widgets.tones import Tone
 
 
-def flow_columns(rows: Array, *, traced: bool, owned: bool = False) -> tuple[Column, ...]:
+def flow_columns(view: LiveView, *, traced: bool, owned: bool = False) -> tuple[Column, ...]:
     """Return the columns of flows, with RTTs of traced paths, and the main ones of owners.
 
-    VLAN, tunnel, its id, and `totals` of lower bounds are there if one of `rows`, dtype LIVE, needs
-    them.
+    VLAN, tunnel, its id, and `totals` of lower bounds are there if one of the rows needs them, and
+    the host in a view of several.
     """
+    rows = view.rows
     needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
     needed += ("process", "limit") * owned
+    needed += ["node"] * (view.node_of is not None)
     changes: dict[str, dict[str, Any]] = {name: {"hidden": False} for name in needed}
     if traced:
         changes["rtt"] = {"hidden": False}

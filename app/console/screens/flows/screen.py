@@ -232,7 +232,7 @@ class FlowsScreen(ConsoleScreen):
         traced = len(frame.paths.series) > 0
         if isinstance(rows, FlowRows):
             has_owners = bool(frame.owners) and self.size.width >= OWNED_FROM
-            self.table.columns = flow_columns(frame.flows.rows, traced=traced, owned=has_owners)
+            self.table.columns = flow_columns(frame.flows, traced=traced, owned=has_owners)
         elif isinstance(rows, GroupRows):
             self.table.columns = group_columns(rows.groups, self.size.width, traced=traced)
         filtered = _FILTERED_SOME if frame.flows.left_out else _FILTERED

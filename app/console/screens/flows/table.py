@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS, OwnerView, owned
 from app.console.live.paths import PathView
-from probes.filter.table import AddressNames, RowTable
+from probes.filter.table import AddressNames, Coded, RowTable
 from probes.flow.records import FlowDirection, hash_keys
 from probes.path.analysis.flows import words_of
 from probes.path.analysis.statistics import Ordered
@@ -81,7 +81,12 @@ def live_table(
         "idle": lambda: now - rows["last_ns"],
         "rtt": rtts,
     }
-    return LiveTable(rows, made, names, of.coded, owned=of)
+
+    def nodes() -> Coded:
+        codes = np.zeros(len(rows), "u2") if view.node_of is None else view.node_of
+        return Coded(codes, view.nodes or ("",))
+
+    return LiveTable(rows, made, names, {**of.coded, "node": nodes}, owned=of)
 
 
 def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:

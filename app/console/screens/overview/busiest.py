@@ -42,7 +42,7 @@ class Busiest:
             return
         table, places = live_table(view, owners=owners), np.arange(len(view.rows))
         self._of = view, owners
-        conversations = group(view.rows, "conversations")
+        conversations = group(view.rows, "conversations", salts=view.salts)
         self._grouped = {
             kind: GroupedFlows(view, places, Grouping(kind), table, conversations) for kind in SPECS
         }

@@ -18,6 +18,7 @@ from app.console.screen import ConsoleScreen, front_screen
 from app.console.screens import SCREENS
 from app.console.screens.events.screen import EventsScreen
 from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.hosts.screen import HostsScreen
 from app.console.screens.overview.screen import OverviewScreen
 from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.programs.screen import ProgramsScreen
@@ -32,6 +33,7 @@ OWNERS: dict[str, type[ConsoleScreen]] = {
     "triggers": TriggersScreen,
     "programs": ProgramsScreen,
     "events": EventsScreen,
+    "hosts": HostsScreen,
 }
 OWN = Settings(
     keys={

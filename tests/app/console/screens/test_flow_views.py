@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from app.commands.flow_view import GROUPED, OWNER_KINDS, Grouping
+from app.commands.flow_view import GROUPED, LABEL_KINDS, Grouping
 from app.console.live.flows import LiveFlows
 from app.console.screens.flows.group_columns import GROUPS
 from app.console.screens.flows.group_rows import GroupRows
@@ -73,7 +73,7 @@ def mixed(seed: int = 1) -> GroupedFlows:
 
 
 def test_views_are_the_kinds_of_groups_and_directions() -> None:
-    assert (*KINDS, *OWNER_KINDS) == GROUPED
+    assert (*KINDS, *LABEL_KINDS) == GROUPED
     assert tuple(spec.name for spec in GROUPS) == (*KINDS, "owners")
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from app.commands.flow_view import OWNER_KINDS
+from app.commands.flow_view import NODES, OWNER_KINDS
 from probes.flow.records import Array
 from probes.sockets.filter import Owned
 from probes.sockets.records import Reason
@@ -20,8 +20,11 @@ _UNKNOWN = "no owner yet"
 def owner_labels(kind: str, owned: Owned) -> tuple[Array, Mapping[int, str]]:
     """Return the label's number of each flow (n,), and the label of each number.
 
-    `kind` is one of OWNER_KINDS. Flows without an owner have the label of their reason.
+    `kind` is one of LABEL_KINDS. Flows without an owner have the label of their reason.
     """
+    if kind == NODES:
+        none = np.zeros(len(owned.at), "u8")
+        return none if owned.salts is None else owned.salts, {0: "this host", **owned.nodes}
     noun = OWNER_KINDS[kind]
     coded = owned.texts(noun)
     texts = [text or f"no {noun}" for text in coded.texts[:-1]]

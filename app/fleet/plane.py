@@ -1,0 +1,266 @@
+"""The control plane of the chosen hosts of a fleet, and calls on all of them at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from app.api.remote import RemoteController, RemotePlane
+from app.fleet.host_state import HostState
+from app.fleet.hosts import Fleet, FleetHost
+from app.fleet.hub import Hub, HubListener
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
+from probes.control_plane import ControlPlane, Listener
+from probes.path.options import PathOptions
+from probes.snapshot import Event, HookStatus, Item
+
+MOST_CHOSEN = 32
+"""Hosts whose tables are kept and merged at once: the tables of a host may take 30 MB."""
+_PATIENCE_S = 30.0
+"""Longest wait for a change on all chosen hosts: a compile may be part of it."""
+_ON_EVERY_HOST = frozenset({
+    "reconfigure", "trace", "untrace", "learn_names", "look_for_owners", "count_drops",
+    "set_policy", "remove_policy", "activate_policy", "deactivate_policy",
+})  # fmt: skip
+"""Changes that mean the same on every host. Others, such as of a program, are about one host."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """The outcome of a call on one host."""
+
+    host: str
+    error: ProbedeckError | None
+    """Why it failed; None: it is done."""
+    seconds: float
+    answer: Any = None
+
+
+class _HubPlane(RemotePlane):
+    """The control plane of a host that the hub follows; the hub asks for its status, too."""
+
+    def __init__(self, host: FleetHost, hub: Hub) -> None:
+        super().__init__(host.remote)
+        self._hub, self._host = hub, host.name
+        self.learn()
+
+    def learn(self) -> None:
+        if (status := self._hub.status(self._host)) is not None:
+            self.apply(status)
+
+
+class ChosenHosts:
+    """The hosts that the console shows, of all hosts that a hub follows.
+
+    A single host is followed as by `console --connect`, with whole windows; of several, the hub's
+    streams have the largest flows. One thread chooses; the hub's thread publishes.
+    """
+
+    def __init__(self, fleet: Fleet, hub: Hub) -> None:
+        """Choose the hosts of the fleet, if they are not too many; else the first one.
+
+        Raises ProbedeckError if it is a single host, and does not answer.
+        """
+        self.fleet, self._hub = fleet, hub
+        self._hosts: Mapping[str, FleetHost] = {host.name: host for host in fleet.hosts}
+        self._planes: dict[str, RemotePlane] = {}
+        """Of the chosen hosts, in the order of the file."""
+        self._listeners: tuple[HubListener, ...] = ()
+        self.cursor = ""
+        """The host that calls about one host go to, if it is chosen; else the first chosen."""
+        self.last_change = ""
+        self.reports: tuple[HostReport, ...] = ()
+        """The outcome of the last change on several hosts."""
+        names = tuple(self._hosts)
+        self.choose(names if len(names) <= MOST_CHOSEN else names[:1])
+        hub.listen(self._heard)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Names of the chosen hosts, in the order of the file; at least one."""
+        return tuple(self._planes)
+
+    def states(self) -> tuple[HostState, ...]:
+        """Return the present states of all hosts, in the order of the file."""
+        return self._hub.states()
+
+    def choose(self, names: Sequence[str]) -> None:
+        """Choose hosts; it may take as long as a connection.
+
+        Raises UsageError for none, for too many and for unknown hosts, and ProbedeckError for a
+        single one that does not answer. Then the choice stays as it is.
+        """
+        for name in names:
+            if name not in self._hosts:
+                raise UsageError(f"no host {name!r}", hint=did_you_mean(name, self._hosts))
+        if not 0 < len(set(names)) <= MOST_CHOSEN:
+            text = f"{len(set(names))} hosts cannot be shown at once"
+            raise UsageError(text, hint=f"choose 1 to {MOST_CHOSEN}")
+        before, several = self._planes, len(set(names)) > 1
+        planes: dict[str, RemotePlane] = {}
+        for name in (name for name in self._hosts if name in names):
+            known = before.get(name)
+            same = known is not None and isinstance(known, _HubPlane) == several
+            planes[name] = known if known and same else self._opened(name, several=several)
+        self._planes = planes
+        for plane in before.values():
+            if plane not in planes.values():
+                plane.close()
+
+    def _opened(self, name: str, *, several: bool) -> RemotePlane:
+        host = self._hosts[name]
+        plane = _HubPlane(host, self._hub) if several else RemoteController(host.remote)
+        plane.listen(partial(self._publish, name))
+        return plane
+
+    def listen(self, listener: HubListener) -> None:
+        """Call `listener` with each item of each chosen host, in threads that must not wait.
+
+        The name of the host is empty for events about the fleet.
+        """
+        self._listeners = (*self._listeners, listener)
+
+    def say(self, severity: str, text: str, host: str = "") -> None:
+        """Publish an event about the fleet, or about one of its hosts."""
+        self._publish(host, Event.now(severity, "fleet", text))
+
+    def _heard(self, host: str, item: Item) -> None:
+        plane = self._planes.get(host)
+        if isinstance(plane, _HubPlane):
+            plane.take(item)
+
+    def _publish(self, host: str, item: Item) -> None:
+        for listener in self._listeners:
+            listener(host, item)
+
+    @property
+    def current(self) -> str:
+        """The host under the cursor, or else the first chosen one."""
+        return self.cursor if self.cursor in self._planes else self.chosen[0]
+
+    def planes(self) -> dict[str, ControlPlane]:
+        """Return the control planes of the chosen hosts, by name."""
+        return cast("dict[str, ControlPlane]", dict(self._planes))
+
+    def everywhere(self, title: str, call: Callable[[ControlPlane], Any]) -> tuple[HostReport, ...]:
+        """Make a change on each chosen host, as `ask` does, and keep the outcome."""
+        self.last_change, self.reports = title, self.ask(call)
+        return self.reports
+
+    def ask(self, call: Callable[[ControlPlane], Any]) -> tuple[HostReport, ...]:
+        """Call a function with the control plane of each chosen host, all at once.
+
+        Returns the outcome on each host. A host that does not answer in time is reported as such;
+        its call goes on.
+        """
+        planes, reports = self.planes(), dict[str, HostReport]()
+        begun = time.monotonic()
+
+        def ask(name: str, plane: ControlPlane) -> None:
+            error, answer = None, None
+            try:
+                answer = call(plane)
+            except ProbedeckError as failure:
+                error = failure
+            except Exception as failure:
+                # A fault of the program must not look like a slow host.
+                error = ProbedeckError(f"{type(failure).__name__}: {failure}")
+            reports[name] = HostReport(name, error, time.monotonic() - begun, answer)
+
+        threads = [
+            threading.Thread(target=ask, args=one, name="fleet", daemon=True)
+            for one in planes.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, begun + _PATIENCE_S - time.monotonic()))
+        late = ProbedeckError(f"no answer within {_PATIENCE_S:g} s", hint="it may still be done")
+        return tuple(reports.get(name) or HostReport(name, late, _PATIENCE_S) for name in planes)
+
+    def change(self, title: str, call: Callable[[ControlPlane], Any]) -> Any:
+        """Make a change on each chosen host; return the answer of the first one.
+
+        Raises the error of the only host, or ProbedeckError if some of several hosts refuse.
+        """
+        reports = self.everywhere(title, call)
+        if not (failed := [one for one in reports if one.error is not None]):
+            return reports[0].answer
+        if len(reports) == 1 and reports[0].error is not None:
+            raise reports[0].error
+        first = failed[0]
+        done = f"{title}: done on {len(reports) - len(failed)} of {len(reports)} hosts"
+        raise ProbedeckError(f"{done}; {first.host}: {first.error}")
+
+    def close(self) -> None:
+        """End the connections to the chosen hosts; the hosts go on measuring."""
+        for plane in self._planes.values():
+            plane.close()
+
+
+class ChosenPlane:
+    """The chosen hosts as one ControlPlane.
+
+    Calls go to the host under the cursor, and those that mean the same everywhere to every chosen
+    host. With a single chosen host it is that host's control plane.
+    """
+
+    def __init__(self, hosts: ChosenHosts) -> None:
+        self.hosts = hosts
+
+    @property
+    def _one(self) -> ControlPlane:
+        return self.hosts.planes()[self.hosts.current]
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _ON_EVERY_HOST:
+            return getattr(self._one, name)
+
+        def call(*values: Any) -> Any:
+            words = [name.replace("_", " "), *(str(one) for one in values[:1])]
+            return self.hosts.change(" ".join(words), lambda plane: getattr(plane, name)(*values))
+
+        return call
+
+    @property
+    def path_options(self) -> PathOptions:
+        return self._one.path_options
+
+    @path_options.setter
+    def path_options(self, options: PathOptions) -> None:
+        def change(plane: ControlPlane) -> None:
+            plane.path_options = options
+
+        self.hosts.change("options of path tracing", change)
+
+    @property
+    def read_only(self) -> str:
+        """Why every chosen host refuses changes; empty if one allows them."""
+        reasons = [plane.read_only for plane in self.hosts.planes().values()]
+        return reasons[0] if all(reasons) else ""
+
+    @property
+    def interval(self) -> float:
+        return max(plane.interval for plane in self.hosts.planes().values())
+
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        """The hooks of a single host; of several, the screen of hosts has the interfaces."""
+        return self._one.hook_status() if len(self.hosts.chosen) == 1 else ()
+
+    def failure(self) -> ProbedeckError | None:
+        """Why the single chosen host is not followed any more."""
+        return self._one.failure() if len(self.hosts.chosen) == 1 else None
+
+    def listen(self, listener: Listener) -> None:
+        """Do nothing: `ChosenHosts.listen` tells the host of each item."""
+
+    def publish(self, item: Item) -> None:
+        """Publish an item about the fleet, on this side only."""
+        self.hosts._publish("", item)
+
+    def close(self) -> None:
+        self.hosts.close()

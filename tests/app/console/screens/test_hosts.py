@@ -1,0 +1,133 @@
+"""Screen 7, and the other screens over the chosen hosts of a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.api.address import Remote
+from app.api.server.listener import Api, ApiListener
+from app.fleet.host_state import HostPhase
+from probes.snapshot import Event, Loss, LossReason
+from tests.app.api.fake import FakePlane
+from tests.app.console.fake import becomes, conversation, desk
+from tests.app.fleet.fake_hub import FakeHub, fleet_desk
+from tests.support.console.feed import window
+
+NAMES = ("ams1", "ams2", "fra1")
+
+
+@pytest.fixture
+def planes(tmp_path: Path) -> Iterator[dict[str, FakePlane]]:
+    """Three controllers, each behind an API of its own on a Unix socket."""
+    planes = {name: FakePlane() for name in NAMES}
+    served = [
+        ApiListener(plane, Api(version="1.2.3", socket=str(tmp_path / name)))
+        for name, plane in planes.items()
+    ]
+    yield planes
+    for plane, each in zip(planes.values(), served, strict=True):
+        plane.gate.set()
+        each.close()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, planes: dict[str, FakePlane]) -> FakeHub:
+    return FakeHub({name: Remote(f"unix:{tmp_path / name}") for name in planes})
+
+
+async def test_hosts_are_listed_filtered_and_chosen_and_missing_ones_are_named(
+    hub: FakeHub, planes: dict[str, FakePlane]
+) -> None:
+    hub.turn("ams1", bits_s=2e6, offset_s=5.0, offset_error_s=0.001, active=("flood",))
+    hub.turn("fra1", HostPhase.LOST, reason="no route to host",
+             losses={LossReason.TABLE_FULL: Loss(7, 700)})  # fmt: skip
+    async with fleet_desk(hub) as console:
+        text = console.text
+        assert "1 of 3 hosts is missing: numbers lack it" in text
+        assert "3 hosts │ without fra1" in console.strip
+        assert all(name in text for name in (*NAMES, "2.00 Mbit/s", "+5.0 s", "flood")), text
+        await console.press("G")
+        assert "fra1 is lost: no route to host" in console.lines[-2]
+        await console.type("/site:a rate>1M")
+        await console.press("enter")
+        assert "ams2" not in console.text
+        await console.press("escape")
+        assert "ams2" in console.text
+        await console.type("/city:x")
+        await console.press("enter")
+        assert "hosts have no 'city'" in console.text
+        await console.press("escape")
+        await console.app.action_command("host.mark fra1")
+        await becomes(console, lambda: "2 hosts" in console.strip)
+        await console.app.action_command("host.choose state:lost")
+        await becomes(console, lambda: "fra1" in console.strip)
+        # A single host is followed on its own connection, all of its windows.
+        await console.app.action_command("host.only ams2")
+        await becomes(console, lambda: console.app.current_mode == "overview")
+        planes["ams2"].publish(window(conversation(1, 800, 8)))
+        await becomes(console, lambda: "10.0.0.1" in console.text)
+        assert "ams2" in console.strip
+        assert console.app.plane.interval == planes["ams2"].interval
+
+
+async def test_the_numbers_of_several_hosts_are_summed_without_those_that_are_lost(
+    hub: FakeHub,
+) -> None:
+    async with fleet_desk(hub) as console:
+        for number, name in enumerate(NAMES, 1):
+            # The same addresses on each: they are conversations of their own.
+            hub.publish(name, window(conversation(1, 100 * number, 10)))
+        await console.press("3")
+        await becomes(console, lambda: "3 conversations" in console.text)
+        assert "total in 600 kbit/s" in console.text
+        # Each row has its host, and its host's numbers.
+        rows = {line.split()[0]: line for line in console.lines if " 10.0.0.1:" in line}
+        assert {name: rows[name].count(f"{100 * n} k") for n, name in enumerate(NAMES, 1)} == (
+            dict.fromkeys(NAMES, 1)
+        )
+        await console.type("/node:ams")
+        await console.press("enter")
+        await becomes(console, lambda: "2 conversations" in console.text)
+        assert "fra1" not in console.text
+        await console.press("escape")
+        await console.app.action_command("flow.group node")
+        await becomes(console, lambda: "3 nodes" in console.text)
+        await console.app.action_command("flow.view conversations")
+        await console.app.action_command("flow.sort node")
+        event = Event.now("warning", "path", "10.0.0.9 hop 3 queue")
+        hub.publish("fra1", event)
+        await console.press("6")
+        await becomes(console, lambda: "hop 3 queue" in console.text)
+        hub.turn("fra1", HostPhase.LOST)
+        await console.press("3")
+        hub.publish("ams1", window(conversation(1, 100, 10), 2))
+        await becomes(console, lambda: "2 conversations" in console.text)
+        assert "without fra1" in console.strip
+
+
+async def test_a_policy_is_added_to_the_chosen_hosts_with_a_report_for_each(
+    hub: FakeHub, planes: dict[str, FakePlane]
+) -> None:
+    planes["ams2"].read_only = "a reader's token"
+    async with fleet_desk(hub) as console:
+        await console.app.action_command("host.policy flood: flows > 500 -> accounting")
+        await becomes(console, lambda: "done on 2 of 3 hosts" in console.text)
+        rows = {
+            line.split()[1]: line for line in console.lines if "Took" not in line and "│" in line
+        }
+        assert "reader's token" in rows["ams2"]
+        assert all("done" in rows[name] for name in ("ams1", "fra1"))
+        await console.press("escape", "r")
+        assert "done on 2 of 3 hosts" in console.text
+
+
+async def test_without_a_fleet_there_is_no_screen_of_hosts() -> None:
+    async with desk() as console:
+        await console.press("7")
+        assert console.app.current_mode == "flows"
+        assert " 7 " not in console.lines[-1]
+        await console.app.action_command("view.hosts")
+        await becomes(console, lambda: "there is no fleet here" in str(console.complaints))
