@@ -206,21 +206,43 @@ def ends(rows: Array) -> Array:
     return np.where(rows["received_ns"] > 0, rows["received_ns"], rows["sent_ns"] + TIMEOUT)
 
 
+class Timeline:
+    """Rows of dtype HOP by their ends."""
+
+    def __init__(self, rows: Array) -> None:
+        at = ends(rows)
+        self._rows, self._order = rows, np.argsort(at, kind="stable")
+        self._at = at[self._order]
+        self._longest = (at - rows["sent_ns"]).max(initial=0)
+
+    def between(self, after_ns: int, until_ns: int) -> Array:
+        """Rows that end after a moment and until another one, in the order of all rows."""
+        first, last = np.searchsorted(self._at, (after_ns, until_ns), "right")
+        found: Array = self._rows[np.sort(self._order[first:last])]
+        return found
+
+    def overdue(self, since_ns: int, now_ns: int) -> Array:
+        """Rows that were sent before `since_ns`, and have not ended."""
+        rows = self.between(now_ns, since_ns + self._longest)
+        found: Array = rows[rows["sent_ns"] < since_ns]
+        return found
+
+
 def polls(rows: Array, seconds: float | None = None) -> Iterable[tuple[Array, int]]:
     """Rows as four polls a second bring them, in no order, each with the time of its poll."""
     rng = np.random.default_rng(2)
-    at = ends(rows)
-    last = START + int(seconds * SECOND) if seconds else int(at.max()) + SECOND + POLL
+    timeline = Timeline(rows)
+    last = START + int(seconds * SECOND) if seconds else int(ends(rows).max()) + SECOND + POLL
     for now_ns in range(START + POLL, last + 1, POLL):
-        mine = rows[(at > now_ns - POLL) & (at <= now_ns)]
+        mine = timeline.between(now_ns - POLL, now_ns)
         yield mine[rng.permutation(len(mine))], now_ns
 
 
-def judge(lengths: FlowLengths, to: bytes, every: Array, rows: Array, now_ns: int) -> Array:
-    """As PathExtent: mark the rows of a poll to `to` beyond the path, of `every` row in the end."""
-    mine = np.flatnonzero((rows["destination"] == np.frombuffer(to, "u1")).all(axis=1))
-    overdue = every[(every["sent_ns"] < now_ns - SECOND // 2) & (ends(every) > now_ns)]
-    overdue = overdue[(overdue["destination"] == np.frombuffer(to, "u1")).all(axis=1)]
+def judge(lengths: FlowLengths, to: bytes, overdue: Array, rows: Array, now_ns: int) -> Array:
+    """As PathExtent: mark the rows of a poll to `to` beyond the path; some others are overdue."""
+    address = np.frombuffer(to, "u1")
+    mine = np.flatnonzero((rows["destination"] == address).all(axis=1))
+    overdue = overdue[(overdue["destination"] == address).all(axis=1)]
     shortened = lengths.take(rows[mine], overdue, 0, now_ns)
     lost = mine[rows["outcome"][mine] == ProbeOutcome.UNANSWERED]
     rows["outcome"][lost[lengths.beyond(rows[lost])]] = ProbeOutcome.BEYOND_PATH
@@ -233,8 +255,10 @@ def findings(every: Array, seconds: float | None = None) -> Iterator[tuple[Array
     lengths = {
         to: FlowLengths(to, TIMEOUT) for to in {row.tobytes() for row in every["destination"]}
     }
+    timeline = Timeline(every)
     for rows, now_ns in polls(every, seconds):
-        shortened = [judge(each, to, every, rows, now_ns) for to, each in lengths.items()]
+        overdue = timeline.overdue(now_ns - SECOND // 2, now_ns)
+        shortened = [judge(each, to, overdue, rows, now_ns) for to, each in lengths.items()]
         yield analysis.add(rows, now_ns, np.concatenate(shortened, dtype=HOP)), now_ns
 
 
