@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -95,6 +96,11 @@ def compile_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
 
 
+def answered(rows: Array) -> Array:
+    found: Array = rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
+    return found
+
+
 def quick(row: Row) -> None:
     """Have all nodes answer at any rate."""
     for space in row.spaces.values():
@@ -110,7 +116,8 @@ def test_every_hop_and_the_destination_are_measured(
     quick(row)
     with tracing(row) as traced:
         traced.controller.trace(row.server[version], own=OwnFlow.parse(text))
-        time.sleep(5)
+        least = Counter([1, 2, 3, 4] * 5 + [DESTINATION_HOP] * 25)
+        wait_for(lambda: least <= Counter(answered(traced.rows())["hop"].tolist()), 20)
         (found,) = traced.controller.traced()
         # An answer that comes after the end of tracing is traffic.
         counted = traced.flows()
@@ -119,12 +126,12 @@ def test_every_hop_and_the_destination_are_measured(
         warnings = traced.warnings()
     assert (found.packets, found.foreign, found.unprobed, found.own_flow) == (0, 0, {}, text)
     assert found.length == 4
-    answered = rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
+    answers = answered(rows)
     for hop in range(1, 5):
-        here = answered[answered["hop"] == hop]
+        here = answers[answers["hop"] == hop]
         assert len(here) >= 5
         assert {bytes(each) for each in here["responder"]} == {row.router(hop, version)}
-    there = answered[answered["hop"] == DESTINATION_HOP]
+    there = answers[answers["hop"] == DESTINATION_HOP]
     assert len(there) >= 25
     assert len(set(rows["source_port"].tolist())) == 1
     lost = rows[rows["outcome"] == ProbeOutcome.UNANSWERED]
