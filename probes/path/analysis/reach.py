@@ -56,7 +56,7 @@ class Reach:
         self._longer_ns = np.zeros(MAX_FLOWS, "i8")
         """When the path was last reported as longer: its new hops do not answer all at once."""
         self._refused = np.zeros(MAX_FLOWS, bool)
-        """Whether the destination itself answered probes of the flow."""
+        """Whether the destination itself was the last hop of the flow."""
         self._missed = np.zeros((MAX_FLOWS, 2), "i8")
         """As `missed` of PathEnd, of one flow."""
         self._end_of = np.zeros((MAX_FLOWS, 3), "u8")
@@ -126,7 +126,6 @@ class Reach:
         facts = self._changes.facts
         series, top = place * HOP_COUNT + hop, int(self._top[place])
         at_end, refused = self._is_destination(place, hop), bool(self._refused[place])
-        self._refused[place] |= at_end
         if top and at_end and self._is_destination(place, top):
             return []  # The destination answers every hop limit that reaches it.
         made = []
@@ -140,6 +139,7 @@ class Reach:
                 self._longer_ns[place] = now_ns
                 made = [self._row(PathRowKind.LONGER, series, hop - top, now_ns)]
         self._top[place], self._top_ns[place] = hop, now_ns
+        self._refused[place] |= at_end
         self._missed[place] = 0
         return made
 
@@ -212,6 +212,7 @@ class Reach:
                     self._row(PathRowKind.SHORTER, place * HOP_COUNT + hop, amount, batch.now_ns)
                 )
             self._top[place], self._top_ns[place] = hop, batch.now_ns
+            self._refused[place] = True
         return found
 
     def _falling_silent(self, batch: HopBatch, answered: Array, lost: Array) -> list[Array]:

@@ -102,6 +102,17 @@ def test_a_path_grows_by_a_hop_that_answers_not_by_one_that_rarely_does(
     assert len(found) == longer
 
 
+@pytest.mark.parametrize("rate", [3, 10, 20, 50, 100])
+def test_a_destination_that_begins_to_answer_makes_no_path_longer(rate: float) -> None:
+    """Its routers stay silent; its first answers come in one poll, or in several."""
+    dark = [Hop(unanswered(idle(), 0)) for _ in range(3)]
+    there = int.from_bytes(raw(DESTINATION)[2:4], "big")
+    for begin in (6, 6.2):
+        last = Hop(unanswered(idle(), 0, begin), routers=there)
+        found = told(Flow([*path(2), *dark, last], end=10, rate=rate))
+        assert len(events(found)) == 0
+
+
 def test_a_detour_with_another_delay_is_a_shift_and_no_queue() -> None:
     slower = [
         Hop(
