@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from app.exporters.files.options import FileOptions
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
 from app.exporters.openmetrics.options import OpenMetricsOptions
 from app.exporters.options import ExporterOptions, OptionError, read_options, secrets
@@ -164,5 +165,18 @@ register(
     ExporterKind(
         "netflow9", "Flows as NetFlow v9 (RFC 3954), over UDP.", "netflow9://collector:2055",
         CollectorOptions, "app.exporters.ipfix.exporter:netflow9", port=2055,
+    )
+)  # fmt: skip
+register(
+    ExporterKind(
+        "parquet", "Tables as Parquet files, for DuckDB, ClickHouse and others; needs DuckDB.",
+        "parquet:DIR?every=hour&tables=flows,windows", FileOptions,
+        "app.exporters.files.exporter:parquet", place=UrlPlace.PATH, local=True,
+    )
+)  # fmt: skip
+register(
+    ExporterKind(
+        "jsonl", "Tables as files of JSON lines.", "jsonl:DIR?every=day", FileOptions,
+        "app.exporters.files.exporter:json_lines", place=UrlPlace.PATH, local=True,
     )
 )  # fmt: skip

@@ -15,7 +15,8 @@ from app.outputs.view import (
     OutputView,
     Part,
     addresses,
-    one,
+    one_text,
+    text,
     time,
 )
 from probes.filter.network import protocol_name
@@ -48,7 +49,7 @@ def _networks(part: Part) -> list[str]:
 
 
 def _view(kind: str, *columns: OutputColumn, version: int = 1) -> OutputView:
-    common = WINDOW, START, END, one("interface", "interface of the packets")
+    common = WINDOW, START, END, one_text("interface", "interface of the packets")
     make = partial(grouped, kind=kind)
     return OutputView(kind, version, (*common, *columns), "flow", kind, make=make)
 
@@ -58,16 +59,16 @@ def _renamed(name: str, field: str, meaning: str) -> OutputColumn:
 
 
 def _end(name: str, end: str, meaning: str) -> OutputColumn:
-    return OutputColumn(name, meaning, lambda part: addresses(part.rows[end], part.versions))
+    return text(name, meaning, lambda part: addresses(part.rows[end], part.versions))
 
 
 _VERSION = OutputColumn("ip_version", "4 or 6", lambda part: part.versions)
 _PROTOCOL = (
     OutputColumn("protocol", "IANA protocol number"),
-    OutputColumn("protocol_name", "tcp, udp, ... or the number",
+    text("protocol_name", "tcp, udp, ... or the number",
         lambda part: map(protocol_name, part.rows["protocol"].tolist())),
 )  # fmt: skip
-_SERVICE = OutputColumn("service", "service by port, such as https or udp/40001", _services)
+_SERVICE = text("service", "service by port, such as https or udp/40001", _services)
 _CONVERSATIONS = _renamed("conversations", "flows", "conversations of the group")
 _COUNTS = (
     OutputColumn("in_packets", "packets to this host"),
@@ -93,7 +94,7 @@ GROUP_VIEWS = (
         OutputColumn("tcp_flags", "all flags of both directions, by OR"),
         *_TIMES,
         OutputColumn("vlan", "id of the outermost VLAN tag; 0: no tag"),
-        OutputColumn("tunnel", "kind of the tunnel around it; or empty",
+        text("tunnel", "kind of the tunnel around it; or empty",
             lambda part: map(tunnel_name, part.rows["tunnel"].tolist())),
         OutputColumn("tunnel_id", "key of GRE, VNI of VXLAN and Geneve, TEID of GTP; or 0"),
         *OWNER_COLUMNS,
@@ -119,7 +120,7 @@ GROUP_VIEWS = (
     _view(
         "networks",
         _VERSION,
-        OutputColumn("network", "prefix of addresses of the other ends", _networks),
+        text("network", "prefix of addresses of the other ends", _networks),
         *_COUNTS,
         _CONVERSATIONS,
         *_TIMES,

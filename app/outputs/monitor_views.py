@@ -8,20 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from app.outputs.view import END, START, WINDOW, OutputColumn, OutputView, Part, one, time, where
+from app.outputs.view import (
+    END,
+    START,
+    WINDOW,
+    ColumnType,
+    OutputColumn,
+    OutputView,
+    Part,
+    one_text,
+    time,
+    where,
+)
 from probes.monitor import state
 from probes.monitor.records import Array
 
 _PROTOCOLS = {"tcp": "TCP", "udp": "UDP", "icmp": "ICMP and ICMPv6"}
 _STATES = {int(each): each.label for each in state.PolicyState}
-_INTERFACE = one("interface", "interface of the incoming packets")
+_INTERFACE = one_text("interface", "interface of the incoming packets")
 _STATE_NAMES = ", ".join(_STATES.values())
 
 
 def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
     def column(name: str, meaning: str) -> OutputColumn:
         # Of the array's columns only flows are fractions.
-        return OutputColumn(name, meaning, lambda part: rows_of(part)[name].round(1).tolist())
+        kind = ColumnType.FLOAT if name.startswith("flows") else ColumnType.INTEGER
+        return OutputColumn(name, meaning, lambda part: rows_of(part)[name].round(1).tolist(), kind)
 
     def rest(part: Part, unit: str) -> Any:
         rows = rows_of(part)
@@ -46,9 +58,11 @@ def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
     yield column("protocols", "number of IP protocols seen")
 
 
-def _column(values: Callable[[Any], Any], name: str, meaning: str) -> OutputColumn:
+def _column(
+    kind: ColumnType, values: Callable[[Any], Any], name: str, meaning: str
+) -> OutputColumn:
     """A column whose values are made of the array's column of the same name."""
-    return OutputColumn(name, meaning, lambda part: values(part.rows[name]))
+    return OutputColumn(name, meaning, lambda part: values(part.rows[name]), kind)
 
 
 def _decoded(raw: Array) -> list[str]:
@@ -56,25 +70,28 @@ def _decoded(raw: Array) -> list[str]:
     return [text.decode(errors="replace") for text in raw.tolist()]
 
 
-_text = partial(_column, _decoded)
-_state = partial(_column, lambda raw: map(_STATES.__getitem__, raw.tolist()))
-_known = partial(_column, lambda raw: where(np.isfinite(raw), raw.round(6)))
-_flag = partial(_column, lambda raw: raw.astype(bool).tolist())
+_text = partial(_column, ColumnType.TEXT, _decoded)
+_state = partial(_column, ColumnType.TEXT, lambda raw: map(_STATES.__getitem__, raw.tolist()))
+_known = partial(_column, ColumnType.FLOAT, lambda raw: where(np.isfinite(raw), raw.round(6)))
+_flag = partial(_column, ColumnType.TRUTH, lambda raw: raw.astype(bool).tolist())
 
 
 def _found() -> Iterator[OutputColumn]:
     """Columns of a finding; empty without one."""
 
     def column(
-        name: str, meaning: str, values: Callable[[Array], Any] = np.asarray
+        name: str,
+        meaning: str,
+        values: Callable[[Array], Any] = np.asarray,
+        kind: ColumnType = ColumnType.INTEGER,
     ) -> OutputColumn:
         def known(part: Part) -> Any:
             return where(part.rows["found_packets"] > 0, values(part.rows[name]))
 
-        return OutputColumn(name, meaning, known)
+        return OutputColumn(name, meaning, known, kind)
 
     def text(name: str, meaning: str) -> OutputColumn:
-        return column(name, meaning, _decoded)
+        return column(name, meaning, _decoded, ColumnType.TEXT)
 
     yield _text("finding", "who made the policy active, in one line; empty at other transitions")
     yield text("filter", "filter of the flows of the culprit")
@@ -82,13 +99,15 @@ def _found() -> Iterator[OutputColumn]:
     yield column("found_bytes", "of the selected flows")
     yield column("found_flows", "selected flows")
     yield column("found_lost", "packets of no flow: with any, the counts are lower bounds")
-    yield column("found_seconds", "of the windows of flows", lambda raw: raw.round(3))
+    yield column(
+        "found_seconds", "of the windows of flows", lambda raw: raw.round(3), ColumnType.FLOAT
+    )
     for part in ("source", "destination", "source_port", "port"):
         words = "destination port" if part == "port" else part.replace("_", " ")
         yield column(f"{part}s", f"distinct {words}s")
         yield text(f"top_{part}", f"{words} with the largest share")
         share = "its share of packets, or of flows of a scan, 0 to 1"
-        yield column(f"top_{part}_share", share, lambda raw: raw.round(4))
+        yield column(f"top_{part}_share", share, lambda raw: raw.round(4), ColumnType.FLOAT)
     yield text("protocol", "protocol with the largest share")
     yield text("flags", "combination of TCP flags of a flow with the largest share")
 

@@ -14,12 +14,14 @@ from app.outputs.view import (
     END,
     WINDOW,
     CellValue,
+    ColumnType,
     OutputColumn,
     OutputView,
     Part,
     address,
     addresses,
-    one,
+    one_text,
+    text,
     time,
     where,
 )
@@ -45,18 +47,25 @@ Mask = Callable[[Part], Array]
 
 
 def _if(
-    mask: Mask, name: str, meaning: str, values: Callable[[Part], Any] | None = None
+    mask: Mask,
+    name: str,
+    meaning: str,
+    values: Callable[[Part], Any] | None = None,
+    kind: ColumnType = ColumnType.INTEGER,
 ) -> OutputColumn:
     """A column that is empty outside of `mask`; by default the array's column of the same name."""
 
     def column(part: Part) -> list[CellValue]:
         return where(mask(part), part.rows[name] if values is None else values(part))
 
-    return OutputColumn(name, meaning, column)
+    return OutputColumn(name, meaning, column, kind)
 
 
 def _address_if(mask: Mask, name: str, meaning: str) -> OutputColumn:
-    return _if(mask, name, meaning, lambda p: list(addresses(p.rows[name], p.versions)))
+    def texts(part: Part) -> list[str]:
+        return list(addresses(part.rows[name], part.versions))
+
+    return _if(mask, name, meaning, texts, ColumnType.TEXT)
 
 
 def _router(name: str, meaning: str) -> OutputColumn:
@@ -75,9 +84,7 @@ def _flow(known: Mask) -> Iterator[OutputColumn]:
 
 
 def _labelled(name: str, meaning: str, labels: Mapping[int, str]) -> OutputColumn:
-    return OutputColumn(
-        name, meaning, lambda part: map(labels.__getitem__, part.rows[name].tolist())
-    )
+    return text(name, meaning, lambda part: map(labels.__getitem__, part.rows[name].tolist()))
 
 
 def _labels(part: Part) -> list[str]:
@@ -128,7 +135,11 @@ def _is_queue(part: Part) -> Array:
 
 
 def _share(name: str, meaning: str) -> OutputColumn:
-    return _if(_has_counts, name, meaning, lambda part: part.rows[name].astype("f8").round(6))
+    def shares(part: Part) -> Array:
+        values: Array = part.rows[name].astype("f8").round(6)
+        return values
+
+    return _if(_has_counts, name, meaning, shares, ColumnType.FLOAT)
 
 
 def _rtt(name: str, meaning: str) -> OutputColumn:
@@ -149,7 +160,7 @@ _answered = partial(_if, _has_answer)
 _quoted = partial(_if, _has_quote)
 _summary = partial(_if, _is_summary)
 _counted = partial(_if, _has_counts)
-_LABELS = OutputColumn(
+_LABELS = text(
     "labels",
     "MPLS label stack of the answer (RFC 4950), outermost first: label:class:bottom:ttl each",
     _labels,
@@ -174,7 +185,7 @@ def _about_responder(known: Mask, describe: Describe = nothing_known) -> Iterato
 
         return values
 
-    yield OutputColumn(
+    yield text(
         "responder_name", "name by reverse DNS (--names); empty until the name server answers",
         column(lambda facts: facts.name),
     )  # fmt: skip
@@ -182,10 +193,8 @@ def _about_responder(known: Mask, describe: Describe = nothing_known) -> Iterato
         "responder_asn", "number of its autonomous system, by a database of networks; like the "
         "next two columns empty if unknown", column(lambda facts: facts.asn),
     )  # fmt: skip
-    yield OutputColumn(
-        "responder_as_name", "name of that system", column(lambda facts: facts.as_name)
-    )
-    yield OutputColumn(
+    yield text("responder_as_name", "name of that system", column(lambda facts: facts.as_name))
+    yield text(
         "responder_country", "code of two letters (ISO 3166-1)",
         column(lambda facts: facts.country),
     )  # fmt: skip
@@ -196,7 +205,7 @@ HOPS = OutputView(
     2,
     (
         WINDOW,
-        one("interface", "interface of the sent packet"),
+        one_text("interface", "interface of the sent packet"),
         time("sent", "UTC, ISO 8601", "sent_ns"),
         OutputColumn("sent_ns", "UTC, nanoseconds since the epoch",
                      lambda part: part.utc("sent_ns").tolist()),
@@ -218,10 +227,10 @@ HOPS = OutputView(
         _quoted("quoted_tos", "TOS or traffic class that the answer quotes"),
         _LABELS,
         _quoted("altered", "fields that a middlebox changed: "
-                + ", ".join(str(each.name).lower() for each in Altered), _changes),
+                + ", ".join(str(each.name).lower() for each in Altered), _changes, ColumnType.TEXT),
         OutputColumn("tos", "TOS or traffic class that was sent"),
         _if(_is_probe, "whole", "true: a valid packet of its flow; false: every receiver drops it",
-            lambda part: part.rows["whole"].astype(bool)),
+            lambda part: part.rows["whole"].astype(bool), ColumnType.TRUTH),
         _if(lambda part: part.rows["remote_clock"] != 0, "remote_clock",
             "TCP timestamp of the packet that ended a round trip of the flow"),
         _if(_is_probe, "sequence",
@@ -239,7 +248,7 @@ PATHS = OutputView(
     2,
     (
         WINDOW,
-        one("interface", "interface of the sent packets"),
+        one_text("interface", "interface of the sent packets"),
         time("at", "UTC, ISO 8601: time of the finding", "at_ns"),
         _labelled("kind", f"finding of the row: {', '.join(_KINDS.values())}", _KINDS),
         *_flow(lambda part: np.ones(len(part.rows), bool)),
@@ -263,25 +272,28 @@ PATHS = OutputView(
             "nanoseconds; summary: queue at this hop; route: change of the round-trip time; shift, "
             "queue, gap: amount"),
         _if(lambda part: part.rows["since_ns"] > 0, "since", "UTC: start of this state",
-            lambda part: np.array(iso_all(part.utc("since_ns")))),
+            lambda part: np.array(iso_all(part.utc("since_ns"))), ColumnType.TIME),
         _if(lambda part: part.rows["amount"] != 0, "amount",
             "longer, shorter, route: hops; branch: hop where flows part; marking: sent TOS * 256 + "
             "quoted one; altered: bit of the field"),
         _summary("alternatives", "routers seen at this hop, for all flows of the destination"),
         _summary("cleared", "true: a later hop has no loss, so this hop only answers seldom",
-                 lambda part: part.rows["cleared"].astype(bool)),
+                 lambda part: part.rows["cleared"].astype(bool), ColumnType.TRUTH),
         _LABELS,
         _if(lambda part: part.rows["flows"] > 0, "flows",
             "flows of the finding, the row's own among them; empty: only this one"),
-        _branch("statistic", "branch: Kolmogorov-Smirnov statistic beside the other branch"),
-        _branch("p_value", "branch: probability of that statistic if the branches are alike"),
+        _branch("statistic", "branch: Kolmogorov-Smirnov statistic beside the other branch",
+                kind=ColumnType.FLOAT),
+        _branch("p_value", "branch: probability of that statistic if the branches are alike",
+                kind=ColumnType.FLOAT),
         _if(lambda part: part.rows["other_hop"] > 0, "other_hop",
             "route: its last hop that changed; queue, loss: the hop before it that answers"),
         _if(_is_queue, "side", f"of a queue: {', '.join(_SIDES.values())}",
-            lambda part: np.array([_SIDES[each] for each in part.rows["side"].tolist()])),
+            lambda part: np.array([_SIDES[each] for each in part.rows["side"].tolist()]),
+            ColumnType.TEXT),
         _if(lambda part: part.rows["folded"] > 0, "folded",
             "true: the change belongs to a route, which is told in its place",
-            lambda part: part.rows["folded"].astype(bool)),
+            lambda part: part.rows["folded"].astype(bool), ColumnType.TRUTH),
         *_about_responder(_has_responder),
     ),
     "path",
@@ -294,7 +306,7 @@ TRACES = OutputView(
         WINDOW,
         time("since", "UTC, ISO 8601: begin of the period", "since_ns"),
         END,
-        one("interface", "interface of the sent packets"),
+        one_text("interface", "interface of the sent packets"),
         OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
         address("destination", "address that is traced"),
         OutputColumn("routers", "known number of routers on the path; 0: unknown"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import repeat
 from operator import attrgetter
@@ -53,12 +54,24 @@ class Part:
         return times
 
 
+class ColumnType(StrEnum):
+    """Type of a column's values in formats that have types, by its name in SQL."""
+
+    INTEGER = "BIGINT"
+    FLOAT = "DOUBLE"
+    TEXT = "VARCHAR"
+    TRUTH = "BOOLEAN"
+    TIME = "TIMESTAMP"
+    """UTC."""
+
+
 class OutputColumn(NamedTuple):
     """One column of a written table; by default the array's column of the same name."""
 
     name: str
     meaning: str
     values: Callable[[Part], Iterable[CellValue]] | None = None
+    type: ColumnType = ColumnType.INTEGER
 
     def of(self, part: Part) -> Iterable[CellValue]:
         if self.values is not None:
@@ -67,23 +80,54 @@ class OutputColumn(NamedTuple):
         return values
 
 
-def one(name: str, meaning: str, value: Callable[[Any], CellValue] | None = None) -> OutputColumn:
+def one(
+    name: str,
+    meaning: str,
+    value: Callable[[Any], CellValue] | None = None,
+    type: ColumnType = ColumnType.INTEGER,  # noqa: A002 - as the field
+) -> OutputColumn:
     """A column with one value an item; by default the item's attribute of the same name."""
-    return OutputColumn(name, meaning, lambda part: repeat((value or attrgetter(name))(part.item)))
+
+    def values(part: Part) -> Iterable[CellValue]:
+        return repeat((value or attrgetter(name))(part.item))
+
+    return OutputColumn(name, meaning, values, type)
+
+
+def one_text(
+    name: str, meaning: str, value: Callable[[Any], CellValue] | None = None
+) -> OutputColumn:
+    """A column with one text an item."""
+    return one(name, meaning, value, ColumnType.TEXT)
+
+
+def text(name: str, meaning: str, values: Callable[[Part], Iterable[CellValue]]) -> OutputColumn:
+    """A column of texts."""
+    return OutputColumn(name, meaning, values, ColumnType.TEXT)
 
 
 def time(name: str, meaning: str, field: str) -> OutputColumn:
     """UTC as ISO 8601, from an array's column of CLOCK_MONOTONIC."""
-    return OutputColumn(name, meaning, lambda part: iso_all(part.utc(field)))
+    return OutputColumn(name, meaning, lambda part: iso_all(part.utc(field)), ColumnType.TIME)
 
 
 def address(name: str, meaning: str) -> OutputColumn:
-    return OutputColumn(name, meaning, lambda part: addresses(part.rows[name], part.versions))
+    return text(name, meaning, lambda part: addresses(part.rows[name], part.versions))
 
 
 WINDOW = one("window", "number of the window, from 1, without gaps")
-START = one("start", "UTC, ISO 8601: the window's start", lambda item: iso(item.start_utc_ns))
-END = one("end", "UTC: the window's end, the next one's start", lambda item: iso(item.end_utc_ns))
+START = one(
+    "start",
+    "UTC, ISO 8601: the window's start",
+    lambda item: iso(item.start_utc_ns),
+    ColumnType.TIME,
+)
+END = one(
+    "end",
+    "UTC: the window's end, the next one's start",
+    lambda item: iso(item.end_utc_ns),
+    ColumnType.TIME,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +157,7 @@ class OutputView:
     def records(self, item: Item, *, nested: bool) -> Iterator[Record]:
         """Return the rows that an item adds to the table, `schema` first."""
         header = self.header
-        for part in self._parts(item):
+        for part in self.parts(item):
             # Column by column, three times faster than row by row.
             columns = (column.of(part) for column in self.columns)
             for record in zip(repeat(self.schema, len(part.rows)), *columns, strict=False):
@@ -128,7 +172,7 @@ class OutputView:
     def _makes_of(self, item: Item) -> TypeGuard[Snapshot]:
         return self.make is not None and is_table(item, self.probe, "")
 
-    def _parts(self, item: Item) -> Iterator[Part]:
+    def parts(self, item: Item) -> Iterator[Part]:
         if not self.takes(item):
             return
         if self.make is not None and self._makes_of(item):

@@ -13,12 +13,14 @@ from app.outputs.view import (
     START,
     WINDOW,
     CellValue,
+    ColumnType,
     OutputColumn,
     OutputView,
     OwnedFlows,
     Part,
     addresses,
-    one,
+    one_text,
+    text,
     where,
 )
 from probes.snapshot import Snapshot
@@ -37,16 +39,21 @@ from probes.sockets.records import owned_share as share
 _BY = {int(by): by.label for by in By}
 _LIMITS = {int(limit): limit.label for limit in Limit}
 _REASONS = {int(reason): reason.column for reason in Reason}
-_INTERFACE = one("interface", "interface of the packets")
+_INTERFACE = one_text("interface", "interface of the packets")
 
 
-def _owned(name: str, meaning: str, values: Callable[[Owned], Iterable[CellValue]]) -> OutputColumn:
+def _owned(
+    name: str,
+    meaning: str,
+    values: Callable[[Owned], Iterable[CellValue]],
+    kind: ColumnType = ColumnType.TEXT,
+) -> OutputColumn:
     """A column of flows; empty if nobody looks for owners."""
 
     def of(part: Part) -> Iterable[CellValue]:
         return repeat("") if part.owned is None else values(part.owned)
 
-    return OutputColumn(name, meaning, of)
+    return OutputColumn(name, meaning, of, kind)
 
 
 def _text(name: str, meaning: str) -> OutputColumn:
@@ -69,7 +76,7 @@ def _labels(labels: dict[int, str], field: str) -> Callable[[Owned], Iterable[Ce
 
 OWNER_COLUMNS = (
     _text("process", "name of the process that owns the flow; empty if unknown, as the next six"),
-    _owned("pid", "its number on this host", _pids),
+    _owned("pid", "its number on this host", _pids, ColumnType.INTEGER),
     _text("user", "its user"),
     _text("unit", "its unit of systemd"),
     _text("container", "its container"),
@@ -91,24 +98,26 @@ def owned_share(item: Snapshot) -> float | None:
 
 
 def _named(names: dict[int, str], name: str, meaning: str) -> OutputColumn:
-    return OutputColumn(
-        name, meaning, lambda part: map(names.__getitem__, part.rows[name].tolist())
-    )
+    return text(name, meaning, lambda part: map(names.__getitem__, part.rows[name].tolist()))
 
 
 def _decoded(name: str, meaning: str) -> OutputColumn:
     def texts(part: Part) -> list[CellValue]:
         return [text.decode(errors="replace") for text in part.rows[name].tolist()]
 
-    return OutputColumn(name, meaning, texts)
+    return text(name, meaning, texts)
 
 
 def _end(name: str, field: str, meaning: str) -> OutputColumn:
-    return OutputColumn(name, meaning, lambda part: addresses(part.rows[field], part.versions))
+    return text(name, meaning, lambda part: addresses(part.rows[field], part.versions))
 
 
 def _share(name: str, meaning: str) -> OutputColumn:
-    return OutputColumn(name, meaning, lambda part: part.rows[name].astype("f8").round(4).tolist())
+    def shares(part: Part) -> list[CellValue]:
+        values: list[CellValue] = part.rows[name].astype("f8").round(4).tolist()
+        return values
+
+    return OutputColumn(name, meaning, shares, ColumnType.FLOAT)
 
 
 _COUNTS = (
@@ -134,7 +143,7 @@ SOCKETS = OutputView(
             lambda part: part.rows["far_port"].tolist()),
         OutputColumn("owner", "number in the table owners; 0: none"),
         _named(_BY, "by", "source that named the owner; empty without one"),
-        OutputColumn("nat", "whether addresses are translated"),
+        OutputColumn("nat", "whether addresses are translated", type=ColumnType.TRUTH),
         OutputColumn("holders", "processes that hold the socket, as far as known"),
         _named(_REASONS, "reason", "owned, or why there is no owner"),
         OutputColumn("state", "TCP state as the kernel numbers it; 0: unknown"),
@@ -155,7 +164,7 @@ SOCKETS = OutputView(
         OutputColumn("rqueue", "bytes that wait for the process; of a listener, connections"),
         OutputColumn("wqueue", "bytes not acknowledged; of a listener, the most that may wait"),
         OutputColumn("delivery_rate", "bytes/s"),
-        OutputColumn("app_limited", "whether the process limited this rate"),
+        OutputColumn("app_limited", "whether the process limited this rate", type=ColumnType.TRUTH),
         _share("busy", "share of the window with data to send"),
         _share("rwnd", "share limited by the receiver's window"),
         _share("sndbuf", "share limited by the send buffer"),
@@ -186,7 +195,7 @@ OWNERS = OutputView(
         OutputColumn("start_ns", "when the process started, CLOCK_BOOTTIME"),
         OutputColumn("uid", "its user's number"),
         _decoded("user", "its user's name"),
-        OutputColumn("process", "its name", lambda part:
+        text("process", "its name", lambda part:
             [text.decode(errors="replace") for text in part.rows["comm"].tolist()]),
         _decoded("unit", "its unit of systemd"),
         _decoded("container", "its container"),
