@@ -22,9 +22,9 @@ from tests.app.exporters.ipfix.made import (
     window,
 )
 from tests.app.exporters.ipfix.programs import COLLECTORS, collector, sums
-from tests.support.runs import deck, rows, stop
+from tests.support.runs import Row, deck, measures, rows, stop
 from tests.support.sight import becomes
-from tests.support.veth import veth_pair
+from tests.support.veth import End, veth_pair
 
 
 def added(*counts: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -97,30 +97,43 @@ def test_a_collector_that_is_started_again_misses_no_packet(tmp_path: Path) -> N
     assert sums(found) == added(*(totals(flows.rows) for flows in windows))
 
 
-def test_a_run_and_nfdump_count_the_same(tmp_path: Path) -> None:
-    tables, stored = tmp_path / "tables", tmp_path / "stored"
+def send(left: End, right: End, packets: int) -> None:
+    """Send datagrams of both versions of IP, in a hundred flows."""
+    for family, address in ((socket.AF_INET, right.ipv4), (socket.AF_INET6, right.ipv6)):
+        with netns.inside(left.ns), socket.socket(family, socket.SOCK_DGRAM) as sender:
+            for number in range(packets):
+                sender.sendto(bytes(number % 900), (address, 1000 + number % 50))
+
+
+def test_a_run_and_nfdump_count_the_same_though_the_collector_was_away(tmp_path: Path) -> None:
+    tables, stored, again = (tmp_path / name for name in ("tables", "stored", "again"))
     stored.mkdir()
+    again.mkdir()
+
+    def written() -> list[Row]:
+        return rows(tables / "flows.csv")
+
     with veth_pair() as (left, right), ExitStack() as stack:
         with netns.inside(right.ns):
             running = stack.enter_context(collector("nfcapd", stored))
         run = stack.enter_context(deck(
             "run", "-i", "right", "--headless", "--interval", "0.1", "-o", str(tables),
-            "--views", "flows,windows", "--output", f"ipfix://127.0.0.1:{running.port}",
+            "--views", "flows,windows,events", "--output", f"ipfix://127.0.0.1:{running.port}",
             ns=right.ns,
         ))  # fmt: skip
-        assert becomes(lambda: len(rows(tables / "windows.csv")) > 0, 10)
-        with netns.inside(left.ns):
-            senders = [socket.socket(family, socket.SOCK_DGRAM)
-                       for family in (socket.AF_INET, socket.AF_INET6)]  # fmt: skip
-        for sender, address in zip(senders, (right.ipv4, right.ipv6), strict=True):
-            with sender:
-                for number in range(1000):
-                    sender.sendto(bytes(number % 900), (address, 1000 + number % 50))
-        assert becomes(lambda: len(rows(tables / "flows.csv")) >= 100, 10)
+        assert measures(tables)
+        send(left, right, 500)
+        assert becomes(lambda: sum(int(row["packets"]) for row in written()) >= 1000, 10)
+        found = running.flows()
+        send(left, right, 500)
+        assert becomes(lambda: "does not take records" in (tables / "events.csv").read_text(), 10)
+        with netns.inside(right.ns):
+            running = stack.enter_context(collector("nfcapd", again, running.port))
+        assert becomes(lambda: "takes records again" in (tables / "events.csv").read_text(), 10)
+        send(left, right, 200)
         code, _, told = stop(run, signal.SIGTERM)
         assert code == 0, told
-        found = running.flows()
-    written = rows(tables / "flows.csv")
-    ours = len(written), *(sum(int(row[name]) for row in written) for name in ("packets", "bytes"))
-    assert sums(found) == ours
-    assert ours[1] >= 2000
+        found += running.flows()
+    ours = [sum(int(row[name]) for row in written()) for name in ("packets", "bytes")]
+    assert sums(found) == (len(written()), *ours)
+    assert ours[0] >= 2400
