@@ -109,13 +109,11 @@ class Session:
         return sum(message.rows for message in self._owed)
 
     def _refresh(self) -> None:
-        """Send the options again, and all templates in use if the collector may have lost them."""
+        """Send the options again, and over UDP all templates in use."""
         self._refresh_at = time.monotonic() + _REFRESH_S
         for domain in self._domains.values():
-            if domain.known and not self._link.starts_anew:
+            if domain.known:
                 self._introduce(domain, domain.known)
-            elif domain.known:
-                self._push(self._about.message(domain, tuple(OptionsKind)))
 
     def _introduce(self, domain: ObservationDomain, numbers: Set[int]) -> None:
         """Send templates of flows by number, and of options, and the options.

@@ -33,13 +33,14 @@ _SO_RCVBUFFORCE = 33
 
 
 class UdpCollector:
-    """A UDP port of 127.0.0.1."""
+    """A UDP port of 127.0.0.1, or of ::1."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, address: str = "127.0.0.1") -> None:
         self.reader = Reader()
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 16 << 20)
-        self._socket.bind(("127.0.0.1", port))
+        self._socket.bind((address, port))
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
 
@@ -65,6 +66,8 @@ class StreamCollector:
         self.reads = threading.Event()
         """It reads while this is set."""
         self.reads.set()
+        self.drops = False
+        """The next read ends the connection, and what it read is lost."""
         self._tls = tls
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -90,6 +93,8 @@ class StreamCollector:
             self.readers.append(reader)
             try:
                 while self.reads.wait() and (data := connection.recv(1 << 16)):
+                    if self.drops:
+                        break
                     rest = reader.stream(rest + data)
             except OSError:
                 pass

@@ -73,10 +73,13 @@ def window(rows: Array, number: int = 1, end_ns: int = 0, **of: Any) -> Snapshot
 
 
 def owned_window() -> OwnedFlows:
-    """Conversations of two owners, and one without; each has both directions."""
+    """Conversations of two owners, and one without; each has both directions.
+
+    One has the same port at both ends.
+    """
     rows = np.concatenate([
         flow(*ends, source_port=ports[0], destination_port=ports[1], direction=direction)
-        for port in (40001, 40002, 40003)
+        for port in (40001, 443, 40003)
         for direction, ends, ports in (
             (1, ("10.0.0.5", "192.0.2.9"), (port, 443)), (0, ("192.0.2.9", "10.0.0.5"), (443, port))
         )
@@ -86,7 +89,7 @@ def owned_window() -> OwnedFlows:
         rows, np.ones(3, int), rtt_us=1500, min_rtt_us=900, retransmitted=3, limit=6
     )
     talks = np.sort(talks, order="near_port")[:2]
-    talks["owner"] = 1, 2
+    talks["owner"] = 2, 1
     joined = with_owners(flows, owner_tables(flows, talks, (WEB, POSTGRES)))
     assert isinstance(joined, OwnedFlows)
     return joined

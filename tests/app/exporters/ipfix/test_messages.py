@@ -137,7 +137,7 @@ def test_owners_are_texts_of_the_end_that_has_them() -> None:
         port = max(number(record, 7), number(record, 11))
         seen[port, number(record, 61)] = record
     names = {40001: ("nginx", "www-data", "", "web.service", "", 812),
-             40002: ("postgres", "postgres", "db-1", "db.service", "shop", 901)}  # fmt: skip
+             443: ("postgres", "postgres", "db-1", "db.service", "shop", 901)}  # fmt: skip
     ends = {1: (169, 372, 558, 168, 109), 0: (376, 377, 559, 375, 110)}
     for port, expected in names.items():
         for direction, (name, user, container, process, again) in ends.items():

@@ -12,6 +12,7 @@ import pytest
 
 from app.exporters.exporter import DeliveryError
 from app.exporters.ipfix import session
+from app.exporters.ipfix.exporter import FlowExporter
 from app.exporters.ipfix.stream import StreamLink
 from bpf.errors import UsageError
 from tests.app.exporters.ipfix.collectors import StreamCollector, deliver, stream_collector
@@ -99,6 +100,58 @@ def test_a_broken_connection_loses_and_repeats_no_record(
         assert collector.sums() == totals(flows.rows)
         assert len(collector.readers) == 2
         assert not output.lost
+
+
+@pytest.mark.parametrize("messages", [1, 3])
+def test_messages_without_acknowledgement_go_out_again(
+    transport: tuple[str, ssl.SSLContext | None], messages: int
+) -> None:
+    query, tls = transport
+    with stream_collector(tls) as collector:
+        exporter = Output(f"ipfix://127.0.0.1:{collector.port}?{query}").exporter()
+        first, second = window(many(1000)), window(many(250 * messages, 1000), 2)
+        assert deliver(exporter, first) == 1000
+        until(lambda: collector.sums()[0] == 1000)
+        # The next bytes that the collector reads end the connection, and are lost.
+        collector.drops = True
+        link = exporter._session._link
+        assert isinstance(link, StreamLink)
+        until(lambda: link._acknowledged() == link._written)
+        with pytest.MonkeyPatch.context() as patch:
+            acknowledged = link._acknowledged()
+            patch.setattr(StreamLink, "_acknowledged", lambda link: acknowledged)
+            done = deliver(exporter, second)
+            until(lambda: is_broken(exporter))
+        collector.drops = False
+        assert deliver(exporter, second, tries=2, skip=done) == 250 * messages
+        until(lambda: collector.sums()[0] >= 1000 + 250 * messages)
+        expected = zip(totals(first.rows), totals(second.rows), strict=True)
+        assert collector.sums() == tuple(map(sum, expected))
+        exporter.close()
+
+
+def is_broken(exporter: FlowExporter) -> bool:
+    try:
+        exporter.tick()
+    except DeliveryError:
+        return True
+    return False
+
+
+def test_bytes_that_the_peer_does_not_read_have_no_acknowledgement() -> None:
+    with stream_collector(buffer=1 << 14) as collector:
+        collector.reads.clear()
+        link = StreamLink("127.0.0.1", collector.port)
+        link.open()
+        sent, is_full = 0, False
+        while not is_full:
+            try:
+                sent = link.send(bytes(1 << 14), time.monotonic() + 0.05)
+            except TimeoutError:
+                is_full = True
+        assert 0 < link._acknowledged() < link._written <= sent
+        collector.drops = True
+        link.close()
 
 
 def test_a_slow_collector_stops_the_delivery_and_loses_nothing(

@@ -30,20 +30,23 @@ def dies_after(monkeypatch: pytest.MonkeyPatch, datagrams: int, die: Callable[[]
     monkeypatch.setattr(UdpLink, "send", send)
 
 
-@pytest.mark.parametrize("scheme", ["ipfix", "netflow9"])
+@pytest.mark.parametrize(
+    ("scheme", "address"), [("ipfix", "127.0.0.1"), ("netflow9", "127.0.0.1"), ("ipfix", "::1")]
+)
 @pytest.mark.parametrize("datagrams", [1, 5, 32, 60])
 def test_a_collector_that_dies_and_returns_gets_each_record_once(
-    monkeypatch: pytest.MonkeyPatch, scheme: str, datagrams: int
+    monkeypatch: pytest.MonkeyPatch, scheme: str, address: str, datagrams: int
 ) -> None:
-    collector = UdpCollector()
-    output = Output(f"{scheme}://127.0.0.1:{collector.port}")
+    collector = UdpCollector(address=address)
+    host = f"[{address}]" if ":" in address else address
+    output = Output(f"{scheme}://{host}:{collector.port}")
     exporter = output.exporter()
     dies_after(monkeypatch, datagrams, collector.die)
     rows = many(1500)
     flows = window(rows)
     done = deliver(exporter, flows, tries=3)
     assert done < len(rows)
-    again = UdpCollector(collector.port)
+    again = UdpCollector(collector.port, address)
     # The sequence goes on where the first one ended, so the collector sees that nothing is missing.
     again.reader.sequences = collector.reader.sequences
     assert deliver(exporter, flows, skip=done) == len(rows)
