@@ -40,7 +40,7 @@ def controllers(made: Network, work: Path) -> Iterator[None]:
             command = [
                 sys.executable, "-I", "-m", "app", "serve", "-i", "eth0", "--config", "none",
                 "--ready-file", f"{work}/{name}.ready", "--api-socket", f"{work}/{name}.sock",
-                "-o", f"{work}/{name}", "--views", "flows",
+                "-o", f"{work}/{name}", "--views", "flows", "--owners",
                 "--output", f"ipfix://{COLLECTOR}:{EXPORT_PORT}?owners=on",
                 "--output", f"openmetrics://{made.managed[name]}:{METRICS_PORT}",
             ]  # fmt: skip

@@ -2,7 +2,8 @@
 -- window). Addresses stay texts as goflow2 writes them; IPv4 and IPv6 share a column.
 CREATE DATABASE IF NOT EXISTS probedeck;
 
--- What comes in, field by field as goflow2 writes it. The table keeps nothing.
+-- What comes in, field by field as goflow2 writes it: texts of further elements in hexadecimal
+-- digits. The table keeps nothing.
 CREATE TABLE IF NOT EXISTS probedeck.flows_in
 (
     sampler_address    String,
@@ -77,9 +78,9 @@ SELECT
     tcp_flags,
     packets,
     bytes,
-    if(src_process != '', src_process, dst_process) AS process,
-    unit,
-    pod,
+    unhex(if(src_process != '', src_process, dst_process)) AS process,
+    unhex(unit) AS unit,
+    unhex(pod) AS pod,
     rtt_us
 FROM probedeck.flows_in;
 
