@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from app.exporters.exporter import DeliveryError
 from app.exporters.ipfix.exporter import FlowExporter
+from app.exporters.ipfix.message import read_header
 from probes.snapshot import Snapshot
 from tests.app.exporters.ipfix.reader import Reader
 
@@ -43,6 +44,26 @@ class UdpCollector:
         self._socket.bind((address, port))
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
+
+    def fill_soon(self) -> None:
+        """Give the port the smallest buffer: datagrams are dropped."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+
+    def take_with_gaps(self) -> int:
+        """Read what has come; returns the records that are missing by the sequence numbers."""
+        missing = 0
+        expected: int | None = None
+        while True:
+            try:
+                data = self._socket.recv(1 << 16)
+            except BlockingIOError:
+                return missing
+            header = read_header(data)
+            assert header is not None
+            missing += 0 if expected is None else header[1] - expected
+            self.reader.sequences.clear()
+            self.reader.read(data)
+            expected = self.reader.sequences[header[0]]
 
     def take(self) -> Reader:
         """Read what has come, and return the reader."""

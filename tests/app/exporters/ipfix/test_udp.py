@@ -130,3 +130,24 @@ def test_options_tell_interface_sampling_and_losses() -> None:
     assert number(exported, 40) == sum(collector.reader.sizes[:-1])
     assert number(exported, 41) == len(collector.reader.sizes) - 1
     collector.die()
+
+
+def test_a_full_collector_sees_by_the_sequence_what_it_dropped() -> None:
+    collector = UdpCollector()
+    exporter = Output(f"ipfix://127.0.0.1:{collector.port}").exporter()
+    assert deliver(exporter, window(many(10))) == 10
+    collector.fill_soon()
+    assert deliver(exporter, window(many(3000, 10), 2)) == 3000
+    missing = collector.take_with_gaps()
+    stored = len(collector.reader.flows)
+    assert stored < 3010
+    # The last datagram tells that others are missing before it.
+    assert deliver(exporter, window(many(1, 5000), 3)) == 1
+    first = collector.reader.sequences.copy()
+    (sequence,) = first.values()
+    collector.reader.sequences.clear()
+    collector.take()
+    (end,) = collector.reader.sequences.values()
+    assert missing + (end - sequence - 1) + stored == 3010
+    exporter.close()
+    collector.die()
