@@ -126,6 +126,15 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(sql, arguments)
 
 
+def test_a_foreign_file_keeps_nobody_from_the_tables(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "notes.json").write_text("no JSON")
+    (tmp_path / "broken.parquet").write_bytes(b"torn")
+    assert rows(tmp_path, "select text from events") == [("a",)]
+    with pytest.raises(UsageError, match="broken does not exist"):
+        rows(tmp_path, "select * from broken")
+
+
 def test_formats(parquet: Path) -> None:
     query = "select time, value, severity = 'info' as quiet, null as none from events"
     assert lines_of(run(str(parquet), query)) == [
