@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from probes.monitor.sketch import Sketch
     from probes.path.options import OwnFlow, PathOptions, TracedFlow
     from probes.path.traced import Traced
+    from probes.segment.control import SegmentControl
 
 MOST_ROWS = 1000
 """Rows of a map in a reading, unless the caller wants another number."""
@@ -132,6 +133,8 @@ class ControlPlane(MapAccess, Protocol):
     """Rows that could not be written to the tables of the run, by table."""
     outputs: OutputControl
     """The outputs of the run: what delivers windows and events to other programs."""
+    segment: SegmentControl
+    """Starts the probe of digests, by which two hosts compare the packets that passed both."""
 
     @property
     def interval(self) -> float:

@@ -197,6 +197,20 @@ class CaptureFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentRequest:
+    """Packets whose digests the host records, as the other host of the segment does."""
+
+    key: str
+    """The same on both hosts, 1 to 256 characters; nobody else should know it."""
+    ratio: int = 1
+    """One of so many packets is chosen."""
+    filter: str = ""
+    """As for `--capture`: packets that pass both hosts."""
+    interval: float = 1.0
+    """Seconds of a window; 0: only exports end windows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Destination to trace."""
 

@@ -14,11 +14,13 @@ from app.api.address import Remote
 from app.api.client import Client
 from app.api.models import ControllerStatus
 from app.api.outputs import RemoteOutputs
+from app.api.segments import RemoteSegment
 from app.config.path_settings import PathSettings
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener
 from probes.output_control import OutputControl
 from probes.path.options import PathOptions
+from probes.segment.control import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 _SILENCE_S = 10.0
@@ -38,6 +40,7 @@ class RemotePlane(Client):
         self.unwritten: Mapping[str, int] = {}
         """Rows that the controller could not write, by table, as of its last status."""
         self.outputs: OutputControl = RemoteOutputs(self._http)
+        self.segment: SegmentControl = RemoteSegment(self._http)
         self._hooks: tuple[HookStatus, ...] = ()
         self.interval = 1.0
         self.capture = ""

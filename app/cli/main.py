@@ -17,6 +17,7 @@ from app.cli.subcommands.explain import explain
 from app.cli.subcommands.policy_control import policy
 from app.cli.subcommands.probe import probe
 from app.cli.subcommands.run import console, fleet, lab, run, tour
+from app.cli.subcommands.segment import segment
 from app.cli.subcommands.serve import serve
 from app.cli.subcommands.sql import sql
 from app.cli.subcommands.tape import tape
@@ -92,8 +93,8 @@ def completion(shell: str) -> None:
 
 
 for each in (
-    run, lab, tour, trace, explain, serve, console, fleet, doctor, version, test, probe, policy,
-    tape, sql, config, man, completion,
+    run, lab, tour, trace, explain, segment, serve, console, fleet, doctor, version, test, probe,
+    policy, tape, sql, config, man, completion,
 ):  # fmt: skip
     cli.add_command(each)
 

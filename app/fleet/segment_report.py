@@ -188,5 +188,5 @@ def _delay(delays: Times) -> Delay | None:
     if not len(delays):
         return None
     seconds = delays / 1e9
-    quantiles = np.quantile(seconds, _QUANTILES).tolist()
-    return Delay(len(seconds), float(seconds.min()), *quantiles, float(seconds.max()))
+    median, p95, p99 = np.quantile(seconds, _QUANTILES).tolist()
+    return Delay(len(seconds), float(seconds.min()), median, p95, p99, float(seconds.max()))

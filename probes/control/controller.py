@@ -25,6 +25,7 @@ from probes.control.builtin_probes import (
     ProbeHost,
 )
 from probes.control.probe_runner import ProbeRunner
+from probes.control.segment_service import SegmentService
 from probes.control.trials import passes
 from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
@@ -34,6 +35,7 @@ from probes.monitor.options import MonitorOptions
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility
+from probes.segment.control import SegmentControl
 from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Controller(ProbeRunner):
         self._tracing: tuple[str, PathOptions] | None = None
         """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None
+        self.segment: SegmentControl = SegmentService(self)
         self.sockets: SocketsProbe | None = None
         """The probe of sockets that was started last; it may have ended."""
 

@@ -41,6 +41,11 @@ class SegmentOptions:
         self.capture.to_c()
 
     @property
+    def key_id(self) -> str:
+        """An id of the key that does not reveal it."""
+        return hashlib.sha256(self.headers["secrets.h"].encode()).hexdigest()[:16]
+
+    @property
     def limit(self) -> int:
         """Largest upper half of the digest of a chosen packet."""
         return (1 << 32) // self.ratio - 1

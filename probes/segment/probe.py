@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bpf.compiler import Compiler
     from probes.config.model import ProbeConfig
     from probes.hooks import Hooks
+    from probes.program.compiled import CompiledProbe
 
 MEMORY = 8 << 20
 """Bytes of kernel memory that the maps take at most."""
@@ -37,6 +38,12 @@ class SegmentProbe(ProgramProbe):
     """
 
     builtin = True
+
+    def __init__(
+        self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks, options: SegmentOptions
+    ) -> None:
+        super().__init__(compiler, compiled, hooks)
+        self.options = options
 
     def _end_window(
         self,
@@ -103,6 +110,6 @@ def prepare(
 
     def make() -> SegmentProbe:
         with compile_probe(compiler, config, hooks) as compiled:
-            return SegmentProbe(compiler, compiled, hooks)
+            return SegmentProbe(compiler, compiled, hooks, options)
 
     return make

@@ -36,8 +36,10 @@ from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
+from probes.segment.control import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
+from tests.support.segments import FakeSegment
 
 BROKEN = "int broken("
 """A source that holds this does not compile."""
@@ -73,6 +75,7 @@ class FakePlane:
         self.read_only = ""
         self.unwritten: Mapping[str, int] = {}
         self.outputs: OutputControl = NoOutputs()
+        self.segment: SegmentControl = FakeSegment()
         self.interval = 1.0
         self.confinement = ""
         """What `unconfined` returns."""

@@ -20,8 +20,10 @@ from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
+from probes.segment.control import SegmentControl
 from probes.snapshot import Event, Snapshot
 from tests.support.console.feed import FakeController
+from tests.support.segments import FakeSegment
 
 if TYPE_CHECKING:
     from probes.flow.filter import FlowFilter
@@ -104,6 +106,7 @@ class FakePlane(FakeController):
         self.read_only = ""
         self.unwritten: Mapping[str, int] = {}
         self.outputs: OutputControl = NoOutputs()
+        self.segment: SegmentControl = FakeSegment()
         self.running = {one.name: info(one) for one in configs}
         self.before: dict[str, ProbeConfig] = {}
         self.asked: list[tuple[str, str]] = []

@@ -1,0 +1,28 @@
+"""Requests about the digests of packets, by which two hosts are compared."""
+
+from __future__ import annotations
+
+from app.api.models import SegmentRequest
+from app.api.server.routing import CHANGE, Endpoints, route
+from probes.flow.filter import FlowFilter
+from probes.segment.control import SegmentStatus
+from probes.segment.options import SegmentOptions
+
+
+class SegmentEndpoints(Endpoints):
+    """Requests about the segment probe; its tables are those of the probe `segment`."""
+
+    @route("GET", "/v1/segment")
+    def segment(self) -> SegmentStatus:
+        """Return the state of the segment probe, and the host's clocks."""
+        return self.plane.segment.status()
+
+    @route("POST", "/v1/segment", *CHANGE)
+    def measure(self, wanted: SegmentRequest) -> SegmentStatus:
+        """Record digests on the watched interface from now on. The same request again changes
+        nothing. DELETE /v1/probes/segment ends the probe."""
+        self.may_change()
+        capture = FlowFilter.parse(wanted.filter)
+        return self.plane.segment.measure(
+            SegmentOptions(wanted.key, wanted.ratio, capture, wanted.interval)
+        )

@@ -1,0 +1,179 @@
+"""`probedeck segment`: loss and one-way delay between two hosts."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from app.cli.command import GroupedCommand, argument, option, print_table
+from bpf.errors import UsageError
+
+if TYPE_CHECKING:
+    from app.api.address import Remote
+    from app.fleet.segment_report import Delay, Passage, SegmentReport
+
+EXAMPLES = """\b
+Examples:
+  probedeck segment http://10.0.0.1:8765 http://10.0.0.2:8765 'host:10.0.0.1 host:10.0.0.2'
+  probedeck segment ams fra 'net:192.0.2.0/24 tcp' --hosts hosts.toml --ratio 1/64 --for 60"""
+_STEP_S = 0.25
+
+
+@click.command(cls=GroupedCommand, epilog=EXAMPLES)
+@argument("first", "HOST_A", "URL of a controller, or the name of a host in the file of --hosts.")
+@argument("second", "HOST_B", "The other one.")
+@argument("filter", "FILTER", "Packets that pass both hosts; '' for all.")
+@option(
+    "--ratio", metavar="1/N", default="1/1", usual="1/1",
+    help="Choose one of N packets, up to 1/65536.",
+)  # fmt: skip
+@option(
+    "--for", "seconds", type=float, metavar="SECONDS", default=10.0, usual="10",
+    help="Measure so long; Ctrl-C ends it earlier.",
+)  # fmt: skip
+@option(
+    "--horizon", type=float, metavar="SECONDS", default=1.0, usual="1",
+    help="A packet that takes longer is lost.",
+)  # fmt: skip
+@option("--key", metavar="TEXT", usual="random", help="Key of the choice.")
+@option("--hosts", metavar="FILE", help="File of a fleet with names, tokens and certificates.")
+@option("--token", metavar="FILE", help="File with the token of both APIs.")
+@option("--ca", metavar="FILE", usual="the system's", help="Certificates to trust.")
+@option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def segment(
+    first: str, second: str, filter: str, ratio: str, seconds: float, horizon: float,  # noqa: A002
+    key: str, hosts: str, token: str, ca: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure loss, order and one-way delay between two hosts.
+
+    Both controllers choose the same packets by a keyed hash, and record when the packets pass the
+    watched interfaces. The difference is the loss of the path between them, exact to the packet.
+    The path must not translate addresses (NAT), nor split packets.
+    """
+    if not 0 < seconds < math.inf or not 0.01 <= horizon <= 60:
+        raise UsageError("--for must be more than 0, and --horizon 0.01 to 60 seconds")
+    # Imported here: other commands start without numpy.
+    from app.api.remote import RemoteController
+    from app.fleet.segment_run import SegmentRun, parse_ratio, with_key
+    from probes.flow.filter import FlowFilter
+    from probes.segment.options import SegmentOptions
+
+    options = with_key(SegmentOptions(key, parse_ratio(ratio), FlowFilter.parse(filter)))
+    options.check()
+    remotes = [_remote(each, hosts, token, ca) for each in (first, second)]
+    with (
+        RemoteController(remotes[0]) as one,
+        RemoteController(remotes[1]) as other,
+        SegmentRun((one, other), options, horizon) as run,
+    ):
+        end = time.monotonic() + seconds
+        with suppress(KeyboardInterrupt):
+            while (left := end - time.monotonic()) > 0:
+                time.sleep(min(left, _STEP_S))
+                run.look_at_clocks()
+                run.report()
+        report = run.report()
+    if as_json:
+        print(json.dumps(_finite(asdict(report)), indent=2))
+        return
+    print_table(_table(report, first, second))
+    for line in _notes(report, options.ratio, horizon):
+        print(line)
+
+
+def _remote(host: str, file: str, token: str, ca: str) -> Remote:
+    from app.api.address import Remote
+    from app.fleet.hosts import load
+
+    if not file:
+        return Remote(host, token, ca)
+    known = {each.name: each.remote for each in load(file).hosts}
+    if host not in known:
+        raise UsageError(f"{file} has no host {host!r}", hint=f"it has {', '.join(known)}")
+    return known[host]
+
+
+def _finite(value: object) -> object:
+    """JSON has neither NaN nor infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _table(report: SegmentReport, first: str, second: str) -> list[tuple[str, ...]]:
+    there, back = report.there, report.back
+    one, other = there.counts, back.counts
+    rows: list[tuple[str, ...]] = [
+        ("", f"{first} -> {second}", f"{second} -> {first}"),
+        ("pass the filter", f"{there.sent_packets:,}", f"{back.sent_packets:,}"),
+        ("chosen", f"{one.sent:,}", f"{other.sent:,}"),
+        ("delivered", f"{one.delivered:,}", f"{other.delivered:,}"),
+        ("lost", _share(one.lost, one.loss), _share(other.lost, other.loss)),
+    ]
+    for name, words in _RARE.items():
+        numbers = getattr(one, name), getattr(other, name)
+        if any(numbers):
+            rows.append((words, *(f"{number:,}" for number in numbers)))
+    error = 0.0 if report.one_clock else report.error_s
+    rows.extend(
+        (f"delay, {words}", *(_milliseconds(each, name, error) for each in (there, back)))
+        for name, words in _DELAYS.items()
+        if there.delay or back.delay
+    )
+    return rows
+
+
+_RARE = {
+    "unknown": "unknown",
+    "in_flight": "in flight",
+    "missing": "not recorded",
+    "duplicated": "duplicated",
+    "reordered": "reordered",
+    "untold": "arrived, unknown",
+    "unsent": "arrived, not sent",
+}
+"""Counts that are shown if they are not 0, with their words."""
+_DELAYS = {"least": "least", "median": "median", "p95": "95 %", "p99": "99 %", "most": "most"}
+
+
+def _share(count: int, share: float) -> str:
+    return f"{count:,}" if math.isnan(share) else f"{count:,} ({share:.3%})"
+
+
+def _milliseconds(passage: Passage, name: str, error: float) -> str:
+    delay: Delay | None = passage.delay
+    if delay is None:
+        return "-"
+    text = f"{getattr(delay, name) * 1e3:.3f} ms"
+    return f"{text} +- {error * 1e3:.3f}" if error else text
+
+
+def _notes(report: SegmentReport, ratio: int, horizon: float) -> list[str]:
+    notes = []
+    if ratio > 1:
+        notes.append(f"One of {ratio} packets is chosen; the counts are of chosen packets.")
+    if report.one_clock:
+        notes.append("Both hosts read one clock: delays are exact.")
+    elif math.isfinite(report.error_s):
+        offset, error = report.offset_s * 1e3, report.error_s * 1e3
+        notes.append(f"The clocks differ by {offset:.3f} ms +- {error:.3f}; so do the delays.")
+    else:
+        notes.append("A clock was set during the measurement: delays are unknown.")
+    for passage in (report.there, report.back):
+        counts = passage.counts
+        if counts.sent and not counts.delivered:
+            notes.append(
+                f"Of {counts.sent:,} packets none arrived within {horizon:g} s. Does the filter "
+                "choose packets that pass both hosts, and does no NAT lie between them?"
+            )
+        if counts.unknown or counts.missing or counts.untold:
+            notes.append(
+                "A host did not record everything: unknown packets are neither delivered nor lost."
+            )
+    return list(dict.fromkeys(notes))

@@ -1,0 +1,127 @@
+"""A measurement between the controllers of two hosts, as long as somebody wants it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+from app.fleet.segment_report import OffsetBounds, SegmentComparison, SegmentReport
+from bpf.errors import ProbedeckError, UsageError
+from probes.control_plane import Listener
+from probes.segment.control import SegmentControl, SegmentStatus
+from probes.segment.options import PROBE, SegmentOptions
+from probes.snapshot import Item, Snapshot
+
+_READINGS = 8
+"""Newest readings of both clocks that limit their offset."""
+
+
+class MeasuredHost(Protocol):
+    """The part of a control plane that a measurement needs."""
+
+    @property
+    def segment(self) -> SegmentControl: ...
+
+    def listen(self, listener: Listener) -> None: ...
+
+    def remove(self, name: str, *, force: bool = False) -> Sequence[Snapshot]: ...
+
+    def failure(self) -> ProbedeckError | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A host's UTC at a moment between two of this process's CLOCK_MONOTONIC, ns."""
+
+    status: SegmentStatus
+    before_ns: int
+    after_ns: int
+
+    @classmethod
+    def of(cls, host: MeasuredHost) -> Self:
+        before_ns = time.monotonic_ns()
+        return cls(host.segment.status(), before_ns, time.monotonic_ns())
+
+
+def bounds_of(first: _Reading, second: _Reading) -> OffsetBounds:
+    """Return the limits of the second host's clock minus the first one's."""
+    one, other = first.status.utc_ns, second.status.utc_ns
+    apart_low, apart_high = second.before_ns - first.after_ns, second.after_ns - first.before_ns
+    return OffsetBounds(other - one - apart_high, other - one - apart_low)
+
+
+class SegmentRun:
+    """Two hosts that choose packets alike, and the comparison of their tables.
+
+    `report` is for one thread. Leaving the block ends the probes that it started.
+    """
+
+    def __init__(
+        self, hosts: tuple[MeasuredHost, MeasuredHost], options: SegmentOptions, horizon_s: float
+    ) -> None:
+        """Start the probe on both hosts. Raises ProbedeckError, and then ends what it started."""
+        self._hosts = hosts
+        self._lock = threading.Lock()
+        self._bounds: deque[OffsetBounds] = deque(maxlen=_READINGS)
+        with ExitStack() as undo:
+            statuses = [host.segment.status() for host in hosts]
+            boots = {status.boot for status in statuses}
+            self._comparison = SegmentComparison(horizon_s, one_clock=len(boots) == 1)
+            for number, host in enumerate(hosts):
+                host.listen(self._taker(number))
+            for host, status in zip(hosts, statuses, strict=True):
+                host.segment.measure(options)
+                if not status.running:
+                    undo.callback(host.remove, PROBE)
+            self.look_at_clocks()
+            self._undo = undo.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def look_at_clocks(self) -> None:
+        """Ask both hosts for their clocks. Raises ProbedeckError."""
+        self._bounds.append(bounds_of(_Reading.of(self._hosts[0]), _Reading.of(self._hosts[1])))
+
+    def report(self) -> SegmentReport:
+        """Compare what has come so far. Raises ProbedeckError if a connection ended for good."""
+        for host in self._hosts:
+            if failure := host.failure():
+                raise failure
+        bounds = self._bounds[-1]
+        for each in self._bounds:
+            both = bounds.within(each)
+            # A clock was set between two readings: the newest counts.
+            bounds = both if both.is_known else self._bounds[-1]
+        with self._lock:
+            return self._comparison.report(bounds)
+
+    def _taker(self, number: int) -> Callable[[Item], None]:
+        def take(item: Item) -> None:
+            if isinstance(item, Snapshot):
+                with self._lock:
+                    self._comparison.take(number, item)
+
+        return take
+
+
+def with_key(options: SegmentOptions) -> SegmentOptions:
+    """Return options with a key that nobody knows, if they have none."""
+    return options if options.key else replace(options, key=secrets.token_hex(16))
+
+
+def parse_ratio(text: str) -> int:
+    """Return 64 for `1/64` or `64`. Raises UsageError."""
+    one, slash, many = text.strip().rpartition("/")
+    if many.isdecimal() and len(many) <= 6 and one.strip() in (("1",) if slash else ("",)):
+        return int(many)
+    raise UsageError(f"{text!r} is no ratio", hint="1/64 chooses one of 64 packets, 1/1 all")

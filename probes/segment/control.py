@@ -1,0 +1,39 @@
+"""The segment probe as front ends see it. The module loads no numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from probes.segment.options import SegmentOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStatus:
+    """The segment probe of a host, and the host's clocks now."""
+
+    running: bool
+    key_id: str
+    """Id of the key, which does not reveal it; this and what follows is empty if none runs."""
+    ratio: int
+    filter: str
+    interval: float
+    interface: str
+    boot: str
+    """Id of the host's boot: hosts with the same one have the same clock."""
+    monotonic_ns: int
+    utc_ns: int
+
+
+class SegmentControl(Protocol):
+    """Starts the segment probe of a controller. Any thread may call a method."""
+
+    def measure(self, options: SegmentOptions) -> SegmentStatus:
+        """Record digests on the watched interface from now on; `remove` ends the probe.
+
+        A repeated call with the same options changes nothing. Raises UsageError if the probe runs
+        with others, or if no interface is watched.
+        """
+
+    def status(self) -> SegmentStatus:
+        """Return the state of the probe, and the clocks."""

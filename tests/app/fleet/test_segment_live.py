@@ -1,0 +1,341 @@
+"""Loss between two controllers, with a program in between that drops packets and counts them."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from app.api.address import Remote
+from app.api.remote import RemoteController
+from app.api.server.listener import Api, ApiListener
+from app.fleet.segment_report import SegmentReport
+from app.fleet.segment_run import MeasuredHost, SegmentRun
+from app.lab import netns
+from bpf.attach import interface as interfaces
+from bpf.attach.attachment import Hook, attach
+from bpf.compiler import Compiler
+from bpf.errors import UsageError
+from bpf.maps.map import Map, reduce_cpus
+from bpf.programs.program import Program
+from probes.control.controller import Controller
+from probes.flow.filter import FlowFilter
+from probes.path.options import PathOptions
+from probes.segment.control import SegmentStatus
+from probes.segment.options import SegmentOptions
+from probes.segment.records import CLOCK_TABLE
+from probes.snapshot import Event, Snapshot
+from tests.probes.running import compile_for
+from tests.support.sight import becomes
+
+DROPPER = """\
+#include "packet.h"
+BPF_PERCPU_ARRAY(dropped, u64, 1);
+int drop(CONTEXT *ctx) {
+    struct packet packet = {};
+    u32 zero = 0;
+    u64 protocol, *count = dropped.lookup(&zero);
+    if (parse_packet(ctx, &packet) != PARSED || !count)
+        return VERDICT_PASS;
+    protocol = PROTOCOL(&packet.key);
+    if ((protocol != IPPROTO_TCP && protocol != IPPROTO_UDP) || bpf_get_prandom_u32() % 1000)
+        return VERDICT_PASS;
+    *count += packets_of(ctx);
+    return VERDICT_DROP;
+}
+"""
+LARGE = """\
+#include "packet.h"
+BPF_PERCPU_ARRAY(large, u64, 1);
+int watch(CONTEXT *ctx) {
+    u32 zero = 0;
+    struct packet packet = {};
+    u64 *count = large.lookup(&zero);
+    parse_packet(ctx, &packet);
+    if (count && packets_of(ctx) > 1 && PROTOCOL(&packet.key) == IPPROTO_TCP)
+        *count += 1;
+    return VERDICT_PASS;
+}
+"""
+A4, B4, A6, B6 = "10.71.1.1", "10.71.2.1", "fd71:1::1", "fd71:2::1"
+FILTER = FlowFilter.parse(f"(host:{A4} host:{B4}) or (host:{A6} host:{B6})")
+OPTIONS = SegmentOptions("secret", capture=FILTER, interval=0.25)
+STREAM, DATAGRAMS = 12 << 20, 2000
+_SIOCETHTOOL, _STSO, _SGSO, _SGRO = 0x8946, 0x1F, 0x24, 0x2C
+_UDP_SEGMENT = 103
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Two hosts with a router in between."""
+
+    a: int
+    b: int
+    """Namespaces."""
+    remotes: tuple[RemoteController, RemoteController]
+    dropped: tuple[Callable[[], int], Callable[[], int]]
+    """Dropped packets from A, and from B."""
+    large: dict[str, Callable[[], int]]
+    """Large segments of TCP that left A, passed the router, and came to B."""
+
+
+def offload(name: str, command: int, on: bool) -> None:
+    """Change an offload of an interface of this namespace, as ethtool -K does."""
+    value = bytearray(struct.pack("II", command, on))
+    buffer = (ctypes.c_char * len(value)).from_buffer(value)
+    request = struct.pack("16sQ16x", name.encode(), ctypes.addressof(buffer))
+    with socket.socket(type=socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCETHTOOL, request)
+
+
+async def cable(spaces: dict[str, int]) -> None:
+    hosts = {name: await netns.open_host(ns) for name, ns in spaces.items()}
+    for host, net in (("a", 1), ("b", 2)):
+        await netns.add_veth(hosts[host], "eth0", spaces["r"], f"to_{host}")
+        for node, name, last in ((host, "eth0", 1), ("r", f"to_{host}", 2)):
+            index = netns.ifindex(spaces[node], name)
+            await netns.bring_up(
+                hosts[node], index, f"10.71.{net}.{last}", f"fd71:{net}::{last}"
+            )  # fmt: skip
+    for host, net in (("a", 1), ("b", 2)):
+        for node, name in ((host, "eth0"), ("r", f"to_{host}")):
+            await netns.wait_until_running(hosts[node], netns.ifindex(spaces[node], name))
+        await hosts[host].route("add", dst="10.71.0.0/16", gateway=f"10.71.{net}.2")
+        await hosts[host].route("add", dst="fd71::/16", gateway=f"fd71:{net}::2")
+    for host in hosts.values():
+        host.close()
+
+
+@pytest.fixture(scope="module")
+def segment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Segment]:
+    folder = tmp_path_factory.mktemp("segment")
+    with ExitStack() as stack:
+        compiler = stack.enter_context(Compiler())
+        spaces = {name: netns.fresh() for name in "abr"}
+        for ns in spaces.values():
+            stack.callback(os.close, ns)
+        netns.write_sysctls(
+            spaces["r"], {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
+        )
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, cable(spaces)).result()
+        remotes = [stack.enter_context(host(spaces[name], folder / name)) for name in "ab"]
+        for remote in remotes:
+            remote.segment.measure(OPTIONS)
+
+        def count(node: str, name: str, hook: Hook, source: str = LARGE) -> Callable[[], int]:
+            return stack.enter_context(counting(compiler, spaces[node], name, hook, source))
+
+        ingress, egress = Hook.TC_INGRESS, Hook.TC_EGRESS
+        large = {
+            "a": count("a", "eth0", egress),
+            "r": count("r", "to_b", egress),
+            "b": count("b", "eth0", ingress),
+        }
+        droppers = [count("r", f"to_{name}", ingress, DROPPER) for name in "ab"]
+        yield Segment(
+            spaces["a"], spaces["b"], (remotes[0], remotes[1]), (droppers[0], droppers[1]), large
+        )
+
+
+@contextmanager
+def host(ns: int, path: Path) -> Iterator[RemoteController]:
+    with netns.inside(ns), ExitStack() as stack:
+        controller = stack.enter_context(Controller())
+        controller.configure_paths("eth0", PathOptions())
+        stack.enter_context(ApiListener(controller, Api("1", socket=str(path))))
+        yield stack.enter_context(RemoteController(Remote(f"unix:{path}")))
+
+
+@contextmanager
+def counting(
+    compiler: Compiler, ns: int, name: str, hook: Hook, source: str
+) -> Iterator[Callable[[], int]]:
+    with (
+        compile_for(compiler, source, hook) as compiled,
+        closing(Program(compiled, next(iter(compiled.programs)))) as program,
+    ):
+        declared = next(m for n, m in compiled.maps.items() if n in ("dropped", "large"))
+        fd = os.dup(program.map_fd(declared.spec.name))
+        with Map(fd, declared.spec, declared.key, declared.value) as counter, netns.inside(ns):
+            attached = attach(hook, program.fd, interfaces.find(name))
+            try:
+                yield lambda: int(reduce_cpus(counter.read().values)[0])
+            finally:
+                attached.close()
+
+
+def stream(segment: Segment, server: str, client: str) -> None:
+    """Send a stream from the client in A to the server in B."""
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    with netns.inside(segment.b):
+        listening = socket.create_server((server, 0), family=family)
+    with netns.inside(segment.a):
+        sending = socket.socket(family)
+        sending.bind((client, 0))
+
+    def receive() -> int:
+        with listening, listening.accept()[0] as accepted:
+            return sum(iter(lambda: len(accepted.recv(1 << 20)), 0))
+
+    with ThreadPoolExecutor(1) as thread, sending:
+        received = thread.submit(receive)
+        sending.connect(listening.getsockname())
+        sending.sendall(bytes(STREAM))
+        sending.shutdown(socket.SHUT_WR)
+        assert received.result() == STREAM
+
+
+def datagrams(source_ns: int, source: str, destination: str, count: int, size: int) -> None:
+    """Datagrams of `size` bytes; fragments, if they are larger than the MTU."""
+    family = socket.AF_INET6 if ":" in source else socket.AF_INET
+    with netns.inside(source_ns), socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.bind((source, 0))
+        for number in range(count):
+            sock.sendto(number.to_bytes(4, "big") * (size // 4), (destination, 9))
+
+
+def large_datagrams(segment: Segment, source: str, destination: str) -> None:
+    """Segments that the kernel takes apart into datagrams of 1000 bytes (UDP GSO)."""
+    family = socket.AF_INET6 if ":" in source else socket.AF_INET
+    with netns.inside(segment.a), socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, 1000)
+        for number in range(200):
+            sock.sendto(os.urandom(3) + number.to_bytes(1, "big") * 20_500, (destination, 9))
+
+
+class Elsewhere:
+    """A host whose clock is ahead, and which booted on its own."""
+
+    def __init__(self, host: RemoteController, ahead_ns: int) -> None:
+        self._host = host
+        self._ahead_ns = ahead_ns
+        self.segment = self
+
+    def status(self) -> SegmentStatus:
+        status = self._host.segment.status()
+        return replace(status, boot="another", utc_ns=status.utc_ns + self._ahead_ns)
+
+    def measure(self, options: SegmentOptions) -> SegmentStatus:
+        return self._host.segment.measure(options)
+
+    def listen(self, listener: Callable[[Snapshot | Event], None]) -> None:
+        def take(item: Snapshot | Event) -> None:
+            if isinstance(item, Snapshot) and item.metric == CLOCK_TABLE:
+                rows = item.rows.copy()
+                rows["value"]["utc"] += self._ahead_ns
+                item = replace(item, rows=rows)
+            listener(item)
+
+        self._host.listen(take)
+
+    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
+        return self._host.remove(name, force=force)
+
+    def failure(self) -> None:
+        return None
+
+
+def windows(run: SegmentRun) -> list[int]:
+    """The newest window of each host that came completely."""
+    return [host.window if not host.tables else 0 for host in run._comparison._hosts]
+
+
+def settled(run: SegmentRun, ended: list[int]) -> SegmentReport:
+    """The report once the windows came and all packets have arrived or are lost."""
+
+    def over() -> bool:
+        report = run.report()
+        decided = all(
+            side.counts.sent == side.sent_packets and not side.counts.in_flight
+            for side in (report.there, report.back)
+        )
+        return decided and all(n >= m for n, m in zip(windows(run), ended, strict=True))
+
+    assert becomes(over), run.report()
+    return run.report()
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["large segments", "split and joined"])
+def test_lost_packets_are_those_that_were_dropped(segment: Segment, split: bool) -> None:
+    """To the packet: TCP with TSO and GRO, UDP, UDP GSO and fragments, by IPv4 and IPv6. In one
+    case the router sees and drops large segments, in the other the packets of them."""
+    for ns in (segment.a, segment.b):
+        with netns.inside(ns):
+            offload("eth0", _STSO, not split)
+            offload("eth0", _SGSO, not split)
+            offload("eth0", _SGRO, split)
+    before = [count() for count in segment.dropped]
+    large = {node: count() for node, count in segment.large.items()}
+    one, other = segment.remotes
+    elsewhere: tuple[MeasuredHost, MeasuredHost] = one, Elsewhere(other, 5_000_000_000)
+    with (
+        SegmentRun((one, other), OPTIONS, 0.5) as run,
+        SegmentRun(elsewhere, OPTIONS, 0.5) as apart,
+    ):
+        assert becomes(lambda: all(windows(run)) and all(windows(apart)))
+        apart.look_at_clocks()
+        work = [
+            threading.Thread(target=stream, args=(segment, B4, A4)),
+            threading.Thread(target=stream, args=(segment, B6, A6)),
+            *(
+                threading.Thread(target=datagrams, args=(ns, *ends, DATAGRAMS, size))
+                for size in (400, 4000)
+                for ns, *ends in (
+                    (segment.a, A4, B4), (segment.b, B4, A4),
+                    (segment.a, A6, B6), (segment.b, B6, A6),
+                )
+            ),
+            *(
+                threading.Thread(target=large_datagrams, args=(segment, *ends))
+                for ends in ((A4, B4), (A6, B6))
+            ),
+        ]  # fmt: skip
+        for thread in work:
+            thread.start()
+        for thread in work:
+            thread.join()
+        ended = [remote.export("segment")[0].window for remote in segment.remotes]
+        report, other_report = settled(run, ended), settled(apart, ended)
+    dropped = [count() - was for count, was in zip(segment.dropped, before, strict=True)]
+    for found in (report, other_report):
+        for side, truth in ((found.there, dropped[0]), (found.back, dropped[1])):
+            counts = side.counts
+            assert counts.lost == truth > 0
+            assert counts.delivered + counts.lost == counts.sent == side.sent_packets
+            assert counts.delivered == side.received_packets
+            rest = replace(counts, sent=0, delivered=0, lost=0, reordered=0, ordered=0)
+            assert rest == type(counts)()
+    grown = {node: count() - large[node] for node, count in segment.large.items()}
+    print("GROWN", grown)
+    assert min(grown["a"], grown["b"]) > 100
+    assert grown["r"] == 0 if split else grown["r"] > 100
+    assert report.one_clock
+    assert report.there.delay is not None
+    assert 0 <= report.there.delay.least < report.there.delay.median < 0.5
+    assert not other_report.one_clock
+    assert abs(other_report.offset_s - 5) <= other_report.error_s < 0.01
+
+
+def test_a_host_measures_for_one_key_at_a_time(segment: Segment) -> None:
+    one, _ = segment.remotes
+    status = one.segment.measure(OPTIONS)
+    assert (status.running, status.interface, status.ratio) == (True, "eth0", 1)
+    assert one.segment.measure(OPTIONS).key_id == status.key_id
+    with pytest.raises(UsageError, match="another key"):
+        one.segment.measure(replace(OPTIONS, key="other"))
+    one.remove("segment")
+    assert not one.segment.status().running
+    assert time.time_ns() - one.segment.status().utc_ns < 1_000_000_000
