@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MEMORY = 8 << 20
 """Bytes of kernel memory that the maps take at most."""
-_SOURCE = Path(__file__).with_name("segment.c")
+SOURCE = Path(__file__).with_name("segment.c")
 
 
 class SegmentProbe(ProgramProbe):
@@ -74,7 +74,7 @@ def segment_config(interface: str, options: SegmentOptions) -> ProbeConfig:
     side = {
         "interface": interface,
         "hook": "tc",
-        "source": _SOURCE.read_text(encoding="utf-8"),
+        "source": SOURCE.read_text(encoding="utf-8"),
         "headers": options.headers,
         "define": {"LIMIT": options.limit},
         "metrics": [
