@@ -61,7 +61,7 @@ class Counts:
     delivered: int = 0
     lost: int = 0
     unknown: int = 0
-    """Packets that arrived at a time of which the receiver lacks a part, or did not arrive."""
+    """Packets that may have arrived while the receiver recorded only a part."""
     in_flight: int = 0
     """Packets that were sent within the horizon before the end, and have not arrived."""
     duplicated: int = 0
@@ -69,7 +69,7 @@ class Counts:
     unsent: int = 0
     """Arrivals that the sender did not send within the horizon, though it recorded everything."""
     untold: int = 0
-    """Arrivals that the sender may have sent in a time of which it lacks a part."""
+    """Arrivals that may have been sent while the sender recorded only a part."""
     missing: int = 0
     """Chosen packets that the tables of both hosts lack: they are in no other number."""
     reordered: int = 0

@@ -62,7 +62,7 @@ class Passage:
 
     counts: Counts
     delay: Delay | None
-    """None without samples, or if nothing is known of the clocks."""
+    """None without samples, or without limits of the clocks' offset."""
     sent_packets: int
     """Packets that passed the filter at the sender, chosen or not."""
     received_packets: int
@@ -70,7 +70,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """What passed between two hosts so far."""
+    """Packets between two hosts so far."""
 
     there: Passage
     """From the first host to the second."""

@@ -14,7 +14,8 @@ class SegmentStatus:
 
     running: bool
     key_id: str
-    """Id of the key, which does not reveal it; this and what follows is empty if none runs."""
+    """Id of the key, which does not reveal the key. Without a probe, this and the next fields are
+    empty."""
     ratio: int
     filter: str
     interval: float

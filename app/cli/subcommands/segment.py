@@ -138,7 +138,7 @@ _RARE = {
     "untold": "arrived, unknown",
     "unsent": "arrived, not sent",
 }
-"""Counts that are shown if they are not 0, with their words."""
+"""Words of the counts that stand in the table only if one is more than 0."""
 _DELAYS = {"least": "least", "median": "median", "p95": "95 %", "p99": "99 %", "most": "most"}
 
 
