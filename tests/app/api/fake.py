@@ -39,7 +39,7 @@ from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings
 from probes.segment.control import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
-from tests.support.segments import FakeSegment
+from tests.probes.segment.fake import FakeSegment
 
 BROKEN = "int broken("
 """A source that holds this does not compile."""

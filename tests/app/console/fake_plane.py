@@ -22,8 +22,8 @@ from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
 from probes.segment.control import SegmentControl
 from probes.snapshot import Event, Snapshot
+from tests.probes.segment.fake import FakeSegment
 from tests.support.console.feed import FakeController
-from tests.support.segments import FakeSegment
 
 if TYPE_CHECKING:
     from probes.flow.filter import FlowFilter
