@@ -53,7 +53,7 @@ class DigestWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PassageCounts:
     """Chosen packets that went one way: `sent` is delivered + lost + unknown."""
 
     sent: int = 0
@@ -163,7 +163,7 @@ class OneWay:
 
     def __init__(self, horizon_ns: int) -> None:
         self._horizon_ns = horizon_ns
-        self.counts = Counts()
+        self.counts = PassageCounts()
         self._sent, self._received = _Packets(), _Packets()
         self._from, self._to = Coverage(), Coverage()
         self._delays: deque[Times] = deque()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.fleet.segment import Counts, DigestWindow, OneWay, Times
+from app.fleet.segment import DigestWindow, OneWay, PassageCounts, Times
 from probes.segment.options import PROBE
 from probes.segment.records import CLOCK_TABLE, DIGESTS_TABLE, SEEN_TABLE
 from probes.snapshot import Snapshot
@@ -60,7 +60,7 @@ class Delay:
 class Passage:
     """One direction of a segment."""
 
-    counts: Counts
+    counts: PassageCounts
     delay: Delay | None
     """None without samples, or without limits of the clocks' offset."""
     sent_packets: int

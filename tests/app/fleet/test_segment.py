@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.fleet import segment
-from app.fleet.segment import Counts, DigestWindow, OneWay
+from app.fleet.segment import DigestWindow, OneWay, PassageCounts
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -58,7 +58,7 @@ def compared(
 
 def counts(way: OneWay) -> dict[str, int]:
     """The counts that are not 0."""
-    named = zip(Counts.__dataclass_fields__, astuple(way.counts), strict=True)
+    named = zip(PassageCounts.__dataclass_fields__, astuple(way.counts), strict=True)
     return {name: count for name, count in named if count and name != "ordered"}
 
 
