@@ -18,6 +18,7 @@ from probes.control.builtin_probes import (
     MONITOR_PROBE,
     NAMES_PROBE,
     PATH_PROBE,
+    SEGMENT_PROBE,
     SOCKETS_PROBE,
     BuiltinEntry,
     O,
@@ -36,6 +37,7 @@ from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility
 from probes.segment.control import SegmentControl
+from probes.segment.options import SegmentOptions
 from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
@@ -61,7 +63,16 @@ class Controller(ProbeRunner):
         self._tracing: tuple[str, PathOptions] | None = None
         """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None
-        self.segment: SegmentControl = SegmentService(self)
+
+        def start_segment(options: SegmentOptions) -> None:
+            self._refuse_changes()
+            if self._tracing is None:
+                raise UsageError("no interface is watched whose packets could be compared")
+            self.start(SEGMENT_PROBE, self._tracing[0], options)
+
+        self.segment: SegmentControl = SegmentService(
+            self._changing, start_segment, lambda: self._probe_of(SEGMENT_PROBE)
+        )
         self.sockets: SocketsProbe | None = None
         """The probe of sockets that was started last; it may have ended."""
 

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from bpf.errors import UsageError
-from probes.control.builtin_probes import SEGMENT_PROBE
 from probes.segment.control import SegmentStatus
 from probes.segment.options import SegmentOptions
 
 if TYPE_CHECKING:
-    from probes.control.controller import Controller
+    from probes.segment.probe import SegmentProbe
 
 
 class SegmentService:
     """The `SegmentControl` of this host's controller."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        changing: AbstractContextManager[object],
+        start: Callable[[SegmentOptions], object],
+        running: Callable[[], SegmentProbe | None],
+    ) -> None:
+        """`changing` is the controller's lock for changes. `start` starts the probe, or raises;
+        `running` returns the probe that runs."""
+        self._changing, self._start, self._running = changing, start, running
 
     def measure(self, options: SegmentOptions) -> SegmentStatus:
-        controller = self._controller
-        controller._refuse_changes()
         options.check()
-        with controller._changing:
-            probe = controller._probe_of(SEGMENT_PROBE)
+        with self._changing:
+            probe = self._running()
             if probe is None:
-                if controller._tracing is None:
-                    raise UsageError("no interface is watched whose packets could be compared")
-                controller.start(SEGMENT_PROBE, controller._tracing[0], options)
+                self._start(options)
             elif probe.options != options:
                 raise UsageError(
                     "the segment probe runs with another key, ratio, filter or interval",
@@ -39,7 +43,7 @@ class SegmentService:
     def status(self) -> SegmentStatus:
         from probes.segment.records import read_clock
 
-        probe = self._controller._probe_of(SEGMENT_PROBE)
+        probe = self._running()
         options = probe.options if probe else None
         clock = read_clock()["value"][0]
         return SegmentStatus(
