@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from errno import ELOOP, ENOTDIR
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
+from typing import Any
 
 from bpf.errors import UsageError
 from bpf.machine import system_calls
@@ -31,6 +32,8 @@ _MODE = 0o666
 """Mode of a new file, less the umask."""
 _DIRECTORY_MODE = 0o777
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_KEPT = {"PATH": os.defpath, "TERM": "dumb", "LANG": "C.UTF-8"}
+"""Variables that a program of the user inherits, with their usual values."""
 _AT = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -234,3 +237,24 @@ def _explained(error: OSError, path: Path) -> OSError:
     if error.errno == ELOOP and words == os.strerror(ELOOP):
         words = "it is a symbolic link, which is not followed"
     return OSError(error.errno, words, str(path))
+
+
+def rights_of(who: Invoker) -> dict[str, Any]:
+    """Return arguments of Popen for a program with the user's rights.
+
+    Popen sets the groups first and the user last.
+    """
+    if not who.by_sudo:
+        return {}
+    groups = os.getgrouplist(pwd.getpwuid(who.uid).pw_name, who.gid)
+    return {"user": who.uid, "group": who.gid, "extra_groups": groups}
+
+
+def environment_of(who: Invoker) -> dict[str, str]:
+    """Return the variables of such a program."""
+    kept = {name: os.environ.get(name, usual) for name, usual in _KEPT.items()}
+    try:
+        user = pwd.getpwuid(who.uid).pw_name
+    except KeyError:
+        user = str(who.uid)
+    return {**kept, "HOME": str(who.home), "USER": user}

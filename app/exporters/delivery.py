@@ -44,6 +44,8 @@ class Delivery:
         self._retries = self._failures = 0
         """Retries since the start, and failed deliveries in a row."""
         self._ticked = 0.0
+        self._refused = False
+        """Whether the last delivery was refused."""
         self._thread = threading.Thread(target=self._run, name=f"output {name}", daemon=True)
 
     def start(self, exporter: Exporter) -> None:
@@ -110,10 +112,14 @@ class Delivery:
                 self._backlog.pause(min(_FIRST_WAIT_S * 2 ** (self._failures - 1), _LONGEST_WAIT_S))
             except Exception as error:
                 self._refuse(taken, error)
+                self._refused = True
                 self._enter(OutputState.FAILING, _words(error))
             else:
                 self._failures = 0
-                self._judge()
+                # Only a delivery ends the failure of a delivery that was refused.
+                self._refused = self._refused and taken is None
+                if not self._refused:
+                    self._judge()
         self._backlog.end()
         self._close()
 

@@ -12,6 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from app.exporters.alerts.options import (
+    CommandOptions,
+    JournalOptions,
+    SyslogHostOptions,
+    SyslogOptions,
+    WebhookOptions,
+)
 from app.exporters.files.options import FileOptions
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
 from app.exporters.openmetrics.options import OpenMetricsOptions
@@ -180,3 +187,33 @@ register(
         "app.exporters.files.exporter:json_lines", place=UrlPlace.PATH, local=True,
     )
 )  # fmt: skip
+_ALERTS = "app.exporters.alerts"
+_WEBHOOK = f"{_ALERTS}.webhook:webhook"
+for _kind in (
+    ExporterKind(
+        "http", "Alerts as JSON, an HTTP request each.", "http://127.0.0.1:8080/alerts",
+        WebhookOptions, _WEBHOOK, port=80, hides_path=True,
+    ),
+    ExporterKind(
+        "https", "Alerts as JSON, an HTTPS request each.", "https://hooks.example.org/alerts",
+        WebhookOptions, _WEBHOOK, port=443, hides_path=True,
+    ),
+    ExporterKind(
+        "command", "Alerts to a program, which gets each as JSON.", "command:/usr/local/bin/page",
+        CommandOptions, f"{_ALERTS}.command:command", UrlPlace.PATH, local=True,
+    ),
+    ExporterKind(
+        "journald", "Alerts to the journal of systemd.", "journald:", JournalOptions,
+        f"{_ALERTS}.log_sockets:journal", UrlPlace.NONE, local=True,
+    ),
+    ExporterKind(
+        "syslog", "Alerts as syslog (RFC 5424), over UDP or TCP.",
+        "syslog://loghost:514?transport=tcp", SyslogHostOptions,
+        f"{_ALERTS}.log_sockets:syslog", port=514,
+    ),
+    ExporterKind(
+        "syslog+unix", "Alerts as syslog, to a socket of this host.", "syslog+unix:/dev/log",
+        SyslogOptions, f"{_ALERTS}.log_sockets:local_syslog", UrlPlace.PATH, local=True,
+    ),
+):  # fmt: skip
+    register(_kind)

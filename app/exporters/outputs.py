@@ -49,7 +49,7 @@ class Outputs:
                 raise UsageError(
                     f"an output {checked.name} runs", hint="remove it, or give another name"
                 )
-            name = checked.name or _unused(checked.kind.scheme, taken)
+            name = checked.name or _unused(checked.kind.scheme.replace("+", "-"), taken)
             backlog = Backlog(checked.options.queue, partial(self.ledger.not_sent, name))
             delivery = Delivery(name, checked.shown, backlog, self._controller.publish)
             named = replace(checked, name=name)

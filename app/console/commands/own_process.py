@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import pwd
 import selectors
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
-from app.files import Invoker, invoker
+from app.files import environment_of, invoker, rights_of
 from bpf.cancel import current
 from bpf.errors import UsageError
 
@@ -20,8 +18,6 @@ MOST_BYTES = 1 << 20
 SECONDS = 60.0
 _LOOK_S = 0.25
 """Seconds between two checks of the time, while the program writes nothing."""
-_KEPT = {"PATH": os.defpath, "TERM": "dumb", "LANG": "C.UTF-8"}
-"""Variables that the program inherits, with their usual values."""
 
 
 def run(words: Sequence[str], heard: Callable[[bytes], object]) -> str:
@@ -34,7 +30,7 @@ def run(words: Sequence[str], heard: Callable[[bytes], object]) -> str:
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            bufsize=0, start_new_session=True, env=_environment(who), **_rights(who),
+            bufsize=0, start_new_session=True, env=environment_of(who), **rights_of(who),
         )  # fmt: skip
     except OSError as error:
         raise UsageError(f"{words[0]}: {error.strerror}") from None
@@ -87,23 +83,6 @@ def _hear(process: subprocess.Popen[bytes], heard: Callable[[bytes], object]) ->
     finally:
         os.close(end)
     return ""
-
-
-def _rights(who: Invoker) -> dict[str, Any]:
-    """Return arguments of Popen, which sets the groups first and the user last."""
-    if not who.by_sudo:
-        return {}
-    groups = os.getgrouplist(pwd.getpwuid(who.uid).pw_name, who.gid)
-    return {"user": who.uid, "group": who.gid, "extra_groups": groups}
-
-
-def _environment(who: Invoker) -> dict[str, str]:
-    kept = {name: os.environ.get(name, usual) for name, usual in _KEPT.items()}
-    try:
-        user = pwd.getpwuid(who.uid).pw_name
-    except KeyError:
-        user = str(who.uid)
-    return {**kept, "HOME": str(who.home), "USER": user}
 
 
 def _signal(code: int | None) -> str:

@@ -1,0 +1,1 @@
+"""Alerts: transitions of policies and the health of a run, to people and their programs."""
