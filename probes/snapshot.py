@@ -253,6 +253,18 @@ class Event:
         return cls(time.time_ns(), severity, source, text, subject, phase, value, unit)
 
 
+@dataclass(frozen=True, slots=True)
+class HostEvent(Event):
+    """An event of one of several hosts."""
+
+    host: str = ""
+
+
+def host_of(event: Event) -> str:
+    """Return the host of an event of several hosts; empty for one host."""
+    return event.host if isinstance(event, HostEvent) else ""
+
+
 def loss_subject(side: str) -> str:
     """Return the subject of events about the packets that a side's tables lack."""
     return f"{side} losses".lstrip()

@@ -330,8 +330,9 @@ _HOSTS = (
     Command("host.filter", "Filter hosts", "slash", "hosts", "Filter",
             (Parameter("filter", ParameterKind.FILTER, rest=True),), asks=True,
             help="host:web state:lost rate>1G, and labels of the file: site:ams."),
-    Command("host.programs", "Programs of this host", "p", "hosts", "", _HOST,
-            help="It must be chosen. Of several chosen hosts, Programs shows one."),
+    Command("host.programs", "Paths, policies, programs of this one", "p", "hosts", "", _HOST,
+            help="Of several chosen hosts, the screens Paths, Triggers and Programs show one, and"
+            " name it."),
     Command("host.probe", "Add a probe to the chosen hosts", "a", "hosts", "", (_FILE,),
             writes=True, asks=True,
             help="At once, each on its own interface, with a report for each host."),

@@ -11,6 +11,9 @@ from widgets.tones import Tone
 _STALE_AFTER = 2.5
 """Intervals without a window after which the strip shows the age of the data."""
 
+_OF_ONE = {"overview": "hops and policies of", "paths": "paths of", "triggers": "policies of",
+           "programs": "programs of"}  # fmt: skip
+"""Screens with something that is of one host, though several are chosen."""
 _BUSY = 0.25
 """Share of a window that makes reading the tables remarkable."""
 _FULL = 0.5
@@ -57,6 +60,8 @@ def _fleet_items(console: Console) -> list[StatusItem]:
     if missing:
         which = missing[0] if len(missing) == 1 else f"{len(missing)} of them"
         items.append(StatusItem(f"without {which}", Tone.BAD))
+    if label := _OF_ONE.get(console.app.current_mode):
+        items.append(StatusItem(console.hosts.chosen.current, Tone.ACCENT, 1, label=label))
     return items
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from probes.snapshot import SEVERITIES, Event
+from probes.snapshot import SEVERITIES, Event, host_of
 
 _NUMBER = re.compile(r"(?<![\w.:/-])\d[\d,]*(?:\.\d+)?(?![\w]*[.:/-]?\d)(?!\w)")
 """A number that stands alone: no part of an address, of a name, of a time or of a range."""
@@ -22,7 +22,8 @@ class EventGroup:
     """Events of one source and cause."""
 
     key: tuple[str, str]
-    """Source, and subject or text without its numbers: the same in every folding."""
+    """Source, and subject or text without its numbers, and of several hosts the host: the same in
+    every folding."""
     events: tuple[Event, ...]
     """Newest first."""
     times: int
@@ -84,7 +85,8 @@ def fold(events: tuple[Event, ...]) -> tuple[EventGroup, ...]:
         return known[1]
     stories: dict[tuple[str, str], list[Event]] = {}
     for event in events:
-        key = event.source, event.subject or cause_of(event.text)
+        cause = event.subject or cause_of(event.text)
+        key = event.source, f"{cause} on {host}" if (host := host_of(event)) else cause
         story = stories.get(key)
         if story is None:
             stories[key] = [event]

@@ -59,9 +59,9 @@ def distinct(reports: Sequence[HostReport]) -> FleetFlows:
         if (sketch.seed, sketch.bits) != usual:
             same = sketch.seed == usual[0]
             why = f"it has 2^{sketch.bits} registers" if same else "its sketch has another seed"
-        found.append(HostFlows(one.host, sketch.estimate(), *sketch.band(), why))
+        found.append(HostFlows(one.host, sketch.flows(), *sketch.band(), why))
     if not kinds:
         return FleetFlows(nan, nan, nan, tuple(found))
     first, *others = kinds[usual]
     every = first.merged(*others)
-    return FleetFlows(every.estimate(), *every.band(), tuple(found))
+    return FleetFlows(every.flows(), *every.band(), tuple(found))

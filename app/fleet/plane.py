@@ -16,10 +16,12 @@ from app.fleet.hub import Hub, HubListener
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, Listener
 from probes.path.options import PathOptions
-from probes.snapshot import Event, HookStatus, Item
+from probes.snapshot import Event, History, HookStatus, Item
 
 MOST_CHOSEN = 32
 """Hosts whose tables are kept and merged at once: the tables of a host may take 30 MB."""
+_HISTORY_BYTES = 8 << 20
+"""Of the windows of each of several hosts; they have the largest flows only."""
 _PATIENCE_S = 30.0
 """Longest wait for a change on all chosen hosts: a compile may be part of it."""
 _ON_EVERY_HOST = frozenset({
@@ -46,6 +48,7 @@ class _HubPlane(RemotePlane):
     def __init__(self, host: FleetHost, hub: Hub) -> None:
         super().__init__(host.remote)
         self._hub, self._host = hub, host.name
+        self.history = History(_HISTORY_BYTES)
         self.learn()
 
     def learn(self) -> None:

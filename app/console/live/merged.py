@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from heapq import merge
 from itertools import islice
@@ -18,18 +18,11 @@ from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.live.paths import LivePaths
 from app.console.live.state import MAX_EVENTS, Frame, HostFrame
 from probes.flow.records import Array
-from probes.snapshot import Event
+from probes.snapshot import Event, HostEvent
 from probes.sockets.records import OWNER, OWNERSHIP
 
 _SECOND_NS = 1_000_000_000
 _NO_PATHS = LivePaths().view()
-
-
-@dataclass(frozen=True, slots=True)
-class HostEvent(Event):
-    """An event of one host of several."""
-
-    host: str = ""
 
 
 def merged(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import ColumnSpec, TableSpec
-from probes.snapshot import SEVERITIES
+from probes.snapshot import SEVERITIES, host_of
 from widgets.format import clock, duration
 from widgets.tones import Tone
 
@@ -103,6 +103,9 @@ EVENTS: TableSpec[EventLine] = TableSpec(
             cell=lambda line: line.severity,
             tone=lambda line: _quiet(line) if line.tone is Tone.MUTED else _TONES[line.severity],
             rank=lambda line: SEVERITIES.index(line.severity)),
+        ColumnSpec("node", "Node", 8, hidden=True,
+            help="The host of the fleet whose event it is, where several hosts are chosen.",
+            cell=lambda line: host_of(line.event), tone=_quiet),
         ColumnSpec("source", "Source", 10, priority=2,
             help="The probe or part of probedeck that reports the event.",
             cell=lambda line: line.event.source, tone=_quiet),

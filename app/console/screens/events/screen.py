@@ -23,6 +23,7 @@ from app.console.screens.events.rows import (
     ribbon_pieces,
     story_text,
 )
+from app.console.tables.columns import columns
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.events.folding import fold
 from app.events.ribbon import ribbon
@@ -153,6 +154,7 @@ class EventsScreen(ConsoleScreen):
             shown = [group for group in groups if not marks.is_muted(group)]
         key = self.console.key_of("event.muted")
         self.table.empty = _NOTHING if not every else _MUTED.format(key) if muted else _FILTERED
+        self.table.columns = columns(EVENTS, node={"hidden": not self.console.frame.parts})
         self.table.fill(event_rows(shown, self._opened, marks))
         self._show_chosen()
         counts = Counter(event.severity for group in shown for event in group.events)

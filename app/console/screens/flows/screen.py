@@ -40,6 +40,7 @@ from probes.filter.network import protocol_name
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
+from probes.snapshot import History
 from probes.sockets.filter import Owned
 from widgets.format import counted, si
 from widgets.status import StatusItem
@@ -184,13 +185,29 @@ class FlowsScreen(ConsoleScreen):
         if not self.detail.is_open:
             return
         view, subject = self.console.frame.flows, None
+        history, now_ns = self.console.plane.history, view.now_ns
         if (group := self.group_under_cursor()) is not None:
-            subject = group_subject(group, self.console.plane.history)
+            if self.console.frame.parts:
+                history, now_ns = self._past_of(group.node)
+            subject = group_subject(group, history)
         elif not self.shown.by.is_grouped:
             rows = self.flows_under_cursor()
             subject = next((flow_subject(view, row, self._owner_of(row)) for row in rows), None)
+            if view.node_of is not None and len(rows):
+                at = int(np.searchsorted(view.rows["id"], rows[0]["id"]))
+                history, now_ns = self._past_of(view.nodes[int(view.node_of[at])])
         self.detail.follow(self.table.cursor_key)
-        self.detail.show(subject, view.now_ns, self.console.plane.history, self.console.time.span)
+        self.detail.show(subject, now_ns, history, self.console.time.span)
+
+    def _past_of(self, node: str) -> tuple[History, int]:
+        """Return the windows of a host of several, and the moment by its CLOCK_MONOTONIC; no
+        windows for a group of several hosts."""
+        hosts, frame = self.console.hosts.chosen, self.console.frame
+        part = next((one for one in frame.parts if one.host == node), None)
+        plane = hosts.planes().get(node) if hosts is not None else None
+        if part is None or plane is None:
+            return History(), frame.flows.now_ns
+        return plane.history, part.frame.flows.now_ns
 
     def states(self) -> StateValues:
         table, shown = self.table, self.shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import cast
 
@@ -20,6 +20,7 @@ from app.console.screens.events.rows import event_rows
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
 from app.console.screens.overview.connections import connection_troubles
+from app.console.screens.overview.hosts import host_troubles
 from app.console.screens.overview.model import (
     BROAD,
     GROUPS,
@@ -187,6 +188,8 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def fetch(self) -> Callable[[], _Looked]:
         plane, missed = self.console.plane, bool(self._late(self._pulses()))
+        # Of several hosts, the state of each says more.
+        missed = missed and not self.console.frame.parts
 
         def ask() -> _Looked:
             # Only if a probe is late: listing probes is slow, and needs pydantic.
@@ -304,7 +307,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self.troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
             self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
-            connection_troubles(frame, self._hops.paths),
+            (*connection_troubles(frame, self._hops.paths), *self._of_hosts()),
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}
@@ -312,6 +315,10 @@ class OverviewScreen(PollingScreen[_Looked]):
         most = _SENTENCES[self.has_class("-tall")]
         block.styles.height = 1 + min(rows.rows, most)
         block.show(Head(rows, most))
+
+    def _of_hosts(self) -> Iterable[Trouble]:
+        if (hosts := self.console.hosts.chosen) is not None and self.console.frame.parts:
+            yield from host_troubles(hosts, self.console.frame.missing)
 
     def _show_traffic(self, pulses: Pulses) -> None:
         block, traffic = self.block("traffic"), pulses.traffic

@@ -1,0 +1,24 @@
+"""Sentences about the hosts of a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from app.console.screens.overview.trouble import Kind, Trouble
+from app.fleet.plane import ChosenHosts
+from widgets.tones import Tone
+
+
+def host_troubles(hosts: ChosenHosts, missing: Sequence[str]) -> Iterator[Trouble]:
+    """Yield a sentence for each chosen host that is missing, and for each with active policies.
+
+    The screen itself has the policies of the host under the cursor.
+    """
+    for one in hosts.states():
+        if one.name in missing:
+            why = f": {one.reason}" if one.reason else ""
+            text = f"{one.name} is {one.state}, and all numbers lack it{why}"
+            yield Trouble(Kind.ENDED, 1, text, Tone.BAD, "hosts", one.name)
+        elif one.name in hosts.chosen and one.active and one.name != hosts.current:
+            text = f"Active on {one.name}: {', '.join(one.active)}"
+            yield Trouble(Kind.FIRES, len(one.active), text, Tone.WARN, "hosts", one.name)
