@@ -17,6 +17,7 @@ from textual.widgets import Static
 from app.commands.flow_view import LABEL_KINDS
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS
+from app.console.protocol import Console
 from app.console.screens.flows.columns import whole
 from app.console.screens.flows.flow import endpoint, flag_letters
 from app.console.screens.flows.group import Group
@@ -132,6 +133,17 @@ class FlowDetail(Horizontal):
         found = [("Owner", owner_words(owner)), ("Limited by", limit_words(owner))]
         found += [("RTT", self._rtts.text(owner, history, now_ns)), *tcp_words(owner)]
         return [(label, value) for label, value in found if value]
+
+
+def past_of(console: Console, node: str) -> tuple[History, int]:
+    """Return the windows of a host of several, and the moment by its CLOCK_MONOTONIC; no
+    windows for a group of several hosts."""
+    hosts, frame = console.hosts.chosen, console.frame
+    part = next((one for one in frame.parts if one.host == node), None)
+    plane = hosts.planes().get(node) if hosts is not None else None
+    if part is None or plane is None:
+        return History(), frame.flows.now_ns
+    return plane.history, part.frame.flows.now_ns
 
 
 def flow_subject(view: LiveView, row: Any, owner: RowOwner) -> DetailSubject:

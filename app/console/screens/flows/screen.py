@@ -21,7 +21,7 @@ from app.console.screen import ConsoleScreen
 from app.console.screens.flows.columns import CHANGES, FLOWS
 from app.console.screens.flows.commands import CaptureCommand, TraceCommands, ViewCommands
 from app.console.screens.flows.compare import FlowChanges, GroupChanges
-from app.console.screens.flows.detail import FlowDetail, flow_subject, group_subject
+from app.console.screens.flows.detail import FlowDetail, flow_subject, group_subject, past_of
 from app.console.screens.flows.flow import endpoint
 from app.console.screens.flows.group import Group
 from app.console.screens.flows.group_columns import GROUP_CHANGES, GROUPS
@@ -40,7 +40,6 @@ from probes.filter.network import protocol_name
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
-from probes.snapshot import History
 from probes.sockets.filter import Owned
 from widgets.format import counted, si
 from widgets.status import StatusItem
@@ -188,26 +187,16 @@ class FlowsScreen(ConsoleScreen):
         history, now_ns = self.console.plane.history, view.now_ns
         if (group := self.group_under_cursor()) is not None:
             if self.console.frame.parts:
-                history, now_ns = self._past_of(group.node)
+                history, now_ns = past_of(self.console, group.node)
             subject = group_subject(group, history)
         elif not self.shown.by.is_grouped:
             rows = self.flows_under_cursor()
             subject = next((flow_subject(view, row, self._owner_of(row)) for row in rows), None)
             if view.node_of is not None and len(rows):
                 at = int(np.searchsorted(view.rows["id"], rows[0]["id"]))
-                history, now_ns = self._past_of(view.nodes[int(view.node_of[at])])
+                history, now_ns = past_of(self.console, view.nodes[int(view.node_of[at])])
         self.detail.follow(self.table.cursor_key)
         self.detail.show(subject, now_ns, history, self.console.time.span)
-
-    def _past_of(self, node: str) -> tuple[History, int]:
-        """Return the windows of a host of several, and the moment by its CLOCK_MONOTONIC; no
-        windows for a group of several hosts."""
-        hosts, frame = self.console.hosts.chosen, self.console.frame
-        part = next((one for one in frame.parts if one.host == node), None)
-        plane = hosts.planes().get(node) if hosts is not None else None
-        if part is None or plane is None:
-            return History(), frame.flows.now_ns
-        return plane.history, part.frame.flows.now_ns
 
     def states(self) -> StateValues:
         table, shown = self.table, self.shown

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from app.console.protocol import Console
 from app.console.screens.overview.trouble import Kind, Trouble
-from app.fleet.plane import ChosenHosts
 from widgets.tones import Tone
 
 
-def host_troubles(hosts: ChosenHosts, missing: Sequence[str]) -> Iterator[Trouble]:
+def host_troubles(console: Console) -> Iterator[Trouble]:
     """Yield a sentence for each chosen host that is missing, and for each with active policies.
 
     The screen itself has the policies of the host under the cursor.
     """
+    hosts, missing = console.hosts.chosen, console.frame.missing
+    if hosts is None or len(hosts.chosen) == 1:
+        return
     for one in hosts.states():
         if one.name in missing:
             why = f": {one.reason}" if one.reason else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import cast
 
@@ -307,7 +307,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self.troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
             self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
-            (*connection_troubles(frame, self._hops.paths), *self._of_hosts()),
+            (*connection_troubles(frame, self._hops.paths), *host_troubles(self.console)),
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}
@@ -315,10 +315,6 @@ class OverviewScreen(PollingScreen[_Looked]):
         most = _SENTENCES[self.has_class("-tall")]
         block.styles.height = 1 + min(rows.rows, most)
         block.show(Head(rows, most))
-
-    def _of_hosts(self) -> Iterable[Trouble]:
-        if (hosts := self.console.hosts.chosen) is not None and self.console.frame.parts:
-            yield from host_troubles(hosts, self.console.frame.missing)
 
     def _show_traffic(self, pulses: Pulses) -> None:
         block, traffic = self.block("traffic"), pulses.traffic
