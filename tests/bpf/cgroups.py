@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,10 @@ def cgroup(above: Path | None = None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # A killed process leaves its folder some time after its parent knows of its end.
+        # A test that failed may have left a process; a killed one leaves the folder a little later.
+        for pid in (folder / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         wait_for(lambda: "populated 0" in (folder / "cgroup.events").read_text())
         folder.rmdir()
 
