@@ -58,6 +58,12 @@ class OutputStatus:
         """Records that the receiver never gets."""
         return sum(self.undelivered.values())
 
+    def __str__(self) -> str:
+        """Return the summary at the end of a run."""
+        why = ", ".join(f"{count} {reason}" for reason, count in self.undelivered.items())
+        lost = f"{self.lost} undelivered" + (f" ({why})" if why else "")
+        return f"output {self.name}: {self.delivered} records delivered, {lost}"
+
 
 class OutputControl(Protocol):
     """The outputs of a controller. Any thread may call a method."""

@@ -102,6 +102,8 @@ def _run(
             for sentence in sentences:
                 say(f"{destination}: {sentence}")
         say("; ".join(filter(None, map(str, (totals, tables.filtering)))))
+        for each in controller.outputs.status():
+            say(str(each))
     if loop.failures:
         raise loop.failures[0]
     tables.check()

@@ -73,6 +73,7 @@ def test_a_run_delivers_to_it(tmp_path: Path) -> None:
     assert len(numbers) >= 5
     assert "does not take records: not yet" in ended.stderr
     assert "takes records again" in ended.stderr
+    assert f"output toy: {len(numbers)} records delivered, 0 undelivered" in ended.stderr
 
 
 def test_a_mistake_names_the_option_and_ends_the_run() -> None:
