@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from app.console.live.flows import Focus, salt_of
-from app.console.live.merged import merged
+from app.console.live.merged import events_of, merged
 from app.console.live.state import Frame, HostFrame, LiveState
 from app.fleet.plane import ChosenHosts
 from probes.snapshot import Event, Snapshot
@@ -85,6 +85,10 @@ class FleetState:
             if states[name].state.counts
         ]
         missing = tuple(name for name in self._states if not states[name].state.counts)
+        # The last events of a missing host tell why it is missing.
+        own = _newest_first(
+            own, *(events_of(self._states[name].frame().events, name) for name in missing)
+        )
         current = self.hosts.current
         made_of = (missing, current, own, *(_identity(part) for part in parts))
         if self._last[0] == made_of and self._last[1] is not None:

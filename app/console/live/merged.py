@@ -26,15 +26,17 @@ _NO_PATHS = LivePaths().view()
 
 
 def merged(
-    parts: Sequence[HostFrame], missing: Iterable[str], current: str, own: tuple[Event, ...] = ()
+    parts: Sequence[HostFrame], missing: Iterable[str], current: str, own: Sequence[Event] = ()
 ) -> Frame:
     """Merge frames of several hosts; the result has its times in UTC.
 
     Programs, paths and the monitor are those of the host `current`, as long as it is there. `own`
-    are events about the fleet, newest first.
+    are further events, newest first: about the fleet, and of missing hosts.
     """
     if not parts:
-        return Frame(LiveView(np.empty(0, LIVE), 0, 0), _NO_PATHS, own, missing=tuple(missing))
+        return Frame(
+            LiveView(np.empty(0, LIVE), 0, 0), _NO_PATHS, tuple(own), missing=tuple(missing)
+        )
     newest = max(parts, key=lambda part: part.frame.at)
     shown = next((part.frame for part in parts if part.host == current), parts[0].frame)
     return Frame(
@@ -75,14 +77,15 @@ def _flows(parts: Sequence[HostFrame]) -> LiveView:
     )  # fmt: skip
 
 
-def _events(parts: Sequence[HostFrame], own: tuple[Event, ...]) -> tuple[Event, ...]:
-    every = [_of_host(part.frame.events, part.host) for part in parts]
+def _events(parts: Sequence[HostFrame], own: Sequence[Event]) -> tuple[Event, ...]:
+    every = [events_of(part.frame.events, part.host) for part in parts]
     newest_first = merge(own, *every, key=attrgetter("utc_ns"), reverse=True)
     return tuple(islice(newest_first, MAX_EVENTS))
 
 
 @lru_cache(maxsize=64)
-def _of_host(events: tuple[Event, ...], host: str) -> tuple[HostEvent, ...]:
+def events_of(events: tuple[Event, ...], host: str) -> tuple[HostEvent, ...]:
+    """Return the events of a host of several; the same objects until the next event."""
     return tuple(
         HostEvent(
             one.utc_ns, one.severity, one.source, one.text, one.subject, one.phase,

@@ -106,6 +106,10 @@ async def test_the_numbers_of_several_hosts_are_summed_without_those_that_are_lo
         hub.publish("ams1", window(conversation(1, 100, 10), 2))
         await becomes(console, lambda: "2 conversations" in console.text)
         assert "without fra1" in console.strip
+        # Its events stay: they tell why it is missing.
+        await console.press("6")
+        assert "hop 3 queue" in console.text
+        assert "fra1" in next(line for line in console.lines if "hop 3 queue" in line)
 
 
 async def test_a_policy_is_added_to_the_chosen_hosts_with_a_report_for_each(
