@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import ssl
 import time
@@ -123,6 +124,7 @@ class HostLink:
         async with Connection.open(self._access, self._tls) as asked:
             for _ in range(_SAMPLES):
                 await self._ask(asked)
+        self._look_at_clock()
         async with Connection.open(self._access, self._tls) as stream:
             check_stream(await stream.request(f"stream?top={self._top}"), self._access.url)
             asking = asyncio.create_task(self._keep_asking())
@@ -146,6 +148,7 @@ class HostLink:
             try:
                 async with Connection.open(self._access, self._tls) as asked:
                     await self._ask(asked)
+                self._look_at_clock()
             except ProbedeckError as error:
                 # The stream decides whether the host is lost.
                 self._be_slow(f"no status: {error}")
@@ -154,13 +157,15 @@ class HostLink:
         """Ask for the status, and measure the clock."""
         sent_ns = time.time_ns()
         answer = await asked.get("status")
-        received_ns, now = time.time_ns(), time.monotonic()
+        received_ns = time.time_ns()
         self.status = status = parsed(ControllerStatus, answer, self._access.url)
         if status.utc_ns:  # older controllers do not send it
-            self._clock.add(sent_ns, status.utc_ns, received_ns, now)
-            self._look_at_clock(*self._clock.at(now))
+            self._clock.add(sent_ns, status.utc_ns, received_ns, time.monotonic())
 
-    def _look_at_clock(self, offset: float, error: float) -> None:
+    def _look_at_clock(self) -> None:
+        offset, error = self._clock.at(time.monotonic())
+        if math.isnan(offset):
+            return
         self._shift_ns = round(offset * 1e9) if abs(offset) > error else 0
         is_off = abs(offset) - error > _OFF_S
         if is_off is not self._clock_is_off:
