@@ -77,7 +77,7 @@ def _measure(count: int, options: argparse.Namespace) -> int:
     arguments += ["--recording", options.recording] if options.recording else []
     with subprocess.Popen(
         [sys.executable, "-I", "-m", "bench.fleet", *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
     ) as simulator:  # fmt: skip
         assert simulator.stdin is not None
         assert simulator.stdout is not None

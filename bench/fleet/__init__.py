@@ -1,0 +1,1 @@
+"""Cost of following a fleet: `python -I -m bench.fleet`."""
