@@ -52,17 +52,17 @@ class KernelIterator:
         """Passes over all objects so far that came to their end."""
 
     def read(self, budget_s: float) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
-        """Continue the pass for some `budget_s`, or to its end: records, shape (n,).
+        """Continue the pass for some `budget_s` of CPU time, or to its end: records, shape (n,).
 
         The next call continues, or begins the next pass. Raises OSError.
         """
         parts = [self._rest]
-        end = time.monotonic() + budget_s
+        end = time.thread_time() + budget_s
         if self._pass < 0:
             self._pass = iterator_open(self._link)
         while part := os.read(self._pass, _READ_BYTES):
             parts.append(part)
-            if time.monotonic() >= end:
+            if time.thread_time() >= end:
                 break
         else:
             self._end_pass()

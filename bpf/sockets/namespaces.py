@@ -39,6 +39,8 @@ _NSID, _NSID_FD = 1, 3
 _NO_ID = -1
 _SIZES = {socket.AF_INET: 4, socket.AF_INET6: 16}
 _BUDGET_S = 0.002
+_MOST_S = 0.1
+"""Most time by the clock for addresses, as the kernel may make a reader wait."""
 _YOUNG_S = 10.0
 """Age up to which addresses are read at each look: a container gets them after its start."""
 _CANDIDATES = 4
@@ -58,7 +60,7 @@ class _Space:
     round: int
     """Walk over the processes that saw it last."""
     read_s: float = 0.0
-    """Time of the last reading, CLOCK_MONOTONIC."""
+    """Time of the last reading, CLOCK_MONOTONIC; 0: the next look must read it."""
     read_round: int = -1
     addresses: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 2), "u8"))
     versions: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, "u1"))
@@ -96,13 +98,14 @@ class Namespaces:
         return tuple(self._spaces)
 
     def look(self, budget_s: float = _BUDGET_S) -> None:
-        """Look for new and ended namespaces, and then for changed addresses, `budget_s` each.
+        """Look for new and ended namespaces, and then for changed addresses.
 
-        Each call goes on where the last one stopped. Raises OSError if the own addresses cannot be
-        read.
+        Each takes `budget_s` of CPU time at most, so a loaded host finds no fewer namespaces. The
+        addresses of new namespaces are read beyond that, as their flows would seem forwarded. Each
+        call goes on where the last one stopped. Raises OSError if the own addresses cannot be read.
         """
-        self._find(time.monotonic() + budget_s)
-        now = time.monotonic()
+        self._find(time.thread_time() + budget_s)
+        now, deadline = time.monotonic(), time.thread_time() + budget_s
         self._read(self.home, self._spaces[self.home])
         due = [
             (space.read_s, number)
@@ -110,11 +113,13 @@ class Namespaces:
             if number != self.home
             and (space.read_round != self._round or now < space.found_s + _YOUNG_S)
         ]
-        for _, number in sorted(due):
+        for read_s, number in sorted(due):
             # It is gone, or refused: its turn comes again.
             with contextlib.suppress(OSError):
                 self._read(number, self._spaces[number])
-            if time.monotonic() > now + budget_s:
+            # The new ones are first.
+            is_over = read_s > 0 and time.thread_time() > deadline
+            if is_over or time.monotonic() > now + _MOST_S:
                 return
 
     def saw(self, number: int, tgid: int) -> None:
@@ -127,6 +132,8 @@ class Namespaces:
         if tgid not in space.tgids:
             space.tgids.append(tgid)
             del space.tgids[:-_CANDIDATES]
+            if not len(space.addresses):
+                space.read_s = 0.0  # The processes known before were no way into it.
 
     def _find(self, deadline: float) -> None:
         for tgid in self._walk:
@@ -136,7 +143,7 @@ class Namespaces:
                 self._refuse(f"processes: {error.strerror}")
             except OSError:
                 pass  # It has ended.
-            if time.monotonic() > deadline:
+            if time.thread_time() > deadline:
                 return
         ended = [
             number

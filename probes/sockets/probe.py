@@ -159,6 +159,8 @@ class SocketsProbe:
     def _wants_holders(answers: OwnerAnswers) -> bool:
         """Whether some open sockets still lack a process."""
         without = np.isin(answers.by, (By.LISTENER, By.CGROUP)) | (answers.reason == Reason.UNSEEN)
+        # The pass has found one process so far.
+        without |= (answers.reason == Reason.SEVERAL) & (answers.holders == 1)
         return bool(without.any())
 
     def _snapshot(self, window: Snapshot, name: str, rows: Array, spent_ns: int) -> Snapshot:

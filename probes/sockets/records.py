@@ -60,7 +60,7 @@ class Reason(_Described):
     OTHER_NAMESPACE = 6, "the address is of a network namespace that can't be read"
     CLOSED_UNSEEN = 7, "the socket closed before a source saw its process"
     NOT_ASKED = 8, "beyond the largest flows of the window, or incoming SYN without an answer"
-    SEVERAL = 9, "several processes hold the socket, and the one that opened it is unknown"
+    SEVERAL = 9, "several processes hold the socket or may do so, and the owner is not sure"
     UNSEEN = 10, "a socket is there, and no source has seen its process yet"
 
     @property

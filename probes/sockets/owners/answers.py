@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -51,6 +52,9 @@ class SocketSources(Protocol):
 
         Raises OSError.
         """
+
+    def search(self, known: Known, inodes: Sequence[int], tgids: Sequence[int]) -> None:
+        """Take in which of some processes and of their descendants hold sockets."""
 
     def listen(self, known: Known) -> None:
         """Take in everything that the sources told since the last call."""
@@ -116,15 +120,25 @@ class OwnerAnswers:
         self.own(at, None, reason=reason)
 
     def own_held(
-        self, at: int, holders: tuple[Process, ...], opener: Process | None, by: By = By.HOLDS
+        self,
+        at: int,
+        holders: tuple[Process, ...],
+        opener: Process | None,
+        by: By = By.HOLDS,
+        *,
+        sure: bool = True,
     ) -> None:
-        """Choose among the holders: the one that opened the socket, or else the eldest."""
-        if opener in holders or len(holders) == 1:
-            who = opener if opener in holders else holders[0]
-            self.own(at, who, by, len(holders))
-        else:
-            eldest = min(holders, key=lambda each: (each.start_ns, each.tgid))
-            self.own(at, eldest, by, len(holders), Reason.SEVERAL)
+        """Choose among the holders: the one that opened the socket, or else the eldest.
+
+        If it is not `sure` that no other process has the socket, the reason is SEVERAL. The opener
+        that holds the socket needs no such certainty.
+        """
+        eldest = min(holders, key=lambda each: (each.start_ns, each.tgid))
+        opens = opener in holders
+        owned = sure or (opens and by == By.HOLDS)
+        owned &= opens or len(holders) == 1
+        reason = Reason.OWNED if owned else Reason.SEVERAL
+        self.own(at, opener if opens else eldest, by, len(holders), reason)
 
 
 def locate(sources: SocketSources, ends: Array, *, far: bool) -> Array:

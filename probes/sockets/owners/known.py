@@ -203,6 +203,17 @@ class Known:
             # The last slice of a pass is read to its end.
             self._last, self._current, self._pass = into, _Holding(), passes
 
+    def take_search(self, inodes: Iterable[int], rows: Array, complete: bool) -> None:
+        """Take in rows of dtype HOLDER (n,) of a search for some sockets.
+
+        If the search was `complete`, it told all holders of these sockets.
+        """
+        rows = rows[np.isin(rows["inode"], list(inodes))]
+        self.take_holders(rows, self._pass)
+        for inode in set(rows["inode"].tolist()) if complete else ():
+            for who in self._current.by_inode[inode]:
+                _add(self._last.by_inode, inode, who)
+
     def _process(
         self, tgid: int, start_ns: int, comm: bytes, uid: int = 0, cgroup: int = 0, netns: int = 0
     ) -> Process:
@@ -243,6 +254,10 @@ class Known:
         """
         found = self._last.by_inode.get(inode) or self._current.by_inode.get(inode, ())
         return _without_init(found) if len(found) > 1 else found
+
+    def knows_all_holders(self, inode: int) -> bool:
+        """Whether a complete pass or search found the holders of a socket."""
+        return inode in self._last.by_inode
 
     def raw_holders(self, protocol: int, identifier: int = RAW) -> tuple[Process, ...]:
         """Return the processes with an ICMP echo socket of an identifier, or with raw sockets of a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,7 +15,7 @@ from bpf.sockets.conntrack import Conntrack
 from bpf.sockets.diag import INFO, SocketDiag
 from bpf.sockets.namespaces import Namespaces
 from probes.flow.records import Array
-from probes.sockets.holders import Holders
+from probes.sockets.holders import Holders, search
 from probes.sockets.opened import SocketEvents
 from probes.sockets.owners.known import EndedSockets, Known
 
@@ -138,6 +138,9 @@ class LiveSources:
             raise PermissionError("connection tracking can't be read")
         return self._conntrack.inner(tuples)
 
+    def search(self, known: Known, inodes: Sequence[int], tgids: Sequence[int]) -> None:
+        known.take_search(inodes, *search(tgids))
+
     def listen(self, known: Known) -> None:
         now = time.monotonic()
         self._take_events(known)
@@ -159,9 +162,8 @@ class LiveSources:
         known.take_events(events, time.monotonic())
         events = events[::-1]  # The last process of a namespace is likely to live.
         numbers, last = np.unique(events["netns"], return_index=True)
-        seen = {0, *self._namespaces.numbers}
         for number, tgid in zip(numbers.tolist(), events["tgid"][last].tolist(), strict=True):
-            if number not in seen:
+            if number:
                 self._namespaces.saw(number, tgid)
 
     def begin(self, known: Known) -> None:

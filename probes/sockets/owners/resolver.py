@@ -8,6 +8,9 @@
 4. Only then a closed UDP socket without a far end may be the one: ports come again at once.
 5. The socket's cookie and inode tell the process: who holds it, opened it, closed it, or has the
    listener; or only its cgroup is known.
+6. An accepted socket is of the process that holds it, which may be another one than the listener's:
+   a child, or a service that systemd started. The listener's processes and their descendants are
+   searched for it. If none is found, the listener's process is only one of several candidates.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ BUDGET = 5000
 """Limit of questions to the kernel in a window: some 11 ms."""
 ONLY_SYN = 128
 """Most questions for pairs with an incoming SYN only: so a flood costs little."""
+_SEARCHES = 4
+"""Most searches for accepted sockets in a look, some 2 ms each: for those with most bytes."""
 _NO_CGROUP = 1
 """Id of the root of cgroup2, and of every cgroup of version 1."""
 _PASSES = 2
@@ -51,6 +56,10 @@ _LATE = (
 _UNREACHABLE = ((1, 3), (58, 1))
 """Protocol and type of the ICMP errors that refuse a datagram."""
 _NOT_CONNECTED = (SocketState.LISTEN, SocketState.TIME_WAIT)
+_UNACCEPTED = (
+    SocketState.ESTABLISHED, SocketState.SYN_RECV, SocketState.CLOSE_WAIT, SocketState.NEW_SYN_RECV,
+)  # fmt: skip
+"""States of a socket without an inode that waits for accept(2). In others its process closed it."""
 
 
 class Resolver:
@@ -82,6 +91,12 @@ class Resolver:
     def late(self, answers: OwnerAnswers) -> NDArray[np.int64]:
         """Return the places of the questions that a late source may answer."""
         late = np.isin(answers.reason, _LATE) | (answers.by == By.CGROUP)
+        # The kernel tells of a closed socket by a worker, often after its TIME_WAIT began.
+        ended = answers.info["state"] == SocketState.TIME_WAIT
+        late |= ended & (answers.reason == Reason.KERNEL)
+        # A closed socket has told everything.
+        unsure = (answers.by == By.LISTENER) & (answers.reason == Reason.SEVERAL)
+        late |= unsure & (answers.info["state"] != SocketState.CLOSE)
         return np.flatnonzero(answers.listed & late)
 
     def look_again(self, answers: OwnerAnswers, began_s: float) -> None:
@@ -125,7 +140,9 @@ class Resolver:
         rows = zip(*(column.tolist() for column in columns), keys_of(ends), strict=True)
         for row, (at, where, is_open, cookie, inode, key) in enumerate(rows):
             if is_open:
-                if not self._own(answers, at, cookie, inode):
+                owned = self._own(answers, at, cookie, inode)
+                several = answers.reason[at] == Reason.SEVERAL
+                if not owned or (several and not self._known.knows_all_holders(inode)):
                     open_rows.append(row)
             elif found := ended[where].get(key):
                 self._own_ended(answers, at, found.info)
@@ -153,11 +170,12 @@ class Resolver:
     def _own(self, answers: OwnerAnswers, at: int, cookie: int, inode: int) -> bool:
         """Find the process of a socket."""
         holders = self._known.holders(inode) if inode else ()
-        if len(holders) == 1:
+        sure = self._known.knows_all_holders(inode)
+        if len(holders) == 1 and sure:
             answers.own(at, holders[0], By.HOLDS, 1)
             self._known.note_holder(cookie, holders[0])
         elif holders:
-            answers.own_held(at, holders, self._known.opener(cookie))
+            answers.own_held(at, holders, self._known.opener(cookie), sure=sure)
         elif opener := self._known.opener(cookie):
             answers.own(at, opener, By.OPENED)
         elif holder := self._known.last_holder(cookie):
@@ -181,9 +199,24 @@ class Resolver:
         listeners = np.zeros(len(index), INFO)
         tcp = protocol_of(ends) == TCP
         listeners[tcp], _ = self._ask(_of_listener(ends[tcp]), space[tcp])
+        self._search(answers.info["inode"][index], listeners)
         for row, at in enumerate(index.tolist()):
-            if not self._own_listener(answers, at, listeners[row]):
-                self._own_by_cgroup(answers, at, answers.info[at])
+            info = answers.info[at]
+            if self._own(answers, at, int(info["cookie"]), int(info["inode"])):
+                continue
+            waits = not info["inode"] and info["state"] in _UNACCEPTED
+            if not self._own_listener(answers, at, listeners[row], waits=bool(waits)):
+                self._own_by_cgroup(answers, at, info)
+
+    def _search(self, inodes: Array, listeners: Array) -> None:
+        """Look for the sockets (k,) in the processes of their listeners (k,)."""
+        cookies = listeners["cookie"][listeners["state"] == SocketState.LISTEN].tolist()
+        for cookie in list(dict.fromkeys(cookies))[:_SEARCHES]:
+            of = listeners["cookie"] == cookie
+            inode, opener = int(listeners["inode"][of][0]), self._known.opener(cookie)
+            tgids = {who.tgid for who in (*self._known.holders(inode), opener) if who}
+            if tgids:
+                self._sources.search(self._known, [inode, *inodes[of].tolist()], sorted(tgids))
 
     @staticmethod
     def _doubtful(
@@ -232,17 +265,22 @@ class Resolver:
             if rivals and closer in holders:
                 answers.own(at, closer, By.CLOSED, reason=Reason.SEVERAL)
             elif rivals:
-                answers.own_held(at, rivals, opener, By.LISTENER)
+                answers.own_held(at, rivals, opener, By.LISTENER, sure=False)
 
-    def _own_listener(self, answers: OwnerAnswers, at: int, listener: Array) -> bool:
+    def _own_listener(
+        self, answers: OwnerAnswers, at: int, listener: Array, *, waits: bool
+    ) -> bool:
+        """Name a process with the listener: surely the owner if the connection still `waits` for
+        accept(2), and no other process can accept it.
+        """
         if listener["state"] != SocketState.LISTEN:
             return False
-        opener = self._known.opener(int(listener["cookie"]))
-        if holders := self._known.holders(int(listener["inode"])):
-            answers.own_held(at, holders, opener, By.LISTENER)
-        elif opener:
-            answers.own(at, opener, By.LISTENER)
-        return bool(holders or opener)
+        opener, inode = self._known.opener(int(listener["cookie"])), int(listener["inode"])
+        holders = self._known.holders(inode) or ((opener,) if opener else ())
+        if holders:
+            sure = waits and len(holders) == 1 and self._known.knows_all_holders(inode)
+            answers.own_held(at, holders, opener, By.LISTENER, sure=sure)
+        return bool(holders)
 
     def _own_by_cgroup(self, answers: OwnerAnswers, at: int, info: Array) -> None:
         """Say what is known of an open socket that no process has."""
@@ -285,7 +323,7 @@ class Resolver:
         self, answers: OwnerAnswers, index: Array, ends: Array, space: Array, began_s: float
     ) -> None:
         """Answer questions (k,) without a connected socket, or say why there is none."""
-        refusing = self._refusing(answers.questions)
+        refusing, only_syn = self._refusing(answers.questions), answers.questions.only_syn.tolist()
         columns = (index, space, protocol_of(ends))
         rows = zip(*(column.tolist() for column in columns), keys_of(ends), strict=True)
         for at, where, protocol, key in rows:
@@ -296,7 +334,7 @@ class Resolver:
                 if info["state"] == SocketState.TIME_WAIT:
                     unseen = began_s < self._sources.since_s
                     answers.leave(at, Reason.CLOSED_UNSEEN if unseen else Reason.KERNEL)
-                elif not self._own_listener(answers, at, info):
+                elif not self._own_listener(answers, at, info, waits=only_syn[at]):
                     answers.leave(at, Reason.UNSEEN)
             elif protocol == UDP and (closed := ended.unconnected(key, began_s)):
                 self._own_ended(answers, at, closed.info)

@@ -112,6 +112,9 @@ class FakeHost:
         self.tracks = True
         self.since_s = 0.0
         self.now_s = 100.0
+        self.families: dict[int, Array] = {}
+        """Sockets of processes and of their descendants, rows of HOLDER."""
+        self.searches_all = True
         self.waiting: list[Array] = []
         """Events that the next call of `listen` takes in."""
 
@@ -136,6 +139,11 @@ class FakeHost:
 
     def translate(self, outside: Array, inside: Array) -> None:
         self.translated[outside.tobytes()] = inside
+
+    def search(self, known: Known, inodes: Sequence[int], tgids: Sequence[int]) -> None:
+        none = np.zeros(0, HOLDER)
+        rows = np.concatenate([none, *(self.families.get(each, none) for each in tgids)])
+        known.take_search(inodes, rows, self.searches_all)
 
     def listen(self, known: Known) -> None:
         for space in self._spaces.values():

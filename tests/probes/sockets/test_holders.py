@@ -16,7 +16,7 @@ import pytest
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
 from probes.sockets import holders
-from probes.sockets.holders import HOLDER, SOURCE, Holders, ProcHolders
+from probes.sockets.holders import HOLDER, SOURCE, Holders, ProcHolders, search
 from probes.sockets.opened import TICK_NS
 
 ALONE = """
@@ -129,6 +129,44 @@ def test_proc_tells_the_same(found: Holders) -> None:
     one, other = ({row.tobytes() for row in r[r["tgid"] == pid][fields].copy()} for r in both)
     assert len(one) == 300
     assert one == other
+
+
+FAMILY = """
+import os, socket, sys
+held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+tgid, (wait_fd, end_fd) = os.getpid(), os.pipe()
+for _ in range(2):
+    if os.fork():
+        break
+else:
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    print(tgid, os.getpid(), os.fstat(held.fileno()).st_ino, flush=True)
+if os.getpid() == tgid:
+    sys.stdin.read()
+    sys.exit()
+os.close(end_fd)
+os.read(wait_fd, 1)
+"""
+"""A process, its child, and the grandchild's own socket."""
+
+
+def test_a_search_finds_the_sockets_of_descendants(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-I", "-S", "-c", FAMILY]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        tgid, grandchild, inode = map(int, process.stdout.readline().split())
+        rows, complete = search([tgid])
+        assert rows[rows["inode"] == inode]["tgid"].tolist() == [grandchild]
+        (shared,) = set(rows["inode"].tolist()) - {inode}
+        assert len(set(rows[rows["inode"] == shared]["tgid"].tolist())) == 2
+        assert complete
+        assert search([grandchild, tgid])[1]
+        monkeypatch.setattr(holders, "MOST_SEARCHED", 20)
+        assert not search([tgid])[1]
+        process.kill()
+    # The children of an ended process are unknown.
+    assert not search([tgid])[1]
 
 
 def test_without_the_kernel_s_types_proc_is_read_a_slice_at_a_time(
