@@ -54,8 +54,11 @@ def _fleet_items(console: Console) -> list[StatusItem]:
     assert console.hosts.chosen is not None
     names, missing = console.hosts.chosen.chosen, console.frame.missing
     if len(names) == 1:
-        (url,) = (one.url for one in console.hosts.chosen.states() if one.name == names[0])
-        return [StatusItem(names[0], Tone.ACCENT, priority=1), *_hook_items(console, url)]
+        (one,) = (one for one in console.hosts.chosen.states() if one.name == names[0])
+        items = [StatusItem(one.name, Tone.ACCENT, priority=1)]
+        if not one.state.counts:
+            items.append(StatusItem(str(one.state), Tone.BAD))
+        return [*items, *_hook_items(console, one.url)]
     items = [StatusItem(counted(len(names), "host"), Tone.ACCENT, priority=1)]
     if missing:
         which = missing[0] if len(missing) == 1 else f"{len(missing)} of them"

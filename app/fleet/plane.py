@@ -60,14 +60,12 @@ class ChosenHosts:
     """The hosts that the console shows, of all hosts that a hub follows.
 
     A single host is followed as by `console --connect`, with whole windows; of several, the hub's
-    streams have the largest flows. One thread chooses; the hub's thread publishes.
+    streams have the largest flows. A single host that does not answer at the start is followed by
+    the hub's stream, too. One thread chooses; the hub's thread publishes.
     """
 
     def __init__(self, fleet: Fleet, hub: Hub) -> None:
-        """Choose the hosts of the fleet, if they are not too many; else the first one.
-
-        Raises ProbedeckError if it is a single host, and does not answer.
-        """
+        """Choose the hosts of the fleet, if they are not too many; else the first one."""
         self.fleet, self._hub = fleet, hub
         self._hosts: Mapping[str, FleetHost] = {host.name: host for host in fleet.hosts}
         self._planes: dict[str, RemotePlane] = {}
@@ -79,7 +77,12 @@ class ChosenHosts:
         self.reports: tuple[HostReport, ...] = ()
         """The outcome of the last change on several hosts."""
         names = tuple(self._hosts)
-        self.choose(names if len(names) <= MOST_CHOSEN else names[:1])
+        first = names if len(names) <= MOST_CHOSEN else names[:1]
+        try:
+            self.choose(first)
+        except ProbedeckError:
+            # The screens of a fleet open without the host: they show its state, and the reason.
+            self._planes = {name: self._opened(name, several=True) for name in first}
         hub.listen(self._heard)
 
     @property

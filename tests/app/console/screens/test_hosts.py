@@ -128,6 +128,33 @@ async def test_a_policy_is_added_to_the_chosen_hosts_with_a_report_for_each(
         assert "done on 2 of 3 hosts" in console.text
 
 
+async def test_a_fleet_of_one_host_that_is_down_opens_and_follows_the_host_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    socket = tmp_path / "ams1"
+    hub = FakeHub({"ams1": Remote(f"unix:{socket}")})
+    hub.turn("ams1", HostPhase.LOST, reason="no such socket")
+    async with fleet_desk(hub) as console:
+        assert "1 of 1 host is missing: numbers lack it" in console.text
+        assert "ams1 is lost: no such socket" in console.text
+        assert "ams1 │ lost" in console.strip
+        for key in "123456":
+            await console.press(key)
+            assert "ams1 │ lost" in console.strip
+        await console.press("7", "enter")
+        await becomes(console, lambda: bool(console.complaints))
+        assert console.app.current_mode == "hosts"
+        hub.turn("ams1")
+        hub.publish("ams1", window(conversation(1, 100, 10)))
+        await console.press("3")
+        await becomes(console, lambda: "10.0.0.1" in console.text)
+        assert "lost" not in console.strip.split("│")[1]
+        plane = FakePlane()
+        with ApiListener(plane, Api(version="1.2.3", socket=str(socket))):
+            await console.app.action_command("host.only ams1")
+            await becomes(console, lambda: console.app.current_mode == "overview")
+
+
 async def test_without_a_fleet_there_is_no_screen_of_hosts() -> None:
     async with desk() as console:
         await console.press("7")
