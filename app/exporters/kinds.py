@@ -57,7 +57,7 @@ class ExporterKind:
     port: int = 0
     """The usual port; 0: a URL must have one."""
     local: bool = False
-    """Whether it runs programs or writes files of this host: REST adds none by TCP."""
+    """Whether it reaches programs or files of this host: REST adds it only for its own user."""
     hides_path: bool = False
     """Whether the path of the URL may be a secret."""
 

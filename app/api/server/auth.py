@@ -25,6 +25,8 @@ class Rights:
     token: bytes = b""
     read_token: bytes = b""
     """Token of clients that may only read."""
+    owner_only: bool = False
+    """Whether every client has the rights of this process: a Unix socket without a group."""
 
 
 def refusal(
@@ -46,7 +48,7 @@ class AuthMiddleware:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        scope["state"] = {"read_only": read_only, "owner": not self._rights.token}
+        scope["state"] = {"read_only": read_only, "owner": self._rights.owner_only}
         await self._app(scope, _counted(receive), send)
 
     def _judge(self, scope: Scope) -> tuple[Response | None, str]:

@@ -77,7 +77,7 @@ class ApiListener:
         with ExitStack() as undo:
             if options.socket:
                 unix = undo.enter_context(sockets.unix(options.socket, options.group))
-                self._offers.append((unix, Rights(), None))
+                self._offers.append((unix, Rights(owner_only=not options.group), None))
             if options.address:
                 rights, tls = _rights(options), _tls(options)
                 tcp = undo.enter_context(options.listen(options.address))

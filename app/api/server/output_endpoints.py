@@ -24,14 +24,14 @@ class OutputEndpoints(Endpoints):
     def add_output(
         self, config: OutputConfig, request: Request, response: Response
     ) -> OutputStatus:
-        """Start an output. Outputs that run programs or write files of the host are taken from the
-        Unix socket only."""
+        """Start an output. Outputs that run programs or write files of the host are taken from a
+        Unix socket without a group only."""
         self.may_change()
         checked = parse(config)
         if checked.kind.local and not request.state.owner:
             raise ForbiddenError(
                 f"output {checked.kind.scheme} reaches programs or files of the host",
-                hint="add it by the Unix socket, by --output or in the configuration file",
+                hint="add it by a Unix socket without a group, --output or the configuration file",
             )
         if checked.name in self._running():
             raise ExistsError(f"there is an output {checked.name}", hint="remove it first")

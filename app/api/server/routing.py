@@ -62,14 +62,14 @@ class Endpoints:
     def may_compile(self, request: Request) -> None:
         """Raise ForbiddenError if a client's source must not be compiled.
 
-        A source can include any file that the compile helper sees. The owner of the Unix socket
-        can read those files anyway.
+        A source can include any file that the compile helper sees. The owner of a Unix socket
+        without a group can read those files anyway.
         """
         self.may_change()
         if not request.state.owner and (reason := self.plane.unconfined()):
             raise ForbiddenError(
                 f"the compile helper is not confined ({reason})",
-                hint="sources are taken from the Unix socket and from files of the host only",
+                hint="take a Unix socket without a group, or a file of the host",
             )
 
 

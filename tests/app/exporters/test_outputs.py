@@ -13,7 +13,7 @@ from app.api.remote import RemoteController
 from app.api.server.listener import Api, ApiListener
 from app.cli.options import SECTIONS
 from app.config.load import load
-from app.exporters.kinds import parse
+from app.exporters.kinds import EXPORTERS, UrlPlace, parse
 from app.exporters.ledger import TableKey
 from app.exporters.options import OptionError
 from app.exporters.outputs import Outputs
@@ -102,6 +102,32 @@ def test_rest_adds_watches_and_removes_outputs(controller: Controller, tmp_path:
             assert http.post("/v1/commands", json=line).status_code == 403
             assert http.post("/v1/outputs", json={"uri": "x"}).status_code == 422
             assert http.get("/v1/outputs").json()[0]["undelivered"] == {}
+
+
+def test_a_socket_of_a_group_adds_no_output_that_reaches_the_host(
+    controller: Controller, tmp_path: Path
+) -> None:
+    """A member of the group would run programs with the rights of the service."""
+    socket, ran = str(tmp_path / "s"), tmp_path / "ran"
+    transport = httpx.HTTPTransport(uds=socket)
+    with (
+        ApiListener(controller, Api("1", socket, group="nogroup")),
+        httpx.Client(base_url="http://x", transport=transport, trust_env=False) as http,
+    ):
+        refused = http.post("/v1/outputs", json={"url": f"command:/usr/bin/touch {ran}"})
+        assert refused.status_code == 403
+        assert refused.json()["error"] == "output command reaches programs or files of the host"
+        line = {"line": f"output.add command:/usr/bin/touch {ran}"}
+        assert http.post("/v1/commands", json=line).status_code == 403
+        assert http.post("/v1/outputs", json={"url": "kept://there:1"}).status_code == 201
+    assert [each.name for each in controller.outputs.status()] == ["kept"]
+
+
+def test_every_kind_that_reaches_the_host_says_so() -> None:
+    local = {scheme for scheme, kind in EXPORTERS.items() if kind.local} - {"keptlocal"}
+    assert local == {"command", "journald", "jsonl", "parquet", "syslog+unix"}
+    # A kind without a host reaches this one.
+    assert all(kind.local is (kind.place is not UrlPlace.HOST) for kind in EXPORTERS.values())
 
 
 def test_credentials_appear_nowhere(controller: Controller) -> None:
