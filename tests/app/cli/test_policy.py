@@ -141,8 +141,10 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
 
     with ExitStack() as stack:
         start(cast(Controller, Recorder()), run_spec(options, "lo", "1"), stack)
-    # Limits first, then paths: a policy may trace some at once.
-    assert [name for name, _, _ in calls] == ["limit_maps", "configure_paths", "watch_metrics"]
+    # Outputs hear from the start. Limits come next, then paths: a policy may trace some at once.
+    assert [name for name, _, _ in calls] == [
+        "listen", "limit_maps", "configure_paths", "watch_metrics",
+    ]  # fmt: skip
     _, (interface, monitor), named = calls[2]
     assert (interface, monitor.bits) == ("lo", 8)
     assert [policy.name for policy in named["policies"]] == ["busy", "x"]
