@@ -145,7 +145,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
     assert [name for name, _, _ in calls] == [
         "listen", "limit_maps", "configure_paths", "watch_metrics",
     ]  # fmt: skip
-    _, (interface, monitor), named = calls[2]
+    _, (interface, monitor), named = calls[3]
     assert (interface, monitor.bits) == ("lo", 8)
     assert [policy.name for policy in named["policies"]] == ["busy", "x"]
     assert named["profiles"] == {"both": ("dns", "mine")}
