@@ -139,8 +139,9 @@ def template() -> str:
             lines.append(f"# {_commented(entry, setting.words + usual)}")
     for section, (about, *more) in _EXAMPLES.items():
         lines += ["", f"[{section}]", f"# {about}", *(f"# {line}" for line in more)]
-    lines += ["", "# An output of a run, as with --output. Further keys are options of its kind."]
-    lines += ["# [[outputs]]", *(f'# url = "{each.example}"' for each in EXPORTERS.values())]
+    lines += ["", "# An output of a run, as with --output. Further keys are options of its kind:"]
+    lines += ["#     [[outputs]]", '#     url = "URL"', "# URLs are, as examples:"]
+    lines += [f"#     {each.example}" for each in EXPORTERS.values()]
     return "\n".join(lines) + "\n"
 
 

@@ -35,7 +35,7 @@ Examples:
     help="Format of the answer.",
 )  # fmt: skip
 def sql(words: tuple[str, ...], store: str, form: str) -> None:
-    """Ask the tables of a directory, or the store of a fleet; nothing can be changed.
+    """Ask the tables of a directory, or the store of a fleet. Nothing can be changed.
 
     DuckDB, an extra package, asks the files of a directory. It reaches no other file and no
     network. A store needs no extra package.
