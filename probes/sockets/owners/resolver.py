@@ -141,8 +141,8 @@ class Resolver:
         for row, (at, where, is_open, cookie, inode, key) in enumerate(rows):
             if is_open:
                 owned = self._own(answers, at, cookie, inode)
-                several = answers.reason[at] == Reason.SEVERAL
-                if not owned or (several and not self._known.knows_all_holders(inode)):
+                sure = self._known.knows_all_holders(inode)
+                if not owned or (not sure and answers.reason[at] == Reason.SEVERAL):
                     open_rows.append(row)
             elif found := ended[where].get(key):
                 self._own_ended(answers, at, found.info)
@@ -170,7 +170,7 @@ class Resolver:
     def _own(self, answers: OwnerAnswers, at: int, cookie: int, inode: int) -> bool:
         """Find the process of a socket."""
         holders = self._known.holders(inode) if inode else ()
-        sure = self._known.knows_all_holders(inode)
+        sure = bool(holders) and self._known.knows_all_holders(inode)
         if len(holders) == 1 and sure:
             answers.own(at, holders[0], By.HOLDS, 1)
             self._known.note_holder(cookie, holders[0])

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -223,6 +224,25 @@ def test_small_budgets_see_every_process(found: Namespaces, container: Container
             break
     assert place(fresh, INNER) == [container.number]
     fresh.close()
+
+
+def test_new_namespaces_are_read_whatever_the_budget(
+    inside: None, container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bpf.sockets.namespaces._processes", lambda: repeat(os.getpid()))
+    namespaces = Namespaces()
+    # Old ones use up the budget. No process is a way into them.
+    for number in range(1, 5):
+        namespaces.saw(number, os.getpid())
+    namespaces.look(0)
+    assert place(namespaces, INNER) == [0]
+    namespaces.saw(container.number, os.getpid())  # It was in there, and has left.
+    namespaces.look(0)
+    assert place(namespaces, INNER) == [0]
+    namespaces.saw(container.number, container.tgid)
+    namespaces.look(0)
+    assert place(namespaces, INNER) == [container.number]
+    namespaces.close()
 
 
 def test_without_the_right_to_enter(home: int, container: Container) -> None:
