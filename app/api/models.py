@@ -208,6 +208,8 @@ class SegmentRequest:
     """As for `--capture`: packets that pass both hosts."""
     interval: float = 1.0
     """Seconds of a window; 0: only exports end windows."""
+    lease: float = 0.0
+    """The probe ends so many seconds after the last such request; 0: only a request ends it."""
 
 
 @dataclass(frozen=True, slots=True)

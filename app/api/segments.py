@@ -13,12 +13,13 @@ class RemoteSegment:
     def __init__(self, http: Transport) -> None:
         self._http = http
 
-    def measure(self, options: SegmentOptions) -> SegmentStatus:
+    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
         wanted = {
             "key": options.key,
             "ratio": options.ratio,
             "filter": options.capture.text,
             "interval": options.interval,
+            "lease": lease,
         }
         return self._http.ask(SegmentStatus, "POST", "segment", json=wanted)
 

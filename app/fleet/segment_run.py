@@ -18,6 +18,8 @@ from probes.segment.control import SegmentControl, SegmentStatus
 from probes.segment.options import PROBE, SegmentOptions
 from probes.snapshot import Item, Snapshot
 
+LEASE_S = 15.0
+"""A measurement that was killed leaves its probes running for so long."""
 _READINGS = 8
 """Newest readings of both clocks that limit their offset."""
 
@@ -44,9 +46,10 @@ class _Reading:
     after_ns: int
 
     @classmethod
-    def of(cls, host: MeasuredHost) -> Self:
+    def of(cls, host: MeasuredHost, options: SegmentOptions) -> Self:
+        """Read a host's clocks, and renew the lease of its probe by the same request."""
         before_ns = time.monotonic_ns()
-        return cls(host.segment.status(), before_ns, time.monotonic_ns())
+        return cls(host.segment.measure(options, LEASE_S), before_ns, time.monotonic_ns())
 
 
 def bounds_of(first: _Reading, second: _Reading) -> OffsetBounds:
@@ -59,14 +62,15 @@ def bounds_of(first: _Reading, second: _Reading) -> OffsetBounds:
 class SegmentRun:
     """Two hosts that choose packets alike, and the comparison of their tables.
 
-    `report` is for one thread. Leaving the block ends the probes that it started.
+    `report` is for one thread. Leaving the block ends the probes that it started. If the process
+    is killed, the probes end LEASE_S later.
     """
 
     def __init__(
         self, hosts: tuple[MeasuredHost, MeasuredHost], options: SegmentOptions, horizon_s: float
     ) -> None:
         """Start the probe on both hosts. Raises ProbedeckError, and then ends what it started."""
-        self._hosts = hosts
+        self._hosts, self._options = hosts, options
         self._lock = threading.Lock()
         self._bounds: deque[OffsetBounds] = deque(maxlen=_READINGS)
         with ExitStack() as undo:
@@ -76,7 +80,7 @@ class SegmentRun:
             for number, host in enumerate(hosts):
                 host.listen(self._taker(number))
             for host, status in zip(hosts, statuses, strict=True):
-                host.segment.measure(options)
+                host.segment.measure(options, LEASE_S)
                 if not status.running:
                     undo.callback(host.remove, PROBE)
             self.look_at_clocks()
@@ -89,8 +93,12 @@ class SegmentRun:
         self._undo.close()
 
     def look_at_clocks(self) -> None:
-        """Ask both hosts for their clocks. Raises ProbedeckError."""
-        self._bounds.append(bounds_of(_Reading.of(self._hosts[0]), _Reading.of(self._hosts[1])))
+        """Ask both hosts for their clocks, and renew the leases: call it every few seconds.
+
+        Raises ProbedeckError.
+        """
+        first, second = (_Reading.of(host, self._options) for host in self._hosts)
+        self._bounds.append(bounds_of(first, second))
 
     def report(self) -> SegmentReport:
         """Compare what has come so far. Raises ProbedeckError if a connection ended for good."""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from probes.monitor.control.service import MonitorService
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
+    from probes.segment.probe import SegmentProbe
     from probes.sockets.probe import SocketsProbe
 
 _LONGEST_WAIT_S = 1.0
@@ -64,14 +65,19 @@ class Controller(ProbeRunner):
         """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None
 
-        def start_segment(options: SegmentOptions) -> None:
+        def start_segment(options: SegmentOptions) -> SegmentProbe:
             self._refuse_changes()
             if self._tracing is None:
                 raise UsageError("no interface is watched whose packets could be compared")
-            self.start(SEGMENT_PROBE, self._tracing[0], options)
+            return self.start(SEGMENT_PROBE, self._tracing[0], options)
+
+        def end_segment() -> None:
+            text = "ends: nobody has renewed its lease"
+            self.publish(Event.now("info", SEGMENT_PROBE.name, text))
+            self._remove(SEGMENT_PROBE.name)
 
         self.segment: SegmentControl = SegmentService(
-            self._changing, start_segment, lambda: self._probe_of(SEGMENT_PROBE)
+            self._changing, start_segment, end_segment, lambda: self._probe_of(SEGMENT_PROBE)
         )
         self.sockets: SocketsProbe | None = None
         """The probe of sockets that was started last; it may have ended."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from bpf.errors import UsageError
-from probes.segment.control import SegmentStatus
+from probes.segment.control import LONGEST_LEASE, SegmentStatus
 from probes.segment.options import SegmentOptions
 
 if TYPE_CHECKING:
@@ -20,25 +23,47 @@ class SegmentService:
     def __init__(
         self,
         changing: AbstractContextManager[object],
-        start: Callable[[SegmentOptions], object],
+        start: Callable[[SegmentOptions], SegmentProbe],
+        end: Callable[[], object],
         running: Callable[[], SegmentProbe | None],
     ) -> None:
         """`changing` is the controller's lock for changes. `start` starts the probe, or raises;
-        `running` returns the probe that runs."""
-        self._changing, self._start, self._running = changing, start, running
+        `end` ends it when its lease has run out; `running` returns the probe that runs."""
+        self._changing, self._start, self._end, self._running = changing, start, end, running
+        self._lease_end = 0.0
+        """Of the running probe, by time.monotonic(); infinite without a lease."""
 
-    def measure(self, options: SegmentOptions) -> SegmentStatus:
+    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
         options.check()
+        if not 0 <= lease <= LONGEST_LEASE:
+            raise UsageError(f"a lease of {lease:g} s is not between 0 and {LONGEST_LEASE:g}")
         with self._changing:
-            probe = self._running()
-            if probe is None:
-                self._start(options)
-            elif probe.options != options:
+            running = self._running()
+            if running and running.options != options:
                 raise UsageError(
                     "the segment probe runs with another key, ratio, filter or interval",
                     hint="probedeck probe remove segment ends it",
                 )
+            probe = running or self._start(options)
+            end = time.monotonic() + lease if lease else math.inf
+            # Callers may share the probe: the longest of their leases counts.
+            self._lease_end = max(self._lease_end, end) if running else end
+            if not running:
+                self._watch_lease(probe)
         return self.status()
+
+    def _watch_lease(self, probe: SegmentProbe) -> None:
+        """End the probe once its lease has run out. A timer per probe waits for that."""
+        with self._changing:
+            if self._running() is not probe or self._lease_end == math.inf:
+                return
+            left = self._lease_end - time.monotonic()
+            if left <= 0:
+                self._end()
+                return
+        timer = threading.Timer(left, self._watch_lease, [probe])
+        timer.daemon = True
+        timer.start()
 
     def status(self) -> SegmentStatus:
         from probes.segment.records import read_clock

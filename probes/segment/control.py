@@ -7,6 +7,9 @@ from typing import Protocol
 
 from probes.segment.options import SegmentOptions
 
+LONGEST_LEASE = 3600.0
+"""Seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentStatus:
@@ -29,11 +32,13 @@ class SegmentStatus:
 class SegmentControl(Protocol):
     """Starts the segment probe of a controller. Any thread may call a method."""
 
-    def measure(self, options: SegmentOptions) -> SegmentStatus:
+    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
         """Record digests on the watched interface from now on; `remove` ends the probe.
 
-        A repeated call with the same options changes nothing. Raises UsageError if the probe runs
-        with others, or if no interface is watched.
+        With a lease, the probe ends by itself `lease` seconds after the last call. A repeated call
+        with the same options renews the lease, and changes nothing else. A lease of 0 has no end.
+        Raises UsageError if the probe runs with other options, if no interface is watched, or if
+        `lease` is not 0 to LONGEST_LEASE.
         """
 
     def status(self) -> SegmentStatus:

@@ -19,10 +19,9 @@ class SegmentEndpoints(Endpoints):
 
     @route("POST", "/v1/segment", *CHANGE)
     def measure(self, wanted: SegmentRequest) -> SegmentStatus:
-        """Record digests on the watched interface from now on. The same request again changes
-        nothing. DELETE /v1/probes/segment ends the probe."""
+        """Record digests on the watched interface from now on. The same request again renews the
+        lease, and changes nothing else. DELETE /v1/probes/segment ends the probe."""
         self.may_change()
         capture = FlowFilter.parse(wanted.filter)
-        return self.plane.segment.measure(
-            SegmentOptions(wanted.key, wanted.ratio, capture, wanted.interval)
-        )
+        options = SegmentOptions(wanted.key, wanted.ratio, capture, wanted.interval)
+        return self.plane.segment.measure(options, wanted.lease)

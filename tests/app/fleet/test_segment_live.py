@@ -21,6 +21,7 @@ import pytest
 from app.api.address import Remote
 from app.api.remote import RemoteController
 from app.api.server.listener import Api, ApiListener
+from app.fleet import segment_run
 from app.fleet.segment_report import SegmentReport
 from app.fleet.segment_run import MeasuredHost, SegmentRun
 from app.lab import netns
@@ -238,8 +239,9 @@ class Elsewhere:
         status = self._host.segment.status()
         return replace(status, boot="another", utc_ns=status.utc_ns + self._ahead_ns)
 
-    def measure(self, options: SegmentOptions) -> SegmentStatus:
-        return self._host.segment.measure(options)
+    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
+        self._host.segment.measure(options, lease)
+        return self.status()
 
     def listen(self, listener: Callable[[Snapshot | Event], None]) -> None:
         def take(item: Snapshot | Event) -> None:
@@ -358,3 +360,27 @@ def test_a_host_measures_for_one_key_at_a_time(segment: Segment) -> None:
     one.remove("segment")
     assert not one.segment.status().running
     assert time.time_ns() - one.segment.status().utc_ns < 1_000_000_000
+
+
+def test_a_probe_ends_when_nobody_renews_its_lease(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed measurement renews no more. The other host's probe was started without a lease."""
+    one, other = segment.remotes
+    if one.segment.status().running:
+        one.remove("segment")
+    with pytest.raises(UsageError, match="a lease of"):
+        one.segment.measure(OPTIONS, -1)
+    events: list[str] = []
+    one.listen(lambda item: events.append(item.text) if isinstance(item, Event) else None)
+    monkeypatch.setattr(segment_run, "LEASE_S", 0.6)
+    run = SegmentRun((one, other), OPTIONS, 0.5)
+    end = time.monotonic() + 0.9
+    while time.monotonic() < end:
+        run.look_at_clocks()
+        time.sleep(0.05)
+    assert one.segment.status().running
+    assert not any("lease" in text for text in events)
+    assert becomes(lambda: any("lease" in text for text in events))
+    assert becomes(lambda: not one.segment.status().running)
+    assert other.segment.status().running

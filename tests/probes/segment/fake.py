@@ -14,7 +14,7 @@ class FakeSegment:
     def __init__(self) -> None:
         self.options: SegmentOptions | None = None
 
-    def measure(self, options: SegmentOptions) -> SegmentStatus:
+    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
         options.check()
         self.options = options
         return self.status()
