@@ -18,6 +18,8 @@ _BUSY = 0.25
 """Share of a window that makes reading the tables remarkable."""
 _FULL = 0.5
 """Used share of a table that is remarkable."""
+_MISSING_CELLS = 24
+"""Cells for the names of several missing hosts; longer names are counted."""
 
 
 def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[StatusItem]:
@@ -61,7 +63,8 @@ def _fleet_items(console: Console) -> list[StatusItem]:
         return [*items, *_hook_items(console, one.url)]
     items = [StatusItem(counted(len(names), "host"), Tone.ACCENT, priority=1)]
     if missing:
-        which = missing[0] if len(missing) == 1 else f"{len(missing)} of them"
+        names_fit = len(which := ", ".join(missing)) <= _MISSING_CELLS
+        which = which if names_fit or len(missing) == 1 else f"{len(missing)} of them"
         items.append(StatusItem(f"without {which}", Tone.BAD))
     if label := _OF_ONE.get(console.app.current_mode):
         items.append(StatusItem(console.hosts.chosen.current, Tone.ACCENT, 1, label=label))

@@ -9,6 +9,9 @@ from enum import StrEnum
 
 from probes.snapshot import Losses
 
+OFF_S = 1.0
+"""A clock that is off by more is an event, and a sentence of the overview."""
+
 
 class HostPhase(StrEnum):
     """State of the connection to a host."""
@@ -66,3 +69,8 @@ class HostState:
     """Bytes per second that the stream takes."""
     active: tuple[str, ...] = ()
     """Names of active policies."""
+
+    @property
+    def clock_is_off(self) -> bool:
+        """Whether its clock is surely off by more than OFF_S."""
+        return abs(self.offset_s) - self.offset_error_s > OFF_S

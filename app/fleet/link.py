@@ -16,13 +16,14 @@ from app.api.answers import check_stream, parsed
 from app.api.models import ControllerStatus
 from app.fleet.clock import ClockOffset
 from app.fleet.connection import Connection
-from app.fleet.host_state import HostPhase, HostState
+from app.fleet.host_state import OFF_S, HostPhase, HostState
 from app.fleet.hosts import FleetHost
 from app.fleet.tally import Tally
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.probe import FlowProbe
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event, Item, Snapshot
+from widgets.format import duration
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _REFUSED_WAIT_S = 0.25, 15.0, 60.0
 _STATUS_S = 30.0
@@ -35,8 +36,6 @@ _LATE_S = 2.0
 """A window that comes so long after its end makes a host slow."""
 _SLOW_S = 15.0
 """A host stays slow for so long after the last late or missing window."""
-_OFF_S = 1.0
-"""A clock that is off by more is an event."""
 _MAX_ROWS = 16 << 20
 """Most bytes of a table; a larger one is skipped and counted."""
 
@@ -167,11 +166,12 @@ class HostLink:
         if math.isnan(offset):
             return
         self._shift_ns = round(offset * 1e9) if abs(offset) > error else 0
-        is_off = abs(offset) - error > _OFF_S
+        is_off = abs(offset) - error > OFF_S
         if is_off is not self._clock_is_off:
             self._clock_is_off = is_off
             side = "ahead of" if offset > 0 else "behind"
-            text = f"its clock is {abs(offset):.3g} s {side} the clock here; times are corrected"
+            off = f"{duration(abs(offset))} {side} the clock here (within {duration(error)})"
+            text = f"its clock is {off}; times are corrected"
             words = text if is_off else "its clock agrees with the clock here again"
             severity, phase = ("warning", "begin") if is_off else ("info", "end")
             self._publish(Event.now(severity, self._access.url, words, "clock", phase))

@@ -73,7 +73,15 @@ def test_a_clock_off_by_five_seconds_is_measured_and_corrected(
     found = state(followed, host)
     assert abs(found.offset_s - 5) <= found.offset_error_s < 0.5
     (text,) = followed.events(host.name)
-    assert re.fullmatch(r"its clock is (4\.9\d*|5|5\.0\d*) s ahead of .* are corrected", text)
+    told = re.fullmatch(
+        r"its clock is (\d\.\d) s ahead of the clock here \(within (\S+) (us|ms|s)\);"
+        r" times are corrected",
+        text,
+    )
+    assert told, text
+    # As exact as that answer was: a busy machine answers late.
+    error = float(told[2]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[told[3]]
+    assert abs(float(told[1]) - 5) <= error * 1.01 + 0.051
     windows = [item for item in followed.items(host.name) if isinstance(item, Snapshot)]
     assert all(abs(item.end_utc_ns / 1e9 - time.time()) < 4 for item in windows[-3:])
     others = [one for one in followed.hub.states() if one.version and one.name != host.name]

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from app.console.protocol import Console
 from app.console.screens.overview.trouble import Kind, Trouble
+from widgets.format import duration
 from widgets.tones import Tone
 
 
 def host_troubles(console: Console) -> Iterator[Trouble]:
-    """Yield a sentence for each chosen host that is missing, and for each with active policies.
+    """Yield sentences for chosen hosts: missing, wrong clock, active policies.
 
     The screen itself has the policies of the host under the cursor.
     """
@@ -22,6 +23,19 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
             why = f": {one.reason}" if one.reason else ""
             text = f"{one.name} is {one.state}, and all numbers lack it{why}"
             yield Trouble(Kind.ENDED, 1, text, Tone.BAD, "hosts", one.name)
-        elif one.name in hosts.chosen and one.active and one.name != hosts.current:
+            continue
+        if one.name not in hosts.chosen:
+            continue
+        if one.clock_is_off:
+            side = "ahead of" if one.offset_s > 0 else "behind"
+            off = duration(abs(one.offset_s))
+            text = (
+                f"The clock of {one.name} is {off} {side} the clock here; its times are corrected"
+            )
+            yield Trouble(
+                Kind.WARNING, abs(one.offset_s), text, Tone.WARN, "hosts", one.name,
+                events=(one.url, "clock"),
+            )  # fmt: skip
+        if one.active and one.name != hosts.current:
             text = f"Active on {one.name}: {', '.join(one.active)}"
             yield Trouble(Kind.FIRES, len(one.active), text, Tone.WARN, "hosts", one.name)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from app.api import connection_events
 from app.api.address import Remote
 from app.api.server.listener import Api, ApiListener
 from app.fleet.host_state import HostPhase
 from probes.snapshot import Event, Loss, LossReason
 from tests.app.api.fake import FakePlane
-from tests.app.console.fake import becomes, conversation, desk
+from tests.app.console.fake import Desk, becomes, conversation, desk
 from tests.app.fleet.fake_hub import FakeHub, fleet_desk
 from tests.support.console.feed import window
 
@@ -110,6 +112,83 @@ async def test_the_numbers_of_several_hosts_are_summed_without_those_that_are_lo
         await console.press("6")
         assert "hop 3 queue" in console.text
         assert "fra1" in next(line for line in console.lines if "hop 3 queue" in line)
+
+
+async def test_a_killed_a_cut_off_and_a_host_with_another_clock_are_named_on_every_screen(
+    hub: FakeHub,
+) -> None:
+    """ams1 is killed, ams2 sends nothing any more, and the clock of fra1 is 5 s ahead."""
+    urls = {one.name: one.remote.url for one in hub.hosts}
+    clock = "its clock is 5.0 s ahead of the clock here (within 1.0 ms); times are corrected"
+    start_ns = time.monotonic_ns()
+    hub.turn("fra1", offset_s=5.0, offset_error_s=0.001, bits_s=3e5, active=("flood",))
+    async with fleet_desk(hub) as console:
+
+        async def windows(number: int, *names: str) -> None:
+            for name in names:
+                rows = conversation(1, 100 * (1 + NAMES.index(name)), 10)
+                end_ns = start_ns + number * 10**9
+                for time_ns in ("first_ns", "last_ns"):
+                    rows[time_ns] += end_ns
+                hub.publish(name, window(rows, number, end_ns=end_ns))
+
+        hub.publish("fra1", Event.now("warning", urls["fra1"], clock, "clock", "begin"))
+        await windows(1, *NAMES)
+        await console.press("3")
+        await becomes(console, lambda: "total in 600 kbit/s" in console.text)
+
+        # Killed: a reset. Cut off: the last packets count until the host is surely lost.
+        hub.turn("ams1", HostPhase.LOST, reason="no controller at ams1: connection refused")
+        hub.publish("ams1", connection_events.lost(urls["ams1"], "connection reset"))
+        hub.turn("ams2", HostPhase.SLOW, reason="silent for 6 s", bits_s=2e5)
+        await windows(2, "fra1")
+        await becomes(console, lambda: "without ams1" in console.strip)
+        await becomes(console, lambda: "total in 500 kbit/s" in console.text)
+        await console.press("7")
+        await becomes(console, lambda: "1 of 3 hosts is missing" in console.text)
+        rows = {name: _row(console, name) for name in NAMES}
+        assert "slow" in rows["ams2"]
+        assert "200 kbit/s" in rows["ams2"]
+        hub.turn("ams2", HostPhase.LOST, reason="ams2 is silent for 10 s", bits_s=0.0)
+        hub.publish("ams2", connection_events.lost(urls["ams2"], "it is silent for 10 s"))
+        await windows(3, "fra1")
+        await becomes(console, lambda: "without ams1, ams2" in console.strip)
+
+        await becomes(
+            console, lambda: "2 of 3 hosts are missing: numbers lack them" in console.text
+        )
+        rows = {name: _row(console, name) for name in NAMES}
+        assert all("lost" in rows[name] for name in ("ams1", "ams2"))
+        assert all("bit/s" not in rows[name] for name in ("ams1", "ams2"))
+        assert all(text in rows["fra1"] for text in ("up", "+5.0 s", "300 kbit/s", "flood"))
+        assert "in all 300 kbit/s" in console.text
+
+        await console.press("3")
+        await becomes(console, lambda: "total in 300 kbit/s" in console.text)
+        assert "1 conversation" in console.text
+        assert "without ams1, ams2" in console.strip
+
+        await console.press("1")
+        await becomes(console, lambda: "ams1 is lost, and all numbers lack it" in console.text)
+        said = console.text
+        assert "ams2 is lost, and all numbers lack it: ams2 is silent for 10 s" in said
+        assert "The clock of fra1 is 5.0 s ahead of the clock here" in said
+        # The event about the clock is the same sentence.
+        assert clock not in said
+        assert "without ams1, ams2" in console.strip
+
+        await console.press("6")
+        await becomes(console, lambda: "connection reset" in console.text)
+        assert "ams1" in _row(console, "connection reset")
+        assert "ams2" in _row(console, "it is silent")
+        assert "fra1" in _row(console, "its clock is 5.0 s")
+
+
+def _row(console: Desk, text: str) -> str:
+    """The first line below the strip with a text."""
+    found = [line for line in console.lines[1:] if text in line]
+    assert found, console.text
+    return found[0]
 
 
 async def test_a_policy_is_added_to_the_chosen_hosts_with_a_report_for_each(
