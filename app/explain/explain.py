@@ -70,10 +70,11 @@ def _owner(material: Material) -> ExplainedOwner:
             ("container", "container"), ("pod", "pod"),
         )
     }  # fmt: skip
+    source = By(int(socket["by"])).about
     return ExplainedOwner(
         **texts,
         pid=int(owner["tgid"]),
-        source=By(int(socket["by"])).about,
+        source=f"{source}; another one may own it" if reason is Reason.SEVERAL else source,
         holders=int(socket["holders"]),
     )
 

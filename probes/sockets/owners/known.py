@@ -253,7 +253,7 @@ class Known:
         Init is left out if others hold the socket, too: it opened the socket for them.
         """
         found = self._last.by_inode.get(inode) or self._current.by_inode.get(inode, ())
-        return _without_init(found) if len(found) > 1 else found
+        return without_init(found)
 
     def knows_all_holders(self, inode: int) -> bool:
         """Whether a complete pass or search found the holders of a socket."""
@@ -290,5 +290,6 @@ def _add(to: dict[K, tuple[Process, ...]], key: K, who: Process) -> None:
         to[key] = (*before, who)
 
 
-def _without_init(found: tuple[Process, ...]) -> tuple[Process, ...]:
-    return tuple(who for who in found if who.tgid != _INIT)
+def without_init(found: tuple[Process, ...]) -> tuple[Process, ...]:
+    """Leave out init if there are others: it opened the socket for them."""
+    return tuple(who for who in found if who.tgid != _INIT) or found

@@ -26,7 +26,7 @@ from bpf.sockets.tuples import TCP, UDP
 from probes.flow.records import Array
 from probes.sockets.joined import ends_of
 from probes.sockets.owners.answers import OwnerAnswers, SocketSources, locate
-from probes.sockets.owners.known import Known, Process, keys_of
+from probes.sockets.owners.known import Known, Process, keys_of, without_init
 from probes.sockets.owners.questions import (
     PSH,
     RST,
@@ -214,9 +214,9 @@ class Resolver:
         for cookie in list(dict.fromkeys(cookies))[:_SEARCHES]:
             of = listeners["cookie"] == cookie
             inode, opener = int(listeners["inode"][of][0]), self._known.opener(cookie)
-            tgids = {who.tgid for who in (*self._known.holders(inode), opener) if who}
-            if tgids:
-                self._sources.search(self._known, [inode, *inodes[of].tolist()], sorted(tgids))
+            found = (*self._known.holders(inode), *((opener,) if opener else ()))
+            if tgids := sorted({who.tgid for who in without_init(found)}):
+                self._sources.search(self._known, [inode, *inodes[of].tolist()], tgids)
 
     @staticmethod
     def _doubtful(

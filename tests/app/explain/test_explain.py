@@ -16,7 +16,7 @@ from app.outputs.routers import RouterFacts
 from bpf.errors import TextError
 from probes.path.records import DESTINATION_HOP, PathRowKind
 from probes.snapshot import Loss, LossReason, Snapshot
-from probes.sockets.records import Limit, Reason
+from probes.sockets.records import By, Limit, Reason
 from probes.tables.conversion import TableKind, TableSchema
 from probes.tables.field_types import MAPPED
 from tests.app.explain.made import FAR, NEAR, OTHER, QUEUED, finding, probes, upload, window
@@ -56,6 +56,13 @@ def test_the_page_has_who_why_where_and_the_losses() -> None:
         f"84 packets of all flows: {LossReason.TABLE_FULL.about}",
     ):  # fmt: skip
         assert part in text, text
+
+
+def test_the_page_says_that_an_owner_is_not_sure() -> None:
+    numbers = {**QUEUED, "by": By.LISTENER, "reason": Reason.SEVERAL}
+    text = "\n".join(lines(explained(*upload(numbers=numbers))))
+    assert "process   nginx, pid 812" in text
+    assert "listening socket of the connection's port; another one may own it" in text
 
 
 def dropped(source: str, port: int, destination: str, to: int, packets: int) -> Any:

@@ -115,6 +115,7 @@ class FakeHost:
         self.families: dict[int, Array] = {}
         """Sockets of processes and of their descendants, rows of HOLDER."""
         self.searches_all = True
+        self.searched: list[int] = []
         self.waiting: list[Array] = []
         """Events that the next call of `listen` takes in."""
 
@@ -141,6 +142,7 @@ class FakeHost:
         self.translated[outside.tobytes()] = inside
 
     def search(self, known: Known, inodes: Sequence[int], tgids: Sequence[int]) -> None:
+        self.searched += tgids
         none = np.zeros(0, HOLDER)
         rows = np.concatenate([none, *(self.families.get(each, none) for each in tgids)])
         known.take_search(inodes, rows, self.searches_all)

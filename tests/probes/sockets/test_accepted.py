@@ -87,6 +87,16 @@ def test_a_complete_search_is_sure(
     assert found == owner
 
 
+def test_init_is_not_searched_beside_its_service(case: Case) -> None:
+    listener = case.host.own.listen((HERE, 80))
+    inode = case.host.own.open((HERE, 80), (THERE, 5000))
+    case.learn(event(listener, 1))
+    case.hold(held([listener], 1), held([listener], 500))
+    case.host.families = {1: held([inode], 1), 500: held([inode], 500)}
+    assert case.only(both(HERE, THERE, 80, 5000)) == (500, By.HOLDS, Reason.OWNED)
+    assert case.host.searched == [500]
+
+
 def test_a_pass_that_goes_on_is_not_sure(accepted: Accepted) -> None:
     rows = held([accepted.inode], 62)
     accepted.case.host.searches_all = False

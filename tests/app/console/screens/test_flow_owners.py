@@ -25,7 +25,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.grouping import group
 from probes.flow.records import FLOW, Array
 from probes.snapshot import REMOVED, Event
-from probes.sockets.records import Limit, Reason
+from probes.sockets.records import By, Limit, Reason
 from tests.app.console.fake import Desk, becomes, conversation, desk
 from tests.app.console.fake_plane import FakePlane
 from tests.support.console.feed import Flows, window
@@ -275,6 +275,8 @@ async def test_the_detail_names_owner_certainty_verdict_and_round_trips() -> Non
             assert said in console.detail
         bars = next(line for line in console.detail.splitlines() if "above the least" in line)
         assert set(bars) & set("▃▄▅▆▇█")
+        await fed(console, talk, choice=[1], cookie=9, reason=Reason.SEVERAL, by=By.LISTENER)
+        assert "perhaps nginx pid 812, web.service, which listens" in console.detail
         # A group by owner has rates by its last windows.
         await console.type(":flow.group unit")
         await console.press("enter")

@@ -9,7 +9,7 @@ import numpy as np
 
 from app.console.screens.flows.owners.cells import RowOwner
 from probes.snapshot import History
-from probes.sockets.records import PROBE, SOCKETS_TABLE, By, Limit
+from probes.sockets.records import PROBE, SOCKETS_TABLE, By, Limit, Reason
 from probes.sockets.words import limit_text, percent, rate, span
 from widgets.format import age
 from widgets.sparkline import BARS, NOTHING, round_scale
@@ -27,12 +27,17 @@ _BY = {
 
 
 def owner_words(row: RowOwner) -> str:
-    """`nginx+1 pid 812, web.service, by its open descriptor`; or why nobody owns it."""
+    """`nginx+1 pid 812, web.service, by its open descriptor`; or why nobody owns it.
+
+    Begins with `perhaps` if several processes may own it.
+    """
     if row.owner is None:
         return f"nobody: {row.reason.about}" if row.reason else ""
     others = int(row.socket["holders"]) - 1
     name = f"{row.name}+{others}" if others > 0 else row.name
     name = f"{name} pid {row.pid}" if row.pid else name
+    if row.reason is Reason.SEVERAL:
+        name = f"perhaps {name}"
     parts = name, row.pod, row.container, row.unit, _BY.get(row.by, "")
     return ", ".join(dict.fromkeys(filter(None, parts)))
 
