@@ -12,6 +12,9 @@ from typing import Protocol
 
 from bpf.errors import UsageError
 
+SOURCE = "output"
+"""Source of the events about outputs; their subject is the output's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputConfig:

@@ -9,11 +9,9 @@ from collections.abc import Callable
 from app.exporters.backlog import FAULT, Backlog, Waiting
 from app.exporters.exporter import DeliveryError, Exporter, RejectedError
 from bpf.errors import ProbedeckError
-from probes.output_control import OutputState, OutputStatus
+from probes.output_control import SOURCE, OutputState, OutputStatus
 from probes.snapshot import Event, Item
 
-SOURCE = "output"
-"""Source of the events; their subject is the output's name."""
 _CLOSE_S = 10.0
 """Longest time for an exporter to write out and disconnect."""
 _TICK_S = 0.5

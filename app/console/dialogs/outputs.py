@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
+from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from bpf.errors import ProbedeckError
@@ -25,7 +25,7 @@ class OutputsScreen(DiffModalScreen[None]):
     BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
     CSS = """
     OutputsScreen { align: center middle; }
-    OutputsScreen > Vertical {
+    OutputsScreen > VerticalScroll {
         width: 78; max-width: 100%; height: auto; max-height: 100%; padding: 1 2;
         background: $panel; border: round $primary;
     }
@@ -37,8 +37,8 @@ class OutputsScreen(DiffModalScreen[None]):
         self._status = status
 
     def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = "Outputs"
+        with VerticalScroll() as box:
+            box.border_title, box.border_subtitle = "Outputs", "esc closes this"
             yield Static(id="outputs", markup=False)
 
     def on_mount(self) -> None:

@@ -15,11 +15,13 @@ from app.console.plain.tables import busiest, path_lines, policy_lines
 from app.console.screens.overview.connections import connection_troubles
 from app.console.screens.overview.model import late
 from app.console.screens.overview.now import calm, troubles
+from app.console.screens.overview.outputs import output_troubles
 from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
 from bpf.errors import ProbedeckError, did_you_mean, printable
 from probes.control_plane import ControlPlane
+from probes.output_control import OutputStatus
 from probes.path.traced import Traced
 from probes.snapshot import Event
 
@@ -39,6 +41,7 @@ class PlainSession:
         self._changes = FrameChanges()
         self._paths, self._triggers = Paths(), Triggers()
         self._traced: tuple[Traced, ...] = ()
+        self._outputs: tuple[OutputStatus, ...] = ()
         self._lock = threading.Lock()
 
     def tell(self) -> None:
@@ -97,6 +100,7 @@ class PlainSession:
         with suppress(ProbedeckError):
             # A lost connection, which an event tells of: the last answers stay.
             self._traced, self._triggers.info = self._plane.traced(), self._plane.monitor()
+            self._outputs = self._plane.outputs.status()
         self._paths.take(frame.paths, self._traced)
         self._triggers.view = frame.monitor
         now, pulses, ended = time.monotonic(), frame.pulses, {}
@@ -109,7 +113,9 @@ class PlainSession:
                 here = {name: one for name, one in pulses.probes.items() if name in known}
                 pulses = replace(pulses, probes=here)
                 silent = [one for one in silent if one.name in known]
+        connections = connection_troubles(frame, self._paths)
+        failing = output_troubles(self._outputs, frame.utc_ns)
         return troubles(
             pulses, silent, ended, now, frame.flows.left_out, self._paths, self._triggers, events,
-            frame.utc_ns, connections=connection_troubles(frame, self._paths),
+            frame.utc_ns, others=(*connections, *failing),
         )  # fmt: skip

@@ -36,20 +36,21 @@ def troubles(
     pulses: Pulses, silent: Sequence[Pulse], ended: Mapping[str, str], now: float, left_out: int,
     paths: Paths, triggers: Triggers, events: tuple[Event, ...], utc_ns: int,
     left: Callable[[EventGroup], bool] = lambda group: False,
-    connections: Iterable[Trouble] = (),
+    others: Iterable[Trouble] = (),
 ) -> list[Trouble]:  # fmt: skip
     """Return what is wrong, the largest trouble first, then recent warnings, the newest first.
 
     `silent` probes are late, `ended` has the reasons of ended ones; `now` is `time.monotonic()` of
     the frame, `utc_ns` its end by the events' clock. `left_out` flows have no row. `left` says
-    whether the user acknowledged a group of events. `connections` are sentences about sockets.
+    whether the user acknowledged a group of events. `others` are sentences about sockets, hosts
+    and outputs.
     """
     found = [
         *_of_probes(pulses, silent, ended, now, events),
         *_of_drops(pulses, now),
         *_of_paths(paths),
         *_of_policies(triggers),
-        *connections,
+        *others,
     ]
     told = {one.events for one in found}
     found += _of_events([one for one in fold(events) if not left(one)], utc_ns, told)

@@ -31,6 +31,8 @@ from widgets.table.rows import Pieces, Row, Rows, RowSource, Tones
 from widgets.tones import Tone, Way, rate_tone
 
 _DESTINATION_CELLS = (10, 22)
+_DIALOGS = {"output.list": "Outputs"}
+"""Titles of dialogs by the commands that open them."""
 _HUES: dict[Way, Tone] = {"in": Tone.IN, "out": Tone.OUT}
 OTHERS = "others"
 """Key of the row of the hops that add little."""
@@ -113,7 +115,7 @@ def now_rows(found: Sequence[Trouble], calm: str, cells: int, screens: Mapping[s
 
     `screens` has the key and the title of each screen, by name.
     """
-    rows = [_now_row(one, cells, screens[one.screen]) for one in found]
+    rows = [_now_row(one, cells, screens.get(one.screen) or _DIALOGS[one.command]) for one in found]
     if not any(one.is_present for one in found):
         drawn = (("● ", Tone.GOOD), (cell(calm, cells - 2, "left"), Tone.NORMAL))
         rows.insert(0, Row(CALM, (drawn, screens["programs"]), Tone.MUTED))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import cast
 
 from textual import on
 from textual.containers import Container, Vertical
@@ -17,6 +16,7 @@ from app.console.polling import PollingScreen
 from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.events.rows import event_rows
+from app.console.screens.overview.board import Board
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
 from app.console.screens.overview.connections import connection_troubles
@@ -34,6 +34,7 @@ from app.console.screens.overview.model import (
     span_of,
 )
 from app.console.screens.overview.now import calm, troubles
+from app.console.screens.overview.outputs import output_troubles
 from app.console.screens.overview.pinned_maps import PinnedMaps
 from app.console.screens.overview.rows import (
     NO_FLOWS,
@@ -59,6 +60,7 @@ from app.console.tables.columns import columns
 from app.events.folding import fold
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
+from probes.output_control import OutputStatus
 from probes.path.traced import Traced
 from probes.snapshot import Event
 from widgets.format import counted, duration
@@ -68,8 +70,10 @@ from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Way
 
-_Looked = tuple[tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None]
-"""Traced paths, the monitor, and the failure of each probe by name, fetched only if one is late."""
+_Looked = tuple[
+    tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None, tuple[OutputStatus, ...]
+]
+"""Traced paths, the monitor, the failure of each probe by name (only if one is late), outputs."""
 _SHARES = {"conversations": 3, "hosts": 2}
 """Blocks that get more rows than others."""
 _LINES = ((50, 4), (30, 2), (0, 1))
@@ -81,13 +85,6 @@ _LATER = 0.01
 """Seconds for the first paint, which another thread writes to the terminal."""
 _BARS = (14, 40)
 """Cells of the protocols' bar, on narrow and on wide screens."""
-
-
-class Board(Container):
-    """The blocks below the strips."""
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(cast("OverviewScreen", self.screen).show)
 
 
 class OverviewScreen(PollingScreen[_Looked]):
@@ -111,6 +108,7 @@ class OverviewScreen(PollingScreen[_Looked]):
     def __init__(self) -> None:
         super().__init__()
         self._traced: tuple[Traced, ...] = ()
+        self._outputs: tuple[OutputStatus, ...] = ()
         self._ended: dict[str, str] = {}
         """Reasons of ended probes, by name."""
         self._removed: dict[str, float] = {}
@@ -187,19 +185,20 @@ class OverviewScreen(PollingScreen[_Looked]):
     # What runs
 
     def fetch(self) -> Callable[[], _Looked]:
-        plane, missed = self.console.plane, bool(self._late(self._pulses()))
-        # Of several hosts, the state of each says more.
-        missed = missed and not self.console.frame.parts
+        plane, several = self.console.plane, bool(self.console.frame.parts)
+        # Of several hosts, the state and the events of each say more.
+        missed = bool(self._late(self._pulses())) and not several
 
         def ask() -> _Looked:
             # Only if a probe is late: listing probes is slow, and needs pydantic.
             known = {one.name: one.failure for one in plane.probes()} if missed else None
-            return plane.traced(), plane.monitor(), known
+            outputs = () if several else plane.outputs.status()
+            return plane.traced(), plane.monitor(), known, outputs
 
         return ask
 
     def apply(self, answer: _Looked) -> None:
-        self._traced, self._monitor, known = answer
+        self._traced, self._monitor, known, self._outputs = answer
         if known is None:
             return
         self._ended = {name: why for name, why in known.items() if why}
@@ -302,12 +301,12 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def _show_now(self, pulses: Pulses) -> None:
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
-        names = {one.name for one in silent}
-        ended = {name: why for name, why in self._ended.items() if name in names}
+        ended = {one.name: self._ended[one.name] for one in silent if one.name in self._ended}
+        others = *connection_troubles(frame, self._hops.paths), *host_troubles(self.console)
         self.troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
             self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
-            (*connection_troubles(frame, self._hops.paths), *host_troubles(self.console)),
+            (*others, *output_troubles(self._outputs, frame.utc_ns)),
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}
@@ -380,6 +379,9 @@ class OverviewScreen(PollingScreen[_Looked]):
     def _open(self, name: str, key: Hashable | None) -> None:
         if name == "now":
             found = next((one for one in self.troubles if one.key == key), None)
+            if found is not None and found.command:
+                self.app.call_later(self.console.action_command, found.command)
+                return
             to = ("programs", None) if found is None else (found.screen, found.row)
             self.app.call_later(self.console.turn_to, *to)
             return

@@ -18,17 +18,18 @@ class Kind(IntEnum):
     OVERLOAD = 3
     QUEUE = 4
     SILENT = 5
-    ERROR = 6
-    FIRES = 7
-    WARNING = 8
-    LIMITED = 9
-    STRAIN = 10
-    PAST = 11
+    UNDELIVERED = 6
+    ERROR = 7
+    FIRES = 8
+    WARNING = 9
+    LIMITED = 10
+    STRAIN = 11
+    PAST = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One sentence, and the row of another screen that it is about."""
+    """One sentence, and the row of another screen that it is about, or a command."""
 
     kind: int
     """One of Kind."""
@@ -47,6 +48,8 @@ class Trouble:
     """Source and subject of events that this sentence replaces."""
     lasting: str = ""
     """The clause about the time since its beginning."""
+    command: str = ""
+    """The command to which it leads if no screen has a row about it."""
 
     @property
     def key(self) -> Hashable:

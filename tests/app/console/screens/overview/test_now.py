@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,14 @@ from app.console.live.monitor import LiveMonitor
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import LivePaths
 from app.console.screens.overview.now import calm, ordinal, troubles
+from app.console.screens.overview.outputs import output_troubles
 from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
 from probes.drops.counted import Dropped
 from probes.monitor.state import PolicyState
+from probes.output_control import OutputState, OutputStatus
 from probes.path.records import DESTINATION_HOP, PATH, PathRowKind
 from probes.snapshot import Event, Loss, LossReason
 from tests.app.console.fake_paths import LAB, FakePath, table
@@ -56,11 +60,11 @@ class Lab:
 def found(
     paths: Paths | None = None, *, pulses: Pulses | None = None, silent: tuple[Pulse, ...] = (),
     ended: dict[str, str] | None = None, triggers: Triggers | None = None,
-    events: tuple[Event, ...] = (), left_out: int = 0,
+    events: tuple[Event, ...] = (), left_out: int = 0, others: tuple[Trouble, ...] = (),
 ) -> list[Trouble]:  # fmt: skip
     return troubles(
         pulses or Pulses(), silent, ended or {}, 12.0, left_out, paths or Paths(),
-        triggers or Triggers(), events, 400 * SECOND_NS,
+        triggers or Triggers(), events, 400 * SECOND_NS, others=others,
     )  # fmt: skip
 
 
@@ -195,6 +199,29 @@ def test_events_about_a_present_trouble_are_no_second_sentence_and_others_go_on(
         "a third",
     ]
     assert [one.is_present for one in told] == [True, True, True, False]
+
+
+def test_an_output_that_fails_is_a_sentence_with_what_is_undelivered() -> None:
+    fails = OutputStatus(
+        "main", "ipfix://there:1", OutputState.FAILING, "Connection refused", 388 * SECOND_NS, 7,
+        9000, 40, {"queue full": 2310, "ended": 2}, 9,
+    )  # fmt: skip
+    fine = replace(fails, name="fine", state=OutputState.DELIVERING)
+    held = replace(fails, name="held", undelivered={}, queued=1)
+    others = output_troubles((fails, fine, held), 400 * SECOND_NS)
+    begin = Event(388 * SECOND_NS, "warning", "output", "does not take records", "main", "begin")
+    lost, waits = found(events=(begin,), others=tuple(others))
+    assert lost.sentence(99) == (
+        "Output main fails: Connection refused, 2.31 k records undelivered, for 12 s, "
+        "7 records waiting"
+    )
+    assert lost.timeless.startswith("Output main fails: Connection refused, 2.31 k records")
+    assert waits.sentence(99) == (
+        "Output held fails: Connection refused, for 12 s, 1 record waiting"
+    )
+    assert (lost.tone, waits.tone) == (Tone.BAD, Tone.WARN)
+    assert (lost.command, waits.command) == ("output.list", "output.list")
+    assert lost.key != waits.key
 
 
 def test_ordinals() -> None:
