@@ -18,7 +18,7 @@ SOURCE = "output"
 
 @dataclass(frozen=True, slots=True)
 class OutputConfig:
-    """A wanted output: its URL, which may hold credentials, and options beside those of the URL."""
+    """A wanted output: its URL, which may hold credentials, and further options."""
 
     url: str = field(repr=False)
     """`ipfix://collector:4739?transport=tcp`."""

@@ -45,7 +45,7 @@ def unix(path: str, group: str = "") -> Listening:
 
     The socket of a dead process is replaced. Only the directory of the default socket is made: any
     other missing directory is a mistake in the path. Raises UsageError if another process listens
-    there, if there is no such group, or if the socket cannot be made.
+    there, if the group is unknown, or if the socket cannot be made.
     """
     directory = Path(path).parent
     members = _group_id(group) if group else -1

@@ -51,7 +51,7 @@ class Grouping:
 
     @property
     def is_by_label(self) -> bool:
-        """Whether the groups are those of an owner, or of a host of a fleet."""
+        """Whether a group belongs to an owner, or to a host of a fleet."""
         return self.kind in LABEL_KINDS
 
     @property

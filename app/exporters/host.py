@@ -15,7 +15,7 @@ from probes.control_plane import ControlPlane
 
 @dataclass(frozen=True, slots=True)
 class ExportHost:
-    """What an exporter may use of the run around it."""
+    """The parts of a run that an exporter may use."""
 
     config: ExporterConfig
     plane: ControlPlane

@@ -65,7 +65,7 @@ class ChosenHosts:
     """
 
     def __init__(self, fleet: Fleet, hub: Hub) -> None:
-        """Choose the hosts of the fleet, if they are not too many; else the first one."""
+        """Choose all hosts of the fleet, or the first one where they are too many."""
         self.fleet, self._hub = fleet, hub
         self._hosts: Mapping[str, FleetHost] = {host.name: host for host in fleet.hosts}
         self._planes: dict[str, RemotePlane] = {}

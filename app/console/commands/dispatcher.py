@@ -55,7 +55,7 @@ class Dispatcher:
         return not isinstance(screen, ConsoleScreen) or screen.offers(name)
 
     def has_screen(self, name: str) -> bool:
-        """Whether the screen of a command is there: that of hosts only with a fleet."""
+        """Whether the screen of a command is there: screen 7 needs a fleet."""
         of = REGISTRY[name].screen or name.removeprefix("view.") if name in REGISTRY else ""
         return of != "hosts" or self._console.hosts.chosen is not None
 

@@ -30,7 +30,7 @@ _MEMORY = "256MB"
 
 
 class ParquetFiles:
-    """Writes Parquet files, and joins parts in a thread of its own."""
+    """Writes Parquet files; another thread joins parts."""
 
     def __init__(self, directory: Path, every: Every, trouble: Callable[[str], None]) -> None:
         """`trouble` gets a sentence about parts that cannot be joined, in another thread.

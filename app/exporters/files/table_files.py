@@ -41,7 +41,7 @@ class TableFiles(Protocol):
         """Prepare the directory, which exists and belongs to this run."""
 
     def write(self, view: OutputView, items: Sequence[Item], period: str, utc_ns: int) -> None:
-        """Write the rows of items, all or none. `period` is empty for a file of its own; `utc_ns`
+        """Write the rows of items, all or none. `period` is empty for a single file; `utc_ns`
         is the time of the first row. Raises OSError."""
 
     def due(self) -> None:

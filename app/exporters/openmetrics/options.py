@@ -8,14 +8,14 @@ from app.exporters.options import ExporterOptions, option
 from bpf.errors import UsageError
 
 MOST_OWNERS = 20
-"""Owners with series of their own, unless the user wants another number."""
+"""Owners that have series, unless the user wants another number."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMetricsOptions(ExporterOptions):
     """Options of the output of metrics."""
 
-    owners: int = option(MOST_OWNERS, "Owners with series of their own; all others are one.")
+    owners: int = option(MOST_OWNERS, "Owners that have series; all others together are one.")
 
     def check(self) -> None:
         if not 0 <= self.owners <= 1000:

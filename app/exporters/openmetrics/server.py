@@ -19,7 +19,7 @@ _MOST = 8
 
 
 class MetricsServer(socketserver.ThreadingTCPServer):
-    """Serves one page in threads of its own, until it is closed."""
+    """Serves one page by its threads, until it is closed."""
 
     daemon_threads = True
     block_on_close = False
