@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -157,13 +157,17 @@ class ChosenHosts:
         self.last_change, self.reports = title, self.ask(call)
         return self.reports
 
-    def ask(self, call: Callable[[ControlPlane], Any]) -> tuple[HostReport, ...]:
+    def ask(
+        self, call: Callable[[ControlPlane], Any], names: Collection[str] | None = None,
+        patience: float = _PATIENCE_S,
+    ) -> tuple[HostReport, ...]:  # fmt: skip
         """Call a function with the control plane of each chosen host, all at once.
 
-        Returns the outcome on each host. A host that does not answer in time is reported as such;
-        its call goes on.
+        `names`: only of these hosts. Returns the outcome on each host. A host that does not answer
+        within `patience` seconds is reported as such; its call goes on.
         """
-        planes, reports = self.planes(), dict[str, HostReport]()
+        every, reports = self.planes(), dict[str, HostReport]()
+        planes = {name: one for name, one in every.items() if names is None or name in names}
         begun = time.monotonic()
 
         def ask(name: str, plane: ControlPlane) -> None:
@@ -184,9 +188,9 @@ class ChosenHosts:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(max(0.0, begun + _PATIENCE_S - time.monotonic()))
-        late = ProbedeckError(f"no answer within {_PATIENCE_S:g} s", hint="it may still be done")
-        return tuple(reports.get(name) or HostReport(name, late, _PATIENCE_S) for name in planes)
+            thread.join(max(0.0, begun + patience - time.monotonic()))
+        late = ProbedeckError(f"no answer within {patience:g} s", hint="it may still be done")
+        return tuple(reports.get(name) or HostReport(name, late, patience) for name in planes)
 
     def change(self, title: str, call: Callable[[ControlPlane], Any]) -> Any:
         """Make a change on each chosen host; return the answer of the first one.

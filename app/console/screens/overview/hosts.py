@@ -38,4 +38,5 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
             )  # fmt: skip
         if one.active and one.name != hosts.current:
             text = f"Active on {one.name}: {', '.join(one.active)}"
-            yield Trouble(Kind.FIRES, len(one.active), text, Tone.WARN, "hosts", one.name)
+            row = one.name, one.active[0]
+            yield Trouble(Kind.FIRES, len(one.active), text, Tone.WARN, "triggers", row)

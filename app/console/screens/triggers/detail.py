@@ -95,7 +95,7 @@ class TriggerDetail(Vertical):
         made = triggers.transitions(one.name, _TRANSITIONS)
         about.update(labelled(_lines(triggers, one, made, keys)), layout=False)
         table = triggers.view.policies
-        drawn = (one.name, table[-1].end_ns if table else 0, span)
+        drawn = (one.key, table[-1].end_ns if table else 0, span)
         if drawn != self._drawn:
             self._drawn = drawn
             times, rows = triggers.history(one.name, span)
@@ -184,7 +184,7 @@ def _lines(
     triggers: Triggers, one: PolicyView, made: Sequence[Transition], keys: str
 ) -> Iterator[tuple[str, str, str]]:
     info, policy = one.info, one.info.policy
-    yield "Policy", f"{one.name}, {_state(triggers, one)}", "bold"
+    yield "Policy", f"{one.full_name}, {_state(triggers, one)}", "bold"
     if one.advice:
         yield "Advice", one.advice, "bold"
     begun = next((change for change in made if change.finding), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,6 +59,18 @@ class PolicyView:
     """When it was active: `activity.band`."""
     advice: str = ""
     """Remedy for a policy that flaps; otherwise empty."""
+    host: str = ""
+    """The host of the fleet whose policy it is; empty unless several hosts are shown."""
+
+    @property
+    def key(self) -> Hashable:
+        """Key of its row."""
+        return (self.host, self.name) if self.host else self.name
+
+    @property
+    def full_name(self) -> str:
+        """`flood`, or `flood on ams1` if several hosts are shown."""
+        return f"{self.name} on {self.host}" if self.host else self.name
 
     @property
     def name(self) -> str:
@@ -124,6 +136,8 @@ class Triggers:
     view: MonitorView = field(default_factory=MonitorView)
     info: MonitorInfo | None = None
     """None if no monitor runs."""
+    host: str = ""
+    """Name of its host, if several hosts are shown."""
 
     @property
     def per_cell(self) -> int:
@@ -150,6 +164,7 @@ class Triggers:
                 self.view.now_utc_ns,
                 band(self.view, info, made.get(info.policy.name, ()), BAND_CELLS),
                 self._advice(info, made.get(info.policy.name, ())),
+                self.host,
             )
             for info in self.info.policies
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from widgets.tones import Tone
 if TYPE_CHECKING:
     from probes.monitor.policy import Policy
 
-_NAME_CELLS, _CONDITION_CELLS, _RUN_CELLS = (12, 24), (9, 32), (9, 24)
+_NAME_CELLS, _CONDITION_CELLS, _RUN_CELLS, _HOST_CELLS = (12, 24), (9, 32), (9, 24), (4, 16)
 """Least and most widths of columns."""
 _HALF = "▄ threshold"
 _SHADES = "█▓▒░"
@@ -41,8 +41,13 @@ def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
     return told if read_only else f"{told}\n\na adds one, such as\n{EXAMPLE}"
 
 
-def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple[Column, ...]:
-    """Return the columns of policies; time lines have `cells` cells and `span` seconds."""
+def policy_columns(
+    policies: Sequence[Policy], span: float, cells: int, hosts: Collection[str] = ()
+) -> tuple[Column, ...]:
+    """Return the columns of policies; time lines have `cells` cells and `span` seconds.
+
+    `hosts` are the names of several hosts.
+    """
     titles = (f"last {age(span)}, ▄ is the threshold", f"{age(span)} {_HALF}", _HALF)
     title = next((title for title in titles if len(title) <= cells), _HALF)
     # Room for 1.23 Gbit/s, and for a question mark behind it.
@@ -51,6 +56,7 @@ def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple
         POLICIES,
         policy={"width": _width((one.name for one in policies), _NAME_CELLS)},
         condition={"width": _width((one.when for one in policies), _CONDITION_CELLS)},
+        node={"hidden": not hosts, "width": _width(hosts, _HOST_CELLS)},
         line={"title": title},
         runs={"width": _width((", ".join(one.run) for one in policies), _RUN_CELLS)},
         **(rates if any("bit" in one.when for one in policies) else {}),
@@ -76,8 +82,8 @@ def _width(texts: Iterable[str], cells: tuple[int, int]) -> int:
 
 
 def policy_rows(policies: Iterable[PolicyView]) -> Rows:
-    """Return a row for each policy, with its name as key."""
-    return Rows.of(row(POLICIES, one.name, one) for one in policies)
+    """Return a row for each policy."""
+    return Rows.of(row(POLICIES, one.key, one) for one in policies)
 
 
 def application_rows(triggers: Triggers) -> Rows:
@@ -98,7 +104,9 @@ def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
     scale = round_scale(float(np.nanmax(flows, initial=0.0)))
     line = "".join(text for text, _ in bars(flows, [Tone.ACCENT] * cells, scale))
     band = "..".join(si(counts[end]).replace(" ", "") for end in ("flows_low", "flows_high"))
+    host = [StatusItem(triggers.host, Tone.ACCENT)] if triggers.host else []
     return [
+        *host,
         StatusItem(si(counts["packets"] / seconds), label="pkt/s"),
         StatusItem(bit_rate(counts["bytes"] * 8 / seconds)),
         StatusItem(si(counts["flows"]), Tone.ACCENT, label="flows"),

@@ -13,9 +13,19 @@ from app.commands.remote import set_policy
 from app.console.culprit import CulpritCommands
 from app.console.polling import PollingScreen
 from app.console.protocol import Console
+from app.console.screen import ConsoleScreen
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
-from app.console.screens.triggers.model import PolicyView, Triggers, as_of, place_of
+from app.console.screens.triggers.hosts import (
+    Infos,
+    MonitorHosts,
+    ask_monitors,
+    frame_of,
+    monitors,
+    plane_of,
+    several,
+)
+from app.console.screens.triggers.model import PolicyView, Triggers, place_of
 from app.console.screens.triggers.rows import (
     EXAMPLE,
     application_columns,
@@ -29,8 +39,8 @@ from app.console.screens.triggers.rows import (
 )
 from app.console.tables.sorted_table import SortedTable
 from app.tape.named_state import StateValues
-from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from probes.monitor.info import MonitorInfo, PolicyInfo
+from bpf.errors import ProbedeckError, UsageError
+from probes.monitor.info import PolicyInfo
 from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.status import StatusItem, StatusStrip
@@ -38,8 +48,8 @@ from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
-_Fetched = tuple[MonitorInfo | None, Mapping[str, Mapping[str, int]]]
-"""The monitor, and the macros of each application while its detail is open."""
+_Fetched = tuple[Infos, Mapping[str, Mapping[str, int]]]
+"""The monitors, and the macros of each application while its detail is open."""
 _NARROW, _WIDE = (11, 12), (30, 24)
 """Cells of the flows' time line and of the protocols' bar."""
 
@@ -48,17 +58,26 @@ def _waits(one: PolicyView) -> bool:
     return not one.info.state.runs or one.info.policy.mode == "permanent"
 
 
+def _on(host: str) -> str:
+    return f" on {host}" if host else ""
+
+
+def _tell(screen: ConsoleScreen, host: str, info: PolicyInfo) -> None:
+    text = f"{info.policy.name} is {info.state.label}{_on(host)}"
+    screen.notify(text, timeout=2.0, markup=False)
+
+
 def first_states(console: Console) -> StateValues:
     """Return the values of named states before the user has turned to the screen."""
-    view = console.frame.monitor
-    policies = view.policies[-1].rows if view.policies else ()
+    views = monitors(console.frame, merged=several(console) is not None).values()
+    policies = [row for view in views for row in (view.policies[-1].rows if view.policies else ())]
     values: StateValues = {"trigger.count": len(policies)}
     for row in policies:
         name, stage = row["policy"].decode(), PolicyState(row["state"])
         values[f"trigger.state.{name}"] = stage.name.lower()
         values[f"trigger.value.{name}"] = None if math.isnan(row["value"]) else float(row["value"])
     values["trigger.active"] = sum(PolicyState(row["state"]).runs for row in policies)
-    if view.metrics:
+    if (view := console.frame.monitor).metrics:
         values["trigger.flows"] = float(view.metrics[-1].rows["flows"][0])
     return values
 
@@ -84,17 +103,19 @@ class TriggersScreen(PollingScreen[_Fetched]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._triggers = Triggers()
-        self._info: MonitorInfo | None = None
-        """The monitor now; a paused screen may show an earlier state."""
+        self._hosts = MonitorHosts()
+        self._host = ""
+        """The host whose counters and applications are shown."""
+        self._edited = ""
+        """The host of the policy that the prompt changes; empty: all hosts."""
         self._known = False
         """Whether the control plane has answered."""
         self._macros: Mapping[str, Mapping[str, int]] = {}
         self._statuses: list[PolicyView] = []
         self._last: tuple[Snapshot, ...] = ()
         """The last window on the screen."""
-        self._warned = ""
-        """The policy that the same key removes next."""
+        self._warned: tuple[str, str] | None = None
+        """Host and name of the policy that the same key removes next."""
         self._about = CulpritCommands(self, lambda: self._triggers.culprit(self._chosen))
         self.parts = (self._about,)
 
@@ -119,81 +140,92 @@ class TriggersScreen(PollingScreen[_Fetched]):
     def detail(self) -> TriggerDetail:
         return self.query_one(TriggerDetail)
 
+    @property
+    def _triggers(self) -> Triggers:
+        """The model of the host under the cursor."""
+        key = self.listing.cursor_key
+        return self._hosts.model(key[0] if isinstance(key, tuple) else "")
+
     # What runs
 
     def fetch(self) -> Callable[[], _Fetched]:
-        plane, macros = self.console.plane, self.detail.has_class("-application")
+        console, known, host = self.console, self._hosts.infos, self._triggers.host
+        macros = self.detail.has_class("-application")
 
         def ask() -> _Fetched:
             # Imported and read here, in a thread: the menu of policies opens at once then.
             from probes.monitor.policy.ready import purposes
 
             purposes()
-            configs = [info.config for info in plane.probes()] if macros else ()
+            probes = plane_of(console, host).probes() if macros else ()
+            configs = [info.config for info in probes]
             defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
-            return plane.monitor(), defined
+            return ask_monitors(console, known), defined
 
         return ask
 
     def apply(self, answer: _Fetched) -> None:
         self._known = True
-        self._info, self._macros = answer
+        self._hosts.infos, self._macros = answer
 
     # What is shown
 
     def point_at(self, key: Hashable) -> None:
+        if (hosts := several(self.console)) is not None and isinstance(key, str):
+            key = hosts.current, key
         self.listing.want(key)
         self.set_focus(self.listing)
 
     def states(self) -> StateValues:
-        info, chosen = self._triggers.info, self._chosen
-        if info is None or not self.is_current:
+        policies, chosen = self._hosts.policies, self._chosen
+        if self._triggers.info is None or not self.is_current:
             return {}
         # The control plane knows them before the next window.
         values: StateValues = {
-            "trigger.count": len(info.policies),
-            "trigger.active": sum(one.state.runs for one in info.policies),
+            "trigger.count": len(policies),
+            "trigger.active": sum(one.state.runs for one in policies),
             "trigger.selected": chosen.name if chosen is not None else None,
         }
         return values | {
-            f"trigger.state.{one.policy.name}": one.state.name.lower() for one in info.policies
+            f"trigger.state.{one.policy.name}": one.state.name.lower() for one in policies
         }
 
     def show(self) -> None:
-        view, info = self.console.frame.monitor, self._info
-        self._triggers.view = view
-        self._triggers.info = as_of(info, view) if info and self.console.time.paused else info
+        self._hosts.take(self.console)
+        self._show_policies()
+        triggers = self._triggers
+        view, self._host = triggers.view, triggers.host
         line, bar = _WIDE if self.has_class("-wide") else _NARROW
-        self.query_one("#counters", StatusStrip).show(counter_items(self._triggers, line))
+        self.query_one("#counters", StatusStrip).show(counter_items(triggers, line))
         counts = protocols(view.metrics[-1].rows[0]) if view.metrics else {}
         self.query_one("#mix", StatusStrip).show(share_items(counts, bar) if counts else [])
-        self._show_policies()
         rows, applications = Rows(), self.applications
-        if self._triggers.info is not None:
-            applications.columns = application_columns(self._triggers)
-            rows = application_rows(self._triggers)
+        if triggers.info is not None:
+            applications.columns = application_columns(triggers)
+            rows = application_rows(triggers)
             # The last widget takes the room that is left.
             applications.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
         applications.fill(rows)
         self._show_detail()
         self._show_notes()
-        last = self._triggers.view.policies[-1:]
+        models = self._hosts.models.values()
+        last = tuple(one for model in models for one in model.view.policies[-1:])
         if last != self._last:
             self._last = last
-            if self._triggers.outdated:
+            if any(model.outdated for model in models):
                 self._poll()
 
     def _show_notes(self) -> None:
-        info = self._triggers.info
+        info, policies = self._triggers.info, self._hosts.policies
         notes = []
-        if info is not None and info.policies:
-            running = sum(one.state.runs for one in info.policies)
-            told = f"{running} of {len(info.policies)} active"
+        if policies:
+            running = sum(one.state.runs for one in policies)
+            told = f"{running} of {len(policies)} active"
             notes.append(StatusItem(told, Tone.MUTED, priority=4, label="policies"))
-            if info.offload:
+            if info is not None and info.offload:
                 notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
         notes += [
-            StatusItem(one.advice, Tone.WARN, priority=3, label=one.name)
+            StatusItem(one.advice, Tone.WARN, priority=3, label=one.full_name)
             for one in self._statuses
             if one.advice
         ]
@@ -202,17 +234,22 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self.show_notes(*notes)
 
     def _show_policies(self) -> None:
-        triggers, table = self._triggers, self.listing
-        self.set_class(triggers.info is None, "-none")
-        policies = [one.policy for one in triggers.info.policies] if triggers.info else []
+        models, table = self._hosts.models, self.listing
+        info = next((model.info for model in models.values() if model.info), None)
+        self.set_class(info is None, "-none")
+        policies = [one.policy for one in self._hosts.policies]
         cells = table.width_of("line")
-        table.columns = policy_columns(policies, triggers.span(cells), cells)
+        span = max((model.span(cells) for model in models.values()), default=0.0)
+        merged = several(self.console) is not None
+        table.columns = policy_columns(policies, span, cells, models if merged else ())
         if table.width_of("line") != cells:
             # The widths of the names changed.
             self.call_later(self._show_policies)
         # Active policies first: a low screen has not all rows.
-        self._statuses = sorted(triggers.statuses(cells), key=_waits)
-        table.empty = empty_text(triggers.info, self._known, bool(self.console.plane.read_only))
+        self._statuses = sorted(self._hosts.statuses(cells), key=_waits)
+        table.empty = empty_text(info, self._known, bool(self.console.plane.read_only))
+        if not models:
+            table.empty = "no chosen host answers"
         self.set_class(not policies, "-empty")
         # None would cause a layout each time.
         table.styles.height = 1 + len(policies) if policies else "1fr"
@@ -227,7 +264,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
             name = self.applications.cursor_key
             for one in info.applications:
                 if one.name == name:
-                    tables = [t for t in self.console.frame.metrics if t.probe == name]
+                    frame = frame_of(self.console.frame, self._triggers.host)
+                    tables = [t for t in frame.metrics if t.probe == name]
                     detail.show_application(
                         self._triggers, one, self._macros.get(one.name, {}), tables
                     )
@@ -236,8 +274,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
 
     @property
     def _chosen(self) -> PolicyView | None:
-        name = self.listing.cursor_key
-        return next((one for one in self._statuses if one.name == name), None)
+        key = self.listing.cursor_key
+        return next((one for one in self._statuses if one.key == key), None)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.show)
@@ -255,59 +293,59 @@ class TriggersScreen(PollingScreen[_Fetched]):
 
     def show_change(self) -> None:
         if self._busy:
-            self._warned = ""
+            self._warned = None
         self._show_notes()
 
-    def _target(self, name: str = "") -> PolicyInfo:
+    def _target(self, name: str = "") -> tuple[str, PolicyInfo]:
+        """Return a policy by name, or the one under the cursor, and its host."""
         if not name:
             if (chosen := self._chosen) is None:
                 raise UsageError("there is no policy here")
             name = chosen.name
-        info = self._info
-        infos = {one.policy.name: one for one in info.policies} if info is not None else {}
-        if name not in infos:
-            raise UsageError(f"there is no policy {name!r}", hint=did_you_mean(name, infos))
-        return infos[name]
+        return self._hosts.find(name, self._triggers.host)
 
     def do_trigger_toggle(self, policy: str = "") -> None:
-        info = self._target(policy)
-        plane, name = self.console.plane, info.policy.name
+        host, info = self._target(policy)
+        plane, name = plane_of(self.console, host), info.policy.name
         if info.state.runs:
             what, ask = "deactivating", partial(plane.deactivate_policy, name)
         else:
             what, ask = "activating", partial(plane.activate_policy, name)
-        self.change(f"{what} {name}", ask, self._is_now)
-
-    def _is_now(self, info: PolicyInfo) -> None:
-        self.notify(f"{info.policy.name} is {info.state.label}", timeout=2.0, markup=False)
+        self.change(f"{what} {name}{_on(host)}", ask, partial(_tell, self, host))
 
     def do_trigger_remove(self, policy: str = "") -> None:
-        info = self._target(policy)
+        host, info = self._target(policy)
         name = info.policy.name
         # A policy that is named needs no second key.
-        if not policy and self._warned != name:
-            self._warned = name
-            text = f"{self.console.key_of('trigger.remove')} again removes {name}"
+        if not policy and self._warned != (host, name):
+            self._warned = host, name
+            text = f"{self.console.key_of('trigger.remove')} again removes {name}{_on(host)}"
             self.notify(text, severity="warning", markup=False)
             return
         ask, done = (
-            partial(self.console.plane.remove_policy, name),
-            f"removed {info.policy.to_short()}",
+            partial(plane_of(self.console, host).remove_policy, name),
+            f"removed {info.policy.to_short()}{_on(host)}",
         )
-        self.change(f"removing {name}", ask, lambda _: self.notify(done, markup=False))
+        self.change(f"removing {name}{_on(host)}", ask, lambda _: self.notify(done, markup=False))
 
     def do_trigger_add(self, text: str = "") -> None:
         if text:
-            ask = partial(set_policy, self.console.plane, text)
-            self.change("setting the policy", ask, self._is_now)
+            # A whole line has the same command, and is about all hosts.
+            answers = self.prompt.is_open and self.prompt.command == "trigger.add"
+            host = self._edited if answers else ""
+            ask = partial(set_policy, plane_of(self.console, host), text)
+            self.change(f"setting the policy{_on(host)}", ask, partial(_tell, self, host))
         else:
             from probes.monitor.policy.ready import purposes
 
-            self.prompt.ask("trigger.add", "Add", EXAMPLE, "", menu=purposes())
+            self._edited, hosts = "", several(self.console)
+            question = f"Add on {len(hosts.chosen)} hosts" if hosts is not None else "Add"
+            self.prompt.ask("trigger.add", question, EXAMPLE, "", menu=purposes())
 
     def do_trigger_change(self, policy: str = "") -> None:
-        text = self._target(policy).policy.to_short()
-        self.prompt.ask("trigger.add", "Change", EXAMPLE, text)
+        self._edited, info = self._target(policy)
+        text = info.policy.to_short()
+        self.prompt.ask("trigger.add", f"Change{_on(self._edited)}", EXAMPLE, text)
 
     def place_of(self, error: ProbedeckError, text: str) -> int | None:
         # The error of another host's controller has no column.
@@ -320,7 +358,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
         (self.applications if self.applications.has_focus else self.listing).action_select()
 
     def do_trigger_leave(self) -> None:
-        self._warned = ""
+        self._warned = None
         self.leave()
 
     def close_detail(self) -> bool:
@@ -346,5 +384,9 @@ class TriggersScreen(PollingScreen[_Fetched]):
 
     @on(VirtualTable.RowHighlighted, "#policies, #applications")
     def _highlighted(self) -> None:
-        self._warned = ""
-        self._show_detail()
+        self._warned = None
+        if self._triggers.host != self._host:
+            self.show()
+            self._poll()
+        else:
+            self._show_detail()

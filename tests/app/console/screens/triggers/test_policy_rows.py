@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.console.live.monitor import LiveMonitor, MonitorView
-from app.console.screens.triggers.columns import band_text, state_text
+from app.console.screens.triggers.columns import POLICIES, band_text, state_text
 from app.console.screens.triggers.detail import top_columns, top_rows
 from app.console.screens.triggers.model import PolicyView, Triggers, place_of
 from app.console.screens.triggers.rows import mix_bar, policy_columns, policy_rows
@@ -34,14 +34,17 @@ def watched(info: MonitorInfo | None, *windows: dict[str, Said], interval: float
     return Triggers(live.view(), info)
 
 
-def line(one: PolicyView, column: int = 8) -> str:
-    cells = policy_rows([one]).cells(0)[column]
+PLACES = {column.id: place for place, column in enumerate(POLICIES.columns)}
+
+
+def line(one: PolicyView, column: str = "line") -> str:
+    cells = policy_rows([one]).cells(0)[PLACES[column]]
     assert not isinstance(cells, str)
     return "".join(text for text, _ in cells)
 
 
 def tones(one: PolicyView) -> list[Tone]:
-    cells = policy_rows([one]).cells(0)[8]
+    cells = policy_rows([one]).cells(0)[PLACES["line"]]
     assert not isinstance(cells, str)
     return [tone for text, tone in cells for _ in text]
 
@@ -85,7 +88,7 @@ def test_values_without_a_ratio_and_policies_without_a_value() -> None:
     assert [line(one) for one in (zero, below, always, new)] == ["█", "▁", NOTHING, NOTHING]
     assert tones(always) == [Tone.ACTIVE]
     assert tones(new) == [Tone.ACCENT]
-    assert policy_rows([new]).cells(0)[3] == "-"
+    assert policy_rows([new]).cells(0)[PLACES["value"]] == "-"
     assert watched(None, says).statuses(5) == []
 
 
@@ -108,8 +111,8 @@ def test_what_is_not_sure_is_marked_and_exact_values_have_no_band() -> None:
     found = [policy(f"{name}: flows > 500 -> dns") for name in says]
     statuses = watched(monitor(*found), says).statuses(4)
     cells = [policy_rows([one]).cells(0) for one in statuses]
-    assert [row[3] for row in cells] == ["1.23 k", "510 ?", "600"]
-    assert [row[4] for row in cells] == ["1.17k..1.30k", "484..536", ""]
+    assert [row[PLACES["value"]] for row in cells] == ["1.23 k", "510 ?", "600"]
+    assert [row[PLACES["band"]] for row in cells] == ["1.17k..1.30k", "484..536", ""]
     assert band_text(statuses[1], " to ") == "484 to 536"
 
 
@@ -216,7 +219,7 @@ def test_the_tables_of_an_application_keep_whole_numbers_whole() -> None:
 
 
 def gauge(one: PolicyView) -> str:
-    return line(one, 6)
+    return line(one, "gauge")
 
 
 def test_a_gauge_has_the_threshold_and_the_share_of_it() -> None:
@@ -249,7 +252,7 @@ def changing(short: str, *windows: Said) -> PolicyView:
 
 
 def activity(one: PolicyView) -> str:
-    return line(one, 7)
+    return line(one, "activity")
 
 
 def test_a_band_has_the_times_at_which_a_policy_was_active() -> None:
@@ -264,7 +267,7 @@ def test_a_band_has_the_times_at_which_a_policy_was_active() -> None:
 
 def test_values_and_thresholds_have_the_unit_that_was_typed() -> None:
     cells = policy_rows([changing(RATE, LOW, HIGH)]).cells(0)
-    assert (cells[3], cells[5]) == ("1.62 Mbit/s", "1.50 Mbit/s")
+    assert (cells[PLACES["value"]], cells[PLACES["threshold"]]) == ("1.62 Mbit/s", "1.50 Mbit/s")
 
 
 def test_a_policy_that_flaps_gets_advice_from_its_own_history() -> None:

@@ -1,0 +1,115 @@
+"""The monitor of one host, or the monitors of the chosen hosts of a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.console.live.monitor import MonitorView
+from app.console.live.state import Frame
+from app.console.protocol import Console
+from app.console.screens.triggers.model import PolicyView, Triggers, as_of
+from bpf.errors import UsageError, did_you_mean
+from probes.monitor.info import MonitorInfo, PolicyInfo
+
+if TYPE_CHECKING:
+    from app.fleet.plane import ChosenHosts
+    from probes.control_plane import ControlPlane
+
+_PATIENCE_S = 2.0
+"""Longest wait for the monitors of several hosts: a slow host keeps its last answer."""
+Infos = Mapping[str, MonitorInfo | None]
+"""Monitors by host; a host of its own has an empty name."""
+
+
+def several(console: Console) -> ChosenHosts | None:
+    """Return the chosen hosts if they are several."""
+    hosts = console.hosts.chosen
+    return hosts if hosts is not None and len(hosts.chosen) > 1 else None
+
+
+def monitors(frame: Frame, *, merged: bool) -> dict[str, MonitorView]:
+    """Return the monitor's windows by host; `merged`: the frame is of several hosts."""
+    if merged:
+        return {part.host: part.frame.monitor for part in frame.parts}
+    return {"": frame.monitor}
+
+
+@dataclass(slots=True)
+class MonitorHosts:
+    """The policies of every chosen host, and the control plane of each."""
+
+    models: dict[str, Triggers] = field(default_factory=lambda: {"": Triggers()})
+    """By host, in the order of the fleet."""
+    infos: Infos = field(default_factory=dict)
+    """The monitors now; a paused screen may show an earlier state."""
+
+    def take(self, console: Console) -> None:
+        """Arrange the shown frame by host and policy."""
+        views = monitors(console.frame, merged=several(console) is not None)
+        self.models = {host: self.models.get(host) or Triggers(host=host) for host in views}
+        for host, view in views.items():
+            model, info = self.models[host], self.infos.get(host)
+            model.view = view
+            model.info = as_of(info, view) if info and console.time.paused else info
+
+    @property
+    def policies(self) -> list[PolicyInfo]:
+        """The shown policies of all hosts."""
+        infos = [model.info for model in self.models.values()]
+        return [one for info in infos if info is not None for one in info.policies]
+
+    def statuses(self, cells: int) -> list[PolicyView]:
+        """Return every policy of every host, with a time line of `cells` cells."""
+        return [one for model in self.models.values() for one in model.statuses(cells)]
+
+    def model(self, host: str) -> Triggers:
+        """Return the model of a host; of an unknown one, of the first that has a monitor."""
+        if (found := self.models.get(host)) is not None:
+            return found
+        models = self.models.values()
+        return next((one for one in models if one.info), next(iter(models), Triggers()))
+
+    def find(self, name: str, host: str) -> tuple[str, PolicyInfo]:
+        """Return the host and the present state of a policy: on `host`, or else on the only one.
+
+        Raises UsageError if no host has the policy, or if several others have it.
+        """
+        every = {
+            (of, one.policy.name): one
+            for of, info in self.infos.items()
+            for one in (info.policies if info is not None else ())
+        }
+        if (host, name) in every:
+            return host, every[host, name]
+        having = [of for of, known in every if known == name]
+        if not having:
+            hint = did_you_mean(name, {known for _, known in every})
+            raise UsageError(f"there is no policy {name!r}", hint=hint)
+        if len(having) > 1:
+            text = f"{', '.join(having)} have a policy {name!r}"
+            raise UsageError(text, hint="put the cursor on a row of the host")
+        return having[0], every[having[0], name]
+
+
+def ask_monitors(console: Console, known: Infos) -> Infos:
+    """Ask every host that is there for its monitor; one that does not answer stays as `known`.
+
+    It takes up to a few seconds. Raises ProbedeckError if a single host does not answer.
+    """
+    if (hosts := several(console)) is None:
+        return {"": console.plane.monitor()}
+    there = [one.name for one in hosts.states() if one.state.counts]
+    reports = hosts.ask(lambda plane: plane.monitor(), there, _PATIENCE_S)
+    return {one.host: one.answer if one.error is None else known.get(one.host) for one in reports}
+
+
+def plane_of(console: Console, host: str) -> ControlPlane:
+    """Return the control plane of a host; without a name, of all that the console shows."""
+    return console.hosts.chosen.planes()[host] if host and console.hosts.chosen else console.plane
+
+
+def frame_of(frame: Frame, host: str) -> Frame:
+    """Return the part of a frame that is of a host."""
+    return next((part.frame for part in frame.parts if part.host == host), frame)
