@@ -50,11 +50,17 @@ def cli(context: click.Context) -> None:
 @click.command(cls=GroupedCommand, epilog="\b\nExample:\n  probedeck doctor -i eth0")
 @option("-i", "--interface", metavar="NAME", default=None, help="Check this interface, too.")
 @option("--policies", metavar="FILE", help="Measure the cost of these policies, too; as root.")
-def doctor(interface: str | None, policies: str) -> int:
+@option("--config", metavar="FILE", default="", help="Check the outputs of this file.")
+def doctor(interface: str | None, policies: str, config: str) -> int:
     """Check the requirements of monitoring, and name remedies."""
     from app import doctor as examination
+    from app.cli.options import SECTIONS
+    from app.config.load import load
+    from app.doctor.outputs import check_outputs
 
-    return examination.run(interface, policies)
+    loaded = load(config, SECTIONS)
+    outputs = check_outputs(loaded.settings.outputs, loaded.problems)
+    return examination.run(interface, policies, outputs)
 
 
 @click.command()

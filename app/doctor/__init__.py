@@ -23,11 +23,14 @@ _WIDTH = 80
 _DETAIL_COLUMN = 28
 
 
-def run(interface: str | None, policies: str = "", out: TextIO = sys.stdout) -> int:
+def run(
+    interface: str | None, policies: str = "", outputs: Iterable[HostCheck] = (),
+    out: TextIO = sys.stdout,
+) -> int:  # fmt: skip
     """Print each check as soon as it is complete, and return the exit code.
 
-    The code is 0 if monitoring can run, else 4. Raises UsageError for an unknown interface and for
-    mistakes in the file `policies`.
+    `outputs` are checks of outputs. The code is 0 if monitoring can run, else 4. Raises UsageError
+    for an unknown interface and for mistakes in the file `policies`.
     """
     sections: list[tuple[str, Iterable[HostCheck]]] = [
         ("privileges", privileges()),
@@ -41,10 +44,12 @@ def run(interface: str | None, policies: str = "", out: TextIO = sys.stdout) -> 
         sections.append((f"interface {interface}", device(found)))
     if policies:
         sections.append((f"policies {policies}", cost_of(policies)))
+    sections.append(("outputs", outputs))
     fatal: list[str] = []
     for title, checks in sections:
-        print(title, file=out)
-        for check in checks:
+        for place, check in enumerate(checks):
+            if not place:
+                print(title, file=out)
             print(_lines(check), file=out, flush=True)
             if check.status is Status.FATAL:
                 fatal.append(check.name)

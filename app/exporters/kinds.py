@@ -58,6 +58,8 @@ class ExporterKind:
     """The usual port; 0: a URL must have one."""
     local: bool = False
     """Whether it reaches programs or files of this host: REST adds it only for its own user."""
+    transport: str = "tcp"
+    """`tcp`, `udp`, or `listen` for a server; an option `transport` goes first."""
     hides_path: bool = False
     """Whether the path of the URL may be a secret."""
 
@@ -158,7 +160,7 @@ register(
     ExporterKind(
         "openmetrics", "Listens for Prometheus: metrics at /metrics, without a token.",
         "openmetrics://127.0.0.1:9464", OpenMetricsOptions,
-        "app.exporters.openmetrics.exporter:OpenMetricsExporter", port=9464,
+        "app.exporters.openmetrics.exporter:OpenMetricsExporter", port=9464, transport="listen",
     )
 )  # fmt: skip
 register(
@@ -171,7 +173,7 @@ register(
 register(
     ExporterKind(
         "netflow9", "Flows as NetFlow v9 (RFC 3954), over UDP.", "netflow9://collector:2055",
-        CollectorOptions, "app.exporters.ipfix.exporter:netflow9", port=2055,
+        CollectorOptions, "app.exporters.ipfix.exporter:netflow9", port=2055, transport="udp",
     )
 )  # fmt: skip
 register(
