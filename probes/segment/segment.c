@@ -162,29 +162,37 @@ static __always_inline u64 hash_head(CONTEXT *ctx, struct unit *unit, u64 size) 
            fold64(head[3]) * HASH_11;
 }
 
+/*
+ * Record the packets of a socket buffer.
+ *
+ * The loop is a jump in assembler: LLVM orders the blocks of a loop in C such that the last one
+ * falls into the first one without a jump, and verifiers such as that of 6.1 refuse that
+ * ("back-edge").
+ */
 static __always_inline void record(CONTEXT *ctx, struct unit *unit) {
-#pragma nounroll
-    for (u64 i = 0; i < MOST_PACKETS; i++) {
-        u64 size = lesser(unit->left, unit->step), bytes = unit->headers + size;
-        unit->left -= size;
-        u64 flags = unit->flags | (unit->last_flags & (any_of(unit->left) - 1));
-        u64 hash = unit->hash + fold64(unit->identity) * HASH_6 + (flags << 32 | size) * HASH_7;
-        if (!unit->is_tcp && size)
-            hash += hash_head(ctx, unit, size);
-        hash = mix64(hash);
-        if (hash >> 32 <= LIMIT) {
-            unit->digest.digest = hash;
-            unit->digest.time = bpf_ktime_get_ns();
-            unit->digest.bytes = bytes;
-            unit->digest.flow = unit->hash >> 32;
-            u64 full = (u64)(s64)digests.push(&unit->digest, 0) >> 63; /* an error */
-            unit->full += full;
-            unit->full_bytes += bytes & -full;
-        }
-        if (!unit->left)
-            break;
-        unit->at += size;
-        unit->identity += size << 32 & -unit->is_tcp; /* the sequence number */
+    u64 rounds = 0;
+again:;
+    u64 size = lesser(unit->left, unit->step), bytes = unit->headers + size;
+    unit->left -= size;
+    u64 flags = unit->flags | (unit->last_flags & (any_of(unit->left) - 1));
+    u64 hash = unit->hash + fold64(unit->identity) * HASH_6 + (flags << 32 | size) * HASH_7;
+    if (!unit->is_tcp && size)
+        hash += hash_head(ctx, unit, size);
+    hash = mix64(hash);
+    if (hash >> 32 <= LIMIT) {
+        unit->digest.digest = hash;
+        unit->digest.time = bpf_ktime_get_ns();
+        unit->digest.bytes = bytes;
+        unit->digest.flow = unit->hash >> 32;
+        u64 full = (u64)(s64)digests.push(&unit->digest, 0) >> 63; /* an error */
+        unit->full += full;
+        unit->full_bytes += bytes & -full;
+    }
+    unit->at += size;
+    unit->identity += size << 32 & -unit->is_tcp; /* the sequence number */
+    if (unit->left && ++rounds < MOST_PACKETS) {
+        asm goto("goto %l0" : : : : again);
+        __builtin_unreachable();
     }
     if (unit->left) {
         unit->full += (unit->left - 1) / unit->step + 1;

@@ -31,6 +31,7 @@ from bpf.syscall import prog_test_run
 from probes.config.model import load
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.drops.counted import of_flow
+from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.flow.records import Array, FlowDirection
 from probes.hooks import Hooks
@@ -40,6 +41,8 @@ from probes.monitor.probe import MonitorProbe
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
 from probes.names.learned import learned
 from probes.path.options import PathOptions
+from probes.segment.options import SegmentOptions
+from probes.segment.records import DIGESTS_TABLE
 from probes.snapshot import Snapshot
 from probes.sockets.holders import Holders
 from probes.sockets.opened import SocketEvents
@@ -268,3 +271,14 @@ def test_names_are_learned(deck: Deck) -> None:
     (ingress, egress) = deck.controller.export("names")
     assert {name.name for name in learned(ingress)} == {"www.example"}
     assert {name.name for name in learned(egress)} == {"shop.example"}
+
+
+def test_packets_have_digests(deck: Deck) -> None:
+    deck.controller.configure_paths("right", PathOptions())
+    capture = FlowFilter.parse(f"proto:udp dport:{PORT}")
+    deck.controller.segment.measure(SegmentOptions("secret", capture=capture, interval=300))
+    deck.receive(PACKETS)
+    assert send(deck.right, deck.left, PACKETS) == PACKETS
+    for table in deck.controller.export("segment"):
+        if table.metric == DIGESTS_TABLE:
+            assert len(set(table.rows["value"]["digest"].tolist())) == PACKETS, table.side
