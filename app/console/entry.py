@@ -83,6 +83,10 @@ def fleet(hosts: Fleet, settings: Settings, startup: Startup = NOTHING) -> int:
             hub = stack.enter_context(Hub(hosts.hosts))
             chosen.append(ChosenHosts(hosts, hub))
             stack.callback(chosen[0].close)
+            if hosts.policies:
+                from app.fleet.policy_runner import FleetRunner
+
+                stack.enter_context(FleetRunner(chosen[0], hub))
             return chosen[0]
 
         def plane() -> ControlPlane:

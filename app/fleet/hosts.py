@@ -6,14 +6,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.api.address import Remote
 from app.config.paths import beside, text_of
 from app.config.toml_lines import TomlDocument
-from bpf.errors import UsageError, did_you_mean, together
+from bpf.errors import ProbedeckError, UsageError, did_you_mean, together
+
+if TYPE_CHECKING:
+    from probes.monitor.policy import Policy
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_POLICY = ("name", "condition", "hold", "policy")
+_MOST_MERGED = 32
+"""Hosts whose distinct flows are asked for each second."""
 _RESERVED = ("host", "name")
 """Words of filters that a label would hide."""
 
@@ -35,6 +41,8 @@ class Fleet:
     hosts: tuple[FleetHost, ...]
     group: str = ""
     """The label by which screens group the hosts; empty: none."""
+    policies: tuple[Policy, ...] = ()
+    """Policies on the sums of the hosts; each has the name of a host's policy in `run`."""
 
 
 def load(path: str) -> Fleet:
@@ -48,19 +56,42 @@ def load(path: str) -> Fleet:
     return _Reader(document).fleet()
 
 
+def needs_flows(policy: Policy) -> bool:
+    """Whether the condition of a policy, without selections, has the number of distinct flows."""
+    return re.search(r"\bflows\b", policy.condition) is not None
+
+
+def _check(policy: Policy, hosts: int) -> None:
+    """Check that a fleet of so many hosts has the metrics of a policy. Raises UsageError."""
+    if policy.metrics:
+        named = ", ".join(sorted(map(str, policy.metrics)))
+        raise UsageError(
+            f"condition: {named}: hosts send no such metric",
+            hint="metrics of all packets, and flows, are known of a fleet",
+        )
+    if needs_flows(policy) and hosts > _MOST_MERGED:
+        raise UsageError(
+            f"condition: flows of {hosts} hosts cannot be merged each second",
+            hint=f"{_MOST_MERGED} at most; other metrics have no limit",
+        )
+
+
 class _Reader:
     def __init__(self, document: TomlDocument) -> None:
         self._document = document
-        self._mistakes: list[UsageError] = []
+        self._mistakes: list[ProbedeckError] = []
 
     def fleet(self) -> Fleet:
         data = self._document.data
         self._known("", data, ("hosts", "fleet"))
         hosts = self._hosts(data.get("hosts"))
-        group = self._group(data.get("fleet", {}), hosts)
+        table = data.get("fleet", {})
+        group = self._group(table, hosts)
+        written = table.get("policies", []) if isinstance(table, dict) else []
+        policies = self._policies(written, len(hosts)) if written else ()
         if self._mistakes:
             raise together(self._mistakes)
-        return Fleet(hosts, group)
+        return Fleet(hosts, group, policies)
 
     def _hosts(self, tables: Any) -> tuple[FleetHost, ...]:
         if not (isinstance(tables, list) and tables and all(isinstance(t, dict) for t in tables)):
@@ -113,7 +144,7 @@ class _Reader:
         if not isinstance(table, dict):
             self._wrong("fleet", "is no section")
             return ""
-        self._known("fleet", table, ("group",))
+        self._known("fleet", table, ("group", "policies"))
         group = table.get("group", "")
         labels = sorted({name for host in hosts for name in host.labels})
         if not isinstance(group, str) or (group and group not in labels):
@@ -122,11 +153,43 @@ class _Reader:
             return ""
         return group
 
+    def _policies(self, tables: Any, hosts: int) -> tuple[Policy, ...]:
+        if not (isinstance(tables, list) and all(isinstance(t, dict) for t in tables)):
+            hint = "[[fleet.policies]], then name, condition and policy of each"
+            self._wrong("fleet", "policies are no tables", hint=hint)
+            return ()
+        from probes.monitor.policy import Policy
+
+        found: dict[str, Policy] = {}
+        for number, table in enumerate(tables, 1):
+            name = table.get("name")
+            where = f"policy {name if isinstance(name, str) else number}"
+            self._known(where, table, _POLICY)
+            if missing := [key for key in ("name", "condition", "policy") if key not in table]:
+                self._wrong(where, f"has no {', '.join(missing)}")
+                continue
+            data = {key: table[key] for key in ("name", "condition", "hold") if key in table}
+            try:
+                policy = Policy.parse(data | {"run": [table["policy"]]}, self._place(where))
+            except ProbedeckError as error:
+                self._mistakes.append(error)
+                continue
+            try:
+                _check(policy, hosts)
+            except UsageError as error:
+                self._wrong(where, error.message, error.hint)
+            if policy.name in found:
+                self._wrong(where, "is named twice")
+            found[policy.name] = policy
+        return tuple(found.values())
+
     def _known(self, where: str, table: Mapping[str, Any], keys: tuple[str, ...]) -> None:
         for key in table:
             if key not in keys:
                 self._wrong(where, f"unknown key {key[:63]!r}", hint=did_you_mean(key, keys))
 
     def _wrong(self, where: str, text: str, hint: str = "") -> None:
-        place = f"{self._document.path}: {where}".rstrip(": ")
-        self._mistakes.append(UsageError(f"{place}: {text}", hint=hint))
+        self._mistakes.append(UsageError(f"{self._place(where)}: {text}", hint=hint))
+
+    def _place(self, where: str) -> str:
+        return f"{self._document.path}: {where}".rstrip(": ")

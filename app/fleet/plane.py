@@ -130,9 +130,9 @@ class ChosenHosts:
         """
         self._listeners = (*self._listeners, listener)
 
-    def say(self, severity: str, text: str, host: str = "") -> None:
-        """Publish an event about the fleet, or about one of its hosts."""
-        self._publish(host, Event.now(severity, "fleet", text))
+    def say(self, event: Event) -> None:
+        """Publish an event about the fleet."""
+        self._publish("", event)
 
     def _heard(self, host: str, item: Item) -> None:
         plane = self._planes.get(host)
@@ -154,8 +154,12 @@ class ChosenHosts:
 
     def everywhere(self, title: str, call: Callable[[ControlPlane], Any]) -> tuple[HostReport, ...]:
         """Make a change on each chosen host, as `ask` does, and keep the outcome."""
-        self.last_change, self.reports = title, self.ask(call)
+        self.keep_report(title, self.ask(call))
         return self.reports
+
+    def keep_report(self, title: str, reports: tuple[HostReport, ...]) -> None:
+        """Keep the outcome of a change."""
+        self.last_change, self.reports = title, reports
 
     def ask(
         self, call: Callable[[ControlPlane], Any], names: Collection[str] | None = None,
@@ -163,34 +167,11 @@ class ChosenHosts:
     ) -> tuple[HostReport, ...]:  # fmt: skip
         """Call a function with the control plane of each chosen host, all at once.
 
-        `names`: only of these hosts. Returns the outcome on each host. A host that does not answer
-        within `patience` seconds is reported as such; its call goes on.
+        `names`: only of these hosts. Returns the outcome on each host, see `ask_each`.
         """
-        every, reports = self.planes(), dict[str, HostReport]()
+        every = self._planes
         planes = {name: one for name, one in every.items() if names is None or name in names}
-        begun = time.monotonic()
-
-        def ask(name: str, plane: ControlPlane) -> None:
-            error, answer = None, None
-            try:
-                answer = call(plane)
-            except ProbedeckError as failure:
-                error = failure
-            except Exception as failure:
-                # A fault of the program must not look like a slow host.
-                error = ProbedeckError(f"{type(failure).__name__}: {failure}")
-            reports[name] = HostReport(name, error, time.monotonic() - begun, answer)
-
-        threads = [
-            threading.Thread(target=ask, args=one, name="fleet", daemon=True)
-            for one in planes.items()
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, begun + patience - time.monotonic()))
-        late = ProbedeckError(f"no answer within {patience:g} s", hint="it may still be done")
-        return tuple(reports.get(name) or HostReport(name, late, patience) for name in planes)
+        return ask_each(planes, call, patience)
 
     def change(self, title: str, call: Callable[[ControlPlane], Any]) -> Any:
         """Make a change on each chosen host; return the answer of the first one.
@@ -210,6 +191,40 @@ class ChosenHosts:
         """End the connections to the chosen hosts; the hosts go on measuring."""
         for plane in self._planes.values():
             plane.close()
+
+
+def ask_each(
+    planes: Mapping[str, RemotePlane], call: Callable[[ControlPlane], Any],
+    patience: float = _PATIENCE_S,
+) -> tuple[HostReport, ...]:  # fmt: skip
+    """Call a function with the control plane of each host, all at once.
+
+    Returns the outcome on each host. A host that does not answer within `patience` seconds is
+    reported as such; its call goes on.
+    """
+    reports: dict[str, HostReport] = {}
+    begun = time.monotonic()
+
+    def ask(name: str, plane: ControlPlane) -> None:
+        error, answer = None, None
+        try:
+            answer = call(plane)
+        except ProbedeckError as failure:
+            error = failure
+        except Exception as failure:
+            # A fault of the program must not look like a slow host.
+            error = ProbedeckError(f"{type(failure).__name__}: {failure}")
+        reports[name] = HostReport(name, error, time.monotonic() - begun, answer)
+
+    threads = [
+        threading.Thread(target=ask, args=one, name="fleet", daemon=True) for one in planes.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, begun + patience - time.monotonic()))
+    late = ProbedeckError(f"no answer within {patience:g} s", hint="it may still be done")
+    return tuple(reports.get(name) or HostReport(name, late, patience) for name in planes)
 
 
 class ChosenPlane:

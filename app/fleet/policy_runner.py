@@ -1,0 +1,104 @@
+"""Runs the policies of a fleet: asks its hosts, and activates their policies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Self
+
+from app.api.remote import RemotePlane
+from app.fleet.distinct import distinct
+from app.fleet.hub import Hub
+from app.fleet.plane import ChosenHosts, HostReport, ask_each
+from app.fleet.policies import FleetPolicies, FleetTransition
+from app.fleet.seconds import AlignedSeconds
+from app.outputs.view import is_table
+from probes.control_plane import ControlPlane
+from probes.monitor import state as monitor
+from probes.snapshot import Event, Item, Snapshot
+
+_LOOK_S = 0.25
+_PATIENCE_S = 5.0
+"""Longest wait for the hosts that activate a policy; meanwhile no condition is evaluated."""
+_SKETCH_S = 1.0
+"""Longest wait for the distinct flows of the hosts."""
+
+
+class FleetRunner:
+    """Evaluates the policies of a fleet each second, over all hosts that are there.
+
+    It begins with `with`, and ends the policies that are active then at the end.
+    """
+
+    def __init__(self, hosts: ChosenHosts, hub: Hub) -> None:
+        self._hosts, self._hub = hosts, hub
+        self._policies = FleetPolicies(hosts.fleet.policies)
+        self._remotes = {host.name: host.remote for host in hosts.fleet.hosts}
+        self._planes: dict[str, RemotePlane] = {}
+        self._seconds = AlignedSeconds(self._remotes)
+        self._lock = threading.Lock()
+        """Of the seconds: the hub's thread adds to them."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet-policies", daemon=True)
+        hub.listen(self._hear)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for plane in self._planes.values():
+            plane.close()
+
+    def _hear(self, host: str, item: Item) -> None:
+        if isinstance(item, Snapshot) and is_table(item, monitor.PROBE, monitor.METRICS_TABLE):
+            with self._lock:
+                self._seconds.add(host, item, time.time_ns())
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_LOOK_S):
+                self._look()
+        except Exception as error:
+            # A bug: it must not look like a quiet fleet.
+            text = f"the fleet's policies ended: {type(error).__name__}: {error}"
+            self._hosts.say(Event.now("error", "fleet", text))
+        for transition in self._policies.end(time.time_ns()):
+            self._apply(transition)
+
+    def _look(self) -> None:
+        counting = {one.name for one in self._hub.states() if one.state.counts}
+        with self._lock:
+            seconds = self._seconds.closed(counting, time.time_ns())
+        flows = None
+        if seconds and self._policies.need_flows:
+            flows = distinct(self._ask(counting, lambda plane: plane.sketch(), _SKETCH_S))
+        for second in seconds:
+            for transition in self._policies.judge(second, flows):
+                self._apply(transition)
+
+    def _apply(self, transition: FleetTransition) -> None:
+        name, begins = transition.activated, transition.begins
+
+        def call(plane: ControlPlane) -> object:
+            return plane.activate_policy(name) if begins else plane.deactivate_policy(name)
+
+        self._hosts.say(transition.event)
+        reports = self._ask(transition.hosts, call, _PATIENCE_S)
+        verb = "activate" if begins else "deactivate"
+        self._hosts.keep_report(f"{verb} {name} for {transition.policy.name}", reports)
+        if failed := [one for one in reports if one.error is not None]:
+            done = f"{verb} {name}: done on {len(reports) - len(failed)} of {len(reports)} hosts"
+            text = f"{done}; {failed[0].host}: {failed[0].error}"
+            self._hosts.say(Event.now("error", "fleet", text, transition.event.subject))
+
+    def _ask(
+        self, hosts: Collection[str], call: Callable[[ControlPlane], Any], patience: float
+    ) -> tuple[HostReport, ...]:
+        for host in hosts:
+            if host not in self._planes:
+                self._planes[host] = RemotePlane(self._remotes[host])
+        return ask_each({host: self._planes[host] for host in hosts}, call, patience)
