@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import fcntl
 import os
+import re
 import socket
 import struct
 import threading
@@ -21,6 +22,7 @@ import pytest
 from app.api.address import Remote
 from app.api.remote import RemoteController
 from app.api.server.listener import Api, ApiListener
+from app.cli.main import cli
 from app.fleet import segment_run
 from app.fleet.segment_report import SegmentReport
 from app.fleet.segment_run import MeasuredHost, SegmentRun
@@ -34,10 +36,9 @@ from bpf.programs.program import Program
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.path.options import PathOptions
-from probes.segment.control import SegmentStatus
 from probes.segment.options import SegmentOptions
-from probes.segment.records import CLOCK_TABLE
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Event
+from tests.app.fleet.elsewhere import Elsewhere
 from tests.probes.running import compile_for
 from tests.support.sight import becomes
 
@@ -86,6 +87,7 @@ class Segment:
     b: int
     router: int
     """Namespaces."""
+    urls: tuple[str, str]
     remotes: tuple[RemoteController, RemoteController]
     dropped: tuple[Callable[[], int], Callable[[], int]]
     """Dropped packets from A, and from B."""
@@ -157,6 +159,7 @@ def segment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Segment]:
         droppers = [count("r", f"to_{name}", ingress, DROPPER) for name in "ab"]
         yield Segment(
             spaces["a"], spaces["b"], spaces["r"],
+            (f"unix:{folder}/a", f"unix:{folder}/b"),
             (remotes[0], remotes[1]), (droppers[0], droppers[1]), large,
         )  # fmt: skip
 
@@ -225,39 +228,6 @@ def large_datagrams(segment: Segment, source: str, destination: str) -> None:
         sock.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, 1000)
         for number in range(200):
             sock.sendto(os.urandom(3) + number.to_bytes(1, "big") * 20_500, (destination, 9))
-
-
-class Elsewhere:
-    """A host whose clock is ahead, and which booted on its own."""
-
-    def __init__(self, host: RemoteController, ahead_ns: int) -> None:
-        self._host = host
-        self._ahead_ns = ahead_ns
-        self.segment = self
-
-    def status(self) -> SegmentStatus:
-        status = self._host.segment.status()
-        return replace(status, boot="another", utc_ns=status.utc_ns + self._ahead_ns)
-
-    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
-        self._host.segment.measure(options, lease)
-        return self.status()
-
-    def listen(self, listener: Callable[[Snapshot | Event], None]) -> None:
-        def take(item: Snapshot | Event) -> None:
-            if isinstance(item, Snapshot) and item.metric == CLOCK_TABLE:
-                rows = item.rows.copy()
-                rows["value"]["utc"] += self._ahead_ns
-                item = replace(item, rows=rows)
-            listener(item)
-
-        self._host.listen(take)
-
-    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
-        return self._host.remove(name, force=force)
-
-    def failure(self) -> None:
-        return None
 
 
 def windows(run: SegmentRun) -> list[int]:
@@ -383,4 +353,46 @@ def test_a_probe_ends_when_nobody_renews_its_lease(
     assert not any("lease" in text for text in events)
     assert becomes(lambda: any("lease" in text for text in events))
     assert becomes(lambda: not one.segment.status().running)
+    assert other.segment.status().running
+
+
+def test_the_command_measures_and_leaves_nothing_running(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It starts the probe on the first host, and shares the one that runs on the other."""
+    one, other = segment.remotes
+    if one.segment.status().running:
+        one.remove("segment")
+    # The command's windows last a second, which is long for a test.
+    monkeypatch.setattr(segment_run, "with_key", lambda options: replace(options, interval=0.25))
+    ended = threading.Event()
+
+    def send() -> None:
+        with netns.inside(segment.a), socket.socket(type=socket.SOCK_DGRAM) as sock:
+            sock.bind((A4, 0))
+            while not ended.wait(0.001):
+                sock.sendto(os.urandom(100), (B4, 9))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        arguments = ("--key", OPTIONS.key, "--for", "1", "--horizon", "0.2")
+        cli(["segment", *segment.urls, FILTER.text, *arguments], standalone_mode=False)
+    finally:
+        ended.set()
+        sender.join()
+    head, *lines, note = capsys.readouterr().out.splitlines()
+    there, back = segment.urls
+    assert head.split() == [there, "->", back, back, "->", there]
+    cells = {name: rest for name, *rest in (re.split("  +", line) for line in lines)}
+    counts = {
+        name: int(there.split()[0].replace(",", ""))
+        for name, (there, _) in cells.items()
+        if not name.startswith("delay")
+    }
+    decided = counts["delivered"] + counts["lost"] + counts.get("unknown", 0)
+    assert 0 < counts["delivered"] <= decided == counts["chosen"] <= counts["pass the filter"]
+    assert re.fullmatch(r"\d+\.\d{3} ms", cells["delay, median"][0])
+    assert note == "Both hosts read one clock: delays are exact."
+    assert not one.segment.status().running
     assert other.segment.status().running

@@ -1,0 +1,45 @@
+"""A host of a segment with a clock of its own, for tests on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.api.remote import RemoteController
+from probes.segment.control import SegmentStatus
+from probes.segment.options import SegmentOptions
+from probes.segment.records import CLOCK_TABLE
+from probes.snapshot import Event, Snapshot
+
+
+class Elsewhere:
+    """A host whose clock is ahead, and which booted on its own."""
+
+    def __init__(self, host: RemoteController, ahead_ns: int) -> None:
+        self._host = host
+        self._ahead_ns = ahead_ns
+        self.segment = self
+
+    def status(self) -> SegmentStatus:
+        status = self._host.segment.status()
+        return replace(status, boot="another", utc_ns=status.utc_ns + self._ahead_ns)
+
+    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
+        self._host.segment.measure(options, lease)
+        return self.status()
+
+    def listen(self, listener: Callable[[Snapshot | Event], None]) -> None:
+        def take(item: Snapshot | Event) -> None:
+            if isinstance(item, Snapshot) and item.metric == CLOCK_TABLE:
+                rows = item.rows.copy()
+                rows["value"]["utc"] += self._ahead_ns
+                item = replace(item, rows=rows)
+            listener(item)
+
+        self._host.listen(take)
+
+    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
+        return self._host.remove(name, force=force)
+
+    def failure(self) -> None:
+        return None
