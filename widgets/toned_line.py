@@ -36,6 +36,8 @@ class TonedLine(Widget):
         if not self._tones:
             self._tones = tone_styles(self)
         segments = [Segment(safe(text, REPLACED), self._tones[tone]) for text, tone in self._pieces]
-        return Strip(segments if y == 0 else []).adjust_cell_length(
-            self.size.width, self._tones[Tone.NORMAL]
-        )
+        strip, width = Strip(segments if y == 0 else []), self.size.width
+        if strip.cell_length > width > 0:
+            cut = Segment("…", self._tones[self._pieces[-1][1]])
+            strip = Strip([*strip.crop(0, width - 1), cut])
+        return strip.adjust_cell_length(width, self._tones[Tone.NORMAL])

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.console.protocol import Console
+from app.console.screens.events.columns import EVENTS
 from app.console.screens.overview.trouble import Kind, Trouble
+from app.console.tables.columns import columns
 from widgets.format import duration
+from widgets.table.columns import Column
 from widgets.tones import Tone
 
 
@@ -40,3 +43,10 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
             text = f"Active on {one.name}: {', '.join(one.active)}"
             row = one.name, one.active[0]
             yield Trouble(Kind.FIRES, len(one.active), text, Tone.WARN, "triggers", row)
+
+
+def event_columns(console: Console) -> tuple[Column, ...]:
+    """Return the columns of events, with the host of each if several hosts are chosen."""
+    hosts = console.hosts.chosen
+    node = {"hidden": hosts is None or len(hosts.chosen) == 1}
+    return columns(EVENTS, time={"title": "Events"}, node=node)

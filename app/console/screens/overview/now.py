@@ -18,7 +18,7 @@ from probes.drops.counted import PROBE as DROPS
 from probes.monitor.state import PROBE as MONITOR
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, PathRowKind
-from probes.snapshot import Event, loss_subject
+from probes.snapshot import Event, host_of, loss_subject
 from widgets.format import age, clock, counted, duration, percent, si
 from widgets.tones import Tone
 
@@ -227,6 +227,7 @@ def _of_events(
         kind = Kind.ERROR if is_error else Kind.WARNING if group.is_open else Kind.PAST
         tone = Tone.BAD if is_error else Tone.WARN if group.is_open else Tone.MUTED
         event = next(each for each in group.events if each.severity == group.severity)
-        text = f"{clock(event.utc_ns)} {event.source}: {event.text}"
+        source = f"{event.source} of {host}" if (host := host_of(event)) else event.source
+        text = f"{clock(event.utc_ns)} {source}: {event.text}"
         clauses = (f"{group.times} times",) if group.times > 1 else ()
         yield Trouble(kind, event.utc_ns, text, tone, "events", event, clauses, group.key)

@@ -14,13 +14,12 @@ from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.own_probes import OwnProbesLine
 from app.console.polling import PollingScreen
 from app.console.screens import SCREENS
-from app.console.screens.events.columns import EVENTS
 from app.console.screens.events.rows import event_rows
 from app.console.screens.overview.board import Board
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
 from app.console.screens.overview.connections import connection_troubles
-from app.console.screens.overview.hosts import host_troubles
+from app.console.screens.overview.hosts import event_columns, host_troubles
 from app.console.screens.overview.model import (
     BROAD,
     GROUPS,
@@ -174,7 +173,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         await self.query_one("#middle").mount(hosts, services)
         await self.query_one("#right").mount(
             Block(policies[:1], empty=self._no_policies, id="policies"),
-            Block(columns(EVENTS, time={"title": "Events"}), id="events"),
+            Block(event_columns(self.console), id="events"),
         )
         self.show()
 

@@ -106,6 +106,9 @@ async def test_the_numbers_of_several_hosts_are_summed_without_those_that_are_lo
         await console.app.action_command("flow.sort node")
         event = Event.now("warning", "path", "10.0.0.9 hop 3 queue")
         hub.publish("fra1", event)
+        await console.press("1")
+        await becomes(console, lambda: "hop 3 queue" in console.text)
+        assert "path of fra1: 10.0.0.9 hop 3 queue" in console.text
         await console.press("6")
         await becomes(console, lambda: "hop 3 queue" in console.text)
         hub.turn("fra1", HostPhase.LOST)
@@ -296,10 +299,11 @@ async def test_a_fleet_of_one_host_that_is_down_opens_and_follows_the_host_when_
 ) -> None:
     socket = tmp_path / "ams1"
     hub = FakeHub({"ams1": Remote(f"unix:{socket}")})
-    hub.turn("ams1", HostPhase.LOST, reason="no such socket")
+    hub.turn("ams1", HostPhase.LOST, reason="no such socket" + 20 * " here")
     async with fleet_desk(hub) as console:
         assert "1 of 1 host is missing: numbers lack it" in console.text
-        assert "ams1 is lost: no such socket" in console.text
+        assert "ams1 is lost: no such socket" in console.lines[-2]
+        assert console.lines[-2].rstrip().endswith("…")
         assert "ams1 │ lost" in console.strip
         for key in "123456":
             await console.press(key)
