@@ -43,7 +43,8 @@ class Alert:
 
 def summary(held: int, sources: Sequence[str]) -> Alert:
     """Return an alert about the alerts that the rate limit held back."""
-    text = f"{held} alerts were held back in the last minute, of {', '.join(sources)}"
+    what = "1 alert was" if held == 1 else f"{held} alerts were"
+    text = f"{what} held back in the last minute, of {', '.join(sources)}"
     return Alert(
         iso(time.time_ns()), os.uname().nodename, "warning", "alerts", "held back", "", text, held,
         "alerts",

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from app.exporters.alerts.alert import AlertFilter
+from app.exporters.alerts.command import command
 from app.exporters.alerts.exporter import AlertExporter
 from app.exporters.alerts.log_sockets import LogSocket, Syslog
+from app.exporters.exporter import DeliveryError
 from app.exporters.host import ExportHost
 from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
@@ -90,11 +92,13 @@ def test_a_webhook_dies_returns_refuses_and_is_signed(
         key.chmod(0o600)
         added = controller.outputs.add(OutputConfig(url))
         assert added.url.startswith(f"http://127.0.0.1:{port}/...?key=")
-        server.statuses = [503, 404, 200]
+        server.statuses = [503, 429, 404, 200]
         controller.publish(transitions((ARMED, ACTIVE)))
         controller.publish(health("begin", "path", "10.0.0.1 hop 3"))
         assert until(lambda: of(controller, "hook").delivered == 1)
-        assert of(controller, "hook").undelivered == {"refused": 1}, "404 is final, 503 is not"
+        assert of(controller, "hook").undelivered == {"refused": 1}, (
+            "404 is final, 503 and 429 are not"
+        )
         path, headers, body = server.got[-1]
         assert path == "/T0/secret"
         assert headers["authorization"].startswith("Basic ")
@@ -185,8 +189,13 @@ def test_the_journal_and_syslog_take_alerts(
 class _Kept:
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.broken_at = -1
+        """Number of the alert before which the connection breaks once."""
 
     def send(self, alert: object) -> None:
+        if len(self.sent) == self.broken_at:
+            self.broken_at = -1
+            raise DeliveryError("connection reset")
         self.sent.append(getattr(alert, "text", ""))
 
     def close(self) -> None:
@@ -213,6 +222,42 @@ def test_a_storm_is_held_back_counted_and_summarised(controller: Controller) -> 
     exporter.deliver(health("begin", subject="late"), 0)
     exporter.close()
     assert sender.sent[3:] == ["7 alerts were held back in the last minute, of flow", "late begin"]
+
+
+def test_the_end_summarises_held_alerts_and_a_retry_repeats_none(controller: Controller) -> None:
+    lost: list[tuple[int, str]] = []
+    config = parse(OutputConfig("journald:?most=2"))
+    host = ExportHost(config, controller, Ledger(), lambda *held: lost.append(held))
+    sender = _Kept()
+    exporter = AlertExporter(host, sender)
+    table = transitions((ARMED, ACTIVE), (ACTIVE, HOLD), (HOLD, COOLDOWN))
+    sender.broken_at = 1
+    with pytest.raises(DeliveryError) as caught:
+        exporter.deliver(table, 0)
+    assert caught.value.delivered == 1
+    exporter.deliver(table, 1)
+    assert len(sender.sent) == 2
+    exporter.deliver(health("begin"), 0)
+    exporter.close()
+    assert sender.sent[2:] == ["1 alert was held back in the last minute, of flow"]
+
+
+def test_a_program_leaves_no_process_behind(controller: Controller, tmp_path: Path) -> None:
+    program, file = tmp_path / "page", tmp_path / "child"
+    program.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {file}\n")
+    program.chmod(0o755)
+    config = parse(OutputConfig(f"command:{program}"))
+    exporter = command(ExportHost(config, controller, Ledger(), lambda *_: None))
+    exporter.deliver(health("begin"), 0)
+    child = Path("/proc", file.read_text().strip(), "cmdline")
+
+    def is_gone() -> bool:
+        try:
+            return not child.read_bytes()
+        except OSError:
+            return True
+
+    assert until(is_gone, 5)
 
 
 def test_text_of_others_stays_in_its_field(tmp_path: Path) -> None:
