@@ -47,6 +47,8 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
 
 def event_columns(console: Console) -> tuple[Column, ...]:
     """Return the columns of events, with the host of each if several hosts are chosen."""
-    hosts = console.hosts.chosen
-    node = {"hidden": hosts is None or len(hosts.chosen) == 1}
-    return columns(EVENTS, time={"title": "Events"}, node=node)
+    hosts, title = console.hosts.chosen, {"title": "Events"}
+    if hosts is None or len(hosts.chosen) == 1:
+        return columns(EVENTS, time=title)
+    # A narrow block has room for the host and for a short text.
+    return columns(EVENTS, time=title, node={"hidden": False}, text={"width": 20})

@@ -109,6 +109,7 @@ async def test_the_numbers_of_several_hosts_are_summed_without_those_that_are_lo
         await console.press("1")
         await becomes(console, lambda: "hop 3 queue" in console.text)
         assert "path of fra1: 10.0.0.9 hop 3 queue" in console.text
+        assert "fra1      10.0.0.9 hop 3" in console.text
         await console.press("6")
         await becomes(console, lambda: "hop 3 queue" in console.text)
         hub.turn("fra1", HostPhase.LOST)
