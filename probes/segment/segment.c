@@ -158,8 +158,8 @@ static __always_inline u64 hash_head(CONTEXT *ctx, struct unit *unit, u64 size) 
     head[0] = head[1] = head[2] = head[3] = 0;
     size = opaque(lesser(size, HEAD) - 1) & (HEAD - 1); /* every verifier sees 1 .. HEAD */
     bpf_skb_load_bytes(ctx, unit->at, head, size + 1);
-    return fold64(head[0]) * HASH_8 + fold64(head[1]) * HASH_9 + fold64(head[2]) * HASH_10 +
-           fold64(head[3]) * HASH_11;
+    /* Words are not folded: those of a repeated value would become zero. */
+    return mix64(head[0] * HASH_8 + head[1] * HASH_9 + head[2] * HASH_10 + head[3] * HASH_11);
 }
 
 /*

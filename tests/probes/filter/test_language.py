@@ -17,6 +17,7 @@ from app.console.live.flows import LIVE
 from bpf.errors import TextError, UsageError
 from probes.filter import Filter, RowTable, check, parse, parts
 from probes.filter.network import PROTOCOLS, address_text
+from probes.filter.table import Coded
 from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS, FlowFilter
 from probes.path.filter import ANSWERS
 from probes.sockets.filter import Owned
@@ -73,7 +74,7 @@ TABLE = RowTable(
     ROWS,
     {**OWNED.columns, "rtt": lambda: RTTS, "idle": lambda: IDLE, "age": lambda: IDLE * 2},
     Known(),
-    OWNED.coded,
+    {**OWNED.coded, "node": lambda: Coded(np.arange(SIZE) % 2, ("ams", "fra"))},
 )
 Said = tuple[str, Callable[[Any], bool]]
 """A filter, and its verdict on the row at an index."""

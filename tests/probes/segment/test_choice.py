@@ -119,6 +119,11 @@ def test_hosts_choose_packets_alike(measured: Deck) -> None:
     assert each_digest(measured, [base] * 3) == found[:1] * 3
 
 
+def test_payloads_of_a_repeated_word_differ(measured: Deck) -> None:
+    frames = [framed(four() / udp() / (number.to_bytes(4, "big") * 25)) for number in range(40)]
+    assert len(set(each_digest(measured, frames))) == len(frames)
+
+
 def fragments() -> dict[str, list[Packet]]:
     whole6 = six() / IPv6ExtHdrFragment(id=77) / udp() / (DATA * 2)
     return {
