@@ -22,7 +22,7 @@ from app.exporters.alerts.options import (
 from app.exporters.files.options import FileOptions
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
 from app.exporters.openmetrics.options import OpenMetricsOptions
-from app.exporters.options import ExporterOptions, OptionError, read_options, secrets
+from app.exporters.options import ExporterOptions, OptionError, names_files, read_options, secrets
 from bpf.errors import UsageError, did_you_mean
 from probes.output_control import OutputConfig
 
@@ -80,6 +80,11 @@ class ExporterConfig:
     """The URL without credentials."""
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it reaches programs or files of the host, by its kind or by an option."""
+        return self.kind.local or names_files(self.options)
 
 
 EXPORTERS: dict[str, ExporterKind] = {}

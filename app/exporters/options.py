@@ -34,14 +34,15 @@ class OptionError(UsageError):
 
 
 def option(
-    default: Any, about: str, *, read: Callable[[str], Any] | None = None, secret: bool = False
-) -> Any:
+    default: Any, about: str, *, read: Callable[[str], Any] | None = None, secret: bool = False,
+    file: bool = False,
+) -> Any:  # fmt: skip
     """Return a field of a dataclass of options.
 
     `read` parses its text and raises UsageError; by default the field's type does. The values of
-    a `secret` option are shown nowhere.
+    a `secret` option are shown nowhere. `file`: its value is the name of a file of the host.
     """
-    metadata = {"help": about, "read": read, "secret": secret}
+    metadata = {"help": about, "read": read, "secret": secret, "file": file}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -87,6 +88,14 @@ def read_options(kind: type[O], given: Mapping[str, str]) -> O:
 def secrets(kind: type[ExporterOptions]) -> frozenset[str]:
     """Return the names of the options whose values are shown nowhere."""
     return frozenset(each.name for each in dataclasses.fields(kind) if each.metadata["secret"])
+
+
+def names_files(options: ExporterOptions) -> bool:
+    """Whether an option that is given is a file of the host."""
+    return any(
+        each.metadata["file"] and getattr(options, each.name)
+        for each in dataclasses.fields(options)
+    )
 
 
 def text_of(value: object) -> str:

@@ -24,11 +24,11 @@ class OutputEndpoints(Endpoints):
     def add_output(
         self, config: OutputConfig, request: Request, response: Response
     ) -> OutputStatus:
-        """Start an output. Outputs that run programs or write files of the host are taken from a
+        """Start an output. Outputs that reach programs or files of the host are taken from a
         Unix socket without a group only."""
         self.may_change()
         checked = parse(config)
-        if checked.kind.local and not request.state.owner:
+        if checked.is_local and not request.state.owner:
             raise ForbiddenError(
                 f"output {checked.kind.scheme} reaches programs or files of the host",
                 hint="add it by a Unix socket without a group, --output or the configuration file",

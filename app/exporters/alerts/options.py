@@ -27,8 +27,10 @@ class AlertOptions(ExporterOptions):
 
 @dataclass(frozen=True, slots=True)
 class WebhookOptions(AlertOptions):
-    key: str = option("", "File of a secret that signs each request by HMAC-SHA256.")
-    ca: str = option("", "PEM file of trusted certificate authorities; the system's by default.")
+    key: str = option("", "File of a secret that signs each request by HMAC-SHA256.", file=True)
+    ca: str = option(
+        "", "PEM file of trusted certificate authorities; the system's by default.", file=True
+    )
 
 
 @dataclass(frozen=True, slots=True)

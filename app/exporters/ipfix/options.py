@@ -37,9 +37,11 @@ class IpfixOptions(CollectorOptions):
 
     transport: Literal["udp", "tcp", "tls"] = option("udp", "udp, tcp or tls.")
     owners: bool = option(False, "Add owners and round-trip times as elements of enterprises.")
-    ca: str = option("", "Of tls: file of the authorities that sign the collector's certificate.")
-    cert: str = option("", "Of tls: file of this host's certificate.")
-    key: str = option("", "Of tls: file of its key.")
+    ca: str = option(
+        "", "Of tls: file of the authorities that sign the collector's certificate.", file=True
+    )
+    cert: str = option("", "Of tls: file of this host's certificate.", file=True)
+    key: str = option("", "Of tls: file of its key.", file=True)
 
     def check(self) -> None:
         CollectorOptions.check(self)

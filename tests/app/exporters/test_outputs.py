@@ -95,9 +95,10 @@ def test_rest_adds_watches_and_removes_outputs(controller: Controller, tmp_path:
         host, port = listener.address
         with httpx.Client(base_url=f"http://{host}:{port}") as http:
             http.headers["authorization"] = f"Bearer {'x' * 32}"
-            refused = http.post("/v1/outputs", json={"url": "keptlocal:/y"})
-            assert refused.status_code == 403
-            assert "programs or files of the host" in refused.json()["error"]
+            for url in ("keptlocal:/y", "http://127.0.0.1:1/?key=/etc/hostname"):
+                refused = http.post("/v1/outputs", json={"url": url})
+                assert refused.status_code == 403
+                assert "programs or files of the host" in refused.json()["error"]
             line = {"line": "output.add keptlocal:/y"}
             assert http.post("/v1/commands", json=line).status_code == 403
             assert http.post("/v1/outputs", json={"uri": "x"}).status_code == 422
