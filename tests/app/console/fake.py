@@ -119,7 +119,7 @@ class Desk:
     @property
     def under_cursor(self) -> str:
         """The source of the flow under the cursor."""
-        return str(self.table.source.cells(self.table.cursor_index)[3])
+        return str(self.table.source.cells(self.table.cursor_index)[2])
 
     @property
     def detail(self) -> str:
