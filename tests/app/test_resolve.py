@@ -24,6 +24,7 @@ from bpf.attach import route
 from bpf.attach.attachment import Hook
 from bpf.attach.route import RouteType
 from bpf.errors import ProbedeckError, UsageError
+from probes.output_control import NoOutputs
 from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 from probes.path.records import ProbeOutcome
 from probes.path.traced import Traced
@@ -215,6 +216,7 @@ class FakeController:
         self.sent = 10
         self.listener: Any = None
         self.sockets = None
+        self.outputs = NoOutputs()
 
     def listen(self, listener: Any) -> None:
         self.listener = listener
