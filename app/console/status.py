@@ -11,8 +11,7 @@ from widgets.tones import Tone
 _STALE_AFTER = 2.5
 """Intervals without a window after which the strip shows the age of the data."""
 
-_OF_ONE = {"overview": "hops and policies of", "paths": "paths of",
-           "programs": "programs of"}  # fmt: skip
+_OF_ONE = {"overview": "hops and policies of", "programs": "programs of"}
 """Screens with something that is of one host, though several are chosen."""
 _BUSY = 0.25
 """Share of a window that makes reading the tables remarkable."""

@@ -107,11 +107,15 @@ class TimeTravel:
             return False
         return True
 
-    def past_paths(self) -> Iterator[PathView]:
-        """Views whose bins have the frame's last `span` seconds, newest first."""
+    def past_paths(self, host: str) -> Iterator[PathView]:
+        """Views of a host whose bins have the frame's last `span` seconds, newest first.
+
+        A single host has an empty name.
+        """
         from app.console.live.paths import SECONDS
 
-        return (frame.paths for frame in self.timeline.back(self.frame, SECONDS - 1, self.span))
+        frames = self.timeline.back(self.frame, SECONDS - 1, self.span)
+        return (part.paths for frame in frames if (part := frame.of(host)) is not None)
 
     def _kept_since(self) -> str:
         frames = self.timeline.frames

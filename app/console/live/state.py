@@ -63,6 +63,11 @@ class Frame:
         """End of the window by the clock of the measuring host; 0 before the first window."""
         return self.last.end_utc_ns if self.last is not None else 0
 
+    def of(self, host: str) -> Frame | None:
+        """Return the part of a host, or None; without a name, the frame itself."""
+        parts = (part.frame for part in self.parts if part.host == host)
+        return next(parts, None) if host else self
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostFrame:

@@ -17,6 +17,8 @@ from probes.control_plane import ControlPlane
 from probes.snapshot import Item
 from tests.app.console.fake import Desk
 
+NAMES = ("ams1", "ams2", "fra1")
+
 
 class FakeHub(Hub):
     """Hosts that are up, until a test says otherwise."""

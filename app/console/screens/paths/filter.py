@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.console.screens.paths.hop import Hop, PathKey
-from app.console.screens.paths.model import Paths
+from app.console.screens.paths.hosts import PathHosts
 from probes.filter import Filter, RowTable
 from probes.filter.table import AddressNames
 
@@ -29,10 +29,12 @@ _HOP = np.dtype(
 )
 
 
-def path_table(paths: Paths, names: AddressNames | None = None) -> RowTable:
-    """Return the fields of PATHS, a row for each of `paths.choices`."""
-    rows = np.zeros(len(paths.choices), _PATH)
-    for row, choice in zip(rows, paths.choices, strict=True):
+def path_table(hosts: PathHosts, names: AddressNames | None = None) -> RowTable:
+    """Return the fields of PATHS, a row for each of `hosts.choices`."""
+    choices = hosts.choices
+    rows = np.zeros(len(choices), _PATH)
+    for row, choice in zip(rows, choices, strict=True):
+        paths = hosts.of(choice)
         row["version"], row["destination"] = _address(choice.destination)
         flows = (choice.flow,) if choice.flow else paths.flows(choice.destination)
         if len(flows) == 1 and flows[0] is not None:
@@ -44,17 +46,18 @@ def path_table(paths: Paths, names: AddressNames | None = None) -> RowTable:
     return RowTable(rows, names=names)
 
 
-def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[PathKey, ...]:
+def shown_paths(hosts: PathHosts, shown: Filter, names: AddressNames) -> tuple[PathKey, ...]:
     """Return the choices that pass; a destination passes with any of its flows."""
+    choices = hosts.choices
     if not shown:
-        return paths.choices
+        return choices
     passed = set()
-    several = {choice.destination for choice in paths.choices if choice.flow is not None}
-    mask = shown.mask(path_table(paths, names)).tolist()
-    for choice, passes in zip(paths.choices, mask, strict=True):
-        if passes and (choice.flow is not None or choice.destination not in several):
-            passed |= {choice, PathKey(choice.destination)}
-    return tuple(choice for choice in paths.choices if choice in passed)
+    several = {choice.whole for choice in choices if choice.flow is not None}
+    mask = shown.mask(path_table(hosts, names)).tolist()
+    for choice, passes in zip(choices, mask, strict=True):
+        if passes and (choice.flow is not None or choice not in several):
+            passed |= {choice, choice.whole}
+    return tuple(choice for choice in choices if choice in passed)
 
 
 def shown_hops(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.console.screens.paths.numbers import Numbers
-from app.console.screens.paths.routers import Router
+from app.console.screens.paths.ways import Router
 from probes.filter.network import protocol_name
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Array, MeasuredBy
@@ -27,6 +27,13 @@ class PathKey:
     flow: TracedFlow | None = None
     is_way: bool = False
     """Whether it has all flows that take the same way as `flow`, the first of them."""
+    host: str = ""
+    """The host of the fleet that traces it; empty unless several hosts are shown."""
+
+    @property
+    def whole(self) -> PathKey:
+        """The path of all flows to its destination."""
+        return PathKey(self.destination, host=self.host)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

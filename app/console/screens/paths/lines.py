@@ -44,6 +44,8 @@ class PathLine:
     tone: Tone
     """Of most cells."""
     name_tone: Tone
+    host: str
+    """The host of the fleet that traces it; empty unless several hosts are shown."""
 
     @property
     def methods(self) -> str:

@@ -13,9 +13,8 @@ import numpy as np
 from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
 from app.console.screens.paths.hop import ECHO, Hop, PathKey, Summary, since, with_added
 from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
-from app.console.screens.paths.routers import Router, routers_of
 from app.console.screens.paths.spells import Spell, spells
-from app.console.screens.paths.ways import Way, ways_of
+from app.console.screens.paths.ways import Router, Way, routers_of, ways_of
 from probes.filter.network import address_text
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Array, PathRowKind
@@ -52,6 +51,8 @@ class Paths:
 
     view: PathView = field(default_factory=lambda: LivePaths().view())
     choices: tuple[PathKey, ...] = ()
+    host: str = ""
+    """Of its keys."""
     numbers: Array = field(default_factory=lambda: np.empty(0, "u1"))
     """Number of the hop of each series: a router's TTL, DESTINATION_HOP, or _ARRIVED."""
     _places: dict[PathKey, Array] = field(default_factory=dict)
@@ -96,9 +97,8 @@ class Paths:
     def _arrange(self) -> None:
         places: dict[PathKey, list[int]] = {}
         for one in self._running.values():
-            places[PathKey(one.destination)] = []
-            for flow in one.flows:
-                places[PathKey(one.destination, flow)] = []
+            for flow in (None, *one.flows):
+                places[self._key(one.destination, flow)] = []
         series = self.view.series
         self.numbers = np.where(self.view.arrived, _ARRIVED, series["hop"])
         keys = [series[name] for name in ("source_port", "protocol", "first_ns")]
@@ -108,7 +108,7 @@ class Paths:
         ids = series["id"].tolist()
         of = {identity: self._of.get(identity) for identity in ids}
         self._of = {
-            identity: known or _choices_of(series[place])
+            identity: known or self._choices_of(series[place])
             for place, (identity, known) in enumerate(of.items())
         }
         for place in order.tolist():
@@ -122,11 +122,21 @@ class Paths:
             chain.from_iterable(self._of_destination(name) for name in destinations)
         )
 
+    def _key(self, destination: str, flow: TracedFlow | None = None) -> PathKey:
+        return PathKey(destination, flow, host=self.host)
+
+    def _choices_of(self, row: np.void) -> tuple[PathKey, PathKey]:
+        destination = address_text(row["destination"].tobytes(), int(row["version"]))
+        protocol = int(row["protocol"])
+        ports = (int(row["source_port"]), int(row["destination_port"]))
+        flow = TracedFlow(protocol, *((0, 0) if protocol in ECHO else ports))
+        return self._key(destination), self._key(destination, flow)
+
     def _of_destination(self, name: str) -> Iterable[PathKey]:
         flows = self.flows(name)
-        yield PathKey(name)
+        yield self._key(name)
         if len(flows) > 1:
-            yield from (PathKey(name, flow) for flow in flows)
+            yield from (self._key(name, flow) for flow in flows)
 
     def flows(self, destination: str) -> list[TracedFlow]:
         """Return the flows to a destination, oldest first."""
@@ -139,7 +149,7 @@ class Paths:
     def ways(self, destination: str) -> tuple[Way, ...]:
         """Return the ways that the flows to a destination take."""
         if destination not in self._ways:
-            places = {flow: self._places[PathKey(destination, flow)]
+            places = {flow: self._places[self._key(destination, flow)]
                       for flow in self.flows(destination)}  # fmt: skip
             self._ways[destination] = ways_of(self.view, places)
         return self._ways[destination]
@@ -154,14 +164,14 @@ class Paths:
     def _at(self, choice: PathKey) -> Array:
         """Return the places of a path's series."""
         if choice.is_way and choice not in self._places:
-            flows = [PathKey(choice.destination, flow) for flow in self.members(choice)]
+            flows = [self._key(choice.destination, flow) for flow in self.members(choice)]
             groups = [self._places.get(flow, _NOWHERE) for flow in flows]
             self._places[choice] = np.sort(np.concatenate(groups))
         return self._places.get(choice, _NOWHERE)
 
     def nearest(self, wanted: PathKey) -> PathKey | None:
         """Return `wanted` or its destination, whichever is known; otherwise None."""
-        known = (choice for choice in (wanted, PathKey(wanted.destination)))
+        known = (choice for choice in (wanted, wanted.whole))
         return next((choice for choice in known if choice.is_way or choice in self.choices), None)
 
     def is_measured(self, choice: PathKey) -> bool:
@@ -318,7 +328,7 @@ class Paths:
         if choice not in self._routers:
             every, own = (
                 places[self.numbers[places] != _ARRIVED]
-                for key in (PathKey(choice.destination), choice)
+                for key in (choice.whole, choice)
                 for places in (self._places.get(key, _NOWHERE),)
             )
             self._routers[choice] = routers_of(self.view, every, own)
@@ -346,7 +356,7 @@ class Paths:
     def comparisons(self, choice: PathKey, number: int) -> Array:
         """Return the newest row of BRANCH, dtype PATH, for each two ways to the destination that
         part at hop `number` or are compared there (S3.20)."""
-        rows = self.changes(PathKey(choice.destination))
+        rows = self.changes(choice.whole)
         rows = rows[rows["kind"] == PathRowKind.BRANCH]
         rows = rows[(rows["amount"] == number) | (rows["hop"] == number)][::-1]
         ways = np.concatenate((rows["responder"], rows["previous"]), axis=1)
@@ -382,11 +392,3 @@ def _codes(flows: Array) -> Array:
     protocol, source, destination = flows.astype("i8")
     codes: Array = protocol << 32 | source << 16 | destination
     return codes
-
-
-def _choices_of(row: np.void) -> tuple[PathKey, PathKey]:
-    destination = address_text(row["destination"].tobytes(), int(row["version"]))
-    protocol = int(row["protocol"])
-    ports = (int(row["source_port"]), int(row["destination_port"]))
-    flow = TracedFlow(protocol, *((0, 0) if protocol in ECHO else ports))
-    return PathKey(destination), PathKey(destination, flow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import partialmethod
 from itertools import groupby
 from typing import cast
@@ -11,8 +12,8 @@ from app.console.host_names import Names
 from app.console.screens.paths.columns import DESTINATIONS
 from app.console.screens.paths.filter import shown_paths
 from app.console.screens.paths.hop import PathKey
+from app.console.screens.paths.hosts import PathHosts
 from app.console.screens.paths.lines import ListedPath
-from app.console.screens.paths.model import Paths
 from app.console.screens.paths.rows import path_columns, path_rows
 from app.console.tables.sorted_table import SortedTable
 from bpf.errors import UsageError
@@ -27,10 +28,10 @@ class PathList(SortedTable):
     of them is chosen. Its `do_` methods are commands of the screen.
     """
 
-    def __init__(self, paths: Paths, show: Callable[[], None]) -> None:
+    def __init__(self, hosts: PathHosts, show: Callable[[], None]) -> None:
         """`show` shows the screen, and calls `follow`."""
         super().__init__(DESTINATIONS, id="paths")
-        self._paths, self._show = paths, show
+        self._hosts, self._show = hosts, show
         self._names: Names
         self.choice: PathKey | None = None
         """None without a path."""
@@ -51,15 +52,17 @@ class PathList(SortedTable):
     def follow(self, passing: Filter, names: Names) -> None:
         """Show the present paths that pass, if anything in the list changed."""
         self._names = names
+        if self._wanted is not None:
+            self._wanted = self._hosts.located(self._wanted)
         if self._drawn == self._state(passing):
             return
-        self.passing = shown_paths(self._paths, passing, names)
-        rows = path_rows(self._paths, folded(self._paths, self.passing, self._is_open), names)
+        self.passing = shown_paths(self._hosts, passing, names)
+        rows = path_rows(self._hosts, folded(self._hosts, self.passing, self._is_open), names)
         self.styles.height = 1 + rows.rows
-        self.columns = path_columns(rows)
+        self.columns = path_columns(rows, [host for host in self._hosts.models if host])
         self.fill(rows)
         wanted = self._wanted
-        if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
+        if wanted is not None and (nearest := self._nearest(wanted)) is not None:
             index = self.source.index(nearest)
             if index is not None and index != self.cursor_index:
                 self.move_to(index)
@@ -68,6 +71,9 @@ class PathList(SortedTable):
         key = self.cursor_key
         self.choice = key if isinstance(key, PathKey) else None
         self._drawn = self._state(passing)
+
+    def _nearest(self, wanted: PathKey) -> PathKey | None:
+        return self._hosts.of(wanted).nearest(wanted)
 
     def turn_choice(self, key: Hashable) -> bool:
         """Take the row under the cursor as the choice; return whether it is another one."""
@@ -79,7 +85,7 @@ class PathList(SortedTable):
     def _state(self, passing: Filter) -> tuple[object, ...]:
         """All that the list depends on."""
         marks = passing, self._wanted, frozenset(self._opened), self._inside
-        return self._paths.edition, self._names.version, *marks
+        return self._hosts.edition, self._names.version, *marks
 
     @property
     def _inside(self) -> PathKey | None:
@@ -87,19 +93,19 @@ class PathList(SortedTable):
         key = self._wanted or self.choice
         if key is None or key.flow is None or key.is_way:
             return None
-        return fold_of(self._paths, key)
+        return fold_of(self._hosts, key)
 
     def _is_open(self, key: PathKey) -> bool:
         return key in self._opened or key == self._inside
 
     def _unfolded(self) -> ValueSource:
         rows = (ListedPath(key, int(key.flow is not None)) for key in self.passing)
-        return path_rows(self._paths, rows, self._names)
+        return path_rows(self._hosts, rows, self._names)
 
     def _step(self, by: int) -> None:
         """Move to the next path, also to one that is folded."""
-        listed = folded(self._paths, self.passing, lambda _: True)
-        rows = self.in_order(path_rows(self._paths, listed, self._names))
+        listed = folded(self._hosts, self.passing, lambda _: True)
+        rows = self.in_order(path_rows(self._hosts, listed, self._names))
         if rows.rows:
             at = (rows.index(self.choice) or 0) if self.choice is not None else 0
             self._wanted = cast("PathKey", rows.key((at + by) % rows.rows))
@@ -111,10 +117,10 @@ class PathList(SortedTable):
     @property
     def is_on_fold(self) -> bool:
         """Whether the chosen row stands for several flows of the same way."""
-        return self.choice is not None and self.choice == fold_of(self._paths, self.choice)
+        return self.choice is not None and self.choice == fold_of(self._hosts, self.choice)
 
     def do_path_fold(self) -> None:
-        fold = fold_of(self._paths, self.choice) if self.choice is not None else None
+        fold = fold_of(self._hosts, self.choice) if self.choice is not None else None
         if fold is None:
             raise UsageError("no other flow takes the same way")
         if self._is_open(fold):
@@ -126,16 +132,16 @@ class PathList(SortedTable):
 
 
 def folded(
-    paths: Paths, shown: Sequence[PathKey], is_open: Callable[[PathKey], bool]
+    hosts: PathHosts, shown: Sequence[PathKey], is_open: Callable[[PathKey], bool]
 ) -> Iterator[ListedPath]:
     """Yield the rows of a list in which flows of the same way are one row, unless it is open.
 
     If a destination has one way, the row of the destination stands for its flows. A way with one
     flow is the flow.
     """
-    for destination, keys in groupby(shown, key=lambda key: key.destination):
+    for whole, keys in groupby(shown, key=lambda key: key.whole):
         head, *flows = keys
-        ways = paths.ways(destination)
+        ways = hosts.of(whole).ways(whole.destination)
         if not flows:
             yield ListedPath(head)
             continue
@@ -151,17 +157,17 @@ def folded(
             if len(members) == 1:
                 yield ListedPath(members[0], 1)
             elif members:
-                key = PathKey(destination, way.flows[0], is_way=True)
+                key = replace(whole, flow=way.flows[0], is_way=True)
                 yield ListedPath(key, 1, len(members), is_open(key), way.branch)
                 yield from (ListedPath(flow, 2) for flow in members if is_open(key))
 
 
-def fold_of(paths: Paths, key: PathKey) -> PathKey | None:
+def fold_of(hosts: PathHosts, key: PathKey) -> PathKey | None:
     """Return the folded row that stands for a path; None if the path has its own row."""
-    ways = paths.ways(key.destination)
+    ways = hosts.of(key).ways(key.destination)
     if len(ways) == 1:
-        return PathKey(key.destination) if len(ways[0].flows) > 1 else None
+        return key.whole if len(ways[0].flows) > 1 else None
     for way in ways:
         if key.flow in way.flows and len(way.flows) > 1:
-            return PathKey(key.destination, way.flows[0], is_way=True)
+            return replace(key, flow=way.flows[0], is_way=True)
     return None

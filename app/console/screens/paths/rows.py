@@ -16,6 +16,7 @@ from app.console.host_names import Names
 from app.console.live.flows import LiveView
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.hop import Hop, PathKey, flow_text, hop_text, since
+from app.console.screens.paths.hosts import PathHosts
 from app.console.screens.paths.lines import HopChange, HopLine, ListedPath, PathLine
 from app.console.screens.paths.model import CELL, ROUTE, Paths
 from app.console.screens.paths.numbers import NONE, Numbers
@@ -34,7 +35,7 @@ from widgets.tones import Tone
 
 _HOST_CELLS = (12, 40)
 """Least and most width of the column of hosts."""
-_PATH_CELLS = (24, 60)
+_PATH_CELLS, _NODE_CELLS = (24, 60), (4, 16)
 _WIDE_LINE = 24
 _RECENT_NS = 60_000_000_000
 """The list of paths shows a change for this long."""
@@ -157,32 +158,39 @@ def time_lines(hops: Sequence[Hop], scale: float) -> list[Pieces]:
 
 
 def note_items(
-    paths: Paths, shown: Sequence[PathKey], passing: Filter, chosen: PathKey | None
+    hosts: PathHosts, shown: Sequence[PathKey], passing: Filter, chosen: PathKey | None
 ) -> list[StatusItem]:
     """Return the notes about the list; `chosen` is the path of a list that is not visible."""
-    count, seen = (sum(key.flow is None for key in keys) for keys in (paths.choices, shown))
+    count, seen = (len({key.destination for key in keys}) for keys in (hosts.choices, shown))
     text = f"{seen} of " if passing else ""
     notes = [StatusItem(text + counted(count, "destination"), Tone.MUTED, priority=4)]
     if passing.text:
         notes.append(StatusItem(passing.text, Tone.ACCENT, 3, label="filter"))
     if chosen is not None:
-        text, tone = path_state(paths, chosen)
+        notes += [StatusItem(chosen.host, Tone.ACCENT, priority=2)] if chosen.host else []
+        text, tone = path_state(hosts.of(chosen), chosen)
         notes += [StatusItem(text, tone, priority=2)] if text else []
     return notes
 
 
-def path_columns(rows: Rows) -> tuple[Column, ...]:
-    """Return the columns of paths; names and numbers stand side by side."""
+def path_columns(rows: Rows, hosts: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns of paths; names and numbers stand side by side.
+
+    `hosts` are the names of several hosts.
+    """
     least, most = _PATH_CELLS
     names = (str(rows.cells(index)[0]) for index in range(rows.rows))
     width = max(least, min(most, max(map(cell_len, names), default=0)))
-    return columns(DESTINATIONS, path={"width": width})
+    least, most = _NODE_CELLS
+    node = max(least, min(most, max(map(cell_len, hosts), default=0)))
+    return columns(DESTINATIONS, path={"width": width}, node={"hidden": not hosts, "width": node})
 
 
-def path_rows(paths: Paths, listed: Iterable[ListedPath], names: Names) -> Rows:
-    """Return a row for each of `listed`, which are of `paths`."""
+def path_rows(hosts: PathHosts, listed: Iterable[ListedPath], names: Names) -> Rows:
+    """Return a row for each of `listed`, which are of `hosts`."""
     return Rows.of(
-        row(DESTINATIONS, one.key, _path_line(paths, one, names), below=one.depth) for one in listed
+        row(DESTINATIONS, one.key, _path_line(hosts.of(one.key), one, names), below=one.depth)
+        for one in listed
     )
 
 
@@ -205,7 +213,7 @@ def _path_line(paths: Paths, listed: ListedPath, names: Names) -> PathLine:
     stopped = summary.ended or paths.running(choice.destination) is None
     plain = Tone.MUTED if stopped else Tone.NORMAL
     name = Tone.MUTED if stopped else Tone.ACCENT if choice.flow is None else Tone.NORMAL
-    return PathLine(title, summary, path_state(paths, choice), plain, name)
+    return PathLine(title, summary, path_state(paths, choice), plain, name, choice.host)
 
 
 def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:

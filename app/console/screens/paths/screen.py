@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import cast
 
 from textual import on
@@ -12,6 +13,7 @@ from textual.widget import Widget
 
 from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
+from app.console.live.chosen import ask_hosts
 from app.console.live.paths import PathView
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
@@ -20,6 +22,7 @@ from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops
 from app.console.screens.paths.hop import Hop, PathKey
+from app.console.screens.paths.hosts import PathHosts, TracedByHost
 from app.console.screens.paths.model import Paths
 from app.console.screens.paths.path_list import PathList
 from app.console.screens.paths.picture import picture
@@ -38,7 +41,6 @@ from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable
-from probes.path.traced import Traced
 from widgets.status import StatusItem
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
@@ -64,13 +66,14 @@ _ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to
 
 def first_states(console: Console) -> StateValues:
     """Return the values of named states before the user has turned to the screen."""
-    paths = Paths()
-    paths.take(console.frame.paths, ())
+    paths = PathHosts()
+    paths.take(console, console.frame, {})
     return _states(paths, None)
 
 
-def _states(paths: Paths, choice: PathKey | None) -> StateValues:
-    values: StateValues = {"path.count": sum(one.flow is None for one in paths.choices)}
+def _states(hosts: PathHosts, choice: PathKey | None) -> StateValues:
+    values: StateValues = {"path.count": len({one.destination for one in hosts.choices})}
+    paths = hosts.of(choice)
     if choice is None or not (choice.is_way or choice in paths.choices):
         return values
     hops, summary = paths.hops(choice, 1), paths.summary(choice)
@@ -84,7 +87,7 @@ def _states(paths: Paths, choice: PathKey | None) -> StateValues:
     }
 
 
-class PathsScreen(PollingScreen[tuple[Traced, ...]]):
+class PathsScreen(PollingScreen[TracedByHost]):
     """Paths above, the hops of the chosen one below."""
 
     AUTO_FOCUS = "#hops, #hop_changes"
@@ -107,11 +110,11 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     def __init__(self) -> None:
         super().__init__()
         self.detail = PathDetail()
-        self._paths, self._marked = Paths(), Paths()
-        self.listing = PathList(self._paths, self.show)
-        tracing = TracingCommands(self, lambda: self._paths, lambda: self.choice, self._poll)
+        self._hosts, self._marked = PathHosts(), PathHosts()
+        self.listing = PathList(self._hosts, self.show)
+        tracing = TracingCommands(self, self._hosts, lambda: self.choice, self._poll)
         self.parts = (tracing, self.listing)
-        self._traced: tuple[Traced, ...] = ()
+        self._traced: TracedByHost = {}
         self._hops: list[Hop] = []
         self._of_paths, self._of_hops = Filter(), Filter()
         self._drawn: tuple[object, ...] = ()
@@ -122,7 +125,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         """The view of the last call of `show`."""
 
     def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
-        paths = path_table(self._paths)
+        paths = path_table(self._hosts)
         return (PATHS, paths), (HOP_FILTERS, None)
 
     def compose_body(self) -> list[Widget]:
@@ -142,16 +145,21 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         return self.listing.choice
 
     @property
+    def _paths(self) -> Paths:
+        """The paths of the host of the chosen one."""
+        return self._hosts.of(self.choice)
+
+    @property
     def table(self) -> SortedTable:
         """The table of hops, or of their changes between two moments."""
         return next(t for t in self.tables if t.display and t.spec is not DESTINATIONS)
 
     # What is traced
 
-    def fetch(self) -> Callable[[], tuple[Traced, ...]]:
-        return self.console.plane.traced
+    def fetch(self) -> Callable[[], TracedByHost]:
+        return partial(ask_hosts, self.console, lambda plane: plane.traced(), self._traced)
 
-    def apply(self, answer: tuple[Traced, ...]) -> None:
+    def apply(self, answer: TracedByHost) -> None:
         self._traced = answer
 
     def do_path_filter(self, text: str | None = None) -> None:
@@ -184,16 +192,16 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._open_detail(kept.get("detail") == OPEN)
 
     def states(self) -> StateValues:
-        self._paths.take(self.console.frame.paths, self._traced)
-        return _states(self._paths, self.choice)
+        self._hosts.take(self.console, self.console.frame, self._traced)
+        return _states(self._hosts, self.choice)
 
     def show(self) -> None:
-        self._paths.take(self.console.frame.paths, self._traced)
+        self._hosts.take(self.console, self.console.frame, self._traced)
         listing = self.listing
         listing.follow(self._of_paths, self.console.names)
         self.set_class(not listing.source.rows, "-empty")
         chosen = None if listing.display else self.choice
-        notes = note_items(self._paths, listing.passing, self._of_paths, chosen)
+        notes = note_items(self._hosts, listing.passing, self._of_paths, chosen)
         trouble = StatusItem(self._trouble, Tone.BAD, priority=1)
         self.show_notes(*notes, *([trouble] if self._trouble else []))
         view, before = self._paths.view, self._taken
@@ -219,7 +227,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if choice is None:
             self._hops = []
             table.columns = hop_columns((), 1.0, 0)
-            table.empty = _FILTERED if self._paths.choices else _NOTHING
+            table.empty = _FILTERED if self._hosts.choices else _NOTHING
             table.fill(Rows())
             self._fit(table)
             return
@@ -237,7 +245,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         running = self._paths.running(choice.destination)
         waiting = _WAITING
         if running is not None and not running.packets:
-            waiting = idle_text(self.console.frame.flows, running) or _IDLE
+            frame = self.console.frame.of(choice.host) or self.console.frame
+            waiting = idle_text(frame.flows, running) or _IDLE
         table.empty = _FILTERED if every else _ENDED if ended else waiting
         note = end_note(self._paths, choice)
         table.fill(hop_rows(hops, hosts, scale, choice.destination, note))
@@ -250,9 +259,9 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._fit(table)
 
     def _show_changes(self, choice: PathKey, marked: Frame) -> None:
-        self._marked.take(marked.paths, self._traced)
+        self._marked.take(self.console, marked, self._traced)
         self._hops = self._paths.hops(choice, 1)
-        before, after = self._marked.hops(choice, 1), self._hops
+        before, after = self._marked.of(choice).hops(choice, 1), self._hops
         if marked.at > self.console.frame.at:
             before, after = after, before
         self.table.fill(hop_changes(before, after, choice, self.console.names))
@@ -270,7 +279,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if self.detail.display and self.choice is not None:
             hop = self.hop_under_cursor()
             names, time = self.console.names, self.console.time
-            self.detail.show(self._paths, self.choice, hop, names, time.span, time.past_paths)
+            past = partial(time.past_paths, self.choice.host)
+            self.detail.show(self._paths, self.choice, hop, names, time.span, past)
 
     def hop_under_cursor(self) -> Hop | None:
         number = self.table.cursor_key

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from app.console.live.chosen import several
 from app.console.live.monitor import MonitorView
 from app.console.live.state import Frame
 from app.console.protocol import Console
@@ -13,20 +13,8 @@ from app.console.screens.triggers.model import PolicyView, Triggers, as_of
 from bpf.errors import UsageError, did_you_mean
 from probes.monitor.info import MonitorInfo, PolicyInfo
 
-if TYPE_CHECKING:
-    from app.fleet.plane import ChosenHosts
-    from probes.control_plane import ControlPlane
-
-_PATIENCE_S = 2.0
-"""Longest wait for the monitors of several hosts: a slow host keeps its last answer."""
 Infos = Mapping[str, MonitorInfo | None]
 """Monitors by host; a host of its own has an empty name."""
-
-
-def several(console: Console) -> ChosenHosts | None:
-    """Return the chosen hosts if they are several."""
-    hosts = console.hosts.chosen
-    return hosts if hosts is not None and len(hosts.chosen) > 1 else None
 
 
 def monitors(frame: Frame, *, merged: bool) -> dict[str, MonitorView]:
@@ -91,25 +79,3 @@ class MonitorHosts:
             text = f"{', '.join(having)} have a policy {name!r}"
             raise UsageError(text, hint="put the cursor on a row of the host")
         return having[0], every[having[0], name]
-
-
-def ask_monitors(console: Console, known: Infos) -> Infos:
-    """Ask every host that is there for its monitor; one that does not answer stays as `known`.
-
-    It takes up to a few seconds. Raises ProbedeckError if a single host does not answer.
-    """
-    if (hosts := several(console)) is None:
-        return {"": console.plane.monitor()}
-    there = [one.name for one in hosts.states() if one.state.counts]
-    reports = hosts.ask(lambda plane: plane.monitor(), there, _PATIENCE_S)
-    return {one.host: one.answer if one.error is None else known.get(one.host) for one in reports}
-
-
-def plane_of(console: Console, host: str) -> ControlPlane:
-    """Return the control plane of a host; without a name, of all that the console shows."""
-    return console.hosts.chosen.planes()[host] if host and console.hosts.chosen else console.plane
-
-
-def frame_of(frame: Frame, host: str) -> Frame:
-    """Return the part of a frame that is of a host."""
-    return next((part.frame for part in frame.parts if part.host == host), frame)

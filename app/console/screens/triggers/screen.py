@@ -11,20 +11,13 @@ from textual.widget import Widget
 
 from app.commands.remote import set_policy
 from app.console.culprit import CulpritCommands
+from app.console.live.chosen import ask_hosts, plane_of, several
 from app.console.polling import PollingScreen
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
-from app.console.screens.triggers.hosts import (
-    Infos,
-    MonitorHosts,
-    ask_monitors,
-    frame_of,
-    monitors,
-    plane_of,
-    several,
-)
+from app.console.screens.triggers.hosts import Infos, MonitorHosts, monitors
 from app.console.screens.triggers.model import PolicyView, Triggers, place_of
 from app.console.screens.triggers.rows import (
     EXAMPLE,
@@ -160,7 +153,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
             probes = plane_of(console, host).probes() if macros else ()
             configs = [info.config for info in probes]
             defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
-            return ask_monitors(console, known), defined
+            return ask_hosts(console, lambda plane: plane.monitor(), known), defined
 
         return ask
 
@@ -264,7 +257,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
             name = self.applications.cursor_key
             for one in info.applications:
                 if one.name == name:
-                    frame = frame_of(self.console.frame, self._triggers.host)
+                    frame = self.console.frame.of(self._triggers.host) or self.console.frame
                     tables = [t for t in frame.metrics if t.probe == name]
                     detail.show_application(
                         self._triggers, one, self._macros.get(one.name, {}), tables

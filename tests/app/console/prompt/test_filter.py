@@ -19,6 +19,7 @@ from app.console.screens.flows.rows import FlowRows
 from app.console.screens.flows.table import flow_rtts, live_table, path_medians
 from app.console.screens.paths.filter import shown_hops, shown_paths
 from app.console.screens.paths.hop import PathKey
+from app.console.screens.paths.hosts import PathHosts
 from app.console.screens.paths.model import Paths
 from bpf.errors import TextError
 from probes.flow.filter import FlowFilter
@@ -146,7 +147,7 @@ def test_paths_are_filtered_by_destination_flow_and_numbers(
         FakePath(NEAR, destination="10.95.9.9", flow=TracedFlow(17, 5000, 53)),
     )  # fmt: skip
     of_paths, _ = parse(text, {})
-    shown = shown_paths(paths, of_paths, NO_NAMES)
+    shown = shown_paths(PathHosts({"": paths}), of_paths, NO_NAMES)
     assert {choice.destination for choice in shown} == destinations
     assert sum(choice.flow is not None for choice in shown) == flows
 

@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from app.api import connection_events
 from app.api.address import Remote
 from app.api.server.listener import Api, ApiListener
-from app.console.prompt.prompt import PromptInput
 from app.fleet.host_state import HostPhase
-from probes.monitor.info import PolicyInfo
-from probes.monitor.policy import Policy
-from probes.monitor.state import PolicyState
 from probes.snapshot import Event, Loss, LossReason
 from tests.app.api.fake import FakePlane
 from tests.app.console.fake import Desk, becomes, conversation, desk
-from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic
-from tests.app.fleet.fake_hub import FakeHub, fleet_desk
+from tests.app.fleet.fake_hub import NAMES, FakeHub, fleet_desk
 from tests.support.console.feed import window
-
-NAMES = ("ams1", "ams2", "fra1")
-
-
-@pytest.fixture
-def planes(tmp_path: Path) -> Iterator[dict[str, FakePlane]]:
-    """Three controllers, each behind an API of its own on a Unix socket."""
-    planes = {name: FakePlane() for name in NAMES}
-    served = [
-        ApiListener(plane, Api(version="1.2.3", socket=str(tmp_path / name)))
-        for name, plane in planes.items()
-    ]
-    yield planes
-    for plane, each in zip(planes.values(), served, strict=True):
-        plane.gate.set()
-        each.close()
-
-
-@pytest.fixture
-def hub(tmp_path: Path, planes: dict[str, FakePlane]) -> FakeHub:
-    return FakeHub({name: Remote(f"unix:{tmp_path / name}") for name in planes})
 
 
 async def test_hosts_are_listed_filtered_and_chosen_and_missing_ones_are_named(
@@ -214,85 +185,6 @@ async def test_a_policy_is_added_to_the_chosen_hosts_with_a_report_for_each(
         assert all("done" in rows[name] for name in ("ams1", "fra1"))
         await console.press("escape", "r")
         assert "done on 2 of 3 hosts" in console.text
-
-
-async def test_policies_of_several_hosts_are_one_table_and_a_change_goes_to_the_host_of_the_row(
-    hub: FakeHub, planes: dict[str, FakePlane]
-) -> None:
-    for name, short in (("ams1", "flood: flows > 500 -> dns"), ("ams2", "syn: flows > 5 -> dns"),
-                        ("fra1", "flood: flows > 900 -> dns")):  # fmt: skip
-        planes[name].set_policy(Policy.parse_short(short))
-    hub.turn("ams2", active=("syn",))
-    monitors = {name: FakeMonitor() for name in NAMES}
-
-    def publish(name: str, policy: str, flows: float, threshold: float) -> None:
-        said = Said(flows, threshold, comparison=f"flows > {threshold:g}")
-        for table in monitors[name].window({policy: said}, Traffic(flows=flows)):
-            hub.publish(name, table)
-
-    async with fleet_desk(hub) as console:
-
-        def is_set(name: str, policy: str) -> PolicyInfo | None:
-            info = planes[name].monitor()
-            assert info is not None
-            return next((one for one in info.policies if one.policy.name == policy), None)
-
-        def state(name: str, policy: str) -> PolicyState | None:
-            return one.state if (one := is_set(name, policy)) is not None else None
-
-        def condition(name: str) -> str:
-            return one.policy.condition if (one := is_set(name, "flood")) is not None else ""
-
-        async def point(name: str, policy: str) -> None:
-            console.app.screen.point_at((name, policy))  # type: ignore[attr-defined]
-            await becomes(console, lambda: console.lines[1].split()[0] == name)
-
-        for number, name in enumerate(NAMES, 1):
-            publish(name, "syn" if name == "ams2" else "flood", 100.0 * number, 500.0)
-        await console.press("1")
-        await becomes(console, lambda: "Active on ams2: syn" in console.text)
-        await console.press("4")
-        await becomes(console, lambda: "policies 0 of 3 active" in console.strip)
-        assert "policies of" not in console.strip
-        rows = [line.split()[:2] for line in console.lines if "armed" in line]
-        assert sorted(rows) == [["flood", "ams1"], ["flood", "fra1"], ["syn", "ams2"]]
-        values = {line.split()[1]: line for line in console.lines if "armed" in line}
-        assert all(f"{100 * n} " in values[name] for n, name in enumerate(NAMES, 1)), values
-        # Counters, detail and changes are of the host of the row.
-        await point("fra1", "flood")
-        assert "flows 300" in console.lines[1]
-        await console.press("enter")
-        await becomes(console, lambda: "flood on fra1, armed" in console.text)
-        assert "300 against 500" in console.text
-        await console.press("o")
-        await becomes(console, lambda: state("fra1", "flood") is PolicyState.ACTIVE)
-        assert state("ams1", "flood") is PolicyState.ARMED
-        await console.press("escape")
-        await console.press("e")
-        assert "Change on fra1" in console.text
-        console.app.screen.query_one(PromptInput).value = "flood: flows > 700 -> dns"
-        await console.press("enter")
-        await becomes(console, lambda: condition("fra1") == "flows > 700")
-        assert condition("ams1") == "flows > 500"
-        # A name without a row: on the host under the cursor, or else on the only one.
-        await console.app.action_command("trigger.remove syn")
-        await becomes(console, lambda: is_set("ams2", "syn") is None)
-        await becomes(console, lambda: "of 2 active" in console.strip)
-        # A new policy is of all hosts.
-        await console.press("a")
-        assert "Add on 3 hosts" in console.text
-        await console.press("escape")
-        await console.app.action_command("trigger.add calm: operator -> dns")
-        await becomes(console, lambda: "of 5 active" in console.strip)
-        hub.turn("fra1", HostPhase.LOST)
-        publish("ams1", "flood", 100.0, 500.0)
-        await becomes(console, lambda: "of 3 active" in console.strip)
-        await becomes(console, lambda: console.lines[1].split()[0] != "fra1")
-        await console.app.action_command("host.only ams1")
-        await becomes(console, lambda: console.app.current_mode == "overview")
-        await console.press("4")
-        await becomes(console, lambda: "of 2 active" in console.strip)
-        assert "Node" not in console.text
 
 
 async def test_a_fleet_of_one_host_that_is_down_opens_and_follows_the_host_when_it_is_back(

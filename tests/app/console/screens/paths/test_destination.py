@@ -23,7 +23,7 @@ END = FakeHop(3.0, ("10.94.6.2",), noise=0)
 
 def listed(t: Tracer, row: int = 0) -> dict[str, str]:
     """A row of the list of paths, by column."""
-    names = ("path", "hops", "rtt", "loss", "samples", "method", "state")
+    names = ("path", "node", "hops", "rtt", "loss", "samples", "method", "state")
     return dict(zip(names, map(str, t.listing.source.cells(row)), strict=True))
 
 

@@ -1,0 +1,32 @@
+"""A fleet of three hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.api.address import Remote
+from app.api.server.listener import Api, ApiListener
+from tests.app.api.fake import FakePlane
+from tests.app.fleet.fake_hub import NAMES, FakeHub
+
+
+@pytest.fixture
+def planes(tmp_path: Path) -> Iterator[dict[str, FakePlane]]:
+    """Three controllers, each behind an API of its own on a Unix socket."""
+    planes = {name: FakePlane() for name in NAMES}
+    served = [
+        ApiListener(plane, Api(version="1.2.3", socket=str(tmp_path / name)))
+        for name, plane in planes.items()
+    ]
+    yield planes
+    for plane, each in zip(planes.values(), served, strict=True):
+        plane.gate.set()
+        each.close()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, planes: dict[str, FakePlane]) -> FakeHub:
+    return FakeHub({name: Remote(f"unix:{tmp_path / name}") for name in planes})
