@@ -1,1 +1,1 @@
-"""What runs around probedeck on other people's machines."""
+"""Programs and files around probedeck, for other people's machines."""

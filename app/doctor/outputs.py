@@ -17,7 +17,7 @@ _NAME_CELLS = 16
 def check_outputs(
     outputs: Iterable[OutputConfig], mistakes: Iterable[UsageError] = ()
 ) -> Iterator[HostCheck]:
-    """Check each output; `mistakes` are those of the configuration file.
+    """Check each output; `mistakes` are the ones of the configuration file.
 
     TCP connects, and sends nothing. UDP sends nothing, so it is only resolved and routed.
     """

@@ -47,7 +47,7 @@ class ExporterKind:
 
     scheme: str
     about: str
-    """What it delivers, in a sentence."""
+    """Its deliveries, in a sentence."""
     example: str
     options: type[ExporterOptions]
     """Its fields are the options."""

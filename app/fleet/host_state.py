@@ -56,7 +56,7 @@ class HostState:
     flows: int = 0
     """Flows of the last window, those left out included."""
     losses: Losses = field(default_factory=dict)
-    """What its windows lack, of all probes, since the hub started to follow it."""
+    """Losses in its windows, of all probes, since the hub started to follow it."""
     behind: int = 0
     """Windows of it that did not get through, since the hub started to follow it."""
     offset_s: float = math.nan

@@ -1,4 +1,4 @@
-"""Policies on the sums of a fleet, and the hosts that activate a policy of their own for them.
+"""Policies on the sums of a fleet, and the hosts that activate policies for them.
 
 Conditions and state machines come from `probes.monitor.engine`, which judges windows of sums over
 the hosts. This module has no thread and no

@@ -24,7 +24,7 @@ _LAST_S = 30.0
 
 
 class Totals(NamedTuple):
-    """What a stage has."""
+    """Totals of a stage; None: it does not count this."""
 
     records: int | None
     packets: int | None
@@ -52,7 +52,7 @@ def controllers(made: Network, work: Path) -> Iterator[None]:
 
 
 def counted(work: Path, hosts: Iterator[str]) -> Totals:
-    """What the controllers counted, by their tables."""
+    """Return the totals of the controllers' tables."""
     records = packets = size = 0
     for name in hosts:
         with (work / name / "flows.csv").open(encoding="utf-8") as table:
@@ -64,7 +64,7 @@ def counted(work: Path, hosts: Iterator[str]) -> Totals:
 
 
 def stored(found: Engines) -> Totals:
-    """What ClickHouse's engine has."""
+    """Return the totals of the rows in ClickHouse's engine."""
     (row,) = found.query(
         "SELECT count() AS records, sum(packets) AS packets, sum(bytes) AS bytes "
         "FROM probedeck.flows"

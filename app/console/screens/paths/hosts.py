@@ -13,7 +13,7 @@ from app.console.screens.paths.model import Paths
 from probes.path.traced import Traced
 
 TracedByHost = Mapping[str, tuple[Traced, ...]]
-"""Running traces by host; a host of its own has an empty name."""
+"""Running traces by host; the only host of a console has an empty name."""
 
 
 @dataclass(slots=True)

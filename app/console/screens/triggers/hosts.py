@@ -14,7 +14,7 @@ from bpf.errors import UsageError, did_you_mean
 from probes.monitor.info import MonitorInfo, PolicyInfo
 
 Infos = Mapping[str, MonitorInfo | None]
-"""Monitors by host; a host of its own has an empty name."""
+"""Monitors by host; the only host of a console has an empty name."""
 
 
 def monitors(frame: Frame, *, merged: bool) -> dict[str, MonitorView]:
