@@ -140,7 +140,7 @@ class Backlog:
             self._changed.wait_for(lambda: self.stopping, seconds)
 
     def end(self) -> None:
-        """Count the waiting records as undelivered, with the records of an item that is on the way."""
+        """Count the waiting records, and all of an item on the way, as undelivered."""
         with self._changed:
             self.over = self.stopping = True
             for waiting in self._queue:

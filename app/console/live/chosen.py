@@ -30,7 +30,7 @@ def plane_of(console: Console, host: str) -> ControlPlane:
 def ask_hosts(
     console: Console, call: Callable[[ControlPlane], _T], known: Mapping[str, _T]
 ) -> dict[str, _T]:
-    """Return the answer of every host that is there, by host; the only host of a console has an empty name.
+    """Return the answer of every host that is there, by host; a console's only host has no name.
 
     A host that does not answer keeps its answer in `known`. It takes up to a few seconds. Raises
     ProbedeckError if a single host does not answer.
