@@ -22,6 +22,7 @@ from app.lab.plan import LabPlan
 from app.run.readiness import Watchdog
 from bpf.errors import UsageError
 from tests.support.nobody import become_nobody, let_others_reach
+from tests.support.sight import node
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "deploy/systemd/probedeck.service"
@@ -63,8 +64,7 @@ def test_a_service_without_root_measures_for_its_group(tmp_path: Path) -> None:
         "serve", "--api-group", "nogroup", "--api-socket", str(path), "--config", "none",
         "--interval", "0.2",
     ]  # fmt: skip
-    with Lab(LabPlan(1)) as lab, systemd(tmp_path / "notify") as told:
-        lab.enter()
+    with Lab(LabPlan(1)) as lab, systemd(tmp_path / "notify") as told, node(lab):
         errors = (tmp_path / "errors").open("wb")
         found = os.fstat(errors.fileno())
         environment = {
