@@ -85,9 +85,10 @@ def test_scrapers_that_send_nothing_shut_nobody_out_for_long(
 
 
 def test_a_port_in_use_is_tried_again() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    # On this address no connection of another test takes the port meanwhile.
+    with socket.create_server(("127.0.0.77", 0)) as taken:
         outputs = Outputs(cast(Any, PLANE))
-        outputs.add(OutputConfig(f"openmetrics://127.0.0.1:{taken.getsockname()[1]}"))
+        outputs.add(OutputConfig(f"openmetrics://127.0.0.77:{taken.getsockname()[1]}"))
         assert becomes(lambda: outputs.status()[0].state == "failing")
         assert outputs.status()[0].reason == "Address already in use"
     assert becomes(lambda: outputs.status()[0].state == "delivering")
