@@ -18,12 +18,28 @@
 #define PORT_VXLAN 4789
 #define PORT_VXLAN_LINUX 8472 /* the kernel's default */
 #define PORT_GENEVE 6081
+#define PORT_GTP 2152
 
 /* Packets and bytes on the wire. */
 struct wire_size {
     u64 packets;
     u64 bytes; /* of frames without FCS */
 };
+
+/* Whether packets of the protocol, to the port in network order, have a packet inside. */
+static __always_inline bool is_tunnel(u64 protocol, u64 port) {
+    switch (protocol) {
+    case IPPROTO_IPIP:
+    case IPPROTO_IPV6:
+    case IPPROTO_GRE:
+        return true;
+    case IPPROTO_UDP:
+        return port == bpf_htons(PORT_VXLAN) || port == bpf_htons(PORT_VXLAN_LINUX) ||
+               port == bpf_htons(PORT_GENEVE) || port == bpf_htons(PORT_GTP);
+    default:
+        return false;
+    }
+}
 
 /*
  * Return `value`, unknown to the verifier. Without this it follows every sequence of headers on its

@@ -20,7 +20,6 @@ enum tunnel {
     TUNNEL_GTP,
 };
 
-#define PORT_GTP 2152
 #define MAX_INNER_HEADERS 24
 #define MAX_TUNNEL_OFFSET 0x3ff
 #define MAX_GTP_EXTENSIONS 4
@@ -125,18 +124,8 @@ static __always_inline bool open_udp(struct cursor *c, u64 port, __be16 *type, u
 }
 
 static __always_inline bool has_tunnel(struct packet *packet) {
-    u64 port = DESTINATION_PORT(&packet->key);
-    switch (is_later_fragment(packet) ? 0 : PROTOCOL(&packet->key)) {
-    case IPPROTO_IPIP:
-    case IPPROTO_IPV6:
-    case IPPROTO_GRE:
-        return true;
-    case IPPROTO_UDP:
-        return port == bpf_htons(PORT_VXLAN) || port == bpf_htons(PORT_VXLAN_LINUX) ||
-               port == bpf_htons(PORT_GENEVE) || port == bpf_htons(PORT_GTP);
-    default:
-        return false;
-    }
+    return is_tunnel(is_later_fragment(packet) ? 0 : PROTOCOL(&packet->key),
+                     DESTINATION_PORT(&packet->key));
 }
 
 /* Move `c` from the transport header of `packet`, which has a tunnel, to the packet inside. */

@@ -27,7 +27,6 @@
 #define MOST_PACKETS 192 /* of a large segment: 64 KB with an MSS of 342, 192 KB with 1024 */
 #define HEAD_WORDS 4     /* of eight bytes, at the start of the payload */
 #define HEAD (HEAD_WORDS * 8)
-#define PORT_GTP 2152
 
 #define FIN 1
 #define SYN_RST 6
@@ -69,22 +68,6 @@ struct unit {
 };
 
 BPF_PERCPU_ARRAY(units, struct unit, 1);
-
-/* Tunnels whose large segments have headers that change from packet to packet. */
-static __always_inline bool is_tunnel(struct packet *packet) {
-    u64 port = DESTINATION_PORT(&packet->key);
-    switch (PROTOCOL(&packet->key)) {
-    case IPPROTO_IPIP:
-    case IPPROTO_IPV6:
-    case IPPROTO_GRE:
-        return true;
-    case IPPROTO_UDP:
-        return port == bpf_htons(PORT_VXLAN) || port == bpf_htons(PORT_VXLAN_LINUX) ||
-               port == bpf_htons(PORT_GENEVE) || port == bpf_htons(PORT_GTP);
-    default:
-        return false;
-    }
-}
 
 /* Bytes of the transport header in which ports, lengths and checksums are. */
 static __always_inline u64 skipped_header(u64 protocol) {
@@ -206,7 +189,9 @@ static __always_inline void take(CONTEXT *ctx, struct unit *unit, struct wire_si
     u32 zero = 0;
     u64 protocol = PROTOCOL(&unit->packet.key);
     struct seen *sum = seen.lookup(&zero);
-    if (!captured(&unit->packet) || is_tunnel(&unit->packet) || !sum) {
+    /* Headers of a tunnel's large segment change from packet to packet. */
+    bool tunnel = is_tunnel(protocol, DESTINATION_PORT(&unit->packet.key));
+    if (!captured(&unit->packet) || tunnel || !sum) {
         lose(LOSS_FILTERED, size->packets, size->bytes);
         return;
     }

@@ -64,6 +64,13 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
+def connected(opened: socket.socket | None) -> socket.socket:
+    """Return the socket of a link. Raises OSError if the link has none."""
+    if opened is None:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+    return opened
+
+
 class UdpLink:
     """Datagrams to a collector, at most 45 kB in a millisecond."""
 
@@ -98,7 +105,7 @@ class UdpLink:
 
     def send(self, data: bytes, deadline: float) -> int:
         # `deadline` is for links whose receiver may block them.
-        self._open_socket().send(data)
+        connected(self._socket).send(data)
         self._bytes += len(data)
         self._count += 1
         if self._count % _BURST == 0:
@@ -114,7 +121,7 @@ class UdpLink:
 
     def _check(self, wait_s: float) -> None:
         if self._errors.poll(wait_s * 1000):
-            number = self._open_socket().getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            number = connected(self._socket).getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             number = number or errno.ECONNREFUSED
             raise OSError(number, os.strerror(number))
 
@@ -141,11 +148,6 @@ class UdpLink:
             except OSError:
                 break
         return found
-
-    def _open_socket(self) -> socket.socket:
-        if self._socket is None:
-            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-        return self._socket
 
     def close(self) -> None:
         if self._socket is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import os
 import select
 import socket
 import ssl
@@ -14,7 +13,7 @@ import termios
 import time
 from collections.abc import Sequence
 
-from app.exporters.ipfix.sockets import Sent
+from app.exporters.ipfix.sockets import Sent, connected
 
 _CONNECT_S = 5.0
 _LIMIT = 16384
@@ -83,7 +82,7 @@ class StreamLink:
 
     def check(self) -> None:
         try:
-            answer = self._open_socket().recv(_READ)
+            answer = connected(self._socket).recv(_READ)
         except BlockingIOError:
             pass
         else:
@@ -96,7 +95,7 @@ class StreamLink:
     def _write(self) -> None:
         while self._waiting:
             try:
-                count = self._open_socket().send(self._waiting)
+                count = connected(self._socket).send(self._waiting)
             except BlockingIOError:
                 return
             self._written += count
@@ -114,11 +113,6 @@ class StreamLink:
             return 0
         answer = fcntl.ioctl(self._socket, termios.TIOCOUTQ, struct.pack("i", 0))
         return self._written - int(struct.unpack("i", answer)[0])
-
-    def _open_socket(self) -> socket.socket:
-        if self._socket is None:
-            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-        return self._socket
 
     def close(self) -> None:
         if self._socket is not None:
