@@ -74,9 +74,9 @@ class Delivery:
         self._backlog.stop()
 
     def join(self, deadline: float) -> None:
-        """Wait until the output has ended, or the deadline, a time of time.monotonic().
+        """Wait until the output has ended, or until the deadline, a time of time.monotonic().
 
-        The records that wait then are undelivered, also those of an item that is on its way.
+        Records that still wait are then undelivered. So are those of the item that is being sent.
         """
         self._backlog.wait_end(deadline - time.monotonic())
         stuck = self._backlog.busy

@@ -38,10 +38,10 @@ class Exporter(Protocol):
     """
 
     def records(self, item: Item) -> int:
-        """Return how many records an item makes; 0: the output does not take it.
+        """Return how many records an item makes, 0 if the output does not take it.
 
-        Called by the publisher's thread, whose next window waits meanwhile: look at the kind and
-        the length of the item only.
+        It is called by the publisher's thread, and delays its next window. So look only at the
+        kind and the length of the item.
         """
 
     def open(self) -> None:

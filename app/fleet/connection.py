@@ -69,7 +69,7 @@ class Connection:
         return body
 
     async def request(self, path: str) -> str:
-        """Send `GET /v1/PATH`; return the media type of the answer, whose body are `parts`."""
+        """Send `GET /v1/PATH`, and return the media type of the answer. `parts` is its body."""
         host = self._access.base.partition("://")[2]
         headers = [("host", host), *self._access.headers.items()]
         request = h11.Request(method="GET", target=f"/v1/{path}", headers=headers)

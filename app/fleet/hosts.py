@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _POLICY = ("name", "condition", "hold", "policy")
 _MOST_MERGED = 32
-"""Hosts whose distinct flows are asked for each second."""
+"""Distinct flows are counted of at most so many hosts."""
 _RESERVED = ("host", "name")
-"""Words of filters that a label would hide."""
+"""A label may not have these names: they are words of filters."""
 
 
 @dataclass(frozen=True, slots=True)

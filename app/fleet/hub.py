@@ -28,9 +28,9 @@ _TICK_S = 1.0
 _CONNECTS_S = 500.0
 """Hosts that are connected to per second at the start."""
 _RESOLVERS = 32
-"""Threads that resolve names: a name server that does not answer holds up few hosts."""
+"""Threads that resolve names. More than one: a name server may not answer."""
 _DESCRIPTORS = 3
-"""Of a host: the stream, and two while its status is asked for."""
+"""Open files for each host: the stream, and two more while the status is read."""
 
 
 class Hub:

@@ -95,10 +95,10 @@ class ChosenHosts:
         return self._hub.states()
 
     def choose(self, names: Sequence[str]) -> None:
-        """Choose hosts; it may take as long as a connection.
+        """Choose hosts. It may take as long as it takes to connect.
 
-        Raises UsageError for none, for too many and for unknown hosts, and ProbedeckError for a
-        single one that does not answer. Then the choice stays as it is.
+        Raises UsageError if there are none, too many, or an unknown one. Raises ProbedeckError if
+        there is only one, and it does not answer. An error keeps the earlier choice.
         """
         for name in names:
             if name not in self._hosts:

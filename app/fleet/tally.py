@@ -16,7 +16,7 @@ _SMOOTHING = 0.3
 
 
 class Tally:
-    """Numbers of one host since the hub follows it; the fields are those of HostState."""
+    """Numbers of one host since the hub follows it. HostState documents the fields."""
 
     def __init__(self) -> None:
         self.packets_s = self.bits_s = self.received_s = 0.0

@@ -33,7 +33,7 @@ class SegmentControl(Protocol):
     """Starts the segment probe of a controller. Any thread may call a method."""
 
     def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
-        """Record digests on the watched interface from now on; `remove` ends the probe.
+        """Begin to record digests on the watched interface; `remove` ends that.
 
         With a lease, the probe ends by itself `lease` seconds after the last call. A repeated call
         with the same options renews the lease, and changes nothing else. A lease of 0 has no end.

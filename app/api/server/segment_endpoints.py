@@ -10,7 +10,7 @@ from probes.segment.options import SegmentOptions
 
 
 class SegmentEndpoints(Endpoints):
-    """Requests about the segment probe; its tables are those of the probe `segment`."""
+    """Requests about the segment probe. Its tables have the name `segment`."""
 
     @route("GET", "/v1/segment")
     def segment(self) -> SegmentStatus:

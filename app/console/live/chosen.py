@@ -23,7 +23,7 @@ def several(console: Console) -> ChosenHosts | None:
 
 
 def plane_of(console: Console, host: str) -> ControlPlane:
-    """Return the control plane of a host; without a name, of all that the console shows."""
+    """Return the control plane of a host. Without a name, it is that of the whole console."""
     return console.hosts.chosen.planes()[host] if host and console.hosts.chosen else console.plane
 
 

@@ -1,4 +1,4 @@
-"""The hosts of a fleet in the console: their items, and what a new choice changes."""
+"""The hosts of a fleet in the console."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ MAX_NEW_FLOWS = 16384
 
 
 def salt_of(node: str) -> int:
-    """Return the number that tells a host's flows from those of other hosts, by XOR of ids."""
+    """Return a host's number. Ids of its flows are combined with it by XOR, and so stay unique."""
     return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=8).digest())
 
 

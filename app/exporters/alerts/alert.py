@@ -15,7 +15,7 @@ from probes.monitor.state import PROBE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import SEVERITIES, Event, Item, Snapshot
 
 _POLICY = "policy "
-"""Begin of the subject of events about policies, whose rows of transitions say more."""
+"""Subjects of events about policies begin so. Rows of transitions say more about them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,10 @@ def test_every_host_is_followed_with_its_numbers(simulator: Simulator, followed:
     assert [one.name for one in followed.hub.states()] == [h.name for h in simulator.hosts]
     for one in ups:
         assert (one.version, one.interface, one.behind, one.reason) == ("9.9", "eth0", 0, "")
-        # 500 flows that were sent, and 9,500 of which only the totals came.
+        # 500 flows were sent. Of 9,500 others only the totals came.
         assert (one.flows, one.active) == (10_000, ("flood",))
         assert 9500 * 2 < one.packets_s < 9500 * 2 + 500 * 1000
-        # By the offset as it was known at that window.
+        # The offset was as it was known then.
         assert abs(one.lag_s) < 1
 
 

@@ -1,4 +1,4 @@
-"""Policies on the sums of a fleet: aligned seconds, hosts concerned, and what is missing."""
+"""Policies on the sums of a fleet."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_policy_that_is_active_at_the_end_is_ended() -> None:
 
 
 def reports(shared: int, **own: int) -> list[HostReport]:
-    """Sketches with `shared` flows on each host, and so many more of its own."""
+    """Return a report for each host; its sketch has `shared` flows of all hosts, and its own."""
     dice = np.random.default_rng(1)
     common = dice.integers(0, 1 << 64, shared, "u8")
     found = []

@@ -15,7 +15,7 @@ from tests.app.fleet.fake_hub import NAMES, FakeHub
 
 @pytest.fixture
 def planes(tmp_path: Path) -> Iterator[dict[str, FakePlane]]:
-    """Three controllers, each behind an API of its own on a Unix socket."""
+    """Three controllers. Each has its own API on a Unix socket."""
     planes = {name: FakePlane() for name in NAMES}
     served = [
         ApiListener(plane, Api(version="1.2.3", socket=str(tmp_path / name)))

@@ -85,7 +85,7 @@ def test_a_broken_connection_loses_and_repeats_no_record(
         def send(link: StreamLink, data: bytes, deadline: float) -> int:
             left[0] -= 1
             if not left[0]:
-                # The collector has read all that came before; what follows has no reader.
+                # The collector has read all earlier messages. Nobody reads the next ones.
                 until(lambda: link._acknowledged() == link._written and bool(collector.readers))
                 collector.cut()
             return real(link, data, deadline)
