@@ -83,10 +83,7 @@ def is_right(situation: Situation, verdicts: Verdicts) -> bool:
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, Verdicts]:
-    found = play(SITUATIONS)
-    # A host that stands still delays some connections, and not the same ones twice.
-    again = [each for each in SITUATIONS if not is_right(each, found[each.name])]
-    return found | (play(again) if again else {})
+    return play(SITUATIONS)
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)

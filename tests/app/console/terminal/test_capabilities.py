@@ -124,9 +124,8 @@ def test_a_console_at_9600_baud_answers_keys_and_falls_behind_with_nothing() -> 
     with Terminal(CONSOLE, columns=80, rows=24, rate=960) as terminal:
         terminal.wait("LIVE", 15)
         terminal.wait(r"slow link every \d s", 15)
-        # A host that stands still for a moment delays one key, and not the same one twice.
-        rounds = [[terminal.latency(key, shown) for key, shown in KEYS] for _ in range(2)]
-        assert max(map(min, *rounds)) < 2.0, rounds
+        seconds = [terminal.latency(key, shown) for key, shown in KEYS]
+        assert max(seconds) < 2.0, seconds
         started = terminal.bytes
         terminal.send("q")
         assert terminal.wait_exit(5) == 0

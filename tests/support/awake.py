@@ -1,0 +1,28 @@
+"""A plugin of pytest that keeps the CPUs of a virtual machine awake.
+
+A virtual CPU that sleeps may wake up milliseconds late, and so may all that a test waits for. Each
+CPU gets a process that never sleeps. Every other process goes before it (sched(7), SCHED_IDLE).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_SPIN = f"""
+import os
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while os.getppid() == {os.getpid()}:
+    sum(range(10_000_000))
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or " hypervisor" not in Path("/proc/cpuinfo").read_text():
+        return
+    for _ in os.sched_getaffinity(0):
+        config.add_cleanup(subprocess.Popen([sys.executable, "-I", "-c", _SPIN]).kill)
