@@ -1,8 +1,9 @@
 """Policies on the sums of a fleet, and the hosts that activate policies for them.
 
 Conditions and state machines come from `probes.monitor.engine`, which judges windows of sums over
-the hosts. This module has no thread and no
-connection: `app.fleet.policy_runner` has both.
+the hosts. A missing host cannot end a policy: while one of its hosts is missing, a policy stays
+active, for WAIT_S at most. This module has no thread and no connection: `app.fleet.policy_runner`
+has both.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ SECOND_NS = 1_000_000_000
 _FLOWS = ("flows", "flows_low", "flows_high")
 _TOLERANCE = 0.05
 """A value divides if the sum of the hosts' values is so close to it; estimates of flows vary."""
+WAIT_S = 60
+"""Longest wait for the missing hosts of a policy whose condition holds no more."""
 _NAMED = 5
 """Most hosts whose values an event has."""
 
@@ -61,10 +64,15 @@ class FleetPolicies:
         self._active: dict[str, tuple[str, ...]] = {}
         """By policy, the hosts of its begin: they deactivate theirs at its end."""
 
-    def judge(self, second: FleetSecond, flows: FleetFlows | None) -> list[FleetTransition]:
+        self._waits: dict[str, int] = {}
+        """By active policy whose condition holds no more: the end of the wait for its missing
+        hosts, UTC."""
+
+    def judge(self, second: FleetSecond, flows: FleetFlows | None) -> list[FleetTransition | Event]:
         """Take in the sums of a second, and distinct flows if conditions need them.
 
-        Without any host's distinct flows nothing changes.
+        Without any host's distinct flows nothing changes. Returns transitions, and an event for
+        each policy that waits for a missing host.
         """
         rows = dict(second.rows)
         missing = list(second.missing)
@@ -83,28 +91,54 @@ class FleetPolicies:
                     own["flows"], own["flows_low"], own["flows_high"] = (
                         one.estimate, one.low, one.high,
                     )  # fmt: skip
-        found = []
+        found: list[FleetTransition | Event] = []
         for each in self._engine.window(total, second.end_utc_ns, 1.0, {}):
             standing = next(s for s in self._engine.policies() if s.policy.name == each.policy)
-            values: Mapping[str, float] = {}
+            policy, texts = standing.policy, [each.cause]
+            if each.begins and each.policy in self._waits:
+                # It stayed active for a missing host.
+                del self._waits[each.policy]
+                continue
             if each.begins and standing.outcome:
                 deciding = standing.outcome.deciding
                 values = _values(deciding, rows, total)
-                hosts = concerned(values) or tuple(rows)
-                self._active[each.policy] = hosts
-                texts = [each.cause, *_by_host(deciding, values)]
+                hosts = self._active[each.policy] = concerned(values) or tuple(rows)
+                texts += _by_host(deciding, values)
+            elif each.ends and (away := self._away(each.policy, missing)):
+                self._waits[each.policy] = second.end_utc_ns + WAIT_S * SECOND_NS
+                found.append(_waiting(policy, each.cause, away, second.end_utc_ns))
+                continue
             elif each.ends:
-                hosts, texts = self._active.pop(each.policy), [each.cause]
+                hosts = self._active.pop(each.policy)
             else:
                 continue
             if missing:
                 texts.append(f"a lower bound: {_names(missing)} {_lack(missing)} not counted")
-            found.append(_transition(standing.policy, each.begins, hosts, texts, second.end_utc_ns))
+            found.append(_transition(policy, each.begins, hosts, texts, second.end_utc_ns))
+        return [*found, *self._waited(missing, second.end_utc_ns)]
+
+    def _away(self, name: str, missing: Collection[str]) -> tuple[str, ...]:
+        """Return the missing hosts among those of an active policy."""
+        return tuple(host for host in self._active[name] if host in missing)
+
+    def _waited(self, missing: Collection[str], at_utc_ns: int) -> list[FleetTransition]:
+        """End the policies whose hosts are all back, or away for too long."""
+        found = []
+        for policy in (one.policy for one in self._engine.policies()):
+            if (until := self._waits.get(policy.name)) is None:
+                continue
+            away = self._away(policy.name, missing)
+            if not away or at_utc_ns >= until:
+                cause = f"{_names(away)} {_lack(away)} missing for {WAIT_S} s"
+                texts = [cause if away else "its missing hosts are back"]
+                del self._waits[policy.name]
+                hosts = self._active.pop(policy.name)
+                found.append(_transition(policy, False, hosts, texts, at_utc_ns))
         return found
 
     def end(self, at_utc_ns: int) -> list[FleetTransition]:
         """End the active policies: nobody watches the fleet any more."""
-        active, self._active = self._active, {}
+        active, self._active, self._waits = self._active, {}, {}
         return [
             _transition(one.policy, False, active[one.policy.name], ["the console ends"], at_utc_ns)
             for one in self._engine.policies()
@@ -169,6 +203,12 @@ def _names(hosts: Sequence[str]) -> str:
 
 def _lack(hosts: Sequence[str]) -> str:
     return "is" if len(hosts) == 1 else "are"
+
+
+def _waiting(policy: Policy, cause: str, away: Sequence[str], at_utc_ns: int) -> Event:
+    are = f"{_names(away)} {_lack(away)} missing"
+    text = f"{policy.name} stays active: {cause}, a lower bound: {are}; it waits {WAIT_S} s"
+    return Event(at_utc_ns, "warning", "fleet", text, f"policy {policy.name}")
 
 
 def _transition(

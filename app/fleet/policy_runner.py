@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
+from operator import methodcaller
 from typing import Any, Self
 
 from app.api.remote import RemotePlane
@@ -14,6 +15,7 @@ from app.fleet.plane import ChosenHosts, HostReport, ask_each
 from app.fleet.policies import FleetPolicies, FleetTransition
 from app.fleet.seconds import AlignedSeconds
 from app.outputs.view import is_table
+from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
 from probes.monitor import state as monitor
 from probes.snapshot import Event, Item, Snapshot
@@ -23,12 +25,15 @@ _PATIENCE_S = 5.0
 """Longest wait for the hosts that activate a policy; meanwhile no condition is evaluated."""
 _SKETCH_S = 1.0
 """Longest wait for the distinct flows of the hosts."""
+_AGAIN_S = 5.0
+"""Seconds between two attempts to deactivate a policy on a host that is back."""
 
 
 class FleetRunner:
     """Evaluates the policies of a fleet each second, over all hosts that are there.
 
-    It begins with `with`, and ends the policies that are active then at the end.
+    It begins with `with`, and ends the policies that are active then at the end. A host that is
+    lost when its policy ends deactivates it as soon as it is back.
     """
 
     def __init__(self, hosts: ChosenHosts, hub: Hub) -> None:
@@ -36,6 +41,10 @@ class FleetRunner:
         self._policies = FleetPolicies(hosts.fleet.policies)
         self._remotes = {host.name: host.remote for host in hosts.fleet.hosts}
         self._planes: dict[str, RemotePlane] = {}
+        self._owing: dict[str, set[str]] = {}
+        """By host, the policies that it has not deactivated yet."""
+        self._again_at = 0.0
+        """The next attempt to deactivate them, `time.monotonic()`."""
         self._seconds = AlignedSeconds(self._remotes)
         self._lock = threading.Lock()
         """Of the seconds: the hub's thread adds to them."""
@@ -77,8 +86,15 @@ class FleetRunner:
         if seconds and self._policies.need_flows:
             flows = distinct(self._ask(counting, lambda plane: plane.sketch(), _SKETCH_S))
         for second in seconds:
-            for transition in self._policies.judge(second, flows):
-                self._apply(transition)
+            for found in self._policies.judge(second, flows):
+                if isinstance(found, Event):
+                    self._hosts.say(found)
+                else:
+                    self._apply(found)
+        if (back := self._owing.keys() & counting) and time.monotonic() >= self._again_at:
+            self._again_at = time.monotonic() + _AGAIN_S
+            for host in sorted(back):
+                self._settle(host)
 
     def _apply(self, transition: FleetTransition) -> None:
         name, begins = transition.activated, transition.begins
@@ -90,10 +106,32 @@ class FleetRunner:
         reports = self._ask(transition.hosts, call, _PATIENCE_S)
         verb = "activate" if begins else "deactivate"
         self._hosts.keep_report(f"{verb} {name} for {transition.policy.name}", reports)
-        if failed := [one for one in reports if one.error is not None]:
+        failed = [one for one in reports if one.error is not None]
+        for host in transition.hosts:
+            self._owing.get(host, set()).discard(name)
+        if not begins:
+            for one in failed:
+                # A host that answers refuses, and would do so again.
+                if not isinstance(one.error, UsageError):
+                    self._owing.setdefault(one.host, set()).add(name)
+        if failed:
             done = f"{verb} {name}: done on {len(reports) - len(failed)} of {len(reports)} hosts"
             text = f"{done}; {failed[0].host}: {failed[0].error}"
             self._hosts.say(Event.now("error", "fleet", text, transition.event.subject))
+
+    def _settle(self, host: str) -> None:
+        """Deactivate the policies on a host that was lost when they ended."""
+        for name in sorted(self._owing[host]):
+            call = methodcaller("deactivate_policy", name)
+            (error,) = (one.error for one in self._ask((host,), call, _PATIENCE_S))
+            if error is not None and not isinstance(error, UsageError):
+                return
+            self._owing[host].discard(name)
+            severity, text = "info", f"{host} is back: {name} is deactivated there"
+            if error is not None:
+                severity, text = "error", f"{host} does not deactivate {name}: {error}"
+            self._hosts.say(Event.now(severity, "fleet", text, f"policy {name}"))
+        del self._owing[host]
 
     def _ask(
         self, hosts: Collection[str], call: Callable[[ControlPlane], Any], patience: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from app.api.address import Remote
 from app.api.server.listener import Api, ApiListener
+from app.fleet import policy_runner
 from app.fleet.distinct import distinct
 from app.fleet.host_state import HostPhase
 from app.fleet.hosts import load
@@ -60,8 +61,9 @@ def second(number: int, *packets: int | None, **values: int) -> FleetSecond:
     return FleetSecond(number * S, rows, tuple(name for name in NAMES if name not in rows))
 
 
-def one(found: list[FleetTransition]) -> FleetTransition:
+def one(found: Sequence[FleetTransition | Event]) -> FleetTransition:
     (only,) = found
+    assert isinstance(only, FleetTransition)
     return only
 
 
@@ -111,6 +113,35 @@ def test_a_missing_host_makes_the_sum_a_lower_bound() -> None:
     begun = one(policies.judge(second(1, 1600, None, None), None))
     assert begun.hosts == ("ams1",)
     assert "a lower bound: ams2, fra1 are not counted" in begun.event.text
+
+
+def test_a_policy_waits_for_the_missing_hosts_that_began_it() -> None:
+    policies = FleetPolicies([policy("packets > 1000")])
+    assert one(policies.judge(second(1, 900, 300, 10), None)).hosts == ("ams1", "ams2")
+    (notice,) = policies.judge(second(2, None, 300, 10), None)
+    assert isinstance(notice, Event)
+    assert notice.text == (
+        "flood stays active: packets 310 <= 1000, a lower bound: ams1 is missing; it waits 60 s"
+    )
+    # Hosts that are back with the same numbers: it never ended.
+    assert not policies.judge(second(3, 900, 300, 10), None)
+    # A missing host that did not begin it holds up no end.
+    assert not policies.judge(second(4, 900, 300, None), None)
+    ended = one(policies.judge(second(5, 1, 300, None), None))
+    assert (ended.begins, ended.hosts) == (False, ("ams1", "ams2"))
+    assert ended.event.text.endswith("a lower bound: fra1 is not counted; heavy on ams1, ams2")
+
+
+def test_the_wait_for_a_missing_host_ends_with_its_return_or_in_time() -> None:
+    for back, cause in ((1, "its missing hosts are back"), (None, "ams1 is missing for 60 s")):
+        policies = FleetPolicies([policy("packets > 1000")])
+        policies.judge(second(1, 900, 300, 10), None)
+        assert len(policies.judge(second(2, None, 300, 10), None)) == 1
+        assert not policies.judge(second(61, None, 300, 10), None)
+        ended = one(policies.judge(second(62, back, 300, 10), None))
+        assert (ended.begins, ended.hosts) == (False, ("ams1", "ams2"))
+        assert cause in ended.event.text
+        assert not policies.end(63 * S)
 
 
 def test_a_ratio_does_not_divide_and_concerns_all_hosts() -> None:
@@ -201,20 +232,28 @@ def test_the_file_names_every_mistake_of_a_policy(tmp_path: Path) -> None:
         load(str(file))
 
 
+def serve(folder: Path, name: str, plane: FakePlane) -> ApiListener:
+    return ApiListener(plane, Api(version="1", socket=str(folder / name)))
+
+
 @pytest.fixture
-def planes(tmp_path: Path) -> Iterator[dict[str, FakePlane]]:
-    planes = {name: FakePlane() for name in NAMES}
-    served = [
-        ApiListener(plane, Api(version="1", socket=str(tmp_path / name)))
-        for name, plane in planes.items()
-    ]
-    yield planes
-    for each in served:
+def planes() -> dict[str, FakePlane]:
+    return {name: FakePlane() for name in NAMES}
+
+
+@pytest.fixture
+def served(tmp_path: Path, planes: dict[str, FakePlane]) -> Iterator[dict[str, ApiListener]]:
+    served = {name: serve(tmp_path, name, plane) for name, plane in planes.items()}
+    yield served
+    for each in served.values():
         each.close()
 
 
 def test_the_hosts_concerned_activate_their_policy_and_the_end_is_reported(
-    tmp_path: Path, planes: dict[str, FakePlane]
+    tmp_path: Path,
+    planes: dict[str, FakePlane],
+    served: dict[str, ApiListener],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """ams2 has no policy of that name, and fra1 is lost."""
     for name in ("ams1", "fra1"):
@@ -241,6 +280,7 @@ def test_the_hosts_concerned_activate_their_policy_and_the_end_is_reported(
             hub.publish(name, window(begin + number * S, packets=packets))
 
     chosen.listen(hear)
+    monkeypatch.setattr(policy_runner, "_AGAIN_S", 0.0)
     begin = time.time_ns() // S * S
     with FleetRunner(chosen, hub):
         publish(0, 900)
@@ -252,6 +292,16 @@ def test_the_hosts_concerned_activate_their_policy_and_the_end_is_reported(
         publish(1, 10)
         assert becomes(lambda: not active("ams1"))
         publish(2, 900)
+        assert becomes(lambda: active("ams1"))
+        # Its address leads nowhere at the end of the policy: the host keeps its own active.
+        served["ams1"].close()
+        publish(3, 10)
+        assert becomes(lambda: "deactivate heavy: done on 0 of 2 hosts; ams1: " in heard[-1])
+        assert active("ams1")
+        served["ams1"] = serve(tmp_path, "ams1", planes["ams1"])
+        assert becomes(lambda: heard[-1] == "ams1 is back: heavy is deactivated there")
+        assert not active("ams1")
+        publish(4, 900)
         assert becomes(lambda: active("ams1"))
     # The runner ends, and so does what it activated.
     assert not active("ams1")
