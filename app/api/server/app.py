@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from http import HTTPStatus
 
 from fastapi import Depends, FastAPI, Request, Security
@@ -39,6 +40,9 @@ _STATUS: dict[type[ProbedeckError], HTTPStatus] = {
     # Not 5xx: a kernel or a device refuses because of the request.
     ProbedeckError: HTTPStatus.CONFLICT,
 }
+_ADDING_ROUTES = threading.Lock()
+"""FastAPI hides warnings of pydantic by a filter of the whole process, for each parameter. Two
+listeners that begin at the same time would remove each other's filter."""
 
 
 def _no_others(request: Request) -> None:
@@ -77,13 +81,14 @@ def create(
         dependencies=[Depends(_no_others), *((bearer,) if rights.token else ())],
     )
     executor = Executor(plane)
-    add_routes(app, ProbeEndpoints(executor, broadcaster, version))
-    add_routes(app, MonitorEndpoints(executor))
-    add_routes(app, CommandEndpoints(executor, console))
-    add_routes(app, ExplainEndpoints(executor))
-    add_routes(app, OutputEndpoints(executor))
-    add_routes(app, MetricsEndpoints(executor, metrics))
-    add_routes(app, SegmentEndpoints(executor))
+    with _ADDING_ROUTES:
+        add_routes(app, ProbeEndpoints(executor, broadcaster, version))
+        add_routes(app, MonitorEndpoints(executor))
+        add_routes(app, CommandEndpoints(executor, console))
+        add_routes(app, ExplainEndpoints(executor))
+        add_routes(app, OutputEndpoints(executor))
+        add_routes(app, MetricsEndpoints(executor, metrics))
+        add_routes(app, SegmentEndpoints(executor))
 
     def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, ProbedeckError)

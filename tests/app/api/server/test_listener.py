@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import sys
 import threading
 import time
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,12 @@ import pytest
 
 from app.api.address import Remote
 from app.api.client import Client
+from app.api.server.app import create
+from app.api.server.auth import Rights
+from app.api.server.broadcaster import Broadcaster
 from app.api.server.connections import Limits
 from app.api.server.listener import Api, ApiListener
+from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import ProbedeckError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, MakeSite, answer, token_files
@@ -257,3 +264,20 @@ def _ignore(client: Client, name: str) -> None:
 
 def _api_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name == "api" or "AnyIO" in t.name]
+
+
+def test_listeners_that_begin_together_keep_the_filters_of_warnings() -> None:
+    switch = sys.getswitchinterval()
+    make = partial(create, FakePlane(), Broadcaster(), Rights(), "1", MetricState())
+    threads = [threading.Thread(target=make) for _ in range(3)]
+    with warnings.catch_warnings():
+        before = list(warnings.filters)
+        sys.setswitchinterval(1e-4)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(switch)
+        assert list(warnings.filters) == before
