@@ -51,14 +51,14 @@ def deck_ends(*arguments: str, ns: int | None = None, **options: Any) -> tuple[i
     """Exit code, standard output and standard error of a `probedeck` that ends without a signal."""
     options = {"stdin": subprocess.DEVNULL} | options
     with deck(*arguments, ns=ns, **options) as run:
-        out, err = run.communicate(timeout=30)
+        out, err = run.communicate(timeout=60)
     return run.returncode, out, err
 
 
 def stop(run: Run, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
     """Send a signal; exit code, standard output and standard error."""
     run.send_signal(number)
-    out, err = run.communicate(timeout=10)
+    out, err = run.communicate(timeout=30)
     return run.returncode, out, err
 
 
@@ -74,7 +74,7 @@ def rows(path: Path) -> list[Row]:
         return text == "" or text.endswith("\n")
 
     # A reader may see a part of a write.
-    assert becomes(is_whole, 1)
+    assert becomes(is_whole)
     table: list[Row] = list(csv.DictReader(text.splitlines()))
     assert all(None not in row and None not in row.values() for row in table)
     return table
@@ -82,7 +82,7 @@ def rows(path: Path) -> list[Row]:
 
 def measures(directory: Path) -> bool:
     """Whether a run has attached, and has written its first window there; waits for it."""
-    return becomes(lambda: len(rows(directory / "windows.csv")) > 0, 10)
+    return becomes(lambda: len(rows(directory / "windows.csv")) > 0, 30)
 
 
 def children(pid: int) -> tuple[int, ...]:

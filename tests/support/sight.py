@@ -85,7 +85,8 @@ def alive(pids: tuple[int, ...]) -> set[int]:
     return running
 
 
-def becomes(condition: Callable[[], bool], seconds: float = 3.0) -> bool:
+def becomes(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Wait until the condition holds; returns whether it does. A busy machine takes seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
     """Wait until the condition holds. Raises AssertionError after so many seconds."""
     end = time.monotonic() + seconds
     while not condition():

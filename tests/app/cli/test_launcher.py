@@ -93,18 +93,41 @@ def test_what_apt_says_is_shown_if_it_fails(machine: Machine) -> None:
     assert run.stderr.count("waiting") == 0
 
 
-@pytest.mark.parametrize("fails", ["-m not timing", "-m timing", "nothing"])
-def test_both_parts_of_the_tests_run_and_either_can_fail(machine: Machine, fails: str) -> None:
-    log = machine.path / "log"
-    text = f'echo "$*" >>{log}\ncase "$*" in *"{fails}") exit 1 ;; esac\n'
-    machine.command("../.venv/bin/python", text)
+PARTS = "-n 3 --dist loadfile --no-loadscope-reorder -m not timing", "-m timing"
+AGAIN = "--last-failed --last-failed-no-failures none --maxfail 10"
+
+
+@pytest.mark.parametrize(
+    ("codes", "repeats", "code"),
+    [
+        ("0 0", 0, 0),
+        ("1 0 0", 1, 0),
+        ("0 1 1 0", 2, 0),
+        ("1 0 1 1", 2, 1),
+        ("1 1 1 1", 2, 1),
+        ("1 2", 0, 2),
+        ("3 0", 0, 3),
+    ],
+)
+def test_both_parts_of_the_tests_run_and_failed_tests_run_again(
+    machine: Machine, codes: str, repeats: int, code: int
+) -> None:
+    """`codes` are pytest's exit codes in turn."""
+    log, left = machine.path / "log", machine.path / "codes"
+    left.write_text("\n".join(codes.split()))
+    script = f'echo "$*" >>{log}\ncode=$(head -n 1 {left})\nsed -i 1d {left}\nexit "$code"\n'
+    machine.command("../.venv/bin/python", script)
     version = os.path.basename(os.path.realpath("/usr/bin/python3"))
     for name in ("requirements", "requirements-dev"):
         stamp = machine.path / ".venv" / f"stamp-{name}-{version}"
         shutil.copy(machine.path / f"{name}.txt", stamp)
     run = machine.run("test")
-    assert log.read_text().splitlines() == [
-        "-I -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m not timing",
-        "-I -m pytest -q -m timing",
-    ]
-    assert run.returncode == (fails != "nothing")
+    started, caches = [], set()
+    for line in log.read_text().splitlines():
+        cache, _, rest = line.removeprefix("-I -m pytest -q -o cache_dir=").partition(" ")
+        started.append(rest)
+        caches.add(cache)
+    assert started == [*PARTS, *[AGAIN] * repeats]
+    assert run.returncode == code
+    (cache,) = caches
+    assert not Path(cache).exists()

@@ -154,7 +154,7 @@ async def desk(
 
 
 async def becomes(console: Desk, condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < end, console.text
         await console.pilot.pause(0.02)

@@ -42,7 +42,7 @@ def tables(deck: Deck, metric: str, probe: str = PROBE) -> Array:
     return np.concatenate(found)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

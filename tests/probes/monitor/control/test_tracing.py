@@ -97,7 +97,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
 
 
 def becomes(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while not condition() and time.monotonic() < end:
         time.sleep(0.005)
     return condition()

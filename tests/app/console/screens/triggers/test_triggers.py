@@ -40,7 +40,7 @@ class Console(Desk):
         await self.still()
 
     async def becomes(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 5
+        end = time.monotonic() + 20
         while not condition():
             assert time.monotonic() < end, self.text
             await self.pilot.pause(0.01)
