@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from probes.config.model import parse
+from probes.path.marks import PROBE_MAGIC
 from probes.program.loading import Clone, LoadedSide, compile_probe
 from probes.program.probe import ProgramGeneration, ProgramProbe
 from probes.segment.options import PROBE, SegmentOptions
@@ -76,7 +77,7 @@ def segment_config(interface: str, options: SegmentOptions) -> ProbeConfig:
         "hook": "tc",
         "source": SOURCE.read_text(encoding="utf-8"),
         "headers": options.headers,
-        "define": {"LIMIT": options.limit},
+        "define": {"LIMIT": options.limit, "MAGIC": PROBE_MAGIC},
         "metrics": [
             {
                 "name": DIGESTS_TABLE,

@@ -13,15 +13,21 @@
  * It has no TTL, type of service, flow label, VLAN, IP or TCP option, and no checksum. UDP and TCP
  * go without IP's identification: segmentation chooses it for all packets but the first.
  *
+ * Packets of path tracing (path_mark.h) end at a router, or are hidden from this probe on the host
+ * that sent them. Their bytes tell them, so both hosts leave them out.
+ *
  * LIMIT, from probes/segment/probe.py, is the largest upper half of a chosen digest. HASH_0 ..
  * HASH_11 (odd secrets) and captured() are in the headers that it writes.
  */
+#include <uapi/linux/icmp.h>
+#include <uapi/linux/icmpv6.h>
 #include "packet.h"
 #include "bits.h"
 #include "secrets.h"
 #include "hash.h"
 #include "tracer.h"
 #include "capture.h"
+#include "path_mark.h"
 
 #define ENTRIES 65536
 #define MOST_PACKETS 192 /* of a large segment: 64 KB with an MSS of 342, 192 KB with 1024 */
@@ -88,14 +94,21 @@ static __always_inline u64 skipped_header(u64 protocol) {
     }
 }
 
-/* Fill `unit`. Returns false if the packet is cut short. */
-static __always_inline bool describe(CONTEXT *ctx, struct packet *packet, struct unit *unit) {
+enum description {
+    CUT_SHORT,
+    OF_TRACING, /* path tracing sent the packet, or the reply to its packet */
+    DESCRIBED,
+};
+
+/* Fill `unit`. */
+static __always_inline enum description describe(CONTEXT *ctx, struct packet *packet,
+                                                 struct unit *unit) {
     u64 version = VERSION(&packet->key), protocol = PROTOCOL(&packet->key);
     u64 at = packet->transport_at, end = ctx->len;
     u8 ip[8];
-    u32 tcp[3];
+    u32 tcp[4], magic = 0;
     if (bpf_skb_load_bytes(ctx, packet->network_at, ip, sizeof(ip)))
-        return false;
+        return CUT_SHORT;
     /* A short frame is padded, and the length of a large segment may not fit into the header. */
     if (!ctx->gso_size)
         end = packet->network_at +
@@ -111,13 +124,17 @@ static __always_inline bool describe(CONTEXT *ctx, struct packet *packet, struct
         unit->identity = packet->datagram << 16 | packet->fragment;
     } else if (protocol == IPPROTO_TCP) {
         if (bpf_skb_load_bytes(ctx, at + 4, tcp, sizeof(tcp)))
-            return false;
+            return CUT_SHORT;
         unit->is_tcp = 1;
         unit->identity = (u64)bpf_ntohl(tcp[0]) << 32 | bpf_ntohl(tcp[1]);
         unit->flags = tcp[2] >> 8 & SYN_RST;
         unit->last_flags = tcp[2] >> 8 & FIN;
         at += (tcp[2] >> 4 & 15) * 4;
     } else {
+        if (protocol == IPPROTO_UDP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
+            bpf_skb_load_bytes(ctx, at + MAGIC_AT, &magic, sizeof(magic));
+        if (magic == bpf_htonl(MAGIC))
+            return OF_TRACING;
         at += skipped_header(protocol);
         if (protocol != IPPROTO_UDP && version == 4)
             unit->identity = packet->datagram << 16;
@@ -126,7 +143,7 @@ static __always_inline bool describe(CONTEXT *ctx, struct packet *packet, struct
     unit->headers = at - packet->network_at;
     unit->left = end > at ? end - at : 0;
     unit->step = ctx->gso_size ? ctx->gso_size : unit->left;
-    return true;
+    return unit->is_tcp && is_tcp_of_tracing(tcp + 2, unit->left) ? OF_TRACING : DESCRIBED;
 }
 
 /* The lesser of two sizes, without a branch: the verifier would follow both in each round. */
@@ -185,18 +202,29 @@ again:;
         lose(LOSS_TABLE_FULL, unit->full, unit->full_bytes);
 }
 
+/* Whether a router says that a TTL ended: on the host that traces, path tracing drops this answer. */
+static __always_inline bool is_time_exceeded(struct flow_key *key) {
+    u64 protocol = PROTOCOL(key), type_code = DESTINATION_PORT(key);
+    return (protocol == IPPROTO_ICMP && type_code == (ICMP_TIME_EXCEEDED | ICMP_EXC_TTL << 8)) ||
+           (protocol == IPPROTO_ICMPV6 &&
+            type_code == (ICMPV6_TIME_EXCEED | ICMPV6_EXC_HOPLIMIT << 8));
+}
+
 static __always_inline void take(CONTEXT *ctx, struct unit *unit, struct wire_size *size) {
     u32 zero = 0;
-    u64 protocol = PROTOCOL(&unit->packet.key);
+    struct flow_key *key = &unit->packet.key;
+    u64 protocol = PROTOCOL(key);
     struct seen *sum = seen.lookup(&zero);
     /* Headers of a tunnel's large segment change from packet to packet. */
-    bool tunnel = is_tunnel(protocol, DESTINATION_PORT(&unit->packet.key));
-    if (!captured(&unit->packet) || tunnel || !sum) {
+    bool tunnel = is_tunnel(protocol, DESTINATION_PORT(key));
+    if (!captured(&unit->packet) || tunnel || is_time_exceeded(key) || !sum) {
         lose(LOSS_FILTERED, size->packets, size->bytes);
         return;
     }
-    if (!describe(ctx, &unit->packet, unit)) {
-        lose(LOSS_MALFORMED, size->packets, size->bytes);
+    enum description found = describe(ctx, &unit->packet, unit);
+    if (found != DESCRIBED) {
+        u32 reason = found == OF_TRACING ? LOSS_FILTERED : LOSS_MALFORMED;
+        lose(reason, size->packets, size->bytes);
         return;
     }
     sum->packets += size->packets;

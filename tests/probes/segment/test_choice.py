@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
-from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6ExtHdrFragment, fragment6
+from scapy.layers.inet6 import (
+    ICMPv6EchoReply,
+    ICMPv6EchoRequest,
+    ICMPv6TimeExceeded,
+    IPv6ExtHdrFragment,
+    fragment6,
+)
 from scapy.layers.l2 import Ether
 from scapy.layers.sctp import SCTP
 from scapy.layers.vxlan import VXLAN
@@ -16,6 +22,7 @@ from scapy.packet import Packet, Raw
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
+from probes.path.marks import request_mark
 from probes.segment.options import SegmentOptions
 from probes.segment.records import CLOCK, CLOCK_TABLE, DIGESTS_TABLE, SEEN_TABLE
 from probes.snapshot import LossReason
@@ -37,6 +44,8 @@ from tests.probes.segment.tools import (
     tcp,
     udp,
 )
+
+MARK = request_mark(1, 0x5EC1)
 
 
 def same(packet: Packet, changed: Packet) -> tuple[bytes, bytes]:
@@ -212,6 +221,43 @@ def test_packets_that_no_host_can_compare_are_left_out_and_counted(measured: Dec
     run(measured, Hook.TC_EGRESS, frame, context=context)
     found = tables(measured)["egress", DIGESTS_TABLE]
     assert (len(found.rows), found.lost.packets) == (192, 458)
+
+
+TRACING = {
+    "TCP": four() / tcp(urgptr=7, flags="A"),
+    "TCP without a flag, by IPv6": six() / tcp(urgptr=1, flags=""),
+    "UDP": four() / udp() / MARK,
+    "UDP that claims more": six() / udp(len=900) / MARK,
+    "an echo request": four() / ICMP(id=3, seq=4) / (MARK + bytes(4)),
+    "its reply": six() / ICMPv6EchoReply(id=3, seq=4, data=MARK + bytes(4)),
+    "a large echo request of user space": four() / ICMP(id=3) / (MARK + bytes(1000)),
+    "an ended TTL": four() / ICMP(type=11) / four() / tcp(),
+    "an ended hop limit": six() / ICMPv6TimeExceeded() / six() / udp(),
+}
+NOT_TRACING = {
+    "urgent data": four() / tcp(urgptr=7, flags="UA"),
+    "an urgent pointer with data": four() / tcp(urgptr=7) / b"x",
+    "an urgent pointer with options": four() / tcp(urgptr=7, options=[("Timestamp", (1, 2))]),
+    "no urgent pointer": four() / tcp(),
+    "a mark behind UDP's first bytes": four() / udp() / (b"x" + MARK),
+    "an echo request": four() / ICMP(id=3, seq=4) / DATA,
+    "reassembly that took too long": four() / ICMP(type=11, code=1) / four() / tcp(),
+    "a closed port": four() / ICMP(type=3, code=3) / four() / udp(),
+}
+
+
+@pytest.mark.parametrize("hook", [Hook.TC_EGRESS, Hook.TC_INGRESS])
+def test_both_hosts_leave_out_packets_of_path_tracing(measured: Deck, hook: Hook) -> None:
+    side = "egress" if hook is Hook.TC_EGRESS else "ingress"
+    for name, packet in TRACING.items():
+        run(measured, hook, framed(packet))
+        found = tables(measured)
+        table, seen = found[side, DIGESTS_TABLE], found[side, SEEN_TABLE]
+        assert not len(table.rows), name
+        assert table.losses[LossReason.FILTERED].packets == 1, name
+        assert not seen.rows["value"]["packets"].sum(), name
+    for name, packet in NOT_TRACING.items():
+        assert each_digest(measured, [framed(packet)], hook), name
 
 
 def test_a_full_table_counts_the_packets_that_it_lacks(measured: Deck) -> None:
