@@ -36,6 +36,7 @@ def by_reason(item: Snapshot) -> tuple[Dropped, ...]:
 def of_flow(item: Snapshot, near: bytes, far: bytes, ports: tuple[int, int]) -> tuple[Dropped, ...]:
     """Return the drops of a flow in both directions, the largest first; empty for another table.
 
+    Packets of path tracing are left out: their end at a router is no loss of the flow.
     `near` and `far` are addresses of 4 or 16 bytes; `ports` are of `near`, then of `far`.
     """
     if (item.probe, item.metric) != (PROBE, DROPS_TABLE) or not len(item.rows):
@@ -54,7 +55,7 @@ def of_flow(item: Snapshot, near: bytes, far: bytes, ports: tuple[int, int]) -> 
             & (key["source_port"].byteswap() == port)
             & (key["destination_port"].byteswap() == to)
         )
-    return _sums(item, "key.reason", key["reason"], wanted)
+    return _sums(item, "key.reason", key["reason"], wanted & (key["tracing"] == 0))
 
 
 def _addresses(words: Array) -> Array:

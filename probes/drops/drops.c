@@ -5,10 +5,15 @@
  *
  * HAS_REASON: the tracepoint has a reason (5.17). NOT_DROPPED and CONSUMED are the reasons of
  * normal frees, and UNKNOWN the one of a drop that the kernel does not explain.
+ *
+ * Packets of path tracing (path_mark.h) end at a router, and the kernel drops them there if the
+ * router is a namespace of this host. They count, apart from the packets of applications.
  */
 #include <uapi/linux/if_ether.h>
 #include <uapi/linux/in.h>
+#include <uapi/linux/in6.h>
 #include "event.h"
+#include "path_mark.h"
 
 #define ENTRIES 16384
 #define REASONS 512
@@ -22,7 +27,8 @@ struct dropped {
     __be16 source_port;
     __be16 destination_port;
     u16 protocol;
-    u16 version; /* 0: no IP header could be read */
+    u8 version; /* 0: no IP header could be read */
+    u8 tracing; /* 1: path tracing sent the packet, or it is the reply to such a packet */
     u32 reason;
     u32 interface; /* its index; 0: none */
     u32 namespace; /* inode number of the network namespace */
@@ -41,13 +47,23 @@ static __always_inline void add(struct total *total, u64 packets, u64 bytes) {
     lock_xadd(&total->bytes, bytes);
 }
 
-static __always_inline void read_ports(struct dropped *dropped, void *transport) {
+/* Read a transport header; `length`: bytes behind the IP header. */
+static __always_inline void read_transport(struct dropped *dropped, void *transport, u32 length) {
     u16 protocol = dropped->protocol;
+    u32 tcp[2] = {}, magic = 0;
+    if (protocol == IPPROTO_TCP) {
+        READ_KERNEL(tcp, transport, 12);
+        dropped->tracing = is_tcp_of_tracing(tcp, length - 20);
+    } else if (protocol == IPPROTO_UDP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
+        if (length >= MAGIC_AT + sizeof(magic))
+            READ_KERNEL(magic, transport, MAGIC_AT);
+        dropped->tracing = magic == bpf_htonl(MAGIC);
+    }
     if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_SCTP &&
         protocol != UDPLITE)
         return;
-    bpf_probe_read_kernel(&dropped->source_port, 2, transport);
-    bpf_probe_read_kernel(&dropped->destination_port, 2, transport + 2);
+    READ_KERNEL(dropped->source_port, transport, 0);
+    READ_KERNEL(dropped->destination_port, transport, 2);
 }
 
 static __always_inline void read_ipv4(struct dropped *dropped, void *at) {
@@ -66,8 +82,9 @@ static __always_inline void read_ipv4(struct dropped *dropped, void *at) {
     dropped->source[2] = dropped->destination[2] = MAPPED;
     dropped->source[3] = header.source;
     dropped->destination[3] = header.destination;
+    u32 size = (header.version_length & 15) * 4;
     if (!(bpf_ntohs(header.offset) & FRAGMENT_OFFSET))
-        read_ports(dropped, at + (header.version_length & 15) * 4);
+        read_transport(dropped, at + size, bpf_ntohs(header.length) - size);
 }
 
 static __always_inline void read_ipv6(struct dropped *dropped, void *at) {
@@ -84,7 +101,7 @@ static __always_inline void read_ipv6(struct dropped *dropped, void *at) {
     dropped->protocol = header.protocol;
     __builtin_memcpy(dropped->source, header.source, sizeof(header.source));
     __builtin_memcpy(dropped->destination, header.destination, sizeof(header.destination));
-    read_ports(dropped, at + sizeof(header));
+    read_transport(dropped, at + sizeof(header), bpf_ntohs(header.length));
 }
 
 /* Where the packet was: its device, and the namespace of that or of the socket. */

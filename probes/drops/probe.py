@@ -12,6 +12,7 @@ from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
 from probes.config.model import parse
 from probes.drops.counted import DROPS_TABLE, PROBE, REASONS_TABLE
+from probes.path.marks import PROBE_MAGIC
 from probes.program.loading import compile_probe
 from probes.program.probe import ProgramProbe
 from probes.snapshot import Event, Snapshot
@@ -71,6 +72,7 @@ def drops_config(interval: float) -> ProbeConfig:
             "HAS_REASON": int(len(numbers) > 1),
             "UNKNOWN": numbers[_NOT_SPECIFIED],
             "NOT_DROPPED": numbers.get("skb_not_dropped_yet", _NO_REASON),
+            "MAGIC": PROBE_MAGIC,
             "CONSUMED": numbers.get("skb_consumed", _NO_REASON),
         },
         "metrics": [

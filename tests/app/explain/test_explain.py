@@ -65,23 +65,26 @@ def test_the_page_says_that_an_owner_is_not_sure() -> None:
     assert "listening socket of the connection's port; another one may own it" in text
 
 
-def dropped(source: str, port: int, destination: str, to: int, packets: int) -> Any:
+def dropped(
+    source: str, port: int, destination: str, to: int, packets: int, tracing: int = 0
+) -> Any:
     """A row of the probe of drops, for reason 6."""
     key = [("source", "u4", (4,)), ("destination", "u4", (4,)), ("source_port", "u2"),
-           ("destination_port", "u2"), ("reason", "u4")]  # fmt: skip
+           ("destination_port", "u2"), ("tracing", "u1"), ("reason", "u4")]  # fmt: skip
     row = np.zeros(1, [("key", key), ("value", [("packets", "u8"), ("bytes", "u8")])])
     for name, address in (("source", source), ("destination", destination)):
         row["key"][name] = np.frombuffer(MAPPED + inet_aton(address), "u4")
     row["key"]["source_port"], row["key"]["destination_port"] = htons(port), htons(to)
     row["key"]["reason"], row["value"]["packets"] = 6, packets
+    row["key"]["tracing"] = tracing
     return row
 
 
 def test_drops_of_the_kernel_are_losses_of_the_conversation() -> None:
-    """Of both directions and several windows; other flows' do not count."""
+    """Of both directions and several windows; other flows' and probes of the path do not count."""
     rows = np.concatenate([
         dropped(NEAR, 40001, FAR, 443, 5), dropped(FAR, 443, NEAR, 40001, 7),
-        dropped(NEAR, 1, FAR, 443, 100),
+        dropped(NEAR, 1, FAR, 443, 100), dropped(NEAR, 40001, FAR, 443, 60, tracing=1),
     ])  # fmt: skip
     schema = TableSchema(TableKind.HASH, names={"key.reason": {6: "no_socket"}})
     windows = [

@@ -21,6 +21,7 @@ from probes.drops import probe as module
 from probes.drops.counted import Dropped, by_reason, of_flow, summed
 from probes.drops.probe import DropsProbe, drops_config, prepare, reason_names
 from probes.hooks import Hooks
+from probes.path.marks import request_mark
 from probes.snapshot import LossReason, Snapshot
 from tests.support.compiling import Shared
 from tests.support.runs import deck_ends
@@ -136,6 +137,41 @@ def test_a_wrong_checksum_is_told_and_a_normal_end_is_not(
     assert of_flow(flows, one, other, good) == ()
     (dropped,) = of_flow(flows, one, other, (7, CLOSED))
     assert (dropped.reason, dropped.packets) == ("udp_csum", 3)
+
+
+def test_packets_of_path_tracing_are_no_drops_of_their_flow(
+    probe: DropsProbe, pair: tuple[End, End]
+) -> None:
+    """A probe with a TTL ends at a router; it may be a namespace of this host."""
+    left, right = pair
+    marked = request_mark(1, 0x5EC1)
+    one, other = packed(left.ipv4), packed(right.ipv4)
+    with udp(left) as sender, inside(left.ns):
+        for data in (marked, marked + bytes(1000), b"x" + marked, marked[:3]):
+            sender.sendto(data, (right.ipv4, CLOSED))
+        ports = (port(sender), CLOSED)
+        with inside(right.ns):
+            listener = socket.create_server((right.ipv4, CLOSED))
+        raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+        with listener, raw:  # a listener drops segments without a flag, and does not answer
+            for urgent, data in ((7, b""), (0, b""), (7, b"x")):
+                raw.sendto(tcp_without_flags(one, other, urgent, data), (right.ipv4, 0))
+    flows, _ = export(probe)
+    assert [each.packets for each in of_flow(flows, one, other, ports)] == [2]
+    assert sum(each.packets for each in of_flow(flows, one, other, (7, CLOSED))) == 2
+    key, value = flows.rows["key"], flows.rows["value"]
+    mine = key["destination_port"] == socket.htons(CLOSED)
+    assert value["packets"][mine & (key["tracing"] == 1)].sum() == 3
+
+
+def tcp_without_flags(source: bytes, destination: bytes, urgent: int, data: bytes) -> bytes:
+    header = struct.pack("!HHIIBBHHH", 7, CLOSED, 0, 0, 5 << 4, 0, 0, 0, urgent) + data
+    pseudo = source + destination + struct.pack("!HH", socket.IPPROTO_TCP, len(header))
+    words = pseudo + header + bytes(len(header) % 2)
+    total = sum(struct.unpack(f"!{len(words) // 2}H", words))
+    total = (total & 0xFFFF) + (total >> 16)
+    check = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    return header[:16] + struct.pack("!H", check) + header[18:]
 
 
 def test_more_flows_than_the_table_holds_are_lost_by_flow_and_whole_by_reason(
