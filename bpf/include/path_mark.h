@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * The marks by which every host recognises packets of path tracing on the wire, its own and those of
- * others (probes/path/mark.h has the secret ones).
+ * The marks by which every host recognises packets of path tracing on the wire, its own and those
+ * of others (probes/path/mark.h has the secret ones).
  *
  * UDP and ICMP echo, also the reply, begin their payload with MAGIC, from probes/path/marks.py. TCP
  * has an urgent pointer without URG, no option and no payload: TCP itself sends no such packet.

@@ -202,7 +202,8 @@ again:;
         lose(LOSS_TABLE_FULL, unit->full, unit->full_bytes);
 }
 
-/* Whether a router says that a TTL ended: on the host that traces, path tracing drops this answer. */
+/* Whether a router says that a TTL ended: on the host that traces, path tracing drops this answer.
+ */
 static __always_inline bool is_time_exceeded(struct flow_key *key) {
     u64 protocol = PROTOCOL(key), type_code = DESTINATION_PORT(key);
     return (protocol == IPPROTO_ICMP && type_code == (ICMP_TIME_EXCEEDED | ICMP_EXC_TTL << 8)) ||
