@@ -12,10 +12,16 @@ from collections.abc import Iterator
 from app.outputs.encoders import Record
 from app.outputs.view import iso
 from probes.snapshot import Snapshot
-from probes.tables.conversion import columns, flat_rows, objects
+from probes.tables.column_type import ColumnType
+from probes.tables.conversion import column_types, columns, flat_rows, objects
 
 _ABOUT = ("schema", "probe", "side", "metric", "interface", "window", "start", "end", "generation")
 """Columns before the metric's own: the window of the row."""
+_NO_TEXT = {
+    "window": ColumnType.INTEGER, "start": ColumnType.TIME, "end": ColumnType.TIME,
+    "generation": ColumnType.INTEGER,
+}  # fmt: skip
+_ABOUT_TYPES = tuple(_NO_TEXT.get(name, ColumnType.TEXT) for name in _ABOUT)
 
 
 class MetricOutput:
@@ -26,6 +32,9 @@ class MetricOutput:
         self._rows = item.schema
         own = columns(item.schema, item.rows.dtype)
         self.header = (*_ABOUT, *own)
+        self.types = (*_ABOUT_TYPES, *column_types(item.schema, item.rows.dtype))
+        """Types of the columns."""
+        self.probe = item.probe
         self.name = f"{item.probe}.{item.side}.{item.metric}"
         """Name of the table and of its file."""
         self.schema = f"{self.name}/{zlib.crc32(','.join(own).encode()):08x}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import repeat
 from operator import attrgetter
@@ -18,6 +17,7 @@ from probes.flow.records import Array
 from probes.snapshot import Event, Item, Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
+from probes.tables.column_type import ColumnType as ColumnType
 from probes.tables.utc import iso_all
 
 CellValue = str | int | float | None
@@ -52,17 +52,6 @@ class Part:
         """Nanoseconds since the epoch, from an array's column of CLOCK_MONOTONIC."""
         times: Array = self.rows[name] + (self.item.end_utc_ns - self.item.end_ns)
         return times
-
-
-class ColumnType(StrEnum):
-    """Type of a column's values in formats that have types, by its name in SQL."""
-
-    INTEGER = "BIGINT"
-    FLOAT = "DOUBLE"
-    TEXT = "VARCHAR"
-    TRUTH = "BOOLEAN"
-    TIME = "TIMESTAMP"
-    """UTC."""
 
 
 class OutputColumn(NamedTuple):

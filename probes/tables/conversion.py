@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.kinds import Shape
+from probes.tables.column_type import ColumnType
 from probes.tables.field_types import (
     FIELD_TYPES,
     PLAIN,
@@ -141,6 +142,11 @@ def columns(schema: TableSchema, dtype: DType) -> tuple[str, ...]:
     return _Table(schema, dtype).columns
 
 
+def column_types(schema: TableSchema, dtype: DType) -> tuple[ColumnType, ...]:
+    """Return the types of these columns. Integers of 128 bits, and enumerators, are texts."""
+    return _Table(schema, dtype).types
+
+
 def flat_rows(schema: TableSchema, rows: Array, utc_ns: int = 0) -> Iterator[tuple[Any, ...]]:
     """Yield rows with one scalar a column, without the empty slots at the end of a histogram.
 
@@ -163,10 +169,14 @@ class _Scalar:
     """A field with one value."""
 
     convert: _Convert
+    type: ColumnType
     cut: _Cut | None = None
 
     def columns(self, path: str) -> list[str]:
         return [path]
+
+    def types(self) -> list[ColumnType]:
+        return [self.type]
 
     def flat(self, array: Array) -> list[list[Any]]:
         return [self.objects(array)]
@@ -183,6 +193,9 @@ class _Record:
 
     def columns(self, path: str) -> list[str]:
         return [c for name, node in self.members.items() for c in node.columns(f"{path}.{name}")]
+
+    def types(self) -> list[ColumnType]:
+        return [each for node in self.members.values() for each in node.types()]
 
     def flat(self, array: Array) -> list[list[Any]]:
         return [column for name, node in self.members.items() for column in node.flat(array[name])]
@@ -201,6 +214,9 @@ class _Items:
 
     def columns(self, path: str) -> list[str]:
         return [c for i in range(self.count) for c in self.element.columns(f"{path}[{i}]")]
+
+    def types(self) -> list[ColumnType]:
+        return self.element.types() * self.count
 
     def flat(self, array: Array) -> list[list[Any]]:
         return [column for i in range(self.count) for column in self.element.flat(array[:, i])]
@@ -235,13 +251,17 @@ class _Table:
         self._nested = (name, keys, _KEY), ("value", _Items(values, cpus), _VALUE)
         self._flat = (
             (name, keys, lambda rows: np.repeat(rows["key"], cpus)),
-            ("cpu", _Scalar(_plain), lambda rows: np.tile(np.arange(cpus), len(rows))),
+            ("cpu", _INTEGER, lambda rows: np.tile(np.arange(cpus), len(rows))),
             ("value", values, lambda rows: rows["value"].reshape(-1)),
         )
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(column for name, node, _ in self._flat for column in node.columns(name))
+
+    @property
+    def types(self) -> tuple[ColumnType, ...]:
+        return tuple(each for _, node, _ in self._flat for each in node.types())
 
     def flat(self, rows: Array) -> Iterator[tuple[Any, ...]]:
         for part in self._parts(rows):
@@ -272,9 +292,9 @@ class _Table:
             bucket, slot = [], _KEY
         return (
             *bucket,
-            (SLOT, _Scalar(_plain), slot),
-            ("low", _Scalar(low), slot),
-            ("high", _Scalar(high), slot),
+            (SLOT, _Scalar(_plain, ColumnType.UNSIGNED), slot),
+            ("low", _Scalar(low, ColumnType.UNSIGNED), slot),
+            ("high", _Scalar(high, ColumnType.UNSIGNED), slot),
             ("count", self._node("value", value), _VALUE),
         )
 
@@ -287,11 +307,13 @@ class _Table:
             dtype = cut.dtype
         # A sum or a mean is wider than its field, and is not an address.
         if kind in FIELD_TYPES and FIELD_TYPES[kind].takes(dtype):
-            times = partial(_times, self._utc_ns)
-            return _Scalar(times if kind == TIME else FIELD_TYPES[kind].values, cut)
+            field = FIELD_TYPES[kind]
+            values = partial(_times, self._utc_ns) if kind == TIME else field.values
+            return _Scalar(values, _fitting(field.type, dtype), cut)
         if not (dtype.shape or dtype.names):
-            names = self._schema.names.get(path)
-            return _Scalar(partial(_named, names) if names else _plain, cut)
+            if names := self._schema.names.get(path):
+                return _Scalar(partial(_named, names), ColumnType.TEXT, cut)
+            return _Scalar(_plain, _fitting(_NUMBERS.get(dtype.kind, ColumnType.TEXT), dtype), cut)
         if dtype.shape:
             element = np.dtype((dtype.base, dtype.shape[1:]))
             return _Items(self._node(f"{path}[]", element), dtype.shape[0])
@@ -299,6 +321,18 @@ class _Table:
 
     def _record(self, path: str, dtype: DType, names: Iterable[str]) -> _Record:
         return _Record({name: self._node(f"{path}.{name}", dtype[name]) for name in names})
+
+
+_NUMBERS = {
+    "i": ColumnType.INTEGER, "u": ColumnType.UNSIGNED, "f": ColumnType.FLOAT, "b": ColumnType.TRUTH,
+}  # fmt: skip
+"""Types by the kind of a dtype."""
+
+
+def _fitting(wanted: ColumnType, dtype: DType) -> ColumnType:
+    """Return a type that holds the numbers of a dtype."""
+    is_integer = wanted in (ColumnType.INTEGER, ColumnType.UNSIGNED)
+    return ColumnType.TEXT if is_integer and dtype.kind == "V" else wanted
 
 
 def _plain(array: Array) -> list[Any]:
@@ -309,6 +343,9 @@ def _plain(array: Array) -> list[Any]:
         return [value if np.isfinite(value) else str(value) for value in array.tolist()]
     values: list[Any] = array.tolist()
     return values
+
+
+_INTEGER = _Scalar(_plain, ColumnType.INTEGER)
 
 
 def _times(utc_ns: int, array: Array) -> list[str]:

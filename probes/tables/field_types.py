@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpf.maps.ctype import CType
+from probes.tables.column_type import ColumnType
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
@@ -59,6 +60,8 @@ class FieldType:
     """Whether a field of a dtype can have this type."""
     values: Callable[[Array], list[Any]]
     """Converts an array of fields, shape (n, *field shape), to Python's values."""
+    type: ColumnType = ColumnType.TEXT
+    """Type of these values, if they fit into it."""
 
 
 def packed(array: Array) -> list[bytes]:
@@ -177,19 +180,30 @@ FIELD_TYPES = {
         "8 bytes",
         lambda dtype: is_number(dtype) and dtype.itemsize == 8,
         unsigned,
+        ColumnType.TIME,
     ),
     "mac": FieldType("a MAC address", "6 bytes", _sized(6), _mac),
     "prefix": FieldType(
         "a prefix, as the key of an LPM trie", "a u32 and an address", _is_prefix, _prefix
     ),
     "be": FieldType(
-        "a number in network order", "an integer", is_number, partial(_integers, kind=">u")
+        "a number in network order",
+        "an integer",
+        is_number,
+        partial(_integers, kind=">u"),
+        ColumnType.UNSIGNED,
     ),
-    "unsigned": FieldType("a number without a sign", "an integer", is_number, unsigned),
+    "unsigned": FieldType(
+        "a number without a sign", "an integer", is_number, unsigned, ColumnType.UNSIGNED
+    ),
     "signed": FieldType(
-        "a number with a sign", "an integer", is_number, partial(_integers, kind="i")
+        "a number with a sign",
+        "an integer",
+        is_number,
+        partial(_integers, kind="i"),
+        ColumnType.INTEGER,
     ),
-    "bool": FieldType("true or false", "an integer", is_number, _truth),
+    "bool": FieldType("true or false", "an integer", is_number, _truth, ColumnType.TRUTH),
     "text": FieldType(
         "text without the NULs at its end", "bytes", lambda dtype: dtype.base.itemsize == 1, _text
     ),

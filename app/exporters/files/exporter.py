@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from app.exporters.exporter import DeliveryError
 from app.exporters.files.options import FileOptions
 from app.exporters.files.parquet import ParquetFiles
-from app.exporters.files.table_files import JsonLines, TableFiles, period_of
+from app.exporters.files.table_files import JsonLines, Table, TableFiles, period_of
 from app.exporters.host import ExportHost
 from app.files import expand, open_directory
+from app.outputs.metrics import MetricOutput
 from app.outputs.table_output import lock
 from app.outputs.view import OutputView
 from app.outputs.views import VIEWS
 from bpf.errors import UsageError
-from probes.snapshot import Event, Item
+from probes.monitor.state import METRICS_TABLE
+from probes.snapshot import Event, Item, Snapshot
 
 _HOLD_S = 10.0
 """Rows of an hour or a day wait so long for others: each part of a file costs some kilobytes."""
@@ -29,7 +32,7 @@ _HOLD_ROWS = 100_000
 class _Held:
     """Items of a table and a period that are in no file yet."""
 
-    view: OutputView
+    table: Table
     period: str
     utc_ns: int
     since_s: float
@@ -40,8 +43,8 @@ class _Held:
 class FileExporter:
     """Collects the rows of each table for some seconds, and writes them at once.
 
-    A row is a record. Rows that are collected count as delivered; those that no file takes until
-    the end are taken back.
+    A row is a record; of a metric, an entry of its map. Rows that are collected count as delivered;
+    those that no file takes until the end are taken back.
     """
 
     def __init__(self, host: ExportHost, files: Callable[[Path], TableFiles]) -> None:
@@ -51,15 +54,19 @@ class FileExporter:
         self._directory = expand(host.config.path)
         self._every = options.every
         self._views = _chosen(options.tables)
+        self._takes_metrics = not options.tables or METRICS_TABLE in options.tables
+        """Whether metrics of probes have tables, too."""
         self._files = files(self._directory)
         self._lost = host.lost
         self._locked: int | None = None
         self._held: dict[tuple[str, str], _Held] = {}
+        """By schema and period."""
         self._behind = False
         """Whether rows that were due could not be written."""
 
     def records(self, item: Item) -> int:
-        return sum(_rows(item, view) for view in self._views if view.takes(item))
+        found = sum(_rows(item, view) for view in self._views if view.takes(item))
+        return found + (len(item.rows) if self._has_metric(item) else 0)
 
     def open(self) -> None:
         if self._locked is None:
@@ -78,15 +85,15 @@ class FileExporter:
             self._write(lambda held: True)
         utc_ns = item.utc_ns if isinstance(item, Event) else item.start_utc_ns
         period = period_of(self._every, utc_ns)
-        for view in self._views:
-            if view.takes(item) and (rows := _rows(item, view)):
-                new = _Held(view, period, utc_ns, time.monotonic())
-                held = self._held.setdefault((view.name, period), new)
+        for table in self._tables_of(item):
+            if rows := _rows(item, table):
+                new = _Held(table, period, utc_ns, time.monotonic())
+                held = self._held.setdefault((table.schema, period), new)
                 held.items.append(item)
                 held.rows += rows
         try:
             # A window's rows are one file; windows and events of a second share one.
-            self._write(lambda h: h.rows >= _HOLD_ROWS or bool(not h.period and h.view.probe))
+            self._write(lambda h: h.rows >= _HOLD_ROWS or bool(not h.period and h.table.probe))
         except DeliveryError as error:
             raise DeliveryError(str(error), delivered=self.records(item)) from None
 
@@ -106,22 +113,30 @@ class FileExporter:
             if self._locked is not None:
                 os.close(self._locked)
 
+    def _tables_of(self, item: Item) -> Iterator[Table]:
+        yield from (view for view in self._views if view.takes(item))
+        if self._has_metric(item):
+            yield MetricOutput(item)
+
+    def _has_metric(self, item: Item) -> TypeGuard[Snapshot]:
+        return self._takes_metrics and isinstance(item, Snapshot) and item.is_metric
+
     def _write(self, is_due: Callable[[_Held], bool]) -> None:
         """Write what is due. Raises DeliveryError at the first file that cannot be written."""
         for key, held in list(self._held.items()):
             if not is_due(held):
                 continue
             try:
-                self._files.write(held.view, held.items, held.period, held.utc_ns)
+                self._files.write(held.table, held.items, held.period, held.utc_ns)
             except OSError as error:
                 self._behind = True
-                raise DeliveryError(f"{held.view.name}: {error.strerror}") from None
+                raise DeliveryError(f"{held.table.name}: {error.strerror}") from None
             del self._held[key]
         self._behind = False
 
 
-def _rows(item: Item, view: OutputView) -> int:
-    return 1 if isinstance(item, Event) or not view.probe else len(item.rows)
+def _rows(item: Item, table: Table) -> int:
+    return 1 if isinstance(item, Event) or not table.probe else len(item.rows)
 
 
 def _chosen(names: tuple[str, ...]) -> tuple[OutputView, ...]:

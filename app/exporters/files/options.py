@@ -17,4 +17,8 @@ class FileOptions(ExporterOptions):
     every: Literal["window", "hour", "day"] = option(
         "hour", "Time of a file of each table: window, hour or day."
     )
-    tables: tuple[str, ...] = option((), "Tables, with commas; by default all but groups.")
+    tables: tuple[str, ...] = option(
+        (),
+        "Tables, with commas; by default all but groups. metrics: also a table for each metric of "
+        "a probe.",
+    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,20 @@ import numpy as np
 from app.exporters.files.duck import connect, named
 from app.exporters.files.options import Every
 from app.exporters.files.parts import STAGED, clear, copy, join_parts
-from app.exporters.files.table_files import period_of, unique
+from app.exporters.files.table_files import Table, period_of, records_of, unique
 from app.files import make_directory
+from app.outputs.metrics import MetricOutput
 from app.outputs.view import ColumnType, OutputColumn, OutputView, Part
 from probes.flow.records import Array
 from probes.snapshot import Item
 
 PURPOSE = "the output parquet"
-_TYPES = {ColumnType.INTEGER: "i8", ColumnType.FLOAT: "f8", ColumnType.TRUTH: "?"}
+_TYPES = {
+    ColumnType.INTEGER: "i8", ColumnType.UNSIGNED: "u8", ColumnType.FLOAT: "f8",
+    ColumnType.TRUTH: "?",
+}  # fmt: skip
+_Column = tuple[str, ColumnType, Array]
+"""Name, type and values."""
 _LATE_S = 60
 """Rows of a period may come so long after its end."""
 _PAUSE_S = 60.0
@@ -51,25 +57,25 @@ class ParquetFiles:
     def begin(self) -> None:
         clear(self._directory)
 
-    def write(self, view: OutputView, items: Sequence[Item], period: str, utc_ns: int) -> None:
-        directory = self._directory / view.name / period
+    def write(self, table: Table, items: Sequence[Item], period: str, utc_ns: int) -> None:
+        directory = self._directory / table.name / period
         make_directory(directory)
         name = f"{unique(utc_ns)}.parquet"
-        query = self._offer(view, items)
+        query = self._offer(table, items)
         try:
             copy(self._database, query, self._directory / STAGED / name, directory / name)
         finally:
             self._database.unregister("offered")
 
-    def _offer(self, view: OutputView, items: Sequence[Item]) -> str:
+    def _offer(self, table: Table, items: Sequence[Item]) -> str:
         """Make the rows of items a table of the database; return its query."""
-        parts = [part for item in items for part in view.parts(item)]
-        rows = sum(len(part.rows) for part in parts)
-        found: dict[str, Array] = {"schema": _objects([view.schema] * rows)}
-        typed = [named("schema")]
-        for column in view.columns:
-            found[column.name] = array_of(column, parts)
-            typed.append(f"try_cast({named(column.name)} as {column.type}) as {named(column.name)}")
+        columns = _metric_columns if isinstance(table, MetricOutput) else _view_columns
+        found: dict[str, Array] = {}
+        typed = []
+        for number, (name, type_, values) in enumerate(columns(table, items)):
+            # Names in C may differ by case only, which DuckDB ignores.
+            found[f"c{number}"] = values
+            typed.append(f"try_cast(c{number} as {type_}) as {named(name)}")
         self._database.register("offered", found)
         return f"select {', '.join(typed)} from offered"
 
@@ -98,17 +104,42 @@ class ParquetFiles:
         self._database.close()
 
 
+def _view_columns(table: Table, items: Sequence[Item]) -> Iterator[_Column]:
+    assert isinstance(table, OutputView)
+    parts = [part for item in items for part in table.parts(item)]
+    rows = sum(len(part.rows) for part in parts)
+    yield "schema", ColumnType.TEXT, _objects([table.schema] * rows)
+    for column in table.columns:
+        yield column.name, column.type, array_of(column, parts)
+
+
+def _metric_columns(table: Table, items: Sequence[Item]) -> Iterator[_Column]:
+    assert isinstance(table, MetricOutput)
+    rows = [tuple(row) for item in items for row in records_of(table, item, nested=False)]
+    values = zip(*rows, strict=True) if rows else repeat(())
+    for name, type_, each in zip(table.header, table.types, values, strict=False):
+        yield name, type_, _typed(type_, each)
+
+
 def array_of(column: OutputColumn, parts: Sequence[Part]) -> Array:
     """Return the values of a column; if some are empty, of dtype object."""
     if column.values is None and parts:
         arrays = [part.rows[column.name] for part in parts]
         return np.concatenate([each.astype(each.dtype.newbyteorder("=")) for each in arrays])
     values = [value for part in parts for value in islice(column.of(part), len(part.rows))]
-    if column.type in _TYPES and None not in values:
+    return _typed(column.type, values)
+
+
+def _typed(type_: ColumnType, values: Sequence[Any]) -> Array:
+    """Return values as an array of their type; if some do not fit, of dtype object."""
+    if type_ in _TYPES and None not in values:
         try:
-            return np.array(values, _TYPES[column.type])
+            return np.array(values, _TYPES[type_])
         except (ValueError, OverflowError):
             pass  # such as an empty text for no number
+    if type_ is ColumnType.TEXT:
+        # An enumerator without a name is a number.
+        values = [value if value is None else str(value) for value in values]
     return _objects(values)
 
 

@@ -87,7 +87,7 @@ def _tables(root: Path) -> dict[str, str]:
     for suffix, reader in _READERS.items():
         patterns: dict[str, list[str]] = {}
         for each in sorted(root.iterdir()):
-            if each.suffix == suffix:
+            if each.suffix == suffix and each.is_file():
                 patterns[each.stem] = [str(each)]
             elif not each.name.startswith("."):
                 inner = (f"{each.name}/*{suffix}", f"{each.name}/*/*{suffix}")

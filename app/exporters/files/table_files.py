@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -12,12 +12,16 @@ from typing import Protocol
 
 from app.exporters.files.options import Every
 from app.files import make_directory, open_file, write_atomic
-from app.outputs.encoders import json_lines
+from app.outputs.encoders import Record, json_lines
+from app.outputs.metrics import MetricOutput
 from app.outputs.view import OutputView
-from probes.snapshot import Item
+from probes.snapshot import Item, Snapshot
 
 _PERIODS = {"hour": "%Y%m%dT%H", "day": "%Y%m%d"}
 _NUMBERS = count(1)
+
+Table = OutputView | MetricOutput
+"""A built-in table, or the table of a metric."""
 
 
 def period_of(every: Every, utc_ns: int) -> str:
@@ -34,13 +38,21 @@ def _moment(utc_ns: int) -> datetime:
     return datetime.fromtimestamp(utc_ns // 1000 / 1e6, UTC)
 
 
+def records_of(table: Table, item: Item, *, nested: bool) -> Iterator[Record]:
+    """Return the rows that an item adds to a table."""
+    if isinstance(table, OutputView):
+        return table.records(item, nested=nested)
+    assert isinstance(item, Snapshot)
+    return table.records(item, nested=nested)
+
+
 class TableFiles(Protocol):
     """Writes the rows of tables into files."""
 
     def begin(self) -> None:
         """Prepare the directory, which exists and belongs to this run."""
 
-    def write(self, view: OutputView, items: Sequence[Item], period: str, utc_ns: int) -> None:
+    def write(self, table: Table, items: Sequence[Item], period: str, utc_ns: int) -> None:
         """Write the rows of items, all or none. `period` is empty for a single file; `utc_ns`
         is the time of the first row. Raises OSError."""
 
@@ -62,10 +74,10 @@ class JsonLines:
     def begin(self) -> None:
         """Files are prepared one by one."""
 
-    def write(self, view: OutputView, items: Sequence[Item], period: str, utc_ns: int) -> None:
-        directory = self._directory / view.name
+    def write(self, table: Table, items: Sequence[Item], period: str, utc_ns: int) -> None:
+        directory = self._directory / table.name
         make_directory(directory)
-        rows = chain.from_iterable(view.records(item, nested=True) for item in items)
+        rows = chain.from_iterable(records_of(table, item, nested=True) for item in items)
         text = json_lines(rows)  # type: ignore[arg-type]
         if not period:
             write_atomic(directory / f"{unique(utc_ns)}.jsonl", [text])
