@@ -48,8 +48,8 @@ def _culprit(prefix: str, screen: str) -> tuple[Command, ...]:
         Command(f"{prefix}.flows", "Flows of the culprit", "f", screen),
         Command(f"{prefix}.trace", "Trace the path to the culprit", "T", screen, writes=True,
                 help="Of the largest of its flows that this host answers."),
-        Command(f"{prefix}.capture", "Count only the culprit's flows", "C", screen, writes=True,
-                asks=True),
+        Command(f"{prefix}.capture", "Count only the culprit's flows", "C", screen, "",
+                _filter(values.capture_filter), writes=True, asks=True),
     )  # fmt: skip
 
 

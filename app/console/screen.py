@@ -17,6 +17,7 @@ from textual.widgets import Input
 from app.commands import REGISTRY, Command, Invocation
 from app.commands.line import answer
 from app.console.commands.bindings import bindings, is_step_in_time, weight
+from app.console.live.chosen import on_host, plane_of
 from app.console.prompt.prompt import Prompt, place_of
 from app.console.protocol import Console, console_of
 from app.console.tables.sorted_table import TableScreen
@@ -231,16 +232,16 @@ class ConsoleScreen(TableScreen):
         self.console.tasks.run(self, task, ask, answered, refused, of_command=asked)
 
     def trace(self, *choices: PathKey) -> None:
-        """Trace paths from now on, and turn to the first."""
+        """Trace paths from now on, each on its host, and turn to the first."""
 
         def ask() -> None:
             for choice in choices:
-                self.console.plane.trace(choice.destination, choice.flow)
+                plane_of(self.console, choice.host).trace(choice.destination, choice.flow)
 
         def traced(_: None) -> None:
             self.app.call_later(self.console.turn_to, "paths", (choices[0], None))
 
-        task = Task(f"tracing {choices[0].destination}")
+        task = Task(f"tracing {choices[0].destination}{on_host(choices[0].host)}")
         self.run_in_worker(ask, traced, self.console.complain, task=task)
 
     def on_screen_resume(self) -> None:

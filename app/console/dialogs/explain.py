@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.binding import Binding
 
 from app.console.dialogs.help_box import HelpBox
+from app.console.live.chosen import on_host, plane_of
 from app.console.protocol import Console
 from app.console.screens.paths.hop import PathKey
 from app.console.tasks import Task
@@ -43,12 +44,13 @@ class ExplainPage(HelpBox):
     """
 
     def __init__(
-        self, console: Console, conversation: Any, path: PathKey | None, untraced: str
-    ) -> None:
+        self, console: Console, conversation: Any, path: PathKey | None, untraced: str,
+        host: str = "",
+    ) -> None:  # fmt: skip
         """`conversation` is a row of dtype GROUP. `path` is to be traced; None if it cannot be, or
-        may not be, for the reason `untraced`."""
+        may not be, for the reason `untraced`. `host` sees the conversation, of several hosts."""
         super().__init__()
-        self._front, self._conversation = console, conversation
+        self._front, self._conversation, self._host = console, conversation, host
         self._path, self._untraced = path, untraced
         self._asked_ns = 0
         """End of the window of the last explanation, CLOCK_MONOTONIC."""
@@ -60,7 +62,7 @@ class ExplainPage(HelpBox):
         return self.explanation.sentence if self.explanation is not None else ""
 
     def on_mount(self) -> None:
-        self.title_text = "Who, why, where"
+        self.title_text = f"Who, why, where{on_host(self._host)}"
         self._box.border_title = self.title_text
         self._trace()
         self._ask()
@@ -77,20 +79,28 @@ class ExplainPage(HelpBox):
         def failed(error: ProbedeckError) -> None:
             self._untraced = str(error)
 
-        task = Task(f"tracing {path.destination}")
+        task = Task(f"tracing {path.destination}{on_host(path.host)}")
         console.tasks.run(
-            console.app, task, lambda: console.plane.trace(path.destination, path.flow),
+            console.app, task,
+            lambda: plane_of(console, path.host).trace(path.destination, path.flow),
             lambda _: None, failed, of_command=False,
         )  # fmt: skip
 
     def _ask(self) -> None:
-        console, now_ns = self._front, self._front.frame.flows.now_ns
+        console, frame = self._front, self._front.frame.of(self._host)
+        if frame is None:
+            missing = f"{self._host} is missing: this is its last explanation"
+            self._box.border_title = f"{self.title_text} ({missing})"
+            return
+        self._box.border_title = self.title_text
+        now_ns = frame.flows.now_ns
         if now_ns == self._asked_ns:
             return
         self._asked_ns = now_ns
 
         def ask() -> Explanation:
-            items = [one for one in console.plane.history.snapshots() if one.end_ns <= now_ns]
+            history = plane_of(console, self._host).history
+            items = [one for one in history.snapshots() if one.end_ns <= now_ns]
             return explain(self._conversation, items, self._describe, self._untraced)
 
         def done(found: Explanation) -> None:

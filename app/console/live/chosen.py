@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from app.console.protocol import Console
+from bpf.errors import UsageError
 
 if TYPE_CHECKING:
     from app.fleet.plane import ChosenHosts
@@ -23,8 +24,20 @@ def several(console: Console) -> ChosenHosts | None:
 
 
 def plane_of(console: Console, host: str) -> ControlPlane:
-    """Return the control plane of a host. Without a name, it is that of the whole console."""
-    return console.hosts.chosen.planes()[host] if host and console.hosts.chosen else console.plane
+    """Return the control plane of a host. Without a name, it is that of the whole console.
+
+    Raises UsageError if the host is not chosen any more.
+    """
+    if not host or (hosts := console.hosts.chosen) is None:
+        return console.plane
+    if (plane := hosts.planes().get(host)) is None:
+        raise UsageError(f"{host} is not chosen any more", hint="m on screen 7 chooses it")
+    return plane
+
+
+def on_host(host: str) -> str:
+    """` on ams1`, for titles and messages; empty without a name."""
+    return f" on {host}" if host else ""
 
 
 def ask_hosts(

@@ -80,6 +80,13 @@ class LiveView:
         found: Array = np.array([salt_of(node) for node in self.nodes], "u8")[self.node_of]
         return found
 
+    def node(self, *flows: int) -> str:
+        """Return the host that saw flows of these `id`s; empty for several, or without `nodes`."""
+        if self.node_of is None:
+            return ""
+        found = set(self.node_of[np.isin(self.rows["id"], np.array(flows, "u8"))].tolist())
+        return self.nodes[found.pop()] if len(found) == 1 else ""
+
     def line(self, places: Array) -> NDArray[np.float64]:
         """Return the bits per second of some rows together in the last minute, (CELLS,), newest
         last. A cell without a window is NaN."""

@@ -41,7 +41,7 @@ def flow(number: int, kbit: float, *, proto: int = 6, ago: float = 0.0, size: in
 
 def conversation(number: int, kbit_in: float, kbit_out: float, *, port: int = 443) -> Array:
     """Rows (2,) of both directions of 192.0.2.1:<40000 + number> with 10.0.0.<number>:<port>."""
-    found = np.concatenate((flow(number, kbit_in), flow(number, kbit_out)))
+    found = np.concatenate((flow(number, kbit_in), flow(number, kbit_out)), dtype=FLOW)
     found["source_port"][0], found["destination_port"][0] = port, 40000 + number
     for end, other in (("source", "destination"), ("destination", "source")):
         found[end][1], found[f"{end}_port"][1] = found[other][0], found[f"{other}_port"][0]

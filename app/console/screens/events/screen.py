@@ -32,7 +32,7 @@ from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.events import EVENTS as FILTERED
 from probes.filter.events import event_table
-from probes.snapshot import SEVERITIES, Event
+from probes.snapshot import SEVERITIES, Event, host_of
 from widgets.format import REPLACED, clock, counted, safe
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
@@ -75,7 +75,7 @@ class EventsScreen(ConsoleScreen):
         """Keys of the groups whose events are listed."""
         self._lists_muted = False
         self._filter = Filter()
-        self._about = CulpritCommands(self, self._culprit)
+        self._about = CulpritCommands(self, "event", self._culprit, self._host)
         self.parts = (self._about,)
 
     def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
@@ -97,12 +97,17 @@ class EventsScreen(ConsoleScreen):
         if (line := self._chosen) is None:
             return ""
         texts = [event.text for event in self._events_of(line)]
-        for table in reversed(self.console.frame.monitor.triggers):
+        frame = self.console.frame.of(self._host()) or self.console.frame
+        for table in reversed(frame.monitor.triggers):
             for row in table.rows[table.rows["found_packets"] > 0]:
                 finding = row["finding"].decode(errors="replace")
                 if any(finding in text for text in texts):
                     return str(row["filter"].decode(errors="replace"))
         return ""
+
+    def _host(self) -> str:
+        """The host of the chosen event; empty for the only host."""
+        return host_of(line.event) if (line := self._chosen) is not None else ""
 
     @property
     def _chosen(self) -> EventLine | None:
@@ -195,7 +200,7 @@ class EventsScreen(ConsoleScreen):
             if line.folds:
                 lines.append(story_text(line.group))
             if found := self._culprit():
-                lines.append(f"{safe(found, REPLACED)}: {self._about.hint('event')}")
+                lines.append(f"{safe(found, REPLACED)}: {self._about.hint}")
             self.query_one("#text", Static).update("\n".join(lines))
 
     do_event_sort = ConsoleScreen.sort_rows

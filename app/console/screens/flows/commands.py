@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.commands.flow_view import GROUP_NOUNS, NODES, Grouping
+from app.console.live.chosen import plane_of
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.flow import QUIET_NS
 from app.console.screens.flows.group import Group
 from app.console.screens.flows.rows import path_of
 from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey
-from app.console.tasks import Task
-from bpf.errors import ProbedeckError, UsageError
-from probes.control_plane import Replacement
-from probes.flow.filter import FlowFilter
+from bpf.errors import UsageError
 from probes.flow.grouping import group
 from probes.flow.records import Array
-from probes.snapshot import Event
-from widgets.format import age, duration
+from widgets.format import age
 
 if TYPE_CHECKING:
     from app.console.dialogs.explain import ExplainPage
@@ -83,36 +80,6 @@ class ViewCommands:
         self._screen.show()
 
 
-class CaptureCommand:
-    """Chooses the flows that the flow probe counts."""
-
-    def __init__(self, screen: ConsoleScreen) -> None:
-        self._screen = screen
-
-    def do_flow_capture(self, text: str | None = None) -> None:
-        screen = self._screen
-        if text is None:
-            example = "tcp port:443"
-            screen.prompt.ask("flow.capture", "Count only", example, screen.console.plane.capture)
-            return
-        capture = FlowFilter.parse(text, screen.console.settings.filters)
-        capture.to_c()
-        # Whoever captures may be another host, which knows no names of ours.
-        capture = capture.expanded if "@" in text else capture
-        what, plane = capture.text or "every flow", screen.console.plane
-
-        def done(made: Replacement) -> None:
-            text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
-            screen.notify(text, markup=False)
-
-        def failed(error: ProbedeckError) -> None:
-            plane.publish(Event.now("error", "flow", str(error)))
-            screen.console.complain(error)
-
-        ask = partial(plane.reconfigure, capture)
-        screen.run_in_worker(ask, done, failed, task=Task(f"counting {what}"))
-
-
 class TraceCommands:
     """Traces the path of the row under the cursor."""
 
@@ -145,14 +112,15 @@ class TraceCommands:
         screen, flows = self._screen, self._flows()
         if not len(flows):
             return
+        host = screen.console.frame.flows.node(int(flows["id"][0]))
         path, untraced = None, screen.console.writes_refused
-        if not untraced:
-            try:
-                path = self._path(flows)
-            except UsageError as error:
-                untraced = str(error)
+        try:
+            untraced = untraced or plane_of(screen.console, host).read_only
+            path = None if untraced else self._path(flows)
+        except UsageError as error:
+            untraced = str(error)
         (conversation,) = group(flows[:1], "conversations").rows
-        self._page = ExplainPage(screen.console, conversation, path, untraced)
+        self._page = ExplainPage(screen.console, conversation, path, untraced, host)
         screen.app.push_screen(self._page)
 
     def do_flow_trace(self) -> None:
@@ -162,7 +130,8 @@ class TraceCommands:
     def _path(self, flows: Array) -> PathKey:
         """Return the path of flows (n,) of a row. Raises UsageError if it cannot be traced."""
         screen = self._screen
-        found = path_of(_traceable(flows))
+        row = _traceable(flows)
+        found = replace(path_of(row), host=screen.console.frame.flows.node(int(row["id"])))
         # A flow may have packets in only one direction.
         idle_ns = screen.console.frame.flows.now_ns - int(flows["last_ns"].max())
         if idle_ns > QUIET_NS:

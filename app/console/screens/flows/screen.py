@@ -12,14 +12,16 @@ from textual import on
 from textual.widget import Widget
 
 from app.commands.flow_view import Grouping
+from app.console.live.chosen import plane_of
 from app.console.live.flows import MAX_FLOWS
 from app.console.live.owners import owned
 from app.console.live.state import Frame
 from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
+from app.console.screens.flows.capture import CaptureCommand
 from app.console.screens.flows.columns import CHANGES, FLOWS
-from app.console.screens.flows.commands import CaptureCommand, TraceCommands, ViewCommands
+from app.console.screens.flows.commands import TraceCommands, ViewCommands
 from app.console.screens.flows.compare import FlowChanges, GroupChanges
 from app.console.screens.flows.detail import FlowDetail, flow_subject, group_subject, past_of
 from app.console.screens.flows.flow import endpoint
@@ -78,7 +80,12 @@ class FlowsScreen(ConsoleScreen):
         """The flows of the table."""
         self._trace = TraceCommands(self, self.flows_under_cursor)
         views = ViewCommands(self, self.shown, self.group_under_cursor)
-        self.parts = views, self._trace, CaptureCommand(self)
+        capture = CaptureCommand(
+            self, "flow.capture",
+            lambda: self.console.frame.flows.node(*self.flows_under_cursor()["id"].tolist()),
+            lambda host: plane_of(self.console, host).capture,
+        )  # fmt: skip
+        self.parts = views, self._trace, capture
 
     def compose_body(self) -> list[Widget]:
         specs = (*GROUPS, FLOWS, CHANGES, GROUP_CHANGES)
@@ -192,9 +199,8 @@ class FlowsScreen(ConsoleScreen):
         elif not self.shown.by.is_grouped:
             rows = self.flows_under_cursor()
             subject = next((flow_subject(view, row, self._owner_of(row)) for row in rows), None)
-            if view.node_of is not None and len(rows):
-                at = int(np.searchsorted(view.rows["id"], rows[0]["id"]))
-                history, now_ns = past_of(self.console, view.nodes[int(view.node_of[at])])
+            if len(rows) and (node := view.node(int(rows[0]["id"]))):
+                history, now_ns = past_of(self.console, node)
         self.detail.follow(self.table.cursor_key)
         self.detail.show(subject, now_ns, history, self.console.time.span)
 

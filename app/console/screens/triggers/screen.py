@@ -109,7 +109,10 @@ class TriggersScreen(PollingScreen[_Fetched]):
         """The last window on the screen."""
         self._warned: tuple[str, str] | None = None
         """Host and name of the policy that the same key removes next."""
-        self._about = CulpritCommands(self, lambda: self._triggers.culprit(self._chosen))
+        self._about = CulpritCommands(
+            self, "trigger", lambda: self._triggers.culprit(self._chosen),
+            lambda: self._triggers.host,
+        )  # fmt: skip
         self.parts = (self._about,)
 
     def compose_body(self) -> list[Widget]:
@@ -251,7 +254,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
     def _show_detail(self) -> None:
         detail, info = self.detail, self._triggers.info
         if detail.has_class("-policy") and (chosen := self._chosen) is not None:
-            keys = self._about.hint("trigger")
+            keys = self._about.hint
             detail.show_policy(self._triggers, chosen, self.console.time.span, keys)
         elif detail.has_class("-application") and info is not None:
             name = self.applications.cursor_key
