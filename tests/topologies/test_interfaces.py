@@ -16,7 +16,7 @@ from app.lab.cable import open_end
 from app.lab.plan import CLIENT
 from tests.topologies.application import application
 from tests.topologies.network import Topology, topology
-from tests.topologies.scenes import Scene
+from tests.topologies.scenes import Scene, together
 from tests.topologies.tracing import tracing, wait
 
 TUN_SECONDS = 0.001
@@ -80,10 +80,8 @@ def tun(network: Topology) -> Iterator[tuple[str, float]]:
 KINDS = {"bridge": bridge, "macvlan": macvlan, "tun": tun}
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    folder = Path(tmp_path_factory.mktemp("trace"))
-    with topology() as network, KINDS[request.param](network) as (interface, more):
+def look(folder: Path, kind: str) -> Scene:
+    with topology() as network, KINDS[kind](network) as (interface, more):
         with (
             application(network) as app,
             tracing(network, folder, interface=interface) as trace,
@@ -92,6 +90,18 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             report = app.finish()
         delays = [built + more for built in network.delays_ms()]
         return Scene(trace, report, network.responders(), delays)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
+    folder = tmp_path_factory.mktemp("trace")
+    plays = (partial(look, folder / kind, kind) for kind in KINDS)
+    return dict(zip(KINDS, together(*plays), strict=True))
+
+
+@pytest.fixture(params=KINDS)
+def scene(request: pytest.FixtureRequest, scenes: dict[str, Scene]) -> Scene:
+    return scenes[request.param]
 
 
 def test_every_hop_is_seen_at_its_time(scene: Scene) -> None:

@@ -6,6 +6,7 @@ import csv
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from app.lab.plan import CLIENT
 from tests.topologies.application import application
 from tests.topologies.catalogue import Layout
 from tests.topologies.network import DELAYS, PLAIN, topology
-from tests.topologies.scenes import Scene, play
+from tests.topologies.scenes import Scene, play, together
 from tests.topologies.tracing import tracing, wait
 
 MANY = 500
@@ -58,10 +59,27 @@ def test_two_tracers_leave_the_application_alone(twins: tuple[Scene, Scene]) -> 
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    layout = Layout(to=(PLAIN.addresses("server").ipv4,))
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Scene]:
+    """`many` and `shared_rate`."""
     folder = tmp_path_factory.mktemp("trace")
-    return play(folder, layout, lambda *_: wait(8), kinds=("udp",), flows=MANY, rate=2)
+    twin = {100: DELAYS[2], 101: DELAYS[3]}
+    plan = replace(PLAIN, twin=3, delays=DELAYS | twin)
+    return together(
+        partial(
+            play, folder / "many", Layout(to=(PLAIN.addresses("server").ipv4,)),
+            lambda *_: wait(8), kinds=("udp",), flows=MANY, rate=2,
+        ),
+        partial(
+            play, folder / "shared", Layout(plan=plan, to=(plan.addresses("server").ipv4,)),
+            lambda *_: wait(8), "--per", "global", "--rate", "200", kinds=("udp",),
+            flows=BALANCED, rate=20,
+        ),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def many(scenes: list[Scene]) -> Scene:
+    return scenes[0]
 
 
 def test_many_flows_change_nothing(many: Scene) -> None:
@@ -70,17 +88,10 @@ def test_many_flows_change_nothing(many: Scene) -> None:
     assert many.report.harm() == {}
 
 
-@pytest.fixture(scope="module")
-def shared_rate(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+@pytest.fixture
+def shared_rate(scenes: list[Scene]) -> Scene:
     """Flows over two branches of equal length, and one rate for all hops."""
-
-    twin = {100: DELAYS[2], 101: DELAYS[3]}
-    plan = replace(PLAIN, twin=3, delays=DELAYS | twin)
-    return play(
-        tmp_path_factory.mktemp("trace"), Layout(plan=plan, to=(plan.addresses("server").ipv4,)),
-        lambda *_: wait(8), "--per", "global", "--rate", "200", kinds=("udp",), flows=BALANCED,
-        rate=20,
-    )  # fmt: skip
+    return scenes[1]
 
 
 def test_one_rate_for_all_hops_changes_nothing(shared_rate: Scene) -> None:

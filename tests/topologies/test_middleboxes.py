@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.topologies.application import KINDS, Application
 from tests.topologies.catalogue import LAYOUTS, Layout
 from tests.topologies.labels import TEXT, labelling
 from tests.topologies.network import PLAIN, VERSIONS, Topology
-from tests.topologies.scenes import Scene, play
+from tests.topologies.scenes import Scene, play, together
 from tests.topologies.tracing import Tracing, wait
 
 EXPEDITED = 184
@@ -36,14 +37,24 @@ def label(network: Topology, app: Application, trace: Tracing) -> None:
 
 
 @pytest.fixture(scope="module")
-def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    plan = replace(PLAIN, silent=("r3",))
-    return play(tmp_path_factory.mktemp("trace"), Layout(rewrite, plan), label, tos=EXPEDITED)
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Scene]:
+    """`rewritten` and `limited`."""
+    folder = tmp_path_factory.mktemp("trace")
+    layout = Layout(rewrite, replace(PLAIN, silent=("r3",)))
+    return together(
+        partial(play, folder / "rewritten", layout, label, tos=EXPEDITED),
+        partial(play, folder / "limited", LAYOUTS["limited"], lambda *_: wait(4)),
+    )
 
 
-@pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return play(tmp_path_factory.mktemp("trace"), LAYOUTS["limited"], lambda *_: wait(4))
+@pytest.fixture
+def rewritten(scenes: list[Scene]) -> Scene:
+    return scenes[0]
+
+
+@pytest.fixture
+def limited(scenes: list[Scene]) -> Scene:
+    return scenes[1]
 
 
 def test_every_hop_is_seen(rewritten: Scene) -> None:

@@ -98,7 +98,8 @@ def test_the_queue_on_the_last_link_is_told(queued: tuple[Scene, int]) -> None:
 
 
 def test_a_queue_behind_the_routers_is_not_at_them(queued: tuple[Scene, int]) -> None:
-    assert queued[0].wrong_times() == {}
+    scene, filled = queued
+    assert scene.wrong_times(since=filled) == {}
 
 
 @pytest.mark.timing
@@ -108,6 +109,11 @@ def test_the_destinations_time_is_the_built_one(lossy: Scene, kind: str) -> None
         assert len(lossy.trace.of(kind, version, DESTINATION_HOP, "answered")) > 20
         took = lossy.trace.median_ms(kind, version, DESTINATION_HOP)
         assert abs(took - lossy.delays[-1]) < TOLERANCE_MS
+
+
+@pytest.mark.timing
+def test_times_of_routers_are_the_built_ones(lossy: Scene) -> None:
+    assert lossy.wrong_times(median) == {}
 
 
 @pytest.mark.timing

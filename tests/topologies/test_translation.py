@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.topologies.application import KINDS
 from tests.topologies.catalogue import LAYOUTS
-from tests.topologies.scenes import Scene, observe, play
+from tests.topologies.scenes import Scene, observe, play, together
+
+PAIRS = {"masquerade": "carrier", "firewall": "forward"}
 
 
-@pytest.fixture(scope="module", params=["masquerade", "carrier", "firewall", "forward"])
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+@pytest.fixture(scope="module", params=PAIRS.items(), ids="-".join)
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Scene]:
+    folder = tmp_path_factory.mktemp("trace")
     # Behind a translation, echo requests find the hops that UDP may probe: up to 3 s.
-    layout = LAYOUTS[request.param]
-    return play(tmp_path_factory.mktemp("trace"), layout, observe(layout, 5))
+    plays = [
+        partial(play, folder / name, LAYOUTS[name], observe(LAYOUTS[name], 5))
+        for name in request.param
+    ]
+    return dict(zip(request.param, together(*plays), strict=True))
+
+
+@pytest.fixture(params=(0, 1), ids=("first", "second"))
+def scene(request: pytest.FixtureRequest, pair: dict[str, Scene]) -> Scene:
+    number: int = request.param
+    return list(pair.values())[number]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from app.lab.plan import SERVER
 from tests.topologies.application import Application
 from tests.topologies.catalogue import LAYOUTS, Layout
 from tests.topologies.network import PLAIN, Topology
-from tests.topologies.scenes import Scene, play
+from tests.topologies.scenes import Scene, play, together
 from tests.topologies.tracing import Tracing, wait
 
 
@@ -20,14 +21,17 @@ def waiting(seconds: float) -> Callable[[Topology, Application, Tracing], None]:
     return lambda network, app, trace: wait(seconds)
 
 
-@pytest.mark.parametrize("name", ["masquerade", "firewall"])
-def test_datagrams_alone_show_every_hop_behind_a_translation(tmp_path: Path, name: str) -> None:
+def test_datagrams_alone_show_every_hop_behind_a_translation(tmp_path: Path) -> None:
     """The finder tells how far whole datagrams may go; the application gets none of them."""
-    scene = play(tmp_path, LAYOUTS[name], waiting(6), kinds=("udp",))
-    assert scene.wrong_hops(["udp"]) == {}
-    assert scene.trace.lost() == {}
-    assert scene.trace.events == []
-    assert scene.report.harm() == {}
+    plays = [
+        partial(play, tmp_path / name, LAYOUTS[name], waiting(6), kinds=("udp",))
+        for name in ("masquerade", "firewall")
+    ]
+    for scene in together(*plays):
+        assert scene.wrong_hops(["udp"]) == {}
+        assert scene.trace.lost() == {}
+        assert scene.trace.events == []
+        assert scene.report.harm() == {}
 
 
 def swallow(network: Topology) -> None:
@@ -45,16 +49,22 @@ def test_a_firewall_that_hides_all_routers_behind_it_is_reported(tmp_path: Path)
     assert scene.report.harm() == {}
 
 
-@pytest.fixture(scope="module", params=["silent", "limited"])
-def last(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+@pytest.fixture(scope="module")
+def last(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
     """The last router never answers, or ten times a second."""
-    name = (f"r{PLAIN.routers}",)
-    quiet = request.param == "silent"
-    plan = replace(PLAIN, silent=name if quiet else (), limited=() if quiet else name)
-    return play(tmp_path_factory.mktemp("trace"), Layout(plan=plan), waiting(7))
+    folder, name = tmp_path_factory.mktemp("trace"), (f"r{PLAIN.routers}",)
+    plans = {"silent": replace(PLAIN, silent=name), "limited": replace(PLAIN, limited=name)}
+    plays = [
+        partial(play, folder / each, Layout(plan=plan), waiting(7)) for each, plan in plans.items()
+    ]
+    return dict(zip(plans, together(*plays), strict=True))
 
 
-def test_a_last_router_that_answers_little_is_no_event(last: Scene) -> None:
-    assert last.trace.events == []
-    assert last.phantoms() == set()
-    assert last.report.harm() == {}
+@pytest.mark.parametrize("answers", ["silent", "limited"])
+def test_a_last_router_that_answers_little_is_no_event(
+    last: dict[str, Scene], answers: str
+) -> None:
+    scene = last[answers]
+    assert scene.trace.events == []
+    assert scene.phantoms() == set()
+    assert scene.report.harm() == {}
