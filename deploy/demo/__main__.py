@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -126,14 +125,14 @@ def run(demo: Path, work: Path) -> bool:
 
 def main() -> int:
     demo = Path(sys.argv[1])
-    with tempfile.TemporaryDirectory(prefix="probedeck-demo-") as work:
-        try:
-            agree = run(demo, Path(work))
-        except ProbedeckError as error:
-            print(f"demo: {error}", file=sys.stderr)
-            for log in sorted(Path(work).glob("*.log")):
-                print(f"--- {log.name}\n" + log.read_text(errors="replace")[-600:], file=sys.stderr)
-            return 1
+    work = demo / "work"
+    try:
+        agree = run(demo, work)
+    except ProbedeckError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        for log in sorted(work.glob("*.log")):
+            print(f"--- {log.name}\n" + log.read_text(errors="replace")[-600:], file=sys.stderr)
+        return 1
     print("\nall totals agree" if agree else "\nthe totals differ")
     return 0 if agree else _DIFFERENT
 

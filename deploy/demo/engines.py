@@ -107,7 +107,7 @@ def until(what: str, holds: Callable[[], bool], *needs: Process) -> None:
 def engines(made: Network, demo: Path, work: Path) -> Iterator[Engines]:
     """Run all engines during the block. `demo` has their packages, `work` their files."""
     found = Engines(made.collector)
-    java = ["java", "-Xmx384m", "-cp", f"{demo}/kafka/*"]
+    java = ["java", "-XX:-UsePerfData", "-Xmx384m", "-cp", f"{demo}/kafka/*"]
     settings = work / "kafka.properties"
     settings.write_text(_KAFKA.format(logs=work / "kafka"))
     store = [demo / "venv/bin/python", Path(__file__).with_name("store.py"), _TOPIC]
