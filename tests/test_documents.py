@@ -6,12 +6,22 @@ import re
 import shlex
 import subprocess
 import textwrap
+import tomllib
+from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from app.cli.options import SECTIONS
+from app.config.load import load
+from app.exporters.kinds import parse as parse_output
+from app.fleet.hosts import load as load_fleet
 from app.outputs.views import VIEWS
+from app.run.monitor import policies_of
+from probes.flow.filter import FlowFilter
+from probes.output_control import OutputConfig
 from tests.support.runs import deck_ends
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +36,15 @@ _CODE = re.compile(r"^    .*\n", re.MULTILINE)
 _PATH = re.compile(r"`((?:[\w.*-]+/)+[\w.*-]*|[\w-]+\.(?:py|c|h|toml))`")
 _INVENTED = {"large.c", "large.toml", "ports.c", "ports.toml", "config.toml"}
 """Files that a reader would write."""
-_COMMAND = re.compile(r"^    (?:sudo )?\./probedeck ((?:.*\\\n)*.+)", re.MULTILINE)
+_COMMAND = re.compile(r"^    (?:sudo )?(?:\./)?probedeck ((?!--)(?:.*\\\n)*.+)", re.MULTILINE)
+_SNIPPET = re.compile(r"^(?:    .+\n)+|(?<=^```toml\n)[^`]+", re.MULTILINE)
+_TOML = re.compile(r"(#.*\n)*(\[|\w+ = )")
+_READERS: dict[str, Callable[[str], object]] = {
+    "--output": lambda text: parse_output(OutputConfig(text)),
+    "--capture": FlowFilter.parse,
+    "--policy": lambda text: policies_of("", [text], []),
+}
+"""What reads the value of an option; each raises UsageError."""
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
@@ -100,8 +118,33 @@ def test_every_command_and_option_exists(path: Path) -> None:
         is_group = f"Usage: probedeck {words[0]} [OPTIONS] COMMAND" in help_of(words[0])
         command = words[: 1 + is_group]
         words = words[: words.index("--")] if "--" in words else words
+        for option, value in pairwise(words):
+            if option in _READERS and value != "URL":
+                _READERS[option](value)
         for option in filter(re.compile("--?[a-z]").match, words):
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(*command)), line
+
+
+@each_document
+def test_every_toml_can_be_read(path: Path, tmp_path: Path) -> None:
+    """Settings and fleets are checked whole, with the keys and values that exist."""
+    for snippet in _SNIPPET.findall(path.read_text()):
+        text = textwrap.dedent(snippet)
+        if not _TOML.match(text):
+            continue
+        keys = tomllib.loads(text).keys()
+        file = tmp_path / "c.toml"
+        file.write_text(text)
+        file.chmod(0o600)
+        if "hosts" in keys:
+            # Beside the file, as the document says.
+            (tmp_path / "web1.token").write_text("0123456789abcdef")
+            (tmp_path / "web1.token").chmod(0o600)
+            assert load_fleet(str(file)).hosts
+        elif keys <= SECTIONS.keys() | {"keys", "macros", "columns", "filters", "outputs"}:
+            # Tapes and filters of the reader are not there.
+            wrong = [str(each) for each in load(str(file), SECTIONS, {}).problems]
+            assert not wrong, wrong
 
 
 def test_the_tape_of_the_documents_can_be_played(tmp_path: Path) -> None:
