@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   probedeck segment http://10.0.0.1:8765 http://10.0.0.2:8765 'host:10.0.0.1 host:10.0.0.2'
-  probedeck segment ams fra 'net:192.0.2.0/24 tcp' --hosts hosts.toml --ratio 1/64 --for 60"""
+  probedeck segment ams fra 'net:192.0.2.0/24 proto:tcp' --hosts hosts.toml --ratio 1/64 --for 60"""
 _STEP_S = 0.25
 
 
