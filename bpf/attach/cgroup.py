@@ -23,18 +23,21 @@ MOUNTS = Path("/proc/self/mountinfo")
 def cgroup2() -> Path:
     """Return the folder where cgroup2 is mounted, also beside cgroup v1.
 
-    In a container that is the container's own folder. Raises KernelError on a host without it.
+    In a container that is the container's own folder. Raises KernelError if there is none.
     """
     mounts = []
     # Fields of a line: proc_pid_mountinfo(5).
     for line in MOUNTS.read_text(encoding="utf-8").splitlines():
         fields, _, filesystem = line.partition(" - ")
         if filesystem.split()[0] == "cgroup2":
-            _, _, _, root, point, *_ = fields.split()
-            mounts.append((root != "/", point))
+            _, _, _, root, written, *_ = fields.split()
+            point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), written)
+            # Another mount can hide this one.
+            if Path(point, "cgroup.controllers").exists():
+                mounts.append((root != "/", point))
     if not mounts:
         raise KernelError("there is no cgroup2 on this host", hint="mount it, or boot with it")
-    return Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), min(mounts)[1]))
+    return Path(min(mounts)[1])
 
 
 def attach_cgroup(folder: Path, prog_fd: int, attach_type: AttachType) -> int:

@@ -118,9 +118,15 @@ def test_a_host_without_cgroup2_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
     mounts = tmp_path / "mountinfo"
     monkeypatch.setattr(module, "MOUNTS", mounts)
     mounts.write_text("31 23 0:27 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu\n")
-    with pytest.raises(KernelError, match="there is no cgroup2"):
+    with pytest.raises(KernelError, match="no cgroup2 is mounted here"):
         cgroup2()
-    mounts.write_text(
-        "30 23 0:26 /pod /a rw - cgroup2 cgroup2 rw\n32 23 0:26 / /b\\040c rw - cgroup2 none rw\n"
-    )
-    assert cgroup2() == Path("/b c")
+    pod, spaced, hidden = tmp_path / "pod", tmp_path / "b c", tmp_path / "a"
+    for folder in (pod, spaced):
+        folder.mkdir()
+        (folder / "cgroup.controllers").touch()
+    whole = "32 23 0:26 / {} rw - cgroup2 none rw\n".format
+    mounts.write_text(f"30 23 0:26 /pod {pod} rw - cgroup2 cgroup2 rw\n{whole(hidden)}")
+    assert cgroup2() == pod, "another mount hides the whole tree"
+    with mounts.open("a") as file:
+        file.write(whole(str(spaced).replace(" ", "\\040")))
+    assert cgroup2() == spaced
