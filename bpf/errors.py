@@ -56,7 +56,12 @@ class TextError(UsageError):
 
     @property
     def marked(self) -> str:
-        """Return two lines: the text, `?` for unprintable characters, and a caret."""
+        """Return two lines: the text, `?` for unprintable characters, and a caret.
+
+        Empty for an empty text, such as the end of a file.
+        """
+        if not self.text.strip():
+            return ""
         shown = "\t".join(map(printable, self.text.split("\t")))
         before = "".join(map(_blank, shown[: self.column - 1]))
         return f"{shown}\n{before}^"

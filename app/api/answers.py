@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from app.api.models import Problem, error_of
 from bpf.errors import ProbedeckError
 
 _T = TypeVar("_T")
+_ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
@@ -41,8 +43,9 @@ def no_controller(url: str, words: str) -> ProbedeckError:
     if "Permission denied" in words:
         hint = "it is its owner's, or the group's of --api-group"
         return ProbedeckError(f"{url} is not for this user", hint=hint)
-    hint = "start one: probedeck run -i eth0 --headless --api"
-    return ProbedeckError(f"no controller at {url}: {words}", hint=hint)
+    # httpx shows the error number of the system, too.
+    reason = _ERROR_NUMBER.sub("", words)
+    return ProbedeckError(f"no controller at {url}: {reason}", hint="start one: probedeck serve")
 
 
 def check_stream(media_type: str, url: str) -> None:

@@ -123,7 +123,9 @@ def tcp(address: str) -> Listening:
     try:
         listening = socket.create_server(where, family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from None
+        # create_server() appends the address to the text of the error.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise UsageError(f"cannot listen at {address}: {reason}") from None
     listening.setblocking(False)
     # Connections inherit the option; asyncio sets it only on sockets that it makes. Without it the
     # second part of an answer would wait 40 ms for the acknowledgement of the first.

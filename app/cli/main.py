@@ -122,7 +122,7 @@ def main() -> NoReturn:
         for each in error.mistakes:
             # An error with FILE:LINE starts with it, as the errors of compilers do.
             print(each if each.placed else f"probedeck: {each}", file=sys.stderr)
-            if isinstance(each, TextError):
+            if isinstance(each, TextError) and each.marked:
                 print(each.marked, file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:

@@ -12,7 +12,7 @@ from probes.snapshot import Item, Snapshot
 
 _ITEM_BYTES = 1024
 """Bytes of an item beside its rows."""
-FULL, ENDED, FAULT = "queue full", "ended", "fault"
+FULL, ENDED, FAULT, NOT_WRITTEN = "queue full", "ended", "fault", "not written"
 """Reasons why records are undelivered; exporters give further ones."""
 
 

@@ -102,8 +102,9 @@ def parse(config: OutputConfig) -> ExporterConfig:
     if kind is None:
         # The text may begin with a password.
         known = did_you_mean(scheme, EXPORTERS) if _SCHEME.fullmatch(scheme) else _known()
-        what = f"no kind of output {scheme!r}" if colon and _SCHEME.fullmatch(scheme) else "no URL"
-        raise OptionError("url", f"an output has {what}", hint=known)
+        is_scheme = colon and _SCHEME.fullmatch(scheme)
+        what = f"there is no kind of output {scheme!r}" if is_scheme else "an output has no URL"
+        raise OptionError("url", what, hint=known)
     rest, _, query = rest.partition("?")
     try:
         given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
@@ -140,7 +141,9 @@ def _config(kind: ExporterKind, rest: str, given: dict[str, str], name: str) -> 
         host, port = "", 0
     if not (rest.startswith("//") and host and port):
         raise OptionError(
-            "url", f"{where}: the URL has no host and port", hint=f"write {kind.example}"
+            "url",
+            f"{where}: the URL needs a host and a port, 1 to 65535",
+            hint=f"write {kind.example}",
         )
     path = ("/..." if parts.path.strip("/") else "") if kind.hides_path else parts.path
     at = f"[{host}]" if ":" in host else host

@@ -8,6 +8,7 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from app.exporters.backlog import NOT_WRITTEN
 from app.outputs.view import is_table
 from app.run.item_loop import ItemLoop
 from app.run.output_spec import OutputSpec
@@ -16,6 +17,7 @@ from app.run.spec import RunSpec
 from app.run.table_writer import TableWriter
 from app.run.totals import Totals
 from app.run.unprobed import reasons
+from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.path.records import HOPS_TABLE
 from probes.snapshot import Event, Item
@@ -107,6 +109,10 @@ def _run(
     if loop.failures:
         raise loop.failures[0]
     tables.check()
+    if unwritten := [
+        each.name for each in controller.outputs.status() if NOT_WRITTEN in each.undelivered
+    ]:
+        raise ProbedeckError(f"could not be written: output {', '.join(unwritten)}")
 
 
 def say(text: str, severity: str = "info") -> None:

@@ -36,7 +36,7 @@ def cgroup2() -> Path:
             if Path(point, "cgroup.controllers").exists():
                 mounts.append((root != "/", point))
     if not mounts:
-        raise KernelError("there is no cgroup2 on this host", hint="mount it, or boot with it")
+        raise KernelError("no cgroup2 is mounted here", hint="mount it, or boot with it")
     return Path(min(mounts)[1])
 
 

@@ -172,7 +172,11 @@ def _tls(options: Api) -> ssl.SSLContext | None:
     try:
         # Without this, OpenSSL would ask for a password on the terminal.
         context.load_cert_chain(options.certificate, options.key or None, password=lambda: b"")
+    except ssl.SSLError as error:
+        hint = "give a certificate and its key, both PEM, without a password"
+        reason = error.reason or error.args[-1]
+        problem = f"cannot use {options.certificate} for TLS: {reason}"
+        raise UsageError(problem, hint=hint) from None
     except OSError as error:
-        reason = error.strerror or error.args[-1]
-        raise UsageError(f"cannot use {options.certificate} for TLS: {reason}") from None
+        raise UsageError(f"cannot use {options.certificate} for TLS: {error.strerror}") from None
     return context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -32,6 +33,10 @@ class AlertCommand:
             self._words = shlex.split(host.config.path)
         except ValueError as error:
             raise UsageError(f"the command is not readable: {error}") from None
+        # A mistyped name shows now, not at the first alert.
+        program = self._words[0] if self._words else ""
+        if not shutil.which(program, path=environment_of(invoker())["PATH"]):
+            raise UsageError(f"there is no program {program!r}", hint="give its whole path")
         self._seconds = options.timeout
         self._tries = 0
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
+from app.exporters.backlog import NOT_WRITTEN
 from app.exporters.exporter import DeliveryError
 from app.exporters.files.options import FileOptions
 from app.exporters.files.parquet import ParquetFiles
@@ -108,7 +109,7 @@ class FileExporter:
                 self._write(lambda held: True)
         finally:
             if lost := sum(held.rows for held in self._held.values()):
-                self._lost(lost, "not written")
+                self._lost(lost, NOT_WRITTEN)
             self._files.close()
             if self._locked is not None:
                 os.close(self._locked)

@@ -168,7 +168,7 @@ def test_errors_are_one_line_with_the_right_code(
     code, _, said = deck_ends("probe", "list", "--connect", f"unix:{tmp_path}/none.sock")
     assert code == 1
     assert said.startswith(f"probedeck: no controller at unix:{tmp_path}/none.sock")
-    assert "probedeck run" in said
+    assert "probedeck serve" in said
     assert deck_ends("probe", "list", "--connect", "eth0")[0] == 2
     assert deck_ends("probe", "list", "--token", str(tmp_path / "none"))[0] == 2
 

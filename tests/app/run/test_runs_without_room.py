@@ -60,6 +60,20 @@ def test_a_run_outlives_a_full_disk_and_says_at_its_end_that_rows_are_missing(
     assert numbers[-1] - len(numbers) == lost
 
 
+def test_rows_that_no_file_of_an_output_takes_end_a_run_with_code_1(
+    pair: tuple[End, End], tiny: Path, tmp_path: Path
+) -> None:
+    left, _ = pair
+    with suppress(OSError), (tiny / "filler").open("ab", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    code, _, error = deck_ends(
+        "run", "-i", "left", "--headless", "--interval", "0.05", "--duration", "0.1",
+        "-o", str(tmp_path / "out"), "--output", f"jsonl:{tiny}/out", ns=left.ns,
+    )  # fmt: skip
+    assert (code, error.splitlines()[-1]) == (1, "probedeck: could not be written: output jsonl")
+
+
 def test_requests_that_the_tables_cannot_follow_leave_the_controller_as_it_is(
     pair: tuple[End, End], tmp_path: Path
 ) -> None:

@@ -159,7 +159,7 @@ def test_tcp_needs_a_token_and_tls_where_others_can_listen(
     assert "needs TLS" in refused(address="0.0.0.0:0", **tokens)
     assert "needs TLS" in refused(address="[::]:0", **tokens)
     assert "cannot use" in refused(address="127.0.0.1:0", **tokens, certificate="/none")
-    assert "cannot use" in refused(
+    assert "give a certificate and its key, both PEM" in refused(
         address="127.0.0.1:0", **tokens, certificate=certificate["certificate"], key=tokens["token"]
     )
     assert "needs an address" in refused(token=tokens["token"])

@@ -242,6 +242,12 @@ def test_the_end_summarises_held_alerts_and_a_retry_repeats_none(controller: Con
     assert sender.sent[2:] == ["1 alert was held back in the last minute, of flow"]
 
 
+def test_a_mistyped_program_is_refused_at_the_start(controller: Controller) -> None:
+    config = parse(OutputConfig("command:no-such-pager --team net"))
+    with pytest.raises(UsageError, match="there is no program 'no-such-pager'; give its whole"):
+        command(ExportHost(config, controller, Ledger(), lambda *_: None))
+
+
 def test_a_program_leaves_no_process_behind(controller: Controller, tmp_path: Path) -> None:
     program, file = tmp_path / "page", tmp_path / "child"
     program.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {file}\n")
