@@ -40,10 +40,11 @@ class SegmentService:
         with self._changing:
             running = self._running()
             if running and running.options != options:
-                raise UsageError(
-                    "the segment probe runs with another key, ratio, filter or interval",
-                    hint="probedeck probe remove segment ends it",
-                )
+                text = "the segment probe runs with another key, ratio, filter or interval"
+                hint = "probedeck probe remove segment ends it"
+                if (left := self._lease_end - time.monotonic()) < math.inf:
+                    hint += f"; if its measurement was killed, it ends in {max(left, 0):.0f} s"
+                raise UsageError(text, hint=hint)
             probe = running or self._start(options)
             end = time.monotonic() + lease if lease else math.inf
             # Callers may share the probe: the longest of their leases counts.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ _STEP_S = 0.25
 )  # fmt: skip
 @option(
     "--for", "seconds", type=float, metavar="SECONDS", default=10.0, usual="10",
-    help="Measure so long; Ctrl-C ends it earlier.",
+    help="Measure so long; Ctrl-C or SIGTERM ends it earlier.",
 )  # fmt: skip
 @option(
     "--horizon", type=float, metavar="SECONDS", default=1.0, usual="1",
@@ -61,11 +61,14 @@ def segment(
     # Imported here: other commands start without numpy.
     from app.api.remote import RemoteController
     from app.fleet.segment_run import SegmentRun, parse_ratio, with_key
+    from app.run.item_loop import on_signals
     from probes.flow.filter import FlowFilter
     from probes.segment.options import SegmentOptions
 
     options = with_key(SegmentOptions(key, parse_ratio(ratio), FlowFilter.parse(filter)))
     options.check()
+    ended = threading.Event()
+    on_signals(ended.set)
     remotes = [_remote(each, hosts, token, ca) for each in (first, second)]
     with (
         RemoteController(remotes[0]) as one,
@@ -73,11 +76,9 @@ def segment(
         SegmentRun((one, other), options, horizon) as run,
     ):
         end = time.monotonic() + seconds
-        with suppress(KeyboardInterrupt):
-            while (left := end - time.monotonic()) > 0:
-                time.sleep(min(left, _STEP_S))
-                run.look_at_clocks()
-                run.report()
+        while (left := end - time.monotonic()) > 0 and not ended.wait(min(left, _STEP_S)):
+            run.look_at_clocks()
+            run.report()
         report = run.report()
     if as_json:
         print(json.dumps(_finite(asdict(report)), indent=2))

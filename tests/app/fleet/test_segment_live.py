@@ -364,6 +364,7 @@ def test_the_command_measures_and_leaves_nothing_running(
     if one.segment.status().running:
         one.remove("segment")
     # The command's windows last a second, which is long for a test.
+    monkeypatch.setattr("app.run.item_loop.on_signals", lambda _: None)
     monkeypatch.setattr(segment_run, "with_key", lambda options: replace(options, interval=0.25))
     ended = threading.Event()
 
