@@ -38,6 +38,8 @@ class AlertCommand:
         if not shutil.which(program, path=environment_of(invoker())["PATH"]):
             raise UsageError(f"there is no program {program!r}", hint="give its whole path")
         self._seconds = options.timeout
+        # Of the start: an account that is removed later must not give the program root's rights.
+        self._who = invoker()
         self._tries = 0
 
     def send(self, alert: Alert) -> None:
@@ -45,6 +47,10 @@ class AlertCommand:
             why = self._run(alert)
         except OSError as error:
             why = error.strerror or "it does not start"
+        except KeyError:
+            why = f"user {self._who.uid} has no account"
+        except subprocess.SubprocessError:
+            why = "it does not start"
         self._tries = self._tries + 1 if why else 0
         if why and self._tries >= _TRIES:
             self._tries = 0
@@ -54,11 +60,10 @@ class AlertCommand:
 
     def _run(self, alert: Alert) -> str:
         """Return why the program failed; empty if it did not."""
-        who = invoker()
         process = subprocess.Popen(
             self._words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True, env=environment_of(who),
-            preexec_fn=_die_with_parent, **rights_of(who),
+            stderr=subprocess.DEVNULL, start_new_session=True, env=environment_of(self._who),
+            preexec_fn=_die_with_parent, **rights_of(self._who),
         )  # fmt: skip
         try:
             process.communicate(alert.json(), self._seconds)

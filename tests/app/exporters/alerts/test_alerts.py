@@ -17,11 +17,12 @@ from app.exporters.alerts.alert import AlertFilter
 from app.exporters.alerts.command import command
 from app.exporters.alerts.exporter import AlertExporter
 from app.exporters.alerts.log_sockets import LogSocket, Syslog
-from app.exporters.exporter import DeliveryError
+from app.exporters.exporter import DeliveryError, RejectedError
 from app.exporters.host import ExportHost
 from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
 from app.exporters.outputs import Outputs
+from app.files import Invoker
 from bpf.errors import UsageError
 from probes.control.controller import Controller
 from probes.monitor.state import PolicyState
@@ -264,6 +265,22 @@ def test_a_program_leaves_no_process_behind(controller: Controller, tmp_path: Pa
             return True
 
     assert until(is_gone, 5)
+
+
+def test_an_account_that_is_gone_is_a_failure_of_the_output(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program must not run with root's rights instead."""
+    gone = Invoker(4_000_000_000, 4_000_000_000, Path("/"), by_sudo=True)
+    monkeypatch.setattr("app.exporters.alerts.command.invoker", lambda: gone)
+    exporter = command(
+        ExportHost(parse(OutputConfig("command:true")), controller, Ledger(), lambda *_: None)
+    )
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match="true: user 4000000000 has no account"):
+            exporter.deliver(health("begin"), 0)
+    with pytest.raises(RejectedError, match="has no account, 3 times"):
+        exporter.deliver(health("begin"), 0)
 
 
 def test_text_of_others_stays_in_its_field(tmp_path: Path) -> None:
