@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.topologies.application import Application
 from tests.topologies.catalogue import LAYOUTS, PARALLEL
 from tests.topologies.network import ROUTERS, VERSIONS, Topology
-from tests.topologies.scenes import Scene, play
+from tests.topologies.scenes import Scene, play, together
 from tests.topologies.tracing import Tracing, wait_until
 
 FLOWS = 8
 """With fewer, the kernel too often puts all of them on one branch."""
 
 
+NAMES = ("long way back", "short way back", "tunnel")
+
+
 @pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Scene]:
-    return functools.cache(lambda name: play(tmp_path_factory.mktemp("trace"), LAYOUTS[name]))
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
+    folder = tmp_path_factory.mktemp("trace")
+    plays = (partial(play, folder / name, LAYOUTS[name]) for name in NAMES)
+    return dict(zip(NAMES, together(*plays), strict=True))
 
 
-@pytest.fixture(params=["long way back", "short way back", "tunnel"])
-def scene(request: pytest.FixtureRequest, scenes: Callable[[str], Scene]) -> Scene:
-    return scenes(request.param)
+@pytest.fixture(params=NAMES)
+def scene(request: pytest.FixtureRequest, scenes: dict[str, Scene]) -> Scene:
+    return scenes[request.param]
 
 
 def test_every_hop_is_seen(scene: Scene) -> None:
@@ -36,27 +41,20 @@ def test_nothing_is_reported(scene: Scene) -> None:
     assert scene.trace.events == []
 
 
-def test_a_shorter_way_back_loses_nothing(scenes: Callable[[str], Scene]) -> None:
-    assert scenes("short way back").trace.lost() == {}
-
-
-@pytest.mark.parametrize("name", ["long way back", "tunnel"])
-def test_a_longer_way_back_makes_no_hop(scenes: Callable[[str], Scene], name: str) -> None:
-    assert scenes(name).trace.lost() == {}
+def test_a_way_back_of_another_length_loses_nothing_and_makes_no_hop(scene: Scene) -> None:
+    assert scene.trace.lost() == {}
 
 
 def test_the_application_is_undisturbed(scene: Scene) -> None:
     assert scene.report.harm() == {}
 
 
-def test_times_include_a_longer_way_back(scenes: Callable[[str], Scene]) -> None:
-    assert scenes("long way back").wrong_times() == {}
+def test_times_include_a_longer_way_back(scenes: dict[str, Scene]) -> None:
+    assert scenes["long way back"].wrong_times() == {}
 
 
-@pytest.fixture(scope="module")
-def branches(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, set[int]]:
-    """Flows by two branches of unequal length, and the source ports that d1 counted."""
-    counted: set[int] = set()
+def branch(folder: Path, counted: set[int]) -> Scene:
+    """Flows by two branches of unequal length; `counted` gets the source ports that d1 counted."""
 
     def count(network: Topology, app: Application, trace: Tracing) -> None:
         def is_complete() -> bool:
@@ -72,9 +70,23 @@ def branches(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, set[int]]
         wait_until(is_complete)
         app.finish()
 
-    folder = tmp_path_factory.mktemp("trace")
-    scene = play(folder, LAYOUTS["branches"], count, kinds=("udp",), flows=FLOWS, rate=50)
-    return scene, counted
+    return play(folder, LAYOUTS["branches"], count, kinds=("udp",), flows=FLOWS, rate=50)
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Scene], set[int]]:
+    """Flows by branches, packets by branches in turn, and the ports that d1 counted of flows."""
+    folder, counted = tmp_path_factory.mktemp("trace"), set[int]()
+    scenes = together(
+        partial(branch, folder / "flows", counted),
+        partial(play, folder / "packets", LAYOUTS["scattered"], kinds=("udp",)),
+    )
+    return scenes, counted
+
+
+@pytest.fixture
+def branches(divided: tuple[list[Scene], set[int]]) -> tuple[Scene, set[int]]:
+    return divided[0][0], divided[1]
 
 
 def test_flows_are_traced_along_their_branches(branches: tuple[Scene, set[int]]) -> None:
@@ -110,9 +122,9 @@ def test_branches_leave_the_application_alone(branches: tuple[Scene, set[int]]) 
     assert branches[0].report.harm() == {}
 
 
-@pytest.fixture(scope="module")
-def scattered(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return play(tmp_path_factory.mktemp("trace"), LAYOUTS["scattered"], kinds=("udp",))
+@pytest.fixture
+def scattered(divided: tuple[list[Scene], set[int]]) -> Scene:
+    return divided[0][1]
 
 
 def test_packets_in_turn_are_told(scattered: Scene) -> None:

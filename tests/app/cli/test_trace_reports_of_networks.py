@@ -52,14 +52,15 @@ def test_hops_and_destination_have_the_built_delays(tmp_path: Path, name: str) -
     """The destination may answer probes: then it is the last hop."""
     found, delays = traced(tmp_path, LAYOUTS[name])
     for destination in found.values():
-        medians = [hop["routers"][0]["median_ns"] / 1e6 for hop in destination["hops"]]
-        assert len(delays) - 1 <= len(medians) <= len(delays)
-        assert medians == pytest.approx(delays[: len(medians)], abs=TOLERANCE_MS)
-        assert [hop["lost"] for hop in destination["hops"]] == [0] * len(medians)
+        # A busy machine delays the median, but not the least.
+        least = [hop["routers"][0]["min_ns"] / 1e6 for hop in destination["hops"]]
+        assert len(delays) - 1 <= len(least) <= len(delays)
+        assert least == pytest.approx(delays[: len(least)], abs=TOLERANCE_MS)
+        assert [hop["lost"] for hop in destination["hops"]] == [0] * len(least)
         ends = {each["measured_by"]: each for each in destination["end_to_end"]}
         assert {"tcp ack", "icmp echo"} <= ends.keys()
         echo = ends["icmp echo"]
-        assert echo["median_ns"] / 1e6 == pytest.approx(delays[-1], abs=TOLERANCE_MS)
+        assert echo["min_ns"] / 1e6 == pytest.approx(delays[-1], abs=TOLERANCE_MS)
         assert echo["lost"] == 0
         assert destination["packets"] > destination["probes"]["sent"] / 10
 
