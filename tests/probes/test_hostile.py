@@ -217,6 +217,7 @@ def test_every_packet_was_counted_once_meanwhile(fire: Fire) -> None:
     assert fire.counted() == fire.traffic.sent
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     "source",
     ["int a;\n" * (10 << 20 >> 3), "\x7fELF" + "\x00\x01\xff" * 1000, "int f(\x00", ""],

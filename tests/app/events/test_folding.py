@@ -84,7 +84,7 @@ def test_a_frames_events_are_folded_once_and_quickly() -> None:
     )
     groups = fold(events)
     assert len(groups) == 9
-    began = time.perf_counter()
+    began = time.thread_time()
     assert fold(events) is groups
-    assert time.perf_counter() - began < 0.001
+    assert time.thread_time() - began < 0.001
     assert fold(events[1:]) is not groups

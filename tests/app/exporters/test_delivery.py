@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from app.exporters.backlog import Backlog, size_of
 from app.exporters.ledger import Ledger, Unsent
 from probes.output_control import OutputState
@@ -110,6 +112,7 @@ def test_offer_never_waits_for_a_receiver_that_hangs() -> None:
         assert status.undelivered["ended"] == 4 * 25_000
 
 
+@pytest.mark.timing
 def test_the_end_delivers_what_waits_or_gives_up_soon() -> None:
     receiver = Receiver()
     receiver.gate.clear()

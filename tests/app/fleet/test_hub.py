@@ -168,6 +168,7 @@ def test_an_impossible_address_names_its_host() -> None:
         Hub([FleetHost("ams", Remote("ftp://a"))])
 
 
+@pytest.mark.timing
 def test_a_hub_ends_at_once_also_with_hosts_that_do_not_answer(simulator: Simulator) -> None:
     # Nothing listens there, or takes the connection and never answers.
     hosts = [FleetHost(f"gone-{n}", Remote(f"http://127.0.0.1:{n}")) for n in (1, 2)]

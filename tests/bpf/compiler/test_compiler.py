@@ -190,6 +190,7 @@ def test_headers_that_everybody_may_write_are_refused(
         assert_works(compiler)
 
 
+@pytest.mark.timing
 def test_a_python_without_bcc_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SYSTEM_PYTHON", sys.executable)
     started = time.monotonic()
@@ -217,6 +218,7 @@ except KernelError as error:
     assert "CAP_BPF" in said
 
 
+@pytest.mark.timing
 def test_a_compile_leaves_other_threads_running(compiler: Compiler) -> None:
     """The interface must go on drawing while a compile runs."""
     gaps: list[float] = []

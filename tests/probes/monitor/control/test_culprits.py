@@ -99,6 +99,7 @@ def test_a_scan_is_told_with_the_scanner(deck: Deck, interval: float) -> None:
     assert info.policies[0].finding.ports.count == PORTS
 
 
+@pytest.mark.timing
 def test_windows_of_flows_and_monitor_end_together(deck: Deck) -> None:
     watch_flows(deck, 0.1)
     watch(deck, SCAN)
