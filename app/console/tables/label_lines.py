@@ -9,14 +9,16 @@ from rich.text import Text
 
 from widgets.format import REPLACED, safe
 
+Line = tuple[str, str, str]
+"""Label, text and style."""
 _LABEL = 9
 
 
-def labelled(lines: Iterable[tuple[str, str, str]]) -> Table:
-    """Of each line its label, text and style; what is too long goes on below, beside the labels."""
+def labelled(lines: Iterable[Line], label: int = _LABEL) -> Table:
+    """Return lines with labels of `label` cells; a long text goes on below, beside the labels."""
     table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim", width=_LABEL)
+    table.add_column(style="dim", width=label)
     table.add_column(overflow="fold")
-    for label, text, style in lines:
-        table.add_row(label, Text(safe(text, REPLACED), style))
+    for name, text, style in lines:
+        table.add_row(name, Text(safe(text, REPLACED), style))
     return table

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from contextlib import suppress
-from itertools import compress, islice
+from itertools import compress
 
 from textual import on
 from textual.widget import Widget
-from textual.widgets import Static
 
 from app.console.culprit import CulpritCommands
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS, EventLine
+from app.console.screens.events.detail import EventDetail
 from app.console.screens.events.rows import (
     RIBBON_MARGIN,
     EventRows,
     event_rows,
     ribbon_pieces,
-    story_text,
 )
 from app.console.tables.columns import columns
 from app.console.tables.sorted_table import OPEN, SortedTable
@@ -33,13 +32,15 @@ from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.events import EVENTS as FILTERED
 from probes.filter.events import event_table
 from probes.snapshot import SEVERITIES, Event, host_of
-from widgets.format import REPLACED, clock, counted, safe
+from widgets.format import clock, counted
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
 from widgets.toned_line import TonedLine
 from widgets.tones import Tone
 
 _TONES = dict(zip(SEVERITIES, (Tone.MUTED, Tone.WARN, Tone.BAD), strict=True))
+CLOSED = "closed"
+"""Kept for a detail that the user has closed."""
 _NOTHING = "nothing has happened yet"
 _FILTERED = "no event passes the filter; escape clears it"
 _MUTED = "every group is muted; {} lists them"
@@ -61,16 +62,16 @@ class EventsScreen(ConsoleScreen):
 
     MODE = "events"
     CSS = """
-    EventsScreen > #text {
-        display: none; height: auto; max-height: 50%; border-top: solid $primary-muted;
-        background: $surface; padding: 0 1;
-    }
-    EventsScreen.-detail > #text { display: block; }
+    EventsScreen.-detail EventDetail { display: block; }
+    EventsScreen.-tall.-detail #events { max-height: 60%; }
+    EventsScreen.-tall.-detail EventDetail { height: 1fr; max-height: 100%; }
+    EventsScreen.-wide EventDetail > #times { display: block; }
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._detailed = False
+        self._detailed: bool | None = None
+        """Whether the user has opened or closed the detail; None: it is open on a tall screen."""
         self._opened: set[Hashable] = set()
         """Keys of the groups whose events are listed."""
         self._lists_muted = False
@@ -85,7 +86,7 @@ class EventsScreen(ConsoleScreen):
         return [
             TonedLine(id="ribbon"),
             SortedTable(EVENTS, empty=_NOTHING),
-            Static(markup=False, id="text"),
+            EventDetail(),
         ]
 
     @property
@@ -123,14 +124,14 @@ class EventsScreen(ConsoleScreen):
         return (line.event,) if line.is_single else line.group.events
 
     def keep(self) -> dict[str, str]:
-        detail = OPEN if self._detailed else ""
+        detail = {True: OPEN, False: CLOSED, None: ""}[self._detailed]
         return super().keep() | {"filter": self._filter.text, "detail": detail}
 
     def restore(self, kept: Mapping[str, str]) -> None:
         with suppress(UsageError):
             self._filter = parse(kept.get("filter", ""), FILTERED, self.console.settings.filters)
         super().restore(kept)
-        self._detailed = kept.get("detail") == OPEN
+        self._detailed = {OPEN: True, CLOSED: False}.get(kept.get("detail", ""))
 
     def point_at(self, key: Hashable) -> None:
         """Put the cursor on the group of an event, or of a group's key."""
@@ -140,7 +141,7 @@ class EventsScreen(ConsoleScreen):
         self.set_focus(self.table)
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._show_ribbon)
+        self.call_after_refresh(self._show_chosen)
 
     def show(self) -> None:
         every, marks = self.console.frame.events, self.console.event_marks
@@ -188,20 +189,21 @@ class EventsScreen(ConsoleScreen):
         drawn = ribbon(frame.events, frame.utc_ns, max(1, self.size.width - RIBBON_MARGIN))
         pieces.show(ribbon_pieces(drawn, self._events_of(line) if line is not None else ()))
 
+    @property
+    def _has_detail(self) -> bool:
+        return self.has_class("-tall") if self._detailed is None else self._detailed
+
     def _show_detail(self) -> None:
-        line = self._chosen
-        self.set_class(line is not None and self._detailed, "-detail")
-        if line is not None and self._detailed:
-            texts = [line.event.text]
-            if line.folds:
-                begun = (e.text for e in line.group.events if e.phase == "begin")
-                texts = [*dict.fromkeys([line.event.text, *islice(begun, 1)])]
-            lines = [safe(one, REPLACED) for text in texts for one in text.splitlines()]
-            if line.folds:
-                lines.append(story_text(line.group))
-            if found := self._culprit():
-                lines.append(f"{safe(found, REPLACED)}: {self._about.hint}")
-            self.query_one("#text", Static).update("\n".join(lines))
+        line, table = self._chosen, self.table
+        is_shown = line is not None and self._has_detail
+        self.set_class(is_shown, "-detail")
+        # The detail of a tall screen takes the lines that the table does not need.
+        fits = is_shown and self.has_class("-tall")
+        table.styles.height = 1 + table.source.rows if fits else "1fr"
+        if line is not None and is_shown:
+            found = self._culprit()
+            culprit = found, self._about.hint if found else ""
+            self.query_one(EventDetail).show(line, self.console.time, culprit)
 
     do_event_sort = ConsoleScreen.sort_rows
     do_event_reverse = ConsoleScreen.reverse_rows
@@ -215,13 +217,14 @@ class EventsScreen(ConsoleScreen):
         self.show()
 
     def do_event_detail(self) -> None:
-        self._detailed = not self._detailed
+        self._detailed = not self._has_detail
         self._show_detail()
 
     do_event_leave = ConsoleScreen.leave
 
     def close_detail(self) -> bool:
-        if was_open := self._detailed:
+        # A tall screen has room for the detail: there only the key that opens it closes it.
+        if was_open := self._has_detail and not self.has_class("-tall"):
             self.do_event_detail()
         return was_open
 

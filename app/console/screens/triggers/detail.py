@@ -65,6 +65,8 @@ class TriggerDetail(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
+        self.kind = ""
+        """`policy`, `application`, or empty while it is closed."""
         self._drawn: object = None
         self.tables: tuple[TopTable, ...] = ()
         """Tables of the shown application."""
@@ -81,10 +83,16 @@ class TriggerDetail(Vertical):
 
     @property
     def is_open(self) -> bool:
-        return self.has_class("-policy") or self.has_class("-application")
+        return bool(self.kind)
+
+    @property
+    def table(self) -> VirtualTable:
+        """The table of an application."""
+        return self.query_one("#top", VirtualTable)
 
     def turn_to(self, kind: str) -> None:
         """Open for a `policy` or an `application`; without a kind, close."""
+        self.kind = kind
         for one in ("policy", "application"):
             self.set_class(one == kind, f"-{one}")
         self.tables = ()
@@ -142,7 +150,7 @@ class TriggerDetail(Vertical):
         if len(self.tables) > 1:
             items.append(StatusItem("n next table", Tone.MUTED, priority=2))
         self.query_one(StatusStrip).show(items)
-        table = self.query_one("#top", VirtualTable)
+        table = self.table
         table.empty = _HINT if not self.tables else "nothing was seen in the last window"
         if not self.tables:
             table.show(Rows())

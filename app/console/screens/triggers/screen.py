@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial, partialmethod
 
-from textual import on
+from textual import events, on
 from textual.widget import Widget
 
 from app.commands.remote import set_policy
@@ -109,6 +109,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
         """The last window on the screen."""
         self._warned: tuple[str, str] | None = None
         """Host and name of the policy that the same key removes next."""
+        self._opened = ""
+        """The detail that the user has opened: `policy`, `application` or empty."""
         self._about = CulpritCommands(
             self, "trigger", lambda: self._triggers.culprit(self._chosen),
             lambda: self._triggers.host,
@@ -146,7 +148,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
 
     def fetch(self) -> Callable[[], _Fetched]:
         console, known, host = self.console, self._hosts.infos, self._triggers.host
-        macros = self.detail.has_class("-application")
+        macros = self.detail.kind == "application"
 
         def ask() -> _Fetched:
             # Imported and read here, in a thread: the menu of policies opens at once then.
@@ -195,6 +197,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self.query_one("#counters", StatusStrip).show(counter_items(triggers, line))
         counts = protocols(view.metrics[-1].rows[0]) if view.metrics else {}
         self.query_one("#mix", StatusStrip).show(share_items(counts, bar) if counts else [])
+        self._turn_detail()
         rows, applications = Rows(), self.applications
         if triggers.info is not None:
             applications.columns = application_columns(triggers)
@@ -251,12 +254,21 @@ class TriggersScreen(PollingScreen[_Fetched]):
         table.styles.height = 1 + len(policies) if policies else "1fr"
         table.fill(policy_rows(self._statuses))
 
+    def _turn_detail(self) -> None:
+        """Open the detail of the kind that is wanted now."""
+        kind = self._kind
+        if kind != self.detail.kind:
+            self.detail.turn_to(kind)
+            self.set_class(bool(kind), "-detail")
+            for one in ("policy", "application"):
+                self.set_class(one == kind, f"-{one}")
+
     def _show_detail(self) -> None:
         detail, info = self.detail, self._triggers.info
-        if detail.has_class("-policy") and (chosen := self._chosen) is not None:
+        if detail.kind == "policy" and (chosen := self._chosen) is not None:
             keys = self._about.hint
             detail.show_policy(self._triggers, chosen, self.console.time.span, keys)
-        elif detail.has_class("-application") and info is not None:
+        elif detail.kind == "application" and info is not None:
             name = self.applications.cursor_key
             for one in info.applications:
                 if one.name == name:
@@ -265,7 +277,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
                     detail.show_application(
                         self._triggers, one, self._macros.get(one.name, {}), tables
                     )
-        elif detail.is_open:
+        elif self._opened:
             self._open("")
 
     @property
@@ -279,11 +291,23 @@ class TriggersScreen(PollingScreen[_Fetched]):
     def _open(self, kind: str) -> None:
         if not kind and self.focused not in (self.listing, self.applications):
             self.set_focus(self.listing)
-        self.detail.turn_to(kind)
-        self.set_class(bool(kind), "-detail")
-        for one in ("policy", "application"):
-            self.set_class(one == kind, f"-{one}")
+        self._opened = kind
         self.show()
+
+    @property
+    def _kind(self) -> str:
+        """Kind of the detail: a tall screen always has the one of the row under the cursor."""
+        if not self.has_class("-tall"):
+            return self._opened
+        if self.focused not in (self.applications, self.detail.table):
+            return "policy" if self._chosen is not None else ""
+        return "application" if self.applications.cursor_key is not None else ""
+
+    @on(events.DescendantFocus)
+    def _focused(self) -> None:
+        if self._kind != self.detail.kind:
+            self.show()
+            self._poll()
 
     # Changes
 
@@ -358,7 +382,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self.leave()
 
     def close_detail(self) -> bool:
-        if was_open := self.detail.is_open:
+        has_focus = self.detail.table.has_focus
+        if was_open := has_focus or (self.detail.is_open and not self.has_class("-tall")):
             self._open("")
         return was_open
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.console.screens.events.screen import EventsScreen
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Loss, LossReason
 from probes.tables.conversion import TableKind, TableSchema
@@ -99,7 +100,7 @@ async def test_the_whole_of_a_long_text_is_shown_below() -> None:
         await say(console, "flow", LONG)
         await say(console, "flow", "first line\nsecond \x1b[31m line")
         await console.press("d")
-        assert whole(console) == ["", " first line", " second ·[31m line"]
+        assert whole(console) == [" Event     first line", " " * 11 + "second ·[31m line"]
         await console.press("j")
         assert "word39" in whole(console)[-1]
         assert max(map(len, whole(console))) <= 80
@@ -108,9 +109,14 @@ async def test_the_whole_of_a_long_text_is_shown_below() -> None:
 
 
 def whole(console: Desk) -> list[str]:
-    """The lines of the whole text, below a line that sets it apart."""
-    region = console.app.screen.query_one("#text").region
-    return [line.rstrip("─ ") for line in console.lines[region.y : region.bottom]]
+    return [line.rstrip() for line in part(console, "#text")]
+
+
+def part(console: Desk, widget: str) -> list[str]:
+    """Return the lines of a widget of the screen."""
+    region = console.app.screen.query_one(widget).region
+    lines = console.lines[region.y : region.bottom]
+    return [line[region.x : region.right] for line in lines]
 
 
 def story(text: str, phase: str = "", value: float | None = None, *, ago: float = 0.0) -> Event:
@@ -140,7 +146,7 @@ async def test_repeats_are_one_row_that_opens_and_its_events_lead_to_their_momen
         assert "▸ 2" in row
         assert row.split("fired: 2187")[1].split() == ["goes", "on", "1564..2187", "kbit/s"]
         await console.press("j", "enter")
-        rows = [line for line in console.lines if "burst" in line]
+        rows = [line for line in part(console, "#events") if "burst" in line]
         assert ["▾ 2" in line for line in rows] == [True, False, False, False]
         assert "LIVE" in console.strip
         await console.press("j", "j", "enter")
@@ -150,7 +156,7 @@ async def test_repeats_are_one_row_that_opens_and_its_events_lead_to_their_momen
         await console.press("escape")
         assert "Back" not in console.lines[-1]
         await console.press("g", "j", "enter")
-        assert len([line for line in console.lines if "burst" in line]) == 1
+        assert len([line for line in part(console, "#events") if "burst" in line]) == 1
 
 
 async def test_a_filter_passes_whole_groups() -> None:
@@ -217,3 +223,32 @@ async def test_the_ribbon_marks_the_times_of_the_row_under_the_cursor() -> None:
         assert [c for c in shown if c in "▁▄▇◆"] == ["▇", "▄", "◆"]
         await console.press("j", "j")
         assert [c for c in console.lines[1] if c in "▁▄▇◆"] == ["◆", "▄", "▁"]
+
+
+async def test_a_tall_screen_shows_times_and_traffic_of_the_row_under_the_cursor() -> None:
+    async with desk() as console:
+        await console.press("6")
+        await console.feed(flow(1, 8), flow(2, 400))
+        begin, end = story("burst fired: 1564", "begin", 1564.0), story("burst held", "end")
+        at_ns = console.app.frame.utc_ns
+        await tell(console, replace(begin, utc_ns=at_ns - 2), replace(end, utc_ns=at_ns - 1))
+        told = whole(console)
+        assert told[:2] == [" Event     burst held", " Began     burst fired: 1564"]
+        (at,) = (n for n, line in enumerate(told) if line.startswith(" Then "))
+        assert "of 2 flows, the fastest:" in told[at]
+        assert told[at + 1].split("tcp")[1] == " 10.0.0.2:40002 -> 192.0.2.1:443"
+        newest, oldest = (line.split()[1:] for line in part(console, "#times")[:2])
+        assert (newest, oldest) == (["end"], ["begin", "1564", "kbit/s"])
+        await console.press("escape")
+        assert whole(console)
+        await console.press("d")
+        assert whole(console) == []
+        screen = console.app.screen
+        assert isinstance(screen, EventsScreen)
+        kept = screen.keep()
+        await console.press("d")
+        assert whole(console) == told
+        screen.restore(kept)
+        console.app.refresh_view()
+        await console.still()
+        assert whole(console) == []

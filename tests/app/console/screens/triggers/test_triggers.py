@@ -180,8 +180,8 @@ async def test_an_alarm_says_who_and_keys_lead_to_the_culprit(
             for words in ("Who", "192.0.2.7 (100 %)", "tcp:80 50.0 %", WHO.filter):
                 assert words in c.below, words
         else:
+            # A tall screen shows the detail without a key.
             assert "flood: 192.0.2.7 (100 %)" in c.text
-            await c.press("d")
         assert "f flows, T trace, C capture" in c.text
         if screen == "4":
             await c.press("T")
@@ -341,6 +341,21 @@ async def test_an_applications_tables_are_turned_over(monkeypatch: pytest.Monkey
         assert "1/2 largest" in c.below
         await c.press("escape")
         assert not c.below
+
+
+async def test_a_tall_screen_always_shows_the_detail_of_the_row_under_the_cursor() -> None:
+    async with console(*policies()) as c:
+        await c.play(SAID)
+        assert "flood, active since" in c.below
+        await c.press("j", "escape")
+        assert "syn, armed since" in c.below
+        await c.press("tab")
+        assert "accounting" in c.below.splitlines()[1]
+        await c.press("tab")
+        assert c.app.screen.focused is c.app.screen.query_one("#top")
+        assert "accounting" in c.below.splitlines()[1]
+        await c.press("escape")
+        assert "syn, armed since" in c.below
 
 
 async def test_a_wide_screen_shows_the_condition_and_all_that_runs() -> None:

@@ -1,0 +1,110 @@
+"""The detail of an event: its text, its group's times, and the traffic of its moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+
+import numpy as np
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Static
+
+from app.console.live.state import Frame
+from app.console.screens.events.columns import EventLine, time_of
+from app.console.screens.events.rows import story_text
+from app.console.screens.flows.flow import endpoint
+from app.console.tables.label_lines import Line, labelled
+from app.console.time_travel import TimeTravel
+from bpf.errors import UsageError
+from probes.filter.network import protocol_name
+from probes.snapshot import Event
+from widgets.format import bit_rate, counted
+
+_FLOWS = 5
+"""Most flows of the moment."""
+_TIMES = 50
+"""Most events in the list of times."""
+_TIME = len("00:00:00.000")
+
+
+class EventDetail(Horizontal):
+    """A pane below the table."""
+
+    DEFAULT_CSS = """
+    EventDetail {
+        display: none; height: auto; max-height: 50%; border-top: solid $primary-muted;
+        background: $surface;
+    }
+    EventDetail > Static { width: 3fr; height: auto; padding: 0 1; }
+    EventDetail > #times { width: 2fr; display: none; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._about: Event | None = None
+        self._then: tuple[Line, ...] = ()
+        """The traffic of the moment of `_about`."""
+        self._drawn: object = None
+
+    def compose(self) -> ComposeResult:
+        yield Static(markup=False, id="text")
+        yield Static(markup=False, id="times")
+
+    def show(self, line: EventLine, time: TimeTravel, culprit: tuple[str, str]) -> None:
+        """Show the event of a line; `culprit` is a filter, or empty, and keys that act on it."""
+        if line.event is not self._about:
+            self._about, self._then = line.event, ()
+        if not self._then:
+            # The window of an event ends after it.
+            with suppress(UsageError):
+                self._then = tuple(_traffic(time.frame_since(line.event.utc_ns), line.event))
+        lines = (*_texts(line), *_culprit(*culprit), *self._then)
+        times = tuple(_times(line))
+        if (lines, times) != self._drawn:
+            self._drawn = lines, times
+            self.query_one("#text", Static).update(labelled(lines))
+            self.query_one("#times", Static).update(labelled(times, _TIME))
+
+
+def _texts(line: EventLine) -> Iterator[Line]:
+    texts = [line.event.text]
+    if line.folds:
+        begun = (event.text for event in line.group.events if event.phase == "begin")
+        texts = [*dict.fromkeys([*texts, *islice(begun, 1)])]
+    for label, text in zip(("Event", "Began"), texts, strict=False):
+        for number, one in enumerate(text.splitlines()):
+            yield "" if number else label, one, "bold" if label == "Event" else ""
+    if line.folds:
+        yield "Times", story_text(line.group), ""
+
+
+def _culprit(found: str, keys: str) -> Iterator[Line]:
+    if found:
+        yield "Filter", found, ""
+        yield "", keys, "dim"
+
+
+def _traffic(frame: Frame, event: Event) -> Iterator[Line]:
+    """Yield the rates and the fastest flows of the event's window; nothing before it ends."""
+    if frame.utc_ns < event.utc_ns or not len(rows := frame.flows.rows):
+        return
+    rates = rows["bit_rate"]
+    active = int(np.count_nonzero(rates > 0))
+    yield "Then", f"{bit_rate(float(rates.sum()))} of {counted(active, 'flow')}, the fastest:", ""
+    # A partition, as there may be 100,000 flows.
+    fastest = np.argpartition(rates, -min(_FLOWS, len(rows)))[-_FLOWS:]
+    for row in rows[fastest[np.argsort(rates[fastest])[::-1]]]:
+        if row["bit_rate"] > 0:
+            name = protocol_name(int(row["protocol"]))
+            ends = f"{endpoint(row, 'source')} -> {endpoint(row, 'destination')}"
+            yield "", f"{bit_rate(row['bit_rate']):>11}  {name} {ends}", ""
+
+
+def _times(line: EventLine) -> Iterator[Line]:
+    """Yield the events of the group, newest first."""
+    for event in line.group.events[:_TIMES]:
+        value = "" if event.value is None else f"{event.value:.4g} {event.unit}"
+        told = "  ".join(filter(None, (event.phase, value))) or event.severity
+        yield time_of(event), told, "bold" if event is line.event else ""
