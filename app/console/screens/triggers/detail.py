@@ -92,9 +92,13 @@ class TriggerDetail(Vertical):
 
     def turn_to(self, kind: str) -> None:
         """Open for a `policy` or an `application`; without a kind, close."""
+        if kind == self.kind:
+            return
         self.kind = kind
+        self.screen.set_class(bool(kind), "-detail")
         for one in ("policy", "application"):
             self.set_class(one == kind, f"-{one}")
+            self.screen.set_class(one == kind, f"-{one}")
         self.tables = ()
 
     def show_policy(self, triggers: Triggers, one: PolicyView, span: float, keys: str) -> None:

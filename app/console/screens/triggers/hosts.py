@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,8 +11,10 @@ from app.console.live.monitor import MonitorView
 from app.console.live.state import Frame
 from app.console.protocol import Console
 from app.console.screens.triggers.model import PolicyView, Triggers, as_of
+from app.tape.named_state import StateValues
 from bpf.errors import UsageError, did_you_mean
 from probes.monitor.info import MonitorInfo, PolicyInfo
+from probes.monitor.state import PolicyState
 
 Infos = Mapping[str, MonitorInfo | None]
 """Monitors by host; the only host of a console has an empty name."""
@@ -79,3 +82,18 @@ class MonitorHosts:
             text = f"{', '.join(having)} have a policy {name!r}"
             raise UsageError(text, hint="put the cursor on a row of the host")
         return having[0], every[having[0], name]
+
+
+def first_states(console: Console) -> StateValues:
+    """Return the values of named states before the user has turned to the screen."""
+    views = monitors(console.frame, merged=several(console) is not None).values()
+    policies = [row for view in views for row in (view.policies[-1].rows if view.policies else ())]
+    values: StateValues = {"trigger.count": len(policies)}
+    for row in policies:
+        name, stage = row["policy"].decode(), PolicyState(row["state"])
+        values[f"trigger.state.{name}"] = stage.name.lower()
+        values[f"trigger.value.{name}"] = None if math.isnan(row["value"]) else float(row["value"])
+    values["trigger.active"] = sum(PolicyState(row["state"]).runs for row in policies)
+    if (view := console.frame.monitor).metrics:
+        values["trigger.flows"] = float(view.metrics[-1].rows["flows"][0])
+    return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial, partialmethod
 
@@ -13,11 +12,10 @@ from app.commands.remote import set_policy
 from app.console.culprit import CulpritCommands
 from app.console.live.chosen import ask_hosts, plane_of, several
 from app.console.polling import PollingScreen
-from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
-from app.console.screens.triggers.hosts import Infos, MonitorHosts, monitors
+from app.console.screens.triggers.hosts import Infos, MonitorHosts
 from app.console.screens.triggers.model import PolicyView, Triggers, place_of
 from app.console.screens.triggers.rows import (
     EXAMPLE,
@@ -34,7 +32,6 @@ from app.console.tables.sorted_table import SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError, UsageError
 from probes.monitor.info import PolicyInfo
-from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.rows import Rows
@@ -60,19 +57,13 @@ def _tell(screen: ConsoleScreen, host: str, info: PolicyInfo) -> None:
     screen.notify(text, timeout=2.0, markup=False)
 
 
-def first_states(console: Console) -> StateValues:
-    """Return the values of named states before the user has turned to the screen."""
-    views = monitors(console.frame, merged=several(console) is not None).values()
-    policies = [row for view in views for row in (view.policies[-1].rows if view.policies else ())]
-    values: StateValues = {"trigger.count": len(policies)}
-    for row in policies:
-        name, stage = row["policy"].decode(), PolicyState(row["state"])
-        values[f"trigger.state.{name}"] = stage.name.lower()
-        values[f"trigger.value.{name}"] = None if math.isnan(row["value"]) else float(row["value"])
-    values["trigger.active"] = sum(PolicyState(row["state"]).runs for row in policies)
-    if (view := console.frame.monitor).metrics:
-        values["trigger.flows"] = float(view.metrics[-1].rows["flows"][0])
-    return values
+def _kind_of(screen: TriggersScreen) -> str:
+    """Return the kind of the detail: a tall screen always has that of the row under the cursor."""
+    if not screen.has_class("-tall"):
+        return screen.opened
+    if screen.focused not in (screen.applications, screen.detail.table):
+        return "policy" if screen.listing.cursor_key is not None else ""
+    return "application" if screen.applications.cursor_key is not None else ""
 
 
 class TriggersScreen(PollingScreen[_Fetched]):
@@ -109,7 +100,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
         """The last window on the screen."""
         self._warned: tuple[str, str] | None = None
         """Host and name of the policy that the same key removes next."""
-        self._opened = ""
+        self.opened = ""
         """The detail that the user has opened: `policy`, `application` or empty."""
         self._about = CulpritCommands(
             self, "trigger", lambda: self._triggers.culprit(self._chosen),
@@ -197,7 +188,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self.query_one("#counters", StatusStrip).show(counter_items(triggers, line))
         counts = protocols(view.metrics[-1].rows[0]) if view.metrics else {}
         self.query_one("#mix", StatusStrip).show(share_items(counts, bar) if counts else [])
-        self._turn_detail()
+        self.detail.turn_to(_kind_of(self))
         rows, applications = Rows(), self.applications
         if triggers.info is not None:
             applications.columns = application_columns(triggers)
@@ -254,15 +245,6 @@ class TriggersScreen(PollingScreen[_Fetched]):
         table.styles.height = 1 + len(policies) if policies else "1fr"
         table.fill(policy_rows(self._statuses))
 
-    def _turn_detail(self) -> None:
-        """Open the detail of the kind that is wanted now."""
-        kind = self._kind
-        if kind != self.detail.kind:
-            self.detail.turn_to(kind)
-            self.set_class(bool(kind), "-detail")
-            for one in ("policy", "application"):
-                self.set_class(one == kind, f"-{one}")
-
     def _show_detail(self) -> None:
         detail, info = self.detail, self._triggers.info
         if detail.kind == "policy" and (chosen := self._chosen) is not None:
@@ -277,7 +259,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
                     detail.show_application(
                         self._triggers, one, self._macros.get(one.name, {}), tables
                     )
-        elif self._opened:
+        elif self.opened:
             self._open("")
 
     @property
@@ -291,23 +273,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
     def _open(self, kind: str) -> None:
         if not kind and self.focused not in (self.listing, self.applications):
             self.set_focus(self.listing)
-        self._opened = kind
+        self.opened = kind
         self.show()
-
-    @property
-    def _kind(self) -> str:
-        """Kind of the detail: a tall screen always has the one of the row under the cursor."""
-        if not self.has_class("-tall"):
-            return self._opened
-        if self.focused not in (self.applications, self.detail.table):
-            return "policy" if self._chosen is not None else ""
-        return "application" if self.applications.cursor_key is not None else ""
-
-    @on(events.DescendantFocus)
-    def _focused(self) -> None:
-        if self._kind != self.detail.kind:
-            self.show()
-            self._poll()
 
     # Changes
 
@@ -403,10 +370,11 @@ class TriggersScreen(PollingScreen[_Fetched]):
             self._open("application")
             self._poll()
 
+    @on(events.DescendantFocus)
     @on(VirtualTable.RowHighlighted, "#policies, #applications")
     def _highlighted(self) -> None:
         self._warned = None
-        if self._triggers.host != self._host:
+        if self._triggers.host != self._host or _kind_of(self) != self.detail.kind:
             self.show()
             self._poll()
         else:

@@ -343,21 +343,6 @@ async def test_an_applications_tables_are_turned_over(monkeypatch: pytest.Monkey
         assert not c.below
 
 
-async def test_a_tall_screen_always_shows_the_detail_of_the_row_under_the_cursor() -> None:
-    async with console(*policies()) as c:
-        await c.play(SAID)
-        assert "flood, active since" in c.below
-        await c.press("j", "escape")
-        assert "syn, armed since" in c.below
-        await c.press("tab")
-        assert "accounting" in c.below.splitlines()[1]
-        await c.press("tab")
-        assert c.app.screen.focused is c.app.screen.query_one("#top")
-        assert "accounting" in c.below.splitlines()[1]
-        await c.press("escape")
-        assert "syn, armed since" in c.below
-
-
 async def test_a_wide_screen_shows_the_condition_and_all_that_runs() -> None:
     async with console(*policies(), width=180) as c:
         await c.play(SAID)
