@@ -15,20 +15,21 @@
 
 /* Bits of these tables are conjunctions, unless said otherwise. */
 struct selector {
+    u64 active;         /* selections of active policies */
     u64 live;           /* in use */
     u64 by_source_port; /* these look at the source port, and so on */
     u64 by_destination_port;
     u64 by_source;
     u64 by_destination;
-    u64 by_others;      /* at the VLAN or an address */
-    u64 protocols[768]; /* by protocol; of IPv6, 512 further */
-    u64 flags[256];     /* by TCP flags; 0 for other protocols */
-    u64 vlans[4096];
+    u64 by_others;           /* at the VLAN or an address */
+    u64 protocols[768];      /* by protocol; of IPv6, 512 further */
+    u64 flags[256];          /* by TCP flags; 0 for other protocols */
     u64 source_classes[256]; /* by class of the port */
     u64 destination_classes[256];
-    u64 selections[8 * 256]; /* bits of selections, by each eight conjunctions */
-    u8 source_ports[65536];  /* class of the port, by its number in network order */
-    u8 destination_ports[65536];
+    u64 selections[8 * 256];     /* bits of selections, by each eight conjunctions */
+    u8 destination_ports[65536]; /* class of the port, by its number in network order */
+    u8 source_ports[65536];      /* likewise; from here on, an address takes one more instruction */
+    u64 vlans[4096];
 };
 
 struct prefix_v4 {
@@ -87,12 +88,13 @@ static __always_inline u32 place_of(u64 bit) {
     return bit * 0x03f79d71b4cb0a89ULL >> 58;
 }
 
-/* The selections that a packet is in. The cheapest tables come first. */
-static __always_inline u64 selections_of(struct packet *packet) {
+static __always_inline struct selector *the_selector(void) {
     u32 zero = 0;
-    struct selector *selector = selectors.lookup(&zero);
-    if (!selector)
-        return 0;
+    return selectors.lookup(&zero);
+}
+
+/* The conjunctions that hold for a packet. The cheapest tables come first. */
+static __always_inline u64 conjunctions_of(struct selector *selector, struct packet *packet) {
     struct flow_key *key = &packet->key;
     u64 held = selector->live;
     held &= selector->protocols[key->transport >> 32 & 0x2ff];
@@ -110,6 +112,11 @@ static __always_inline u64 selections_of(struct packet *packet) {
         if (held & selector->by_destination)
             held &= admitting_destination(key) | ~selector->by_destination;
     }
+    return held;
+}
+
+/* The selections that have one of these conjunctions. */
+static __always_inline u64 selections_with(struct selector *selector, u64 held) {
     u64 found = selector->selections[held & 0xff];
     held >>= 8;
     /* Without an exit in the middle: the verifier would follow each. */
@@ -119,4 +126,9 @@ static __always_inline u64 selections_of(struct packet *packet) {
             found |= selector->selections[at + (held & 0xff)];
     }
     return found;
+}
+
+/* The selections that a packet is in. */
+static __always_inline u64 selections_of(struct selector *selector, struct packet *packet) {
+    return selections_with(selector, conjunctions_of(selector, packet));
 }

@@ -25,6 +25,7 @@
 #include <uapi/linux/udp.h>
 
 #define SELECTIONS 64
+#define COMBINATIONS 256 /* of the first eight conjunctions */
 
 #define NO_PROTOCOL 256 /* not IP, or not parsed */
 
@@ -36,18 +37,19 @@ struct sketch {
     struct wire_size
         tallies[NO_PROTOCOL + 1]; /* by protocol: user space adds up the eight counters */
     u64 flags[2 * FRAGMENT]; /* packets by TCP flags, 0 for others; a fragment has FRAGMENT too */
-    struct wire_size selected[SELECTIONS]; /* by `place_of` the selection */
-    u64 slots_of[SELECTIONS];              /* likewise: bits of its slots */
-    u32 parts[SLOTS];                      /* by `place_of` the slot */
-    u64 selection_of[SLOTS];               /* likewise: the bit of its selection */
-    u64 hashes[RECORDS][PARTS];            /* of this packet */
-    u64 counted;                           /* selections that are counted */
-    u32 registers[REGISTERS];              /* 0: empty */
+    struct wire_size combined[COMBINATIONS]; /* by the conjunctions that hold; in no `selected` */
+    struct wire_size selected[SELECTIONS];   /* by `place_of` the selection */
+    u64 slots_of[SELECTIONS];                /* likewise: bits of its slots */
+    u32 parts[SLOTS];                        /* by `place_of` the slot */
+    u64 selection_of[SLOTS];                 /* likewise: the bit of its selection */
+    u64 hashes[RECORDS][PARTS];              /* of this packet */
+    u64 counted;                             /* selections that are counted */
+    u64 sketched;                            /* selections with slots */
+    u32 registers[REGISTERS];                /* 0: empty */
 };
 
 /* User space's settings for the programs. */
 struct control {
-    u64 active;                   /* selections of active policies */
     u32 applications[SELECTIONS]; /* by `place_of` the selection; bit n: runs application n */
 };
 
@@ -86,13 +88,6 @@ struct telemetry {
 static __always_inline void count(struct wire_size *tally, struct wire_size size) {
     tally->packets += size.packets;
     tally->bytes += size.bytes;
-}
-
-/* Selections whose packets go to applications. */
-static __always_inline u64 active_selections(void) {
-    u32 zero = 0;
-    struct control *control = controls.lookup(&zero);
-    return control ? control->active : 0;
 }
 
 static __always_inline void raise_register(u32 *registers, u32 mask, u64 hash) {
@@ -174,7 +169,8 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         return false;
     c = (struct cursor){(void *)opaque((u64)(data + offset)), (void *)(long)ctx->data_end};
     struct selection *selection = selection_of_cpu();
-    if (!selection)
+    struct selector *selector = the_selector();
+    if (!selection || !selector)
         return true;
     struct wire_size size = size_on_wire(ctx);
     struct telemetry *telemetry = c.at + sizeof(struct udphdr);
@@ -183,7 +179,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         return true;
     }
     u32 promised = bpf_ntohs(telemetry->count), found = 0;
-    u64 active = active_selections(), counted = sketch->counted, present = 0;
+    u64 active = selector->active, counted = sketch->counted, present = 0;
     struct record *record = (void *)(telemetry + 1);
     for (; found < RECORDS && found < promised; found++, record++) {
         if ((void *)(record + 1) > c.end)
@@ -192,7 +188,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         decapsulate(record, selected);
         selected->hash = observe(sketch, &selected->packet, (struct wire_size){1, selected->bytes});
         if (active | counted)
-            selected->selections = selections_of(&selected->packet);
+            selected->selections = selections_of(selector, &selected->packet);
         present |= selected->selections;
     }
     if (found < promised)
@@ -214,7 +210,8 @@ int count_records(CONTEXT *ctx) {
     u32 cpu = bpf_get_smp_processor_id();
     struct sketch *sketch = sketches.lookup(&cpu);
     struct selection *selection = selection_of_cpu();
-    if (!sketch || !selection)
+    struct selector *selector = the_selector();
+    if (!sketch || !selection || !selector)
         return VERDICT_END;
     u64 present = 0, slots_left = 0;
     for (u64 at = 0; has_record(selection, at); at++) {
@@ -247,7 +244,7 @@ int count_records(CONTEXT *ctx) {
                 observe_part(slot, hash, 1);
         }
     }
-    if (present & active_selections())
+    if (present & selector->active)
         router.call(ctx, 0);
     return VERDICT_END;
 }
@@ -290,10 +287,20 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     enter_tunnels(ctx, &packet);
 #endif
     u64 hash = observe(sketch, &packet, size);
-    u64 active = active_selections(), counted = sketch->counted;
-    u64 selections = active | counted ? selections_of(&packet) : 0;
-    if (selections & counted)
+    struct selector *selector = the_selector();
+    if (!selector)
+        return true;
+    u64 active = selector->active, counted = sketch->counted;
+    u64 held = active | counted ? conjunctions_of(selector, &packet) : 0;
+    u64 selections = held ? selections_with(selector, held) : 0;
+    if (selections & counted) {
+        /* One counter for all these selections: user space adds it to each. */
+        if (likely(held < COMBINATIONS && !(selections & (active | sketch->sketched)))) {
+            count(&sketch->combined[held], size);
+            return true;
+        }
         observe_selections(sketch, &packet.key, size, hash, selections & counted);
+    }
     struct selection *selection = selections & active ? selection_of_cpu() : 0;
     if (!selection)
         return true;
@@ -321,10 +328,11 @@ int monitor(CONTEXT *ctx) {
 int route(CONTEXT *ctx) {
     u32 zero = 0, pending = 0;
     struct control *control = controls.lookup(&zero);
+    struct selector *selector = the_selector();
     struct selection *selection = selection_of_cpu();
-    if (!control || !selection)
+    if (!control || !selector || !selection)
         return VERDICT_END;
-    u64 active = control->active;
+    u64 active = selector->active;
     u64 now = coarse_ns();
     for (u64 at = 0; has_record(selection, at); at++) {
         struct selected *selected = &selection->packets[at];

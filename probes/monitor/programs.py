@@ -40,7 +40,7 @@ RECORDS = 45
 """Most telemetry records of one datagram: they fit into 1500 bytes."""
 APPLICATIONS = 16
 
-CONTROL = np.dtype([("active", "u8"), ("applications", "u4", (SELECTIONS,))])
+CONTROL = np.dtype([("applications", "u4", (SELECTIONS,))])
 """`struct control` of monitor.c."""
 _FACTORS = 7
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -190,7 +190,7 @@ class PolicyRouter:
         for name, placed in self._policies.items():
             if name in self._active and self._control["applications"][place_of(placed.selection)]:
                 active |= 1 << placed.selection
-        self._control["active"] = active
+        self.selections.activate(active)
 
     def _counts(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         """Sums over all CPUs."""

@@ -1,6 +1,8 @@
 """Counters of selections in the kernel, as long as a policy needs them.
 
-A counted selection has its packets and bytes in `struct sketch`. A sketch slot has the distinct
+A counted selection has its packets and bytes in `struct sketch`. Packets that need nothing but
+counting are counted by the combination of conjunctions that hold for them: one counter for all
+their selections. A sketch slot has the distinct
 values of a part of the flow key among a selection's packets, and their largest share. Policies that
 need the same share one.
 """
@@ -133,7 +135,7 @@ class SelectedCounters:
         CPUs."""
         self._sketches = sketches
         for each in sketches:
-            each["slots_of"] = 0  # an older generation may have others
+            each["slots_of"] = each["sketched"] = 0  # an older generation may have others
             each["counted"] = sum(1 << bit for bit in self._counted.values())
         for part, slot in self._slots.items():
             self._connect(part, slot)
@@ -168,20 +170,21 @@ class SelectedCounters:
 
         `sketches` are the `struct sketch` of all CPUs. The last one must have left the program.
         """
-        counts = {name: sketches["selected"][name].sum(axis=0) for name in _COUNTS}
+        counts = {name: self._counts(sketches, name) for name in _COUNTS}
         values = {}
         for metric in self._complete:
-            place = place_of(self._counted[metric.selection])
+            bit = self._counted[metric.selection]
             if metric.name in _COUNTS:
-                count = float(counts[metric.name][place])
+                count = float(counts[metric.name][bit])
                 values[metric] = Estimate(count, count, count)
                 continue
             cpus = self._slots[_part_of(metric)].view(half)
             if metric.name in _LARGEST:
-                values[metric] = largest_share(cpus["buckets"], int(counts["packets"][place]))
+                values[metric] = largest_share(cpus["buckets"], int(counts["packets"][bit]))
             else:
                 values[metric] = _distinct(cpus["registers"])
         sketches["selected"] = 0
+        sketches["combined"] = 0
         for slot in self._slots.values():
             slot.clear(half)
         self._complete = self._metrics()
@@ -202,6 +205,17 @@ class SelectedCounters:
         self._model.close()
         for fd in self._outer_fds:
             os.close(fd)
+
+    def _counts(self, sketches: Array, name: str) -> Array:
+        """Return the packets or bytes of each selection by its bit, u8 (64,).
+
+        Combinations with bits of a selection that came within the window may be of older
+        conjunctions: its metrics are not complete.
+        """
+        combined = sketches["combined"][name].sum(axis=0) @ self._selections.of_combinations()
+        places = [place_of(bit) for bit in range(_PLACES)]
+        total: Array = combined + sketches["selected"][name].sum(axis=0)[places]
+        return total
 
     def _metrics(self) -> frozenset[SelectedMetric]:
         return frozenset().union(*self._wanted.values())
@@ -244,6 +258,7 @@ class SelectedCounters:
             sketches["parts"][:, place] = _PARTS.index(part.name)
             sketches["selection_of"][:, place] = 1 << selection
             sketches["slots_of"][:, place_of(selection)] |= np.uint64(1 << slot.bit)
+            sketches["sketched"] |= np.uint64(1 << selection)
 
     def _remove_unneeded(self) -> None:
         metrics = self._metrics()
@@ -257,6 +272,9 @@ class SelectedCounters:
             place = place_of(self._counted[part.selection])
             for sketches in self._sketches:
                 sketches["slots_of"][:, place] &= ~np.uint64(1 << self._slots[part].bit)
+        sketched = {self._counted[part.selection] for part in self._slots.keys() - old_slots}
+        for sketches in self._sketches:
+            sketches["sketched"] = sum(1 << bit for bit in sketched)
         for selection in old:
             for sketches in self._sketches:
                 sketches["counted"] &= ~np.uint64(1 << self._counted[selection])

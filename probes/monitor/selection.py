@@ -121,6 +121,16 @@ class Selections:
         if any(freed):
             grace.wait()
 
+    def activate(self, selections: int) -> None:
+        """Have packets of exactly these selections, bits of a word, go to applications."""
+        self._tables["active"] = selections
+
+    def of_combinations(self) -> Array:
+        """Return which selections a combination of the first eight conjunctions has: u8 (256, 64),
+        0 or 1."""
+        found: Array = self._tables["selections"][:256, None] >> np.arange(64, dtype="u8")
+        return found & np.uint64(1)
+
     def close(self) -> None:
         del self._tables, self._ports
         for owned in self._maps.values():

@@ -152,6 +152,51 @@ def test_selections_are_counted_as_python_counts_them(bed: Bed) -> None:
         check(values, packets)
 
 
+def test_packets_that_only_count_are_counted_for_each_of_their_selections(bed: Bed) -> None:
+    """S2.6: by one counter a combination of filters, up to eight of them, or one by one."""
+    ports = {f"dport:{port}": port for port in (53, 80, 443, 8080)}
+    overlapping = "proto:tcp", "proto:udp", *ports, "sport>0"
+
+    def numbers(packets: list[Sent]) -> dict[str, int]:
+        return {
+            "proto:tcp": sum(p.protocol == TCP for p in packets),
+            "proto:udp": sum(p.protocol == UDP for p in packets),
+            **{f"dport:{port}": 0 for port in ports.values()},
+            **Counter(f"dport:{p.dport}" for p in packets),
+            "sport>0": len(packets),
+        }
+
+    def send(seed: int) -> list[Sent]:
+        packets = [p for p in random_packets(60, seed) if p.protocol in (TCP, UDP)]
+        for packet in packets:
+            bed.run(packet.frame())
+        return packets
+
+    def expect(packets: list[Sent]) -> dict[str, Estimate]:
+        values = window(bed)
+        for select, number in numbers(packets).items():
+            assert values[f"packets on {select}"].value == number, select
+        return values
+
+    count(bed, p=", ".join(f"packets on {select}" for select in overlapping))
+    expect(send(1))
+    bed.monitor.counters.forget("p")
+    count(bed, old="packets on sport>1", p=", ".join(f"packets on {each}" for each in overlapping))
+    window(bed)
+    before = send(2)
+    bed.monitor.counters.forget("old")
+    count(bed, new="packets on proto:tcp,udp")  # at the bits of the one before
+    expect(before + send(3))
+    both = send(4)
+    count(bed, q="packets on dport:53, sources on dport:53")
+    expect(both + send(5))
+    assert expect(send(6))["sources on dport:53"].value > 1
+    count(bed, r=", ".join(f"packets on sport:{port}" for port in range(1, 9)))
+    count(bed, s="packets on sport>8")
+    window(bed)
+    expect(send(7))
+
+
 def ends(packet: Sent) -> tuple[bytes, bytes]:
     return packet.source.to_bytes(4), packet.destination.to_bytes(4)
 

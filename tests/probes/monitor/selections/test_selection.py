@@ -40,8 +40,9 @@ int classify(struct __sk_buff *ctx) {
     u32 at = (*place)++;
     struct packet *packet = packets.lookup(&at);
     u64 *result = results.lookup(&at);
-    if (packet && result)
-        *result = selections_of(packet);
+    struct selector *selector = the_selector();
+    if (packet && result && selector)
+        *result = selections_of(selector, packet);
     return 0;
 }
 """
