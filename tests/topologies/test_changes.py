@@ -13,7 +13,7 @@ from tests.topologies.application import Application
 from tests.topologies.catalogue import Layout, hide
 from tests.topologies.network import DELAYS, PLAIN, Topology
 from tests.topologies.scenes import Scene, observe, play, together
-from tests.topologies.tracing import Tracing, wait
+from tests.topologies.tracing import Tracing, wait, wait_until
 
 pytestmark = pytest.mark.timing
 
@@ -52,7 +52,13 @@ def step(folder: Path) -> Scene:
     def slow_down(network: Topology, app: Application, trace: Tracing) -> None:
         wait(3)
         network.lab.detour(True)
-        wait(7)
+
+        def is_told() -> bool:
+            texts = [text for text in trace.texts() if "round-trip time longer" in text]
+            return all(any(to in text for text in texts) for to in network.servers.values())
+
+        wait_until(is_told)
+        wait(1)
 
     return play(folder, Layout(hide, plan), slow_down)
 
@@ -75,15 +81,17 @@ def test_nothing_is_lost(changed: Scene) -> None:
 
 def test_a_change_is_one_event(changed: Scene) -> None:
     texts = changed.trace.events
+    # A length that is found late follows its change in an event of its own.
+    changes = [text for text in texts if "since the route changed" not in text]
     # Two changes of two destinations.
-    assert len(texts) == 4, texts
-    assert all("route" in text for text in texts), texts
+    assert len(changes) == 4, texts
+    assert all("route changed at hop" in text for text in changes), texts
 
 
 def test_a_constant_step_is_no_queue(tmp_path: Path) -> None:
     """Below a tunnel from r2 to r4, a link takes longer."""
     scene = step(tmp_path)
     texts = scene.trace.events
-    assert texts
+    assert any("round-trip time longer" in text for text in texts), texts
     assert not any("queue" in text for text in texts), texts
     assert scene.report.harm() == {}

@@ -77,10 +77,6 @@ class Tracing:
 
     def answers(self) -> set[Answer]:
         """Return the answers that are written so far."""
-        path = self._folder / "hops.csv"
-        # A window's rows are written at once; the table begins with the first window.
-        text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
         return {
             Answer(
                 int(row["ip_version"]),
@@ -88,9 +84,13 @@ class Tracing:
                 int(row["source_port"] or 0),
                 _hop(row["hop"]),
             )
-            for row in csv.DictReader(whole.splitlines())
+            for row in self._written("hops")
             if row["outcome"] == "answered"
         }
+
+    def texts(self) -> list[str]:
+        """Return the texts of the events that are written so far."""
+        return [row["text"] for row in self._written("events")]
 
     def finish(self) -> None:
         """Interrupt the trace, and wait for its end. A second call does nothing."""
@@ -126,6 +126,13 @@ class Tracing:
         """Rows of paths.csv about a hop, in order of time."""
         found = [row for row in self._table("paths") if row["kind"] == "summary"]
         return [row for row in found if _hop(row["hop"]) == hop]
+
+    def _written(self, name: str) -> csv.DictReader[str]:
+        """The whole rows of a table that grows."""
+        path = self._folder / f"{name}.csv"
+        # A window's rows are written at once; the table begins with the first window.
+        text = path.read_text() if path.exists() else ""
+        return csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
 
     def _table(self, name: str) -> Iterator[dict[str, str]]:
         with (self._folder / f"{name}.csv").open(newline="") as file:

@@ -25,6 +25,8 @@ _SHARED_MISSES = 8
 router, to the next hop were not answered."""
 _MIN_ANSWERS = 3
 _SOON_NS = 2_000_000_000
+_END_NS = 1_000_000_000
+"""A destination that answers from far behind the last hop is heard from nearer hops by then."""
 _DESTINATION_WORDS = slice(0, 2)
 
 
@@ -55,6 +57,9 @@ class Reach:
         self._settled = np.zeros(MAX_FLOWS, bool)
         self._longer_ns = np.zeros(MAX_FLOWS, "i8")
         """When the path was last reported as longer: its new hops do not answer all at once."""
+        self._unsure: dict[int, tuple[int, int]] = {}
+        """By place: the last hop of a path that is longer by an unknown number of hops, and when
+        the destination was heard from behind it."""
         self._refused = np.zeros(MAX_FLOWS, bool)
         """Whether the destination itself was the last hop of the flow."""
         self._missed = np.zeros((MAX_FLOWS, 2), "i8")
@@ -73,6 +78,8 @@ class Reach:
             array[places] = 0
         self._missed[places] = 0
         self._end_of[places] = 0
+        for place in places.tolist():
+            self._unsure.pop(place, None)
 
     def forget(self, destination: int) -> None:
         """Forget the ends of paths to an address (its address id)."""
@@ -88,6 +95,7 @@ class Reach:
         found = self._answering(batch)
         found += self._growing(batch)
         found += self._ended(batch)
+        found += self._found_ends(batch.now_ns)
         found += self._shrinking(shortened, batch.now_ns)
         found += self._falling_silent(batch, answered, lost)
         self._miss(beyond)
@@ -137,7 +145,12 @@ class Reach:
             grows = refused or now_ns - self._longer_ns[place] <= _SOON_NS
             if soon and (grows or (not at_end and self._ended_before(place, whole, now_ns))):
                 self._longer_ns[place] = now_ns
-                made = [self._row(PathRowKind.LONGER, series, hop - top, now_ns)]
+                if at_end and hop > top + 1:
+                    # The destination answers from every hop behind the end of the path.
+                    self._unsure[place] = top, now_ns
+                else:
+                    before, _ = self._unsure.pop(place, (top, 0))
+                    made = [self._row(PathRowKind.LONGER, series, hop - before, now_ns)]
         self._top[place], self._top_ns[place] = hop, now_ns
         self._refused[place] |= at_end
         self._missed[place] = 0
@@ -196,23 +209,41 @@ class Reach:
         return found
 
     def _ended(self, batch: HopBatch) -> list[Array]:
-        """Take in answers of the destination itself from a hop where a router answered."""
-        which = batch.answers.which
-        before_top = which[which % HOP_COUNT < self._top[which // HOP_COUNT]]
-        places = before_top // HOP_COUNT
-        destinations = self._flows.keys[places, _DESTINATION_WORDS]
-        responders = self._changes.facts["responder"][before_top].view("u8").reshape(-1, 2)
-        ending = before_top[(responders == destinations).all(axis=1)]
+        """Take in answers of the destination itself from before the last hop."""
+        facts, answers = self._changes.facts, batch.answers
+        which, sent = answers.which, answers.rows["sent_ns"][answers.starts]
+        responders = facts["responder"][which].view("u8").reshape(-1, 2)
+        places, hops = np.divmod(which, HOP_COUNT)
+        ending = (responders == self._flows.keys[places, _DESTINATION_WORDS]).all(axis=1)
+        ending &= hops < self._top[places]
         found = []
-        for place in np.unique(ending // HOP_COUNT).tolist():
-            hop = int(ending[ending // HOP_COUNT == place].min()) % HOP_COUNT
-            amount = int(self._top[place]) - hop
-            if self._is_settled(place, batch.now_ns):
-                found.append(
-                    self._row(PathRowKind.SHORTER, place * HOP_COUNT + hop, amount, batch.now_ns)
-                )
+        for place in np.unique(places[ending]).tolist():
+            at = int(np.flatnonzero(ending & (places == place))[0])
+            hop, top = int(hops[at]), int(self._top[place])
+            # A router answered from here on; otherwise the destination was heard from too far away.
+            router = facts["first_ns"][which[at]] < sent[at] or not all(
+                self._is_destination(place, each)
+                for each in range(hop + 1, top + 1)
+                if facts["answers"][place * HOP_COUNT + each]
+            )
+            if router and self._is_settled(place, batch.now_ns):
+                series = place * HOP_COUNT + hop
+                found.append(self._row(PathRowKind.SHORTER, series, top - hop, batch.now_ns))
             self._top[place], self._top_ns[place] = hop, batch.now_ns
             self._refused[place] = True
+        return found
+
+    def _found_ends(self, now_ns: int) -> list[Array]:
+        """Report the longer paths whose end is known."""
+        found = []
+        for place, (before, since_ns) in list(self._unsure.items()):
+            top = int(self._top[place])
+            if top > before + 1 and now_ns - since_ns < _END_NS:
+                continue
+            del self._unsure[place]
+            if top > before:
+                series = place * HOP_COUNT + top
+                found.append(self._row(PathRowKind.LONGER, series, top - before, now_ns))
         return found
 
     def _falling_silent(self, batch: HopBatch, answered: Array, lost: Array) -> list[Array]:

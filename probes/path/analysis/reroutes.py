@@ -10,7 +10,7 @@ import numpy as np
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.flows import Flows, HopBatch
 from probes.path.analysis.round_trips.delays import Delays
-from probes.path.analysis.round_trips.levels import threshold_ns
+from probes.path.analysis.round_trips.levels import QUIET_BLOCKS, threshold_ns
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
 
 _WHOLE_NS = 700_000_000
@@ -26,6 +26,9 @@ _AMOUNTS_NS = 10_000_000_000
 """A change of length or round-trip time belongs to a change of route that is not older."""
 _LATE_NS = 60_000_000_000
 """A flow without probes meanwhile finds the same change so much later."""
+_PRECISE = 2
+"""A change of the round-trip time is that of the steadiest flow, and of flows whose threshold is at
+most so many times its own."""
 _MIN_TIMES = 5
 _MAX_TIMES = 1 << 18
 
@@ -56,6 +59,8 @@ class _Reroute:
     """Hops that each flow's path is longer."""
     times: list[tuple[Array, Array]] = field(default_factory=list)
     """Series and round-trip times on the new route."""
+    late_lengths: dict[int, int] = field(default_factory=dict)
+    """The same of changes that were found after the report: they may belong to the next reroute."""
     told_ns: int = 0
     told_length: int = 0
     told_rtt: bool = False
@@ -126,7 +131,8 @@ class Reroutes:
             found["folded"][index] = 1
             if row["kind"] != PathRowKind.SHIFT:
                 sign = 1 if row["kind"] == PathRowKind.LONGER else -1
-                one.lengths[place] = one.lengths.get(place, 0) + sign * int(row["amount"])
+                lengths = one.late_lengths if one.told_ns else one.lengths
+                lengths[place] = lengths.get(place, 0) + sign * int(row["amount"])
                 one.changed_ns = now_ns
 
     def _change(self, destination: int, place: int, row: Array, now_ns: int) -> None:
@@ -134,13 +140,21 @@ class Reroutes:
         hop, since_ns = int(row["hop"]), int(row["since_ns"])
         pair = row["responder"].tobytes(), row["previous"].tobytes()
         one = self._reroutes.get(destination)
-        if one and one.told_ns and pair in one.routers.get(hop, ()):
-            one.flows.add(place)  # the same change reached one more flow
-            return
+        if one and one.told_ns:
+            # The old router answered no probe of the time after the change.
+            left_ns = int(self._changes.routes["left_ns"][place * HOP_COUNT + hop])
+            recent = now_ns - one.begun_ns <= _AMOUNTS_NS
+            if pair in one.routers.get(hop, ()) or (recent and left_ns < one.since_ns):
+                # The same change reached one more flow or hop.
+                one.flows.add(place)
+                one.routers.setdefault(hop, Counter())[pair] += 1
+                return
         if one is None or one.told_ns:
             again = one is not None and now_ns - one.told_ns < _AGAIN_NS
             wait_ns = self._wait_ns(place * HOP_COUNT + hop)
+            lengths = one.late_lengths if one else {}
             one = _Reroute(now_ns, since_ns, now_ns, now_ns + _CALM_NS * again, wait_ns)
+            one.lengths = lengths
             self._reroutes[destination] = one
         if hop not in one.routers:
             one.changed_ns = now_ns
@@ -226,6 +240,12 @@ class Reroutes:
         if now_ns - one.begun_ns > _AMOUNTS_NS:
             one.times.clear()
             return np.empty(0, PATH)
+        if one.late_lengths:
+            if now_ns - one.changed_ns < one.wait_ns:
+                return np.empty(0, PATH)
+            for place, more in one.late_lengths.items():
+                one.lengths[place] = one.lengths.get(place, 0) + more
+            one.late_lengths.clear()
         grown = one.length != one.told_length
         rtt = self._rtt(one, now_ns) if grown or not one.told_rtt else None
         one.told_rtt |= rtt is not None
@@ -261,12 +281,19 @@ class Reroutes:
         answers from these took before; 0 or None as `_rtt`."""
         series = np.concatenate([np.empty(0, "i8"), *(each for each, _ in one.times)])
         times = np.concatenate([np.empty(0, "i8"), *(each for _, each in one.times)])
-        found = []
+        found, limits = [], []
         for place, hop in hops.items():
             level = one.levels[place][hop]
             mine = times[series == place * HOP_COUNT + hop + more]
-            if level["blocks"] and len(mine) >= _MIN_TIMES:
-                change = float(np.median(mine)) - float(level["level"])
-                limit = float(threshold_ns(level["level"], level["noise"]))
-                found.append(change if abs(change) >= limit else 0.0)
-        return round(float(np.median(found))) if found else None
+            # A flow in a queue is far from its level anyway.
+            in_queue = abs(level["run"]) >= QUIET_BLOCKS
+            if level["blocks"] and len(mine) >= _MIN_TIMES and not in_queue:
+                found.append(float(np.median(mine)) - float(level["level"]))
+                limits.append(float(threshold_ns(level["level"], level["noise"])))
+        if not found:
+            return None
+        # Flows whose times vary more would only blur the change.
+        precise = np.array(limits) <= _PRECISE * min(limits)
+        changes, least = np.array(found)[precise], np.array(limits)[precise]
+        sure = np.abs(changes) >= least
+        return round(float(np.median(changes[sure]))) if 2 * sure.sum() >= len(sure) else 0

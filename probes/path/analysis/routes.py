@@ -10,12 +10,13 @@ from probes.path.records import Array
 
 ROUTE = np.dtype([
     ("current", "u8"), ("latest", "u8"), ("run", "i8"), ("switches", "i8"), ("run_ns", "i8"),
-    ("held_ns", "i8"), ("mixed", "?"),
+    ("held_ns", "i8"), ("last_ns", "i8"), ("left_ns", "i8"), ("mixed", "?"),
 ])  # fmt: skip
 """One hop of a flow: `current` is the router on the path, `latest` the one that answered last
 (address ids, 0: none); `run` counts the successive answers of `latest`, the first of which was sent
 at `run_ns`; `switches` counts recent changes from one router to another; `held_ns` is when
-`current` began (by time of sending); `mixed`: several routers take turns."""
+`current` began (by time of sending); `last_ns` is when the last answered probe was sent, and
+`left_ns` the last one before the run; `mixed`: several routers take turns."""
 
 _RUN = 8
 """After so many successive answers of one router, earlier routers no longer count."""
@@ -72,6 +73,9 @@ def follow(routes: Array, responders: Array, sent_ns: Array, starts: Array) -> t
     after["run"] = run
     first = sent_ns[starts]
     after["run_ns"] = np.where(switched, sent_ns[at], np.where(fresh, first, routes["run_ns"]))
+    left = np.where(at <= starts, routes["last_ns"], sent_ns[np.maximum(at, 1) - 1])
+    after["left_ns"] = np.where(switched, left, routes["left_ns"])
+    after["last_ns"] = sent_ns[last]
     after["current"] = np.where(fresh, responders[starts], routes["current"])
     after["held_ns"] = np.where(fresh, first, routes["held_ns"])
     switches = routes["switches"] + np.add.reduceat(switch.astype("i8"), starts)
