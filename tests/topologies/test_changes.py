@@ -81,7 +81,7 @@ def test_nothing_is_lost(changed: Scene) -> None:
 
 def test_a_change_is_one_event(changed: Scene) -> None:
     texts = changed.trace.events
-    # A length that is found late follows its change in an event of its own.
+    # A late length follows its change in another event.
     changes = [text for text in texts if "since the route changed" not in text]
     # Two changes of two destinations.
     assert len(changes) == 4, texts

@@ -27,8 +27,8 @@ _AMOUNTS_NS = 10_000_000_000
 _LATE_NS = 60_000_000_000
 """A flow without probes meanwhile finds the same change so much later."""
 _PRECISE = 2
-"""A change of the round-trip time is that of the steadiest flow, and of flows whose threshold is at
-most so many times its own."""
+"""The steadiest flow tells the change of the round-trip time, together with flows of at most this
+multiple of its threshold."""
 _MIN_TIMES = 5
 _MAX_TIMES = 1 << 18
 
