@@ -178,12 +178,23 @@ def _program_of(
 def _metric_maps(direction: DirectionConfig, compiled: Compiled) -> list[MetricMap]:
     by_map: dict[str, list[tuple[Metric, TableSchema]]] = {}
     for metric in direction.metrics:
-        schema = schema_of(compiled.maps[metric.map], metric.types, metric.help)
+        found = compiled.maps[metric.map]
+        schema = schema_of(found, metric.types, metric.help)
+        schema = replace(schema, adds_up=_adds_up(metric, found))
         by_map.setdefault(metric.map, []).append((metric, schema))
     return [
         MetricMap(compiled.maps[name], metrics, direction.expiry(metrics[0][0]))
         for name, metrics in by_map.items()
     ]
+
+
+def _adds_up(metric: Metric, found: CompiledMap) -> bool:
+    """Whether values of windows may be added: a struct may hold more than counts, unless the
+    configuration adds up its values of the CPUs."""
+    if not (metric.snapshot or metric.init):
+        return False
+    is_number = found.value is not None and found.value.names is None
+    return metric.agg == "sum" or (not metric.agg and is_number)
 
 
 def _externs(source: str) -> list[str]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.kinds import Shape
-from probes.tables.column_type import ColumnType
+from probes.tables.column_type import ColumnType, fitting, plain_type
 from probes.tables.field_types import (
     FIELD_TYPES,
     PLAIN,
@@ -74,6 +74,8 @@ class TableSchema:
     """Names of enumerators by number, by path."""
     bits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Shift and width of bit fields by path, in a number or in bytes (V3)."""
+    adds_up: bool = False
+    """Whether the numbers of different windows may be added: each read empties the map."""
 
 
 def schema_of(
@@ -309,11 +311,11 @@ class _Table:
         if kind in FIELD_TYPES and FIELD_TYPES[kind].takes(dtype):
             field = FIELD_TYPES[kind]
             values = partial(_times, self._utc_ns) if kind == TIME else field.values
-            return _Scalar(values, _fitting(field.type, dtype), cut)
+            return _Scalar(values, fitting(field.type, dtype), cut)
         if not (dtype.shape or dtype.names):
             if names := self._schema.names.get(path):
                 return _Scalar(partial(_named, names), ColumnType.TEXT, cut)
-            return _Scalar(_plain, _fitting(_NUMBERS.get(dtype.kind, ColumnType.TEXT), dtype), cut)
+            return _Scalar(_plain, plain_type(dtype), cut)
         if dtype.shape:
             element = np.dtype((dtype.base, dtype.shape[1:]))
             return _Items(self._node(f"{path}[]", element), dtype.shape[0])
@@ -321,18 +323,6 @@ class _Table:
 
     def _record(self, path: str, dtype: DType, names: Iterable[str]) -> _Record:
         return _Record({name: self._node(f"{path}.{name}", dtype[name]) for name in names})
-
-
-_NUMBERS = {
-    "i": ColumnType.INTEGER, "u": ColumnType.UNSIGNED, "f": ColumnType.FLOAT, "b": ColumnType.TRUTH,
-}  # fmt: skip
-"""Types by the kind of a dtype."""
-
-
-def _fitting(wanted: ColumnType, dtype: DType) -> ColumnType:
-    """Return a type that holds the numbers of a dtype."""
-    is_integer = wanted in (ColumnType.INTEGER, ColumnType.UNSIGNED)
-    return ColumnType.TEXT if is_integer and dtype.kind == "V" else wanted
 
 
 def _plain(array: Array) -> list[Any]:

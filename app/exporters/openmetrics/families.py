@@ -19,7 +19,7 @@ class MetricFamily:
     name: str
     """Without the suffix of a counter, `_total`, or of an info, `_info`; with its unit."""
     kind: str
-    """`counter`, `gauge`, `info`, `stateset` or `summary`."""
+    """`counter`, `gauge`, `histogram`, `info`, `stateset` or `summary`."""
     help: str
     labels: tuple[str, ...] = ()
     unit: str = ""
@@ -43,7 +43,7 @@ class Sample:
     labels: dict[str, str]
     value: float
     suffix: str = ""
-    """Of a summary: `_sum` or `_count`; empty for a quantile."""
+    """Of a summary: `_sum` or `_count`; empty for a quantile. Of a histogram: `_bucket`."""
 
 
 class Series(Protocol):
@@ -195,6 +195,22 @@ PROBE_DRAIN = _family(
 HOOK = _family(
     "hook", "info", "How a program is attached; mode removed: another process detached it.",
     "interface", "hook", "mode",
+)  # fmt: skip
+_METRIC = ("probe", "side", "metric", "key")
+METRIC_COUNT = _family(
+    "metric", "counter", "Sum of an entry of a user probe's metric, over all windows.",
+    *_METRIC, "field",
+)  # fmt: skip
+METRIC_VALUE = _family(
+    "metric_value", "gauge", "An entry of a user probe's metric in the last window.",
+    *_METRIC, "field",
+)  # fmt: skip
+METRIC_HISTOGRAM = _family(
+    "metric_histogram", "histogram", "A histogram of a user probe.", *_METRIC
+)
+METRIC_LEFT_OUT = _family(
+    "metric_left_out_entries", "gauge",
+    "Entries of a metric that had no series in the last window.", "probe", "side", "metric",
 )  # fmt: skip
 EVENTS = _family("events", "counter", "Entries of the event log.", "severity")
 

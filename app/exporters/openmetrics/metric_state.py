@@ -12,6 +12,7 @@ from app.exporters.openmetrics.options import MOST_OWNERS
 from app.exporters.openmetrics.owners import OwnerSeries
 from app.exporters.openmetrics.paths import PathSeries
 from app.exporters.openmetrics.policies import PolicySeries
+from app.exporters.openmetrics.probe_metrics import MetricSeries
 from app.exporters.openmetrics.probes import LossSeries, ProbeSeries
 from app.exporters.openmetrics.traffic import DropSeries, FlowSeries, MonitorSeries
 from probes.snapshot import REMOVED, SEVERITIES, Event, Item
@@ -35,6 +36,7 @@ class MetricState:
             OwnerSeries(owners),
             DropSeries(),
             ProbeSeries(),
+            MetricSeries(),
         )
 
     def take(self, item: Item) -> None:
