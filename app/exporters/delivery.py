@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from app.exporters.backlog import FAULT, Backlog, Waiting
-from app.exporters.exporter import DeliveryError, Exporter, RejectedError
+from app.exporters.exporter import DeliveryError, Exporter, RejectedError, words_of
 from bpf.errors import ProbedeckError
 from probes.output_control import SOURCE, OutputState, OutputStatus
 from probes.snapshot import Event, Item
@@ -180,5 +180,5 @@ def _words(error: Exception) -> str:
     if isinstance(error, ProbedeckError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+        return words_of(error)
     return f"{type(error).__name__}: {error}"

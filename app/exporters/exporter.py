@@ -30,6 +30,16 @@ class RejectedError(ProbedeckError):
         self.reason = reason
 
 
+def words_of(error: OSError) -> str:
+    """Return the reason of a failure in one line. Of TLS, without OpenSSL's names and lines."""
+    # Attributes of ssl.SSLCertVerificationError and ssl.SSLError: `ssl` loads slowly.
+    if message := getattr(error, "verify_message", ""):
+        return f"the receiver's certificate is refused: {message}"
+    if reason := getattr(error, "reason", None):
+        return f"TLS: {str(reason).replace('_', ' ').lower()}"
+    return error.strerror or str(error) or type(error).__name__
+
+
 class Exporter(Protocol):
     """Delivers records to one receiver.
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from app.exporters.alerts.alert import Alert, AlertFilter, summary
 from app.exporters.alerts.options import AlertOptions
-from app.exporters.exporter import DeliveryError, RejectedError
+from app.exporters.exporter import DeliveryError, RejectedError, words_of
 from app.exporters.host import ExportHost
 from probes.snapshot import Item
 
@@ -64,7 +64,7 @@ class AlertExporter:
             except DeliveryError as error:
                 raise DeliveryError(error.message, number) from None
             except OSError as error:
-                raise DeliveryError(error.strerror or str(error), number) from None
+                raise DeliveryError(words_of(error), number) from None
             self._sent.append(self._clock())
 
     def tick(self) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Set
 from typing import NoReturn
 
-from app.exporters.exporter import DeliveryError
+from app.exporters.exporter import DeliveryError, words_of
 from app.exporters.ipfix.about import About
 from app.exporters.ipfix.message import Message, ObservationDomain, template_messages
 from app.exporters.ipfix.sockets import Link, Sent
@@ -51,7 +51,7 @@ class Session:
         try:
             self._link.open()
         except OSError as error:
-            raise DeliveryError(_text(error)) from None
+            raise DeliveryError(words_of(error)) from None
         self._is_open = True
         for domain in self._domains.values():
             domain.known.clear()
@@ -173,8 +173,4 @@ class Session:
         self._owed.extendleft(each.message for each in reversed(lost) if each.message.rows)
         self._sent.clear()
         self._link.close()
-        raise DeliveryError(_text(error)) from None
-
-
-def _text(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+        raise DeliveryError(words_of(error)) from None

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from app.exporters.ipfix.sockets import Sent, connected
 
 _CONNECT_S = 5.0
+_VERDICT_S = 0.5
+"""Longest wait for the collector's verdict on this host's certificate."""
 _LIMIT = 16384
 """Bytes of a message; the protocol allows 65,535."""
 _SEND_BUFFER = 1 << 19
@@ -54,6 +56,7 @@ class StreamLink:
             if self._tls is not None:
                 self._cipher = _Cipher(self._tls, self._host)
                 self._written = self._cipher.shake_hands(made)
+                self._await_verdict(made)
             made.setblocking(False)
         except BaseException:
             made.close()
@@ -62,6 +65,20 @@ class StreamLink:
         self._socket = made
         self._writable = select.poll()
         self._writable.register(made, select.POLLOUT)
+
+    def _await_verdict(self, made: socket.socket) -> None:
+        """Raise OSError if the collector refuses this host's certificate.
+
+        With TLS 1.3 the refusal comes after the handshake. Records that are sent before it would be
+        acknowledged by the collector's kernel, and lost. A collector that accepts sends tickets.
+        """
+        assert self._cipher is not None
+        made.settimeout(_VERDICT_S)
+        with contextlib.suppress(TimeoutError):
+            answer = made.recv(_READ)
+            if not answer:
+                raise ConnectionResetError(errno.ECONNRESET, "the collector ended the handshake")
+            self._cipher.take(answer)
 
     def send(self, data: bytes, deadline: float) -> int:
         self.check()

@@ -160,8 +160,10 @@ class MetricSeries:
         metric = self._metrics.get(name)
         if metric is None or metric.shown.layout != (schema, dtype):
             # A replacement may have other columns.
-            kind = _Histograms if schema.kind is TableKind.HISTOGRAM else _Numbers
-            metric = self._metrics[name] = _Metric(kind(schema, dtype))
+            is_histogram = schema.kind is TableKind.HISTOGRAM
+            metric = self._metrics[name] = _Metric(
+                _Histograms(schema, dtype) if is_histogram else _Numbers(schema, dtype)
+            )
         if not _has_series(schema, dtype) or len(item.rows) > MOST_ENTRIES:
             metric.left_out = len(item.rows)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,10 +37,15 @@ def transitions(*states: tuple[PolicyState, PolicyState]) -> Snapshot:
     return replace(made, probe=PROBE, metric=TRIGGERS_TABLE, rows=rows)
 
 
+class _Server(HTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Print nothing: a sender may refuse the certificate."""
+
+
 class Web:
     """A web server that keeps requests, and answers with `statuses`, the last one again."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.got: list[tuple[str, dict[str, str], bytes]] = []
         self.statuses = [200]
         web = self
@@ -56,7 +62,9 @@ class Web:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = HTTPServer(("127.0.0.1", port), Handler)
+        self.server = _Server(("127.0.0.1", port), Handler)
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_port
         self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self._thread.start()
@@ -68,8 +76,8 @@ class Web:
 
 
 @contextmanager
-def web(port: int = 0) -> Iterator[Web]:
-    made = Web(port)
+def web(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Web]:
+    made = Web(port, tls)
     try:
         yield made
     finally:

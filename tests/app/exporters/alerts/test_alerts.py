@@ -9,6 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from probes.output_control import OutputConfig, OutputState, OutputStatus
 from probes.snapshot import Event
 from tests.app.exporters.alerts.receivers import FINDING, health, log, transitions, web
 from tests.app.exporters.receiver import until
+from tests.support.tls import certificate
 
 ARMED, ACTIVE, HOLD, COOLDOWN = (
     PolicyState.ARMED, PolicyState.ACTIVE, PolicyState.HOLD, PolicyState.COOLDOWN,
@@ -54,6 +56,10 @@ def status(controller: Controller) -> Iterator[dict[str, OutputStatus]]:
 
 def of(controller: Controller, name: str) -> OutputStatus:
     return next(each for each in controller.outputs.status() if each.name == name)
+
+
+def is_failing(controller: Controller, name: str) -> bool:
+    return of(controller, name).state is OutputState.FAILING
 
 
 def test_transitions_and_health_become_alerts_and_an_own_failure_does_not() -> None:
@@ -115,6 +121,35 @@ def test_a_webhook_dies_returns_refuses_and_is_signed(
         assert len(server.got) == 1, "once, and no alert about its own failure"
     assert "hush" not in repr(controller.outputs.status())
     assert "secret" not in repr(controller.outputs.status())
+
+
+def test_a_webhook_trusts_only_its_authority_and_name(
+    controller: Controller, status: object, tmp_path: Path
+) -> None:
+    own, foreign = certificate(tmp_path), certificate(tmp_path, "foreign")
+    with web(tls=own.server()) as server:
+        url = f"https://{{}}:{server.port}/hook?ca={{}}&name={{}}&only=monitor"
+        for name, host, trusted in (
+            ("right", "127.0.0.1", own), ("authority", "127.0.0.1", foreign),
+            ("name", "localhost", own),
+        ):  # fmt: skip
+            controller.outputs.add(OutputConfig(url.format(host, trusted.cert, name)))
+        controller.publish(transitions((ARMED, ACTIVE)))
+        assert until(lambda: of(controller, "right").delivered == 1)
+        assert len(server.got) == 1
+        for name, words in (
+            ("authority", "self-signed certificate"), ("name", "Hostname mismatch"),
+        ):  # fmt: skip
+            assert until(partial(is_failing, controller, name))
+            reason = of(controller, name).reason
+            assert reason.startswith(f"the receiver's certificate is refused: {words}")
+            assert "_ssl.c" not in reason
+            assert "\n" not in reason
+            ended = controller.outputs.remove(name)
+            assert ended.delivered == 0
+            assert ended.undelivered["ended"] >= 1
+        with pytest.raises(UsageError, match=r"option ca: .*No such file"):
+            controller.outputs.add(OutputConfig(url.format("127.0.0.1", tmp_path / "none", "x")))
 
 
 def test_a_program_gets_each_alert_and_has_a_time_limit(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,8 @@ from app.exporters.ipfix.stream import StreamLink
 from bpf.errors import UsageError
 from tests.app.exporters.ipfix.collectors import StreamCollector, deliver, stream_collector
 from tests.app.exporters.ipfix.made import Output, many, totals, window
+from tests.support import tls
+from tests.support.tls import Certificate
 
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -27,36 +28,26 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Files of a certificate of 127.0.0.1 and of its key."""
-    directory = tmp_path_factory.mktemp("tls")
-    cert, key = directory / "cert.pem", directory / "key.pem"
-    command = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
-        f"-subj /CN=collector -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {cert}"
-    )
-    subprocess.run(command.split(), check=True, capture_output=True)
-    return cert, key
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return tls.certificate(tmp_path_factory.mktemp("tls"), "collector")
 
 
 @pytest.fixture(params=["tcp", "tls"])
 def transport(
-    request: pytest.FixtureRequest, certificate: tuple[Path, Path]
+    request: pytest.FixtureRequest, certificate: Certificate
 ) -> tuple[str, ssl.SSLContext | None]:
     """The query of an output's URL, and what the collector needs."""
     if request.param == "tcp":
         return "transport=tcp", None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
-    return f"transport=tls&ca={certificate[0]}", context
+    return f"transport=tls&ca={certificate.cert}", certificate.server()
 
 
 def test_a_window_arrives_with_each_template_once(
     transport: tuple[str, ssl.SSLContext | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query, tls = transport
+    query, context = transport
     monkeypatch.setattr(session, "_REFRESH_S", 0.0)
-    with stream_collector(tls) as collector:
+    with stream_collector(context) as collector:
         exporter = Output(f"ipfix://127.0.0.1:{collector.port}?{query}").exporter()
         first, second = window(many(3000)), window(many(2000, 3000), 2)
         assert deliver(exporter, first) == 3000
@@ -76,8 +67,8 @@ def test_a_window_arrives_with_each_template_once(
 def test_a_broken_connection_loses_and_repeats_no_record(
     transport: tuple[str, ssl.SSLContext | None], monkeypatch: pytest.MonkeyPatch, messages: int
 ) -> None:
-    query, tls = transport
-    with stream_collector(tls) as collector:
+    query, context = transport
+    with stream_collector(context) as collector:
         output = Output(f"ipfix://127.0.0.1:{collector.port}?{query}")
         exporter = output.exporter()
         real, left = StreamLink.send, [messages]
@@ -106,8 +97,8 @@ def test_a_broken_connection_loses_and_repeats_no_record(
 def test_messages_without_acknowledgement_go_out_again(
     transport: tuple[str, ssl.SSLContext | None], messages: int
 ) -> None:
-    query, tls = transport
-    with stream_collector(tls) as collector:
+    query, context = transport
+    with stream_collector(context) as collector:
         exporter = Output(f"ipfix://127.0.0.1:{collector.port}?{query}").exporter()
         first, second = window(many(1000)), window(many(250 * messages, 1000), 2)
         assert deliver(exporter, first) == 1000
@@ -195,16 +186,46 @@ def test_what_no_collector_ever_acknowledged_counts_as_lost() -> None:
     assert sum(rows for rows, _ in output.lost) == done
 
 
-def test_a_collector_that_nobody_vouches_for_gets_nothing(
-    certificate: tuple[Path, Path],
+def test_a_collector_with_a_wrong_authority_or_name_gets_nothing(
+    certificate: Certificate,
 ) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
-    with stream_collector(context) as collector:
-        exporter = Output(f"ipfix://127.0.0.1:{collector.port}?transport=tls").exporter()
-        with pytest.raises(DeliveryError, match="certificate verify failed"):
-            exporter.open()
+    with stream_collector(certificate.server()) as collector:
+        for place, words in (
+            ("127.0.0.1:{}?transport=tls", "self-signed certificate"),
+            (
+                f"localhost:{{}}?transport=tls&ca={certificate.cert}",
+                "Hostname mismatch, .*'localhost'",
+            ),
+        ):
+            exporter = Output(f"ipfix://{place.format(collector.port)}").exporter()
+            refused = f"^the receiver's certificate is refused: {words}"
+            with pytest.raises(DeliveryError, match=refused):
+                exporter.open()
+            exporter.close()
         assert collector.sums()[0] == 0
+
+
+def test_a_collector_knows_its_senders_by_their_certificates(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    own, foreign = tls.certificate(tmp_path), tls.certificate(tmp_path, "foreign")
+    with stream_collector(certificate.server(own.cert)) as collector:
+        url = f"ipfix://127.0.0.1:{collector.port}?transport=tls&ca={certificate.cert}"
+        for query, words in (
+            ("", "certificate required"), (f"&cert={foreign.cert}&key={foreign.key}", "unknown ca"),
+        ):  # fmt: skip
+            output = Output(url + query)
+            exporter = output.exporter()
+            # No record counts as delivered, though the collector's kernel would acknowledge it.
+            with pytest.raises(DeliveryError, match=f"^TLS: .*{words}"):
+                exporter.open()
+            exporter.close()
+            assert not output.lost
+        flows = window(many(500))
+        exporter = Output(f"{url}&cert={own.cert}&key={own.key}").exporter()
+        assert deliver(exporter, flows) == 500
+        exporter.close()
+        until(lambda: collector.sums() == totals(flows.rows))
 
 
 def test_mistakes_in_files_of_tls_are_told_at_the_start(tmp_path: Path) -> None:
