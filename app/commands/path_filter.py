@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from probes import filter as filters
 from probes.filter import Domain, Filter, parts
-from probes.filter.fields import Addresses, Ports, Quantity, ip_version, protocol, times
+from probes.filter.fields import Addresses, Ports, Quantity, Texts, ip_version, protocol, times
 from probes.path.filter import LOSS, hop_fields
 
 _TIMES = {
@@ -36,6 +36,7 @@ PATHS = Domain(
         "rtt": _TIMES["rtt"],
         "loss": LOSS,
         "queue": _TIMES["queue"],
+        "node": Texts("node", "host of the fleet that traces the path contains the text"),
     },
     ("proto", "port", "net"),
     "host",

@@ -264,6 +264,8 @@ _TRIGGERS = (
 _PROGRAMS = (
     *_sorting("program", "programs", "programs"),
     Command("program.edit", "Edit the source", "", "programs", "Edit", (_PROBE,), by_row=True),
+    Command("program.host", "Programs of the next chosen host", "N", "programs", "",
+            (Parameter("host"),), help="Of several hosts of a fleet; or of the named one."),
     Command("program.leave", "Back to the list", "escape", "programs", "List", leaves=True),
     Command("program.next_direction", "The probe's other direction", "f2", "programs"),
     Command("program.panel", "Next panel", "f3", "programs"),

@@ -1,16 +1,57 @@
-"""Sentences about the hosts of a fleet."""
+"""The hosts of a fleet on the Overview: their answers, and sentences about them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from app.console.live.chosen import ask_hosts, several
+from app.console.live.paths import PathView
+from app.console.live.state import Frame
 from app.console.protocol import Console
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.overview.trouble import Kind, Trouble
+from app.console.screens.paths.hosts import TracedByHost
 from app.console.tables.columns import columns
+from probes.control_plane import ControlPlane
+from probes.monitor.info import MonitorInfo
+from probes.path.traced import Traced
 from widgets.format import duration
 from widgets.table.columns import Column
 from widgets.tones import Tone
+
+_Answer = tuple[tuple[Traced, ...], MonitorInfo | None]
+
+
+def current_host(console: Console) -> str:
+    """Return the host under the cursor of several chosen hosts; empty for the only one."""
+    return hosts.current if (hosts := several(console)) is not None else ""
+
+
+def path_views(frame: Frame) -> dict[str, PathView]:
+    """Return the paths of a frame by host; the only host of a console has an empty name."""
+    return {part.host: part.frame.paths for part in frame.parts} or {"": frame.paths}
+
+
+class HostAnswers:
+    """The traces of every chosen host, and the monitor of the current one, asked at once."""
+
+    def __init__(self) -> None:
+        self._last: Mapping[str, _Answer] = {}
+
+    def fetch(self, console: Console) -> Callable[[], tuple[TracedByHost, MonitorInfo | None]]:
+        """Return the call that asks. A host that is slow keeps its last answer."""
+        hosts, name = several(console), current_host(console)
+        current = hosts.planes()[name] if hosts is not None else console.plane
+
+        def of(plane: ControlPlane) -> _Answer:
+            return plane.traced(), plane.monitor() if plane is current else None
+
+        def ask() -> tuple[TracedByHost, MonitorInfo | None]:
+            self._last = found = ask_hosts(console, of, self._last)
+            monitor = found[name][1] if name in found else None
+            return {host: traced for host, (traced, _) in found.items()}, monitor
+
+        return ask
 
 
 def host_troubles(console: Console) -> Iterator[Trouble]:

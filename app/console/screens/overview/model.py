@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
 from app.console.screens.paths.hop import Hop, PathKey, added
+from app.console.screens.paths.hosts import TracedByHost
 from app.console.screens.paths.lines import LITTLE
 from app.console.screens.paths.model import CELL, MINUTE, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
 from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.monitor.state import PolicyState
-from probes.path.traced import Traced
 from widgets.sparkline import means
 
 GROUPS = ("conversations", "hosts", "services")
@@ -86,24 +86,49 @@ def late(pulses: Iterable[Pulse], now: float, interval: float) -> list[Pulse]:
     return [one for one in pulses if now - one.came_at > LATE * max(one.interval, interval)]
 
 
+@dataclass(frozen=True, slots=True)
+class RankedHop:
+    """A hop of a path, with its rank: the least is the worst."""
+
+    path: PathKey
+    number: int
+    adds: float
+    """Seconds that it adds to the mean round trip."""
+    rank: tuple[float, ...]
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether it adds more than little delay, queues or loses."""
+        return self.rank[0] < 0
+
+
 @dataclass(slots=True)
 class WorstHops:
-    """Hops of all paths, the worst first, ranked once a second."""
+    """Hops of all paths of all shown hosts, the worst first, ranked once a second."""
 
-    paths: Paths = field(default_factory=Paths)
+    hosts: dict[str, Paths] = field(default_factory=lambda: {"": Paths()})
+    """Paths by host; the only host of a console has an empty name."""
     notable: int = 0
-    """Number of hops that add more than little delay, queue or lose; they come first."""
-    _ranked: list[tuple[PathKey, int]] = field(default_factory=list)
-    _adds: list[float] = field(default_factory=list)
-    _known: tuple[object, ...] = ()
+    """Number of notable hops; they come first."""
+    _ranked: list[RankedHop] = field(default_factory=list)
+    _known: object = None
     _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
 
-    def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
-        self.paths.take(view, traced)
-        known = (view.generation, view.second)
+    def take(self, views: Mapping[str, PathView], traced: TracedByHost) -> None:
+        """Take in the paths of each host, and what each traces."""
+        self.hosts = {host: self.hosts.get(host) or Paths(host=host) for host in views}
+        for host, view in views.items():
+            self.hosts[host].take(view, traced.get(host, ()))
+        known = [(host, view.generation, view.second) for host, view in views.items()]
         if self._known != known:
             self._known = known
-            self._ranked, self._adds, self.notable = ranked(self.paths)
+            every = (hop for paths in self.hosts.values() for hop in ranked(paths))
+            self._ranked = sorted(every, key=attrgetter("rank"))
+            self.notable = sum(hop.is_notable for hop in self._ranked)
+
+    def paths(self, host: str) -> Paths:
+        """Return the paths of a host; of an unknown host, none."""
+        return self.hosts.get(host) or Paths(host=host)
 
     def __len__(self) -> int:
         return len(self._ranked)
@@ -117,14 +142,19 @@ class WorstHops:
         asked = (self._known, most, cells)
         if self._found[0] != asked:
             chosen = self._ranked[: max(0, most)]
-            hops = zip(chosen, self._adds, self.paths.hops_at(chosen, cells), strict=False)
-            self._found = asked, [(key, replace(hop, adds=adds)) for (key, _), adds, hop in hops]
+            hops: dict[tuple[PathKey, int], Hop] = {}
+            for host in {one.path.host for one in chosen}:
+                wanted = [(one.path, one.number) for one in chosen if one.path.host == host]
+                hops |= zip(wanted, self.hosts[host].hops_at(wanted, cells), strict=True)
+            self._found = (
+                asked,
+                [(one.path, replace(hops[one.path, one.number], adds=one.adds)) for one in chosen],
+            )
         return self._found[1]
 
 
-def ranked(paths: Paths) -> tuple[list[tuple[PathKey, int]], list[float], int]:
-    """Return path and number of every hop that answers, the worst first, the seconds that each adds
-    to the mean round trip, and how many hops are notable.
+def ranked(paths: Paths) -> list[RankedHop]:
+    """Return every hop of a host that answers, the worst first.
 
     The worst lose packets, queue, or add most delay to the mean round trip. The destination is a
     hop if the flow itself tells its round trip. A router's reluctance to answer is no loss. Values
@@ -135,7 +165,7 @@ def ranked(paths: Paths) -> tuple[list[tuple[PathKey, int]], list[float], int]:
     answers = (series["last_ns"] >= 0) & (view.now_ns - series["seen_ns"] <= _QUIET_NS)
     here = np.flatnonzero(answers & (paths.numbers > 0))
     if not len(here):
-        return [], [], 0
+        return []
     series = series[here]
     bins = view.recent(here, MINUTE)
     key = np.zeros((len(here), 18), "u1")
@@ -160,15 +190,19 @@ def ranked(paths: Paths) -> tuple[list[tuple[PathKey, int]], list[float], int]:
     notable = (loss > 0) | (queue > 0) | (adds >= LITTLE)
     # Quarters of an octave, of at least a microsecond.
     steps = np.round(np.log2(np.maximum(adds, 1e-6)) * 4)
-    order = np.lexsort(
-        (series["hop"][first], -steps, -np.round(np.log2(queue + 1)), -np.round(loss * 100),
-         ~notable)
+    ranks = np.stack(
+        (0.0 - notable, -np.round(loss * 100), -np.round(np.log2(queue + 1)), -steps,
+         series["hop"][first]), axis=1,
     )  # fmt: skip
     found = [
-        (PathKey(address_text(row["destination"].tobytes(), int(row["version"]))), int(row["hop"]))
-        for row in series[first[order]]
-    ]
-    return found, adds[order].tolist(), int(notable.sum())
+        RankedHop(
+            PathKey(address_text(row["destination"].tobytes(), int(row["version"])),
+                    host=paths.host),
+            int(row["hop"]), float(delay), tuple(rank),
+        )
+        for row, delay, rank in zip(series[first], adds, ranks.tolist(), strict=True)
+    ]  # fmt: skip
+    return sorted(found, key=attrgetter("rank"))
 
 
 def pressing(triggers: Triggers, cells: int) -> list[PolicyView]:

@@ -80,6 +80,8 @@ WORST_HOPS: TableSpec[HopLine] = TableSpec(
     (
         ColumnSpec("destination", "Worst hops", 10, help="Destination of the path.",
                    cell=lambda hop: hop.destination),
+        ColumnSpec("node", "Node", 8, hidden=True, help="The host of the fleet that traces it,"
+                   " where several hosts are chosen.", cell=lambda hop: hop.node),
         *(
             replace(column, help=_ADDS) if column.id == "adds" else column
             for column in HOPS.columns
@@ -175,7 +177,11 @@ def worst_columns(
     hops = [hop for _, hop in found]
     hosts = [host_text(hop, names, choice) for choice, hop in found]
     width = max(least, min(most, max(widths, default=0)))
-    return hop_columns(hosts, scale_of(hops), cells, WORST_HOPS, destination={"width": width})
+    nodes = [choice.host for choice, _ in found]
+    node = {"hidden": not any(nodes), "width": max(4, min(16, max(map(len, nodes), default=0)))}
+    return hop_columns(
+        hosts, scale_of(hops), cells, WORST_HOPS, destination={"width": width}, node=node
+    )
 
 
 def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names, others: int) -> Rows:
@@ -193,6 +199,7 @@ def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names, others: int) 
                 line,
                 destination_text(choice.destination, names),
                 choice.destination if hop.is_end else "",
+                node=choice.host,
             ),
         )
         for (choice, hop), line in zip(found, lines, strict=True)

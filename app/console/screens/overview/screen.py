@@ -15,11 +15,11 @@ from app.console.own_probes import OwnProbesLine
 from app.console.polling import PollingScreen
 from app.console.screens import SCREENS
 from app.console.screens.events.rows import event_rows
+from app.console.screens.overview import hosts as fleet
 from app.console.screens.overview.board import Board
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
 from app.console.screens.overview.connections import connection_troubles
-from app.console.screens.overview.hosts import event_columns, host_troubles
 from app.console.screens.overview.model import (
     BROAD,
     GROUPS,
@@ -51,6 +51,7 @@ from app.console.screens.overview.rows import (
     worst_rows,
 )
 from app.console.screens.overview.trouble import Trouble
+from app.console.screens.paths.hosts import TracedByHost
 from app.console.screens.paths.lines import LITTLE
 from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers, as_of
@@ -60,7 +61,6 @@ from app.events.folding import fold
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
 from probes.output_control import OutputStatus
-from probes.path.traced import Traced
 from probes.snapshot import Event
 from widgets.format import counted, duration
 from widgets.status import StatusStrip
@@ -69,9 +69,7 @@ from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Way
 
-_Looked = tuple[
-    tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None, tuple[OutputStatus, ...]
-]
+_Looked = tuple[TracedByHost, MonitorInfo | None, dict[str, str] | None, tuple[OutputStatus, ...]]
 """Traced paths, the monitor, the failure of each probe by name (only if one is late), outputs."""
 _SHARES = {"conversations": 3, "hosts": 2}
 """Blocks that get more rows than others."""
@@ -106,12 +104,13 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._traced: tuple[Traced, ...] = ()
+        self._traced: TracedByHost = {}
         self._outputs: tuple[OutputStatus, ...] = ()
         self._ended: dict[str, str] = {}
         """Reasons of ended probes, by name."""
         self._removed: dict[str, float] = {}
         """Arrival of the last window of each removed probe."""
+        self._asked = fleet.HostAnswers()
         self._hops, self._busiest = WorstHops(), Busiest()
         self._monitor: MonitorInfo | None = None
         self._triggers = Triggers()
@@ -173,7 +172,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         await self.query_one("#middle").mount(hosts, services)
         await self.query_one("#right").mount(
             Block(policies[:1], empty=self._no_policies, id="policies"),
-            Block(event_columns(self.console), id="events"),
+            Block(fleet.event_columns(self.console), id="events"),
         )
         self.show()
 
@@ -184,15 +183,16 @@ class OverviewScreen(PollingScreen[_Looked]):
     # What runs
 
     def fetch(self) -> Callable[[], _Looked]:
-        plane, several = self.console.plane, bool(self.console.frame.parts)
+        plane, ask_hosts = self.console.plane, self._asked.fetch(self.console)
         # Of several hosts, the state and the events of each say more.
-        missed = bool(self._late(self._pulses())) and not several
+        one = not fleet.current_host(self.console)
+        missed = bool(self._late(self._pulses())) and one
 
         def ask() -> _Looked:
             # Only if a probe is late: listing probes is slow, and needs pydantic.
             known = {one.name: one.failure for one in plane.probes()} if missed else None
-            outputs = () if several else plane.outputs.status()
-            return plane.traced(), plane.monitor(), known, outputs
+            outputs = plane.outputs.status() if one else ()
+            return *ask_hosts(), known, outputs
 
         return ask
 
@@ -231,7 +231,7 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def show(self) -> None:
         frame, pulses = self.console.frame, self._pulses()
-        self._hops.take(frame.paths, self._traced)
+        self._hops.take(fleet.path_views(frame), self._traced)
         self._triggers.view = frame.monitor
         info = self._monitor
         self._triggers.info = (
@@ -301,9 +301,10 @@ class OverviewScreen(PollingScreen[_Looked]):
     def _show_now(self, pulses: Pulses) -> None:
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
         ended = {one.name: self._ended[one.name] for one in silent if one.name in self._ended}
-        others = *connection_troubles(frame, self._hops.paths), *host_troubles(self.console)
+        paths = self._hops.paths(fleet.current_host(self.console))
+        others = *connection_troubles(frame, paths), *fleet.host_troubles(self.console)
         self.troubles = troubles(
-            pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
+            pulses, silent, ended, self._now, frame.flows.left_out, paths,
             self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
             (*others, *output_troubles(self._outputs, frame.utc_ns)),
         )  # fmt: skip
@@ -333,7 +334,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         block, known = self.block("hops"), len(self._hops)
         notable = self._hops.notable
         calm = f"None of {counted(known, 'hop')} adds {duration(LITTLE)} or loses packets."
-        none = calm if known else WAITING_PATHS if self._traced else self._no_paths
+        none = calm if known else WAITING_PATHS if any(self._traced.values()) else self._no_paths
         block.empty = f"{counted(notable, 'hop')} of {known}" if notable else none
         others = known - notable
         most = min(most, notable)

@@ -18,6 +18,7 @@ _PATH = np.dtype(
         *((name, "u1") for name in ("version", "protocol")),
         *((name, "u2") for name in ("source_port", "destination_port")),
         *((name, "f8") for name in ("hops", "rtt", "loss", "queue")),
+        ("node", "O"),
     ]
 )
 _HOP = np.dtype(
@@ -35,6 +36,7 @@ def path_table(hosts: PathHosts, names: AddressNames | None = None) -> RowTable:
     rows = np.zeros(len(choices), _PATH)
     for row, choice in zip(rows, choices, strict=True):
         paths = hosts.of(choice)
+        row["node"] = choice.host
         row["version"], row["destination"] = _address(choice.destination)
         flows = (choice.flow,) if choice.flow else paths.flows(choice.destination)
         if len(flows) == 1 and flows[0] is not None:

@@ -66,6 +66,8 @@ class HopLine:
     """Address of the destination, if the hop is the destination."""
     share: float = math.nan
     """Share of the path's round trip that the hop adds, 0 to 1."""
+    node: str = ""
+    """The host of the fleet that traces it, in a table of several hosts."""
 
     @property
     def bar(self) -> Pieces:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import SuspendNotSupported
 
+from app.console.live.chosen import several
 from app.console.screens.programs.changes import ProbeChanges, Programming
 from app.console.screens.programs.model import Place, Slot
 from app.console.screens.programs.panels import Panel
@@ -52,6 +53,15 @@ class SourceCommands:
     def do_program_revert(self) -> None:
         if (slot := self._sources.slot) is not None and self._sources.editor is not None:
             self._sources.editor.put(self._model.drafts[slot].running)
+
+    def do_program_host(self, host: str = "") -> None:
+        """Turn to the programs of a chosen host, or of the next one."""
+        console = self._screen.console
+        if (hosts := several(console)) is None:
+            raise UsageError("a single host is shown", hint="m on screen 7 chooses more")
+        names = hosts.chosen
+        name = host or names[(names.index(hosts.current) + 1) % len(names)]
+        self._screen.app.call_later(console.action_command, f"host.programs {name}")
 
     def do_program_edit(self, probe: str = "") -> None:
         if probe:

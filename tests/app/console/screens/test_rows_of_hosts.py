@@ -130,6 +130,12 @@ async def test_a_destination_that_two_hosts_trace_has_a_row_of_each_with_its_own
 
         for name in paths:
             publish(name)
+        # The worst hops of all hosts, each with its host.
+        await console.press("1")
+        await becomes(console, lambda: "10.94.5.2" in console.text and "10.99.1.1" in console.text)
+        worst = [line.split()[1] for line in console.lines if line.startswith(f" {to}")]
+        assert worst[0] == "fra1"
+        assert "ams1" in worst
         await console.press("2")
         await becomes(console, lambda: rows().keys() == {"ams1", "fra1"})
         assert "1 destination" in console.strip
@@ -160,6 +166,10 @@ async def test_a_destination_that_two_hosts_trace_has_a_row_of_each_with_its_own
         await console.press("enter")
         await becomes(console, lambda: rows().keys() == {"ams1"})
         await console.press("escape")
+        await console.type("/node:fra")
+        await console.press("enter")
+        await becomes(console, lambda: rows().keys() == {"fra1"})
+        await console.press("escape")
         await becomes(console, lambda: len(rows()) == 2)
         console.app.screen.point_at((PathKey(to, host="fra1"), None))  # type: ignore[attr-defined]
         await becomes(console, lambda: "10.99.1.1" in console.text)
@@ -176,6 +186,10 @@ async def test_a_destination_that_two_hosts_trace_has_a_row_of_each_with_its_own
         hub.turn("fra1", HostPhase.LOST)
         publish("ams1", seconds=1)
         await becomes(console, lambda: "fra1" not in "".join(console.lines[1:]))
+        # Programs are of one host: N turns to the next.
+        await console.press("5", "N")
+        await becomes(console, lambda: console.app.hosts.chosen.current == "ams2")
+        await becomes(console, lambda: console.app.current_mode == "programs")
         await console.press("7")
         await console.app.action_command("host.only ams1")
         await becomes(console, lambda: console.app.current_mode == "overview")
