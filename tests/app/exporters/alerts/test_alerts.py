@@ -30,8 +30,8 @@ from probes.monitor.state import PolicyState
 from probes.output_control import OutputConfig, OutputState, OutputStatus
 from probes.snapshot import Event
 from tests.app.exporters.alerts.receivers import FINDING, health, log, transitions, web
+from tests.app.exporters.certificates import certificate
 from tests.app.exporters.receiver import until
-from tests.support.tls import certificate
 
 ARMED, ACTIVE, HOLD, COOLDOWN = (
     PolicyState.ARMED, PolicyState.ACTIVE, PolicyState.HOLD, PolicyState.COOLDOWN,

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.api.address import Remote
+from app.api.remote import RemotePlane
 from app.lab import netns
 from tests.app.exporters.ipfix.collectors import deliver
 from tests.app.exporters.ipfix.made import (
@@ -106,7 +108,7 @@ def send(left: End, right: End, packets: int) -> None:
 
 
 def test_a_run_and_nfdump_count_the_same_though_the_collector_was_away(tmp_path: Path) -> None:
-    tables, stored, again = (tmp_path / name for name in ("tables", "stored", "again"))
+    tables, stored, again, api = (tmp_path / each for each in ("tables", "stored", "again", "api"))
     stored.mkdir()
     again.mkdir()
 
@@ -119,11 +121,14 @@ def test_a_run_and_nfdump_count_the_same_though_the_collector_was_away(tmp_path:
         run = stack.enter_context(deck(
             "run", "-i", "right", "--headless", "--interval", "0.1", "-o", str(tables),
             "--views", "flows,windows,events", "--output", f"ipfix://127.0.0.1:{running.port}",
-            ns=right.ns,
+            "--api-socket", str(api), ns=right.ns,
         ))  # fmt: skip
         assert measures(tables)
         send(left, right, 500)
         assert becomes(lambda: sum(int(row["packets"]) for row in written()) >= 1000, 10)
+        plane = RemotePlane(Remote(f"unix:{api}"))
+        stack.callback(plane.close)
+        assert becomes(lambda: plane.outputs.status()[0].delivered == len(written()), 10)
         found = running.flows()
         send(left, right, 500)
         assert becomes(lambda: "does not take records" in (tables / "events.csv").read_text(), 10)

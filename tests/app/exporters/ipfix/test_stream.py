@@ -14,10 +14,10 @@ from app.exporters.ipfix import session
 from app.exporters.ipfix.exporter import FlowExporter
 from app.exporters.ipfix.stream import StreamLink
 from bpf.errors import UsageError
+from tests.app.exporters import certificates
+from tests.app.exporters.certificates import Certificate
 from tests.app.exporters.ipfix.collectors import StreamCollector, deliver, stream_collector
 from tests.app.exporters.ipfix.made import Output, many, totals, window
-from tests.support import tls
-from tests.support.tls import Certificate
 
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -29,7 +29,7 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return tls.certificate(tmp_path_factory.mktemp("tls"), "collector")
+    return certificates.certificate(tmp_path_factory.mktemp("tls"), "collector")
 
 
 @pytest.fixture(params=["tcp", "tls"])
@@ -208,7 +208,7 @@ def test_a_collector_with_a_wrong_authority_or_name_gets_nothing(
 def test_a_collector_knows_its_senders_by_their_certificates(
     certificate: Certificate, tmp_path: Path
 ) -> None:
-    own, foreign = tls.certificate(tmp_path), tls.certificate(tmp_path, "foreign")
+    own, foreign = certificates.certificate(tmp_path), certificates.certificate(tmp_path, "foreign")
     with stream_collector(certificate.server(own.cert)) as collector:
         url = f"ipfix://127.0.0.1:{collector.port}?transport=tls&ca={certificate.cert}"
         for query, words in (

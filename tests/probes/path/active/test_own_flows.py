@@ -246,7 +246,12 @@ def test_a_failure_is_told_once_and_ends_by_itself(make_row: MakeRow) -> None:
     with flows(row) as own:
         own.start(row.destination(6), OwnFlow.parse("icmp"), Target())
         told: list[tuple[str, str]] = []
-        wait_for(lambda: told.extend(own.events()) or told, 20)
+
+        def is_told() -> bool:
+            told.extend(own.events())
+            return bool(told)
+
+        wait_for(is_told, 20)
         words = f"cannot send icmp packets to {row.server[6]}: {os.strerror(errno.ENETUNREACH)}"
         assert told == [("warning", words)]
         assert own.events() == []

@@ -110,8 +110,8 @@ def test_a_destination_that_answers_from_far_behind_gives_no_length() -> None:
         replace(hop, routers=after(10.1, *ways[number])) if number in ways else hop
         for number, hop in enumerate(path(), 1)
     ]
-    for first in (11.1, 20, 10.6):
-        hops.append(Hop(unanswered(idle(), 0, first), DESTINATION_ROUTER))
+    behind = (Hop(unanswered(idle(), 0, first), DESTINATION_ROUTER) for first in (11.1, 20, 10.6))
+    hops.extend(behind)
     lengths = [text for text in texts(Flow(hops, end=20)) if "longer" in text or "shorter" in text]
     assert len(lengths) == 1
     assert "one hop longer" in lengths[0]
