@@ -2,9 +2,8 @@
 
 A counted selection has its packets and bytes in `struct sketch`. Packets that need nothing but
 counting are counted by the combination of conjunctions that hold for them: one counter for all
-their selections. A sketch slot has the distinct
-values of a part of the flow key among a selection's packets, and their largest share. Policies that
-need the same share one.
+their selections. A sketch slot has the distinct values of a part of the flow key among a
+selection's packets, and their largest share. Policies that need the same share one.
 """
 
 from __future__ import annotations
