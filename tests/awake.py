@@ -22,7 +22,8 @@ while os.getppid() == {os.getpid()}:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput") or " hypervisor" not in Path("/proc/cpuinfo").read_text():
-        return
-    for _ in os.sched_getaffinity(0):
-        config.add_cleanup(subprocess.Popen([sys.executable, "-I", "-c", _SPIN]).kill)
+    # Beside each other, tests leave the CPUs hardly any sleep.
+    alone = not config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if alone and " hypervisor" in Path("/proc/cpuinfo").read_text():
+        for _ in os.sched_getaffinity(0):
+            config.add_cleanup(subprocess.Popen([sys.executable, "-I", "-c", _SPIN]).kill)

@@ -270,7 +270,7 @@ def test_nobody_there_is_said_with_a_remedy(tmp_path: Path) -> None:
     with contextlib.closing(Client(Remote(f"unix:{tmp_path}/none.sock"))) as client:
         with pytest.raises(ProbedeckError, match="no controller at unix:") as caught:
             client.probes()
-        assert "probedeck run" in caught.value.hint
+        assert "probedeck serve" in caught.value.hint
         assert caught.value.exit_code == 1
 
 

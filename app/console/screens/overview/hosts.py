@@ -10,7 +10,7 @@ from app.console.live.state import Frame
 from app.console.protocol import Console
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.overview.trouble import Kind, Trouble
-from app.console.screens.paths.hosts import TracedByHost
+from app.console.screens.paths.model import TracedByHost
 from app.console.tables.columns import columns
 from probes.control_plane import ControlPlane
 from probes.monitor.info import MonitorInfo

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
 from app.console.screens.paths.hop import Hop, PathKey, added
-from app.console.screens.paths.hosts import TracedByHost
 from app.console.screens.paths.lines import LITTLE
-from app.console.screens.paths.model import CELL, MINUTE, Paths
+from app.console.screens.paths.model import CELL, MINUTE, Paths, TracedByHost
 from app.console.screens.triggers.model import PolicyView, Triggers
 from probes.filter.network import address_text
 from probes.flow.records import Array

@@ -51,8 +51,8 @@ from app.console.screens.overview.rows import (
     worst_rows,
 )
 from app.console.screens.overview.trouble import Trouble
-from app.console.screens.paths.hosts import TracedByHost
 from app.console.screens.paths.lines import LITTLE
+from app.console.screens.paths.model import TracedByHost
 from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers, as_of
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from app.console.live.chosen import several
 from app.console.live.state import Frame
 from app.console.protocol import Console
 from app.console.screens.paths.hop import PathKey
-from app.console.screens.paths.model import Paths
-from probes.path.traced import Traced
-
-TracedByHost = Mapping[str, tuple[Traced, ...]]
-"""Running traces by host; the only host of a console has an empty name."""
+from app.console.screens.paths.model import Paths, TracedByHost
 
 
 @dataclass(slots=True)

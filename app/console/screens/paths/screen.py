@@ -22,8 +22,8 @@ from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops
 from app.console.screens.paths.hop import Hop, PathKey
-from app.console.screens.paths.hosts import PathHosts, TracedByHost
-from app.console.screens.paths.model import Paths
+from app.console.screens.paths.hosts import PathHosts
+from app.console.screens.paths.model import Paths, TracedByHost
 from app.console.screens.paths.path_list import PathList
 from app.console.screens.paths.picture import picture
 from app.console.screens.paths.rows import (

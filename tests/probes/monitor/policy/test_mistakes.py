@@ -146,7 +146,7 @@ def test_a_json_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "marks"),
     [
-        ("[[policy]]\nrun = [\n", "3:1: Invalid value\n\n^\n"),
+        ("[[policy]]\nrun = [\n", "3:1: Invalid value\n\n"),
         ("a = 1\na = 2 # b\n", "2:6: Cannot overwrite a value\na = 2 # b\n     ^\n"),
         ("a = '\u2028'\n\n  b = ?", "3:7: Invalid value\n  b = ?\n      ^\n"),
     ],
