@@ -1,7 +1,8 @@
 """A plugin of pytest that keeps the CPUs of a virtual machine awake.
 
-A virtual CPU that sleeps may wake up milliseconds late, and so may all that a test waits for. Each
-CPU gets a process that never sleeps. Every other process goes before it (sched(7), SCHED_IDLE).
+A sleeping virtual CPU wakes up milliseconds late at times. Packets and timers of a test are then
+late, too. So each CPU gets a process that never sleeps. Every other process goes before it
+(sched(7), SCHED_IDLE).
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ class Delivery:
     def join(self, deadline: float) -> None:
         """Wait until the output has ended, or until the deadline, a time of time.monotonic().
 
-        Records that still wait are then undelivered. So are those of the item that is being sent.
+        Records that still wait are then undelivered. The records of an unfinished item are
+        undelivered, too.
         """
         self._backlog.wait_end(deadline - time.monotonic())
         stuck = self._backlog.busy

@@ -31,7 +31,7 @@ _FLOWS = ("flows", "flows_low", "flows_high")
 _TOLERANCE = 0.05
 """A value divides if the sum of the hosts' values is so close to it; estimates of flows vary."""
 WAIT_S = 60
-"""Longest wait for the missing hosts of a policy whose condition holds no more."""
+"""Seconds. A policy whose condition has ended waits for its missing hosts, at most so long."""
 _NAMED = 5
 """Most hosts whose values an event has."""
 
@@ -65,8 +65,7 @@ class FleetPolicies:
         """By policy, the hosts of its begin: they deactivate theirs at its end."""
 
         self._waits: dict[str, int] = {}
-        """By active policy whose condition holds no more: the end of the wait for its missing
-        hosts, UTC."""
+        """By name of a policy that waits for missing hosts: the end of the wait, UTC."""
 
     def judge(self, second: FleetSecond, flows: FleetFlows | None) -> list[FleetTransition | Event]:
         """Take in the sums of a second, and distinct flows if conditions need them.
@@ -118,7 +117,7 @@ class FleetPolicies:
         return [*found, *self._waited(missing, second.end_utc_ns)]
 
     def _away(self, name: str, missing: Collection[str]) -> tuple[str, ...]:
-        """Return the missing hosts among those of an active policy."""
+        """Return the missing hosts of an active policy."""
         return tuple(host for host in self._active[name] if host in missing)
 
     def _waited(self, missing: Collection[str], at_utc_ns: int) -> list[FleetTransition]:

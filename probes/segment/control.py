@@ -35,7 +35,7 @@ class SegmentControl(Protocol):
     def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
         """Begin to record digests on the watched interface; `remove` ends that.
 
-        With a lease, the probe ends by itself `lease` seconds after the last call. A repeated call
+        With a lease, the probe ends `lease` seconds after the last call. A repeated call
         with the same options renews the lease, and changes nothing else. A lease of 0 has no end.
         Raises UsageError if the probe runs with other options, if no interface is watched, or if
         `lease` is not 0 to LONGEST_LEASE.

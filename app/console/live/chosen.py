@@ -24,7 +24,7 @@ def several(console: Console) -> ChosenHosts | None:
 
 
 def plane_of(console: Console, host: str) -> ControlPlane:
-    """Return the control plane of a host. Without a name, it is that of the whole console.
+    """Return the control plane of a host. Without a name, return the plane of the whole console.
 
     Raises UsageError if the host is not chosen any more.
     """

@@ -335,7 +335,7 @@ def test_a_host_measures_for_one_key_at_a_time(segment: Segment) -> None:
 def test_a_probe_ends_when_nobody_renews_its_lease(
     segment: Segment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed measurement renews no lease. The other host's probe has none."""
+    """A killed measurement renews no lease. The other host's probe runs without a lease."""
     one, other = segment.remotes
     if one.segment.status().running:
         one.remove("segment")

@@ -114,7 +114,7 @@ class WorstHops:
     _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
 
     def take(self, views: Mapping[str, PathView], traced: TracedByHost) -> None:
-        """Take in the paths of each host, and what each traces."""
+        """Take in the paths and the running traces of each host."""
         self.hosts = {host: self.hosts.get(host) or Paths(host=host) for host in views}
         for host, view in views.items():
             self.hosts[host].take(view, traced.get(host, ()))
