@@ -44,7 +44,7 @@ _READERS: dict[str, Callable[[str], object]] = {
     "--capture": FlowFilter.parse,
     "--policy": lambda text: policies_of("", [text], []),
 }
-"""What reads the value of an option; each raises UsageError."""
+"""The functions that read values of options. Each raises UsageError."""
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 

@@ -97,8 +97,8 @@ class ChosenHosts:
     def choose(self, names: Sequence[str]) -> None:
         """Choose hosts. It may take as long as it takes to connect.
 
-        Raises UsageError if there are none, too many, or an unknown one. Raises ProbedeckError if
-        there is only one, and it does not answer. An error keeps the earlier choice.
+        Raises UsageError for an empty choice, for too many hosts, and for an unknown host. Raises
+        ProbedeckError if a single host does not answer. An error keeps the earlier choice.
         """
         for name in names:
             if name not in self._hosts:

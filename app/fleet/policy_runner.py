@@ -32,8 +32,8 @@ _AGAIN_S = 5.0
 class FleetRunner:
     """Evaluates the policies of a fleet each second, over all hosts that are there.
 
-    It begins with `with`, and ends the policies that are active then at the end. A host that is
-    lost when its policy ends deactivates it as soon as it is back.
+    It begins with `with`, and ends the policies that are active then at the end. If a host is
+    lost when its policy ends, it deactivates the policy at its return.
     """
 
     def __init__(self, hosts: ChosenHosts, hub: Hub) -> None:

@@ -23,7 +23,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 def cgroup2() -> Path:
     """Return the folder where cgroup2 is mounted, also beside cgroup v1.
 
-    In a container that is the container's own folder. Raises KernelError if there is none.
+    In a container that is the container's own folder. Raises KernelError without such a mount.
     """
     mounts = []
     # Fields of a line: proc_pid_mountinfo(5).

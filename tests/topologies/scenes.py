@@ -63,7 +63,7 @@ class Scene:
 
 
 def together(*plays: Callable[[], Scene]) -> list[Scene]:
-    """Play scenes at the same time, each in a network of its own: they mostly wait.
+    """Play scenes at the same time, because they mostly wait. Each has its own network.
 
     Beside other tests they play in turn: a busy machine delays packets, and applications send some
     again.

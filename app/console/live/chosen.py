@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from app.console.protocol import Console
 from bpf.errors import UsageError
 
 if TYPE_CHECKING:
+    from app.console.protocol import Console
     from app.fleet.plane import ChosenHosts
     from probes.control_plane import ControlPlane
 
@@ -21,6 +21,11 @@ def several(console: Console) -> ChosenHosts | None:
     """Return the chosen hosts if they are several."""
     hosts = console.hosts.chosen
     return hosts if hosts is not None and len(hosts.chosen) > 1 else None
+
+
+def current_host(console: Console) -> str:
+    """Return the host under the cursor of several chosen hosts; empty for the only one."""
+    return hosts.current if (hosts := several(console)) is not None else ""
 
 
 def plane_of(console: Console, host: str) -> ControlPlane:

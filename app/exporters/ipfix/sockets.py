@@ -65,7 +65,7 @@ class Link(Protocol):
 
 
 def connected(opened: socket.socket | None) -> socket.socket:
-    """Return the socket of a link. Raises OSError if the link has none."""
+    """Return the socket of a link. Raises OSError if the link is closed."""
     if opened is None:
         raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
     return opened

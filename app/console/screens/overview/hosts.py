@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from app.console.live.chosen import ask_hosts, several
-from app.console.live.paths import PathView
-from app.console.live.state import Frame
+from app.console.live.chosen import ask_hosts, current_host, several
 from app.console.protocol import Console
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.overview.trouble import Kind, Trouble
-from app.console.screens.paths.model import TracedByHost
+from app.console.screens.paths.hosts import TracedByHost
 from app.console.tables.columns import columns
 from probes.control_plane import ControlPlane
 from probes.monitor.info import MonitorInfo
@@ -20,16 +18,6 @@ from widgets.table.columns import Column
 from widgets.tones import Tone
 
 _Answer = tuple[tuple[Traced, ...], MonitorInfo | None]
-
-
-def current_host(console: Console) -> str:
-    """Return the host under the cursor of several chosen hosts; empty for the only one."""
-    return hosts.current if (hosts := several(console)) is not None else ""
-
-
-def path_views(frame: Frame) -> dict[str, PathView]:
-    """Return the paths of a frame by host; the only host of a console has an empty name."""
-    return {part.host: part.frame.paths for part in frame.parts} or {"": frame.paths}
 
 
 class HostAnswers:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
 from app.console.screens.paths.hop import Hop, PathKey, added
+from app.console.screens.paths.hosts import PathHosts, TracedByHost
 from app.console.screens.paths.lines import LITTLE
-from app.console.screens.paths.model import CELL, MINUTE, Paths, TracedByHost
+from app.console.screens.paths.model import CELL, MINUTE, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
 from probes.filter.network import address_text
 from probes.flow.records import Array
@@ -105,29 +106,27 @@ class RankedHop:
 class WorstHops:
     """Hops of all paths of all shown hosts, the worst first, ranked once a second."""
 
-    hosts: dict[str, Paths] = field(default_factory=lambda: {"": Paths()})
-    """Paths by host; the only host of a console has an empty name."""
+    hosts: PathHosts = field(default_factory=PathHosts)
     notable: int = 0
     """Number of notable hops; they come first."""
     _ranked: list[RankedHop] = field(default_factory=list)
     _known: object = None
     _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
 
-    def take(self, views: Mapping[str, PathView], traced: TracedByHost) -> None:
+    def take(self, views: Mapping[str, PathView], traced: TracedByHost, current: str = "") -> None:
         """Take in the paths and the running traces of each host."""
-        self.hosts = {host: self.hosts.get(host) or Paths(host=host) for host in views}
-        for host, view in views.items():
-            self.hosts[host].take(view, traced.get(host, ()))
+        self.hosts.take(views, traced, current)
         known = [(host, view.generation, view.second) for host, view in views.items()]
         if self._known != known:
             self._known = known
-            every = (hop for paths in self.hosts.values() for hop in ranked(paths))
+            every = (hop for paths in self.hosts.models.values() for hop in ranked(paths))
             self._ranked = sorted(every, key=attrgetter("rank"))
             self.notable = sum(hop.is_notable for hop in self._ranked)
 
-    def paths(self, host: str) -> Paths:
-        """Return the paths of a host; of an unknown host, none."""
-        return self.hosts.get(host) or Paths(host=host)
+    @property
+    def paths(self) -> Paths:
+        """The paths of the current host."""
+        return self.hosts.of_host(self.hosts.current)
 
     def __len__(self) -> int:
         return len(self._ranked)
@@ -144,7 +143,7 @@ class WorstHops:
             hops: dict[tuple[PathKey, int], Hop] = {}
             for host in {one.path.host for one in chosen}:
                 wanted = [(one.path, one.number) for one in chosen if one.path.host == host]
-                hops |= zip(wanted, self.hosts[host].hops_at(wanted, cells), strict=True)
+                hops |= zip(wanted, self.hosts.of_host(host).hops_at(wanted, cells), strict=True)
             self._found = (
                 asked,
                 [(one.path, replace(hops[one.path, one.number], adds=one.adds)) for one in chosen],

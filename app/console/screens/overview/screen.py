@@ -10,6 +10,7 @@ from textual import on
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
+from app.console.live.chosen import current_host
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.own_probes import OwnProbesLine
 from app.console.polling import PollingScreen
@@ -51,8 +52,8 @@ from app.console.screens.overview.rows import (
     worst_rows,
 )
 from app.console.screens.overview.trouble import Trouble
+from app.console.screens.paths.hosts import TracedByHost, path_views
 from app.console.screens.paths.lines import LITTLE
-from app.console.screens.paths.model import TracedByHost
 from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers, as_of
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
@@ -185,7 +186,7 @@ class OverviewScreen(PollingScreen[_Looked]):
     def fetch(self) -> Callable[[], _Looked]:
         plane, ask_hosts = self.console.plane, self._asked.fetch(self.console)
         # Of several hosts, the state and the events of each say more.
-        one = not fleet.current_host(self.console)
+        one = not current_host(self.console)
         missed = bool(self._late(self._pulses())) and one
 
         def ask() -> _Looked:
@@ -231,7 +232,7 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def show(self) -> None:
         frame, pulses = self.console.frame, self._pulses()
-        self._hops.take(fleet.path_views(frame), self._traced)
+        self._hops.take(path_views(frame), self._traced, current_host(self.console))
         self._triggers.view = frame.monitor
         info = self._monitor
         self._triggers.info = (
@@ -301,10 +302,9 @@ class OverviewScreen(PollingScreen[_Looked]):
     def _show_now(self, pulses: Pulses) -> None:
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
         ended = {one.name: self._ended[one.name] for one in silent if one.name in self._ended}
-        paths = self._hops.paths(fleet.current_host(self.console))
-        others = *connection_troubles(frame, paths), *fleet.host_troubles(self.console)
+        others = *connection_troubles(frame, self._hops.paths), *fleet.host_troubles(self.console)
         self.troubles = troubles(
-            pulses, silent, ended, self._now, frame.flows.left_out, paths,
+            pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
             self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
             (*others, *output_troubles(self._outputs, frame.utc_ns)),
         )  # fmt: skip

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from app.console.live.chosen import several
+from app.console.live.paths import PathView
 from app.console.live.state import Frame
-from app.console.protocol import Console
 from app.console.screens.paths.hop import PathKey
-from app.console.screens.paths.model import Paths, TracedByHost
+from app.console.screens.paths.model import Paths
+from probes.path.traced import Traced
+
+TracedByHost = Mapping[str, tuple[Traced, ...]]
+"""Running traces by host; the only host of a console has an empty name."""
+
+
+def path_views(frame: Frame) -> dict[str, PathView]:
+    """Return the paths of a frame by host; the only host of a console has an empty name."""
+    return {part.host: part.frame.paths for part in frame.parts} or {"": frame.paths}
 
 
 @dataclass(slots=True)
@@ -20,21 +29,20 @@ class PathHosts:
     current: str = ""
     """The host that paths of the Overview are of."""
 
-    def take(self, console: Console, frame: Frame, traced: TracedByHost) -> None:
-        """Arrange a frame by host and path."""
-        hosts = several(console)
-        self.current = hosts.current if hosts is not None else ""
-        views = {"": frame.paths}
-        if hosts is not None:
-            views = {part.host: part.frame.paths for part in frame.parts}
+    def take(self, views: Mapping[str, PathView], traced: TracedByHost, current: str) -> None:
+        """Take in the paths and the running traces of each host."""
+        self.current = current
         self.models = {host: self.models.get(host) or Paths(host=host) for host in views}
         for host, view in views.items():
             self.models[host].take(view, traced.get(host, ()))
 
+    def of_host(self, host: str) -> Paths:
+        """Return the paths of a host; of an unknown host, none."""
+        return self.models.get(host) or Paths(host=host)
+
     def of(self, key: PathKey | None) -> Paths:
         """Return the paths of the host of a key; of an unknown host, none."""
-        host = key.host if key is not None else ""
-        return self.models.get(host) or Paths(host=host)
+        return self.of_host(key.host if key is not None else "")
 
     @property
     def choices(self) -> tuple[PathKey, ...]:

@@ -21,8 +21,6 @@ from probes.path.records import DESTINATION_HOP, Array, PathRowKind
 from probes.path.traced import Traced
 from widgets.sparkline import means
 
-TracedByHost = Mapping[str, tuple[Traced, ...]]
-"""Running traces by host; the only host of a console has an empty name."""
 MINUTE = IDLE_NS // SECOND_NS
 """Seconds of all numbers but totals."""
 CELL = 2

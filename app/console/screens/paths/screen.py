@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
-from app.console.live.chosen import ask_hosts
+from app.console.live.chosen import ask_hosts, current_host
 from app.console.live.paths import PathView
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
@@ -22,8 +22,8 @@ from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops
 from app.console.screens.paths.hop import Hop, PathKey
-from app.console.screens.paths.hosts import PathHosts
-from app.console.screens.paths.model import Paths, TracedByHost
+from app.console.screens.paths.hosts import PathHosts, TracedByHost, path_views
+from app.console.screens.paths.model import Paths
 from app.console.screens.paths.path_list import PathList
 from app.console.screens.paths.picture import picture
 from app.console.screens.paths.rows import (
@@ -64,10 +64,14 @@ _IDLE = (
 _ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to a destination"
 
 
+def _take(hosts: PathHosts, console: Console, frame: Frame, traced: TracedByHost) -> None:
+    hosts.take(path_views(frame), traced, current_host(console))
+
+
 def first_states(console: Console) -> StateValues:
     """Return the values of named states before the user has turned to the screen."""
     paths = PathHosts()
-    paths.take(console, console.frame, {})
+    _take(paths, console, console.frame, {})
     return _states(paths, None)
 
 
@@ -192,11 +196,11 @@ class PathsScreen(PollingScreen[TracedByHost]):
         self._open_detail(kept.get("detail") == OPEN)
 
     def states(self) -> StateValues:
-        self._hosts.take(self.console, self.console.frame, self._traced)
+        _take(self._hosts, self.console, self.console.frame, self._traced)
         return _states(self._hosts, self.choice)
 
     def show(self) -> None:
-        self._hosts.take(self.console, self.console.frame, self._traced)
+        _take(self._hosts, self.console, self.console.frame, self._traced)
         listing = self.listing
         listing.follow(self._of_paths, self.console.names)
         self.set_class(not listing.source.rows, "-empty")
@@ -259,7 +263,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         self._fit(table)
 
     def _show_changes(self, choice: PathKey, marked: Frame) -> None:
-        self._marked.take(self.console, marked, self._traced)
+        _take(self._marked, self.console, marked, self._traced)
         self._hops = self._paths.hops(choice, 1)
         before, after = self._marked.of(choice).hops(choice, 1), self._hops
         if marked.at > self.console.frame.at:

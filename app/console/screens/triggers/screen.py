@@ -58,7 +58,7 @@ def _tell(screen: ConsoleScreen, host: str, info: PolicyInfo) -> None:
 
 
 def _kind_of(screen: TriggersScreen) -> str:
-    """Return the kind of the detail: a tall screen always has that of the row under the cursor."""
+    """Return the kind of the detail. A tall screen shows the row under the cursor."""
     if not screen.has_class("-tall"):
         return screen.opened
     if screen.focused not in (screen.applications, screen.detail.table):
