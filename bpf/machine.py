@@ -8,7 +8,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from bpf.errors import KernelError
+from bpf.errors import KernelError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +38,18 @@ def system_calls() -> SystemCalls:
         f"probedeck does not run on {8 * _POINTER}-bit {sys.byteorder}-endian {machine}",
         hint=f"it runs on 64-bit little-endian {' and '.join(_NUMBERS)}",
     )
+
+
+def time_limit(variable: str, usual: float) -> float:
+    """Return the seconds of a variable of the environment, by which slow machines set a limit.
+
+    Raises UsageError unless it is a number from 1 to 3600.
+    """
+    text = os.environ.get(variable) or str(usual)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 3600:
+        raise UsageError(f"{variable}: {text!r} is no number of seconds", hint="1 to 3600")
+    return seconds

@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 from bpf.cpus import numbered_cpus
 from bpf.errors import UsageError
 
+_LIMITS = {
+    "": ("sys/fs/cgroup", "memory.max"),
+    "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+}
+"""Mount point of each version of cgroups, and its file of a limit, by the controllers of a line."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -21,9 +29,29 @@ def parse(text: str) -> int:
 
 
 def default_limit() -> int:
-    """Bytes: `usual_limit`, or an eighth of this machine's RAM if that is less."""
+    """Bytes: `usual_limit`, or an eighth of the memory that this process may use."""
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(usual_limit(numbered_cpus()), ram // 8)
+    return min(usual_limit(numbered_cpus()), min(ram, cgroup_limit()) // 8)
+
+
+def cgroup_limit(root: Path = Path("/")) -> int:
+    """Bytes: the smallest memory limit of this process's cgroup and of those above it.
+
+    The kernel counts maps among the memory of a cgroup. `root` is the folder of the host's files.
+    """
+    least = sys.maxsize
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(errors="replace").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            top, name = _LIMITS[controllers]
+            folder = root / top / path.lstrip("/")
+            for each in (folder, *folder.parents):
+                # ValueError: `max`. OSError: above the mount, or outside of a container.
+                with suppress(OSError, ValueError):
+                    least = min(least, int((each / name).read_text()))
+    return least
 
 
 def usual_limit(cpus: int) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -22,7 +25,7 @@ from app.cli.subcommands.serve import serve
 from app.cli.subcommands.sql import sql
 from app.cli.subcommands.tape import tape
 from app.cli.subcommands.trace import trace
-from bpf.errors import ProbedeckError, TextError, UsageError
+from bpf.errors import KernelError, ProbedeckError, TextError, UsageError
 
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
 SHELLS = ("bash", "zsh", "fish")
@@ -105,9 +108,20 @@ for each in (
     cli.add_command(each)
 
 
+def _allow_open_files() -> None:
+    """Raise the soft limit of open files to the hard one: each host, policy and output needs some.
+
+    Waits on descriptors that may be above 1023 use poll(2), since select(2) knows none of these.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main() -> NoReturn:
     """Run the command line; a ProbedeckError becomes one line on standard error."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    _allow_open_files()
     try:
         if asked := os.environ.get(ASKED, ""):
             code: int | None = shell_complete(cli, {}, "probedeck", ASKED, asked)
@@ -130,6 +144,13 @@ def main() -> NoReturn:
 
         fall_silent()
         code = 0
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        from bpf.requirements import MORE_FILES
+
+        print(f"probedeck: {error.strerror}; {MORE_FILES}", file=sys.stderr)
+        code = KernelError.exit_code
     except KeyboardInterrupt:
         # Ctrl-C during the start: nothing to clean up.
         code = 128 + signal.SIGINT

@@ -20,8 +20,11 @@ from bpf.errors import ProbedeckError, UsageError, did_you_mean
 
 NONE = "none"
 """The name of the file that stands for no file."""
-_OTHERS = ("PROBEDECK_CONFIG", "PROBEDECK_DIFF")
-"""Variables that are no settings: the file, and whether the console sends only changes."""
+_OTHERS = (
+    "PROBEDECK_CONFIG", "PROBEDECK_DIFF", "PROBEDECK_COMPILE_LIMIT", "PROBEDECK_LAB_LIMIT",
+)  # fmt: skip
+"""Variables that are no settings: the file, whether the console sends only changes, and the limits
+of slow machines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Iterable
 from typing import TextIO
 
-from app.doctor.check import HostCheck, Status
 from app.doctor.device import device
 from app.doctor.host import compiler, kernel, privileges
 from app.doctor.owners import owner_sources
@@ -18,6 +17,7 @@ from app.doctor.policies import cost_of
 from app.doctor.trials import try_features
 from bpf.attach import interface as interfaces
 from bpf.errors import KernelError
+from bpf.host_check import HostCheck, Status
 
 _WIDTH = 80
 _DETAIL_COLUMN = 28
@@ -33,7 +33,7 @@ def run(
     for an unknown interface and for mistakes in the file `policies`.
     """
     sections: list[tuple[str, Iterable[HostCheck]]] = [
-        ("privileges", privileges()),
+        ("requirements", privileges()),
         ("kernel", kernel()),
         ("compiler", compiler()),
         ("kernel features", try_features()),

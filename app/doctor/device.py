@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from app.doctor.check import HostCheck, missing, note, ok
 from bpf import features
 from bpf.attach import ingress, order
 from bpf.attach.hook import Hook
 from bpf.attach.interface import Interface
+from bpf.host_check import HostCheck, missing, note, ok
 
 
 def device(interface: Interface) -> Iterator[HostCheck]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.doctor.check import HostCheck, Status, fatal, note, ok
-from bpf import features
+from bpf import features, requirements
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
 from bpf.compiler.packages import install
 from bpf.errors import ProbedeckError
 from bpf.features import Capability
+from bpf.host_check import HostCheck, Status, fatal, note, ok
 from bpf.programs import grace
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
@@ -32,23 +31,14 @@ int trial(struct xdp_md *ctx)
 
 
 def privileges() -> Iterator[HostCheck]:
-    """Check the capabilities and bpf(2)."""
-    held = features.capabilities()
-    if Capability.CAP_BPF in features.known_capabilities():
-        for capability in (Capability.CAP_BPF, Capability.CAP_PERFMON):
-            if Capability.CAP_SYS_ADMIN in held and capability not in held:
-                yield ok(capability.name, "CAP_SYS_ADMIN stands in for it")
-            else:
-                yield _capability(capability, held)
-    else:
-        yield _capability(Capability.CAP_SYS_ADMIN, held)
-    yield _capability(Capability.CAP_NET_ADMIN, held)
+    """Check the requirements of every run, and privileges that it can do without."""
+    yield from requirements.requirements()
     nice = Capability.CAP_SYS_NICE
-    if nice in held:
+    if nice in features.capabilities():
         yield ok(nice.name, "held")
     else:
-        yield note(nice.name, "not held: a swap waits 10 ms, not 50 us", _get(nice))
-    yield _bpf()
+        detail = "not held: a swap waits 10 ms, not 50 us"
+        yield note(nice.name, detail, requirements.get(nice))
 
 
 def kernel() -> Iterator[HostCheck]:
@@ -84,7 +74,7 @@ def compiler() -> Iterator[HostCheck]:
     remedy = install("bcc", "headers")
     started = time.perf_counter()
     try:
-        if _bpf().status is Status.OK:
+        if requirements.try_bpf().status is Status.OK:
             with Compiler() as helper:
                 helper.compile(_TRIAL, ProgType.XDP, name="trial.c").close()
                 unconfined = helper.unconfined()
@@ -108,33 +98,6 @@ def compiler() -> Iterator[HostCheck]:
         yield note("confinement", detail, remedy)
     else:
         yield ok("confinement", "sees no files but libraries and headers")
-
-
-def _capability(capability: Capability, held: frozenset[Capability]) -> HostCheck:
-    if capability in held:
-        return ok(capability.name, "held")
-    return fatal(capability.name, "not held", _get(capability))
-
-
-def _get(capability: Capability) -> str:
-    if os.geteuid():
-        return f"run with sudo, or with AmbientCapabilities={capability.name} in a unit"
-    return f"root is without it: have the container or unit keep {capability.name}"
-
-
-def _bpf() -> HostCheck:
-    name = "bpf(2)"
-    try:
-        features.try_bpf()
-    except OSError as error:
-        if error.errno == errno.ENOSYS:
-            return fatal(name, "this kernel has none", "a kernel with CONFIG_BPF_SYSCALL has")
-        if Capability.CAP_BPF not in features.capabilities():
-            return fatal(name, "not allowed", "get the capabilities above")
-        detail = f"refused ({os.strerror(error.errno or 0)}) in spite of the capabilities"
-        remedy = "leave the container's user namespace or seccomp profile; ulimit -l unlimited"
-        return fatal(name, detail, remedy)
-    return ok(name, "works")
 
 
 def _jit() -> HostCheck:

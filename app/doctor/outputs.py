@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator
 
-from app.doctor.check import HostCheck, missing, note, ok
 from app.exporters.kinds import ExporterConfig, UrlPlace, parse
 from bpf.errors import UsageError
+from bpf.host_check import HostCheck, missing, note, ok
 from probes.output_control import OutputConfig
 
 _PATIENCE_S = 2.0

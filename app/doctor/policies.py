@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.doctor.check import HostCheck, ok
 from app.run.monitor import policies_of
+from bpf.host_check import HostCheck, ok
 from probes.monitor.options import MonitorOptions
 
 

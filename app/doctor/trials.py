@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
-from app.doctor.check import HostCheck, fatal, missing, note, ok
 from app.lab import netns
 from bpf import features
 from bpf.attach import interface
 from bpf.attach.attachment import Hook, attach
 from bpf.cpus import reserved_cpus
 from bpf.errors import ProbedeckError, UsageError
+from bpf.host_check import HostCheck, fatal, missing, note, ok
 from bpf.maps.memory import unlock
 from bpf.programs import grace
+from bpf.requirements import NOT_ALLOWED, trial
 from probes import memory_limit as memory
 from probes.flow.clock import flow_clock
 from probes.flow.sizes import TableSizes
 
 _MILLISECOND_NS = 1_000_000
-_NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
 
 def try_features() -> Iterator[HostCheck]:
     """Yield a check for each feature."""
     yield from _attachments()
-    unwatched = "flows are not watched without"
     untraced = "paths are not traced without"
     entries, batches = "drained entry by entry, slower", "drained in batches, slower"
-    yield _trial("ring buffer", features.try_ring_buffer, unwatched, "5.8", fatal)
-    yield _trial("mmap-able arrays", features.try_mmapable_array, unwatched, "5.5", fatal)
-    yield _trial("atomic exchange", features.try_atomic_exchange, untraced, "5.12 (arm64: 5.18)")
-    yield _trial("batch operations", features.try_batch, entries, "5.6")
-    yield _trial("in-kernel drain", features.try_kernel_drain, batches, "5.14")
+    yield trial("atomic exchange", features.try_atomic_exchange, untraced, "5.12 (arm64: 5.18)")
+    yield trial("batch operations", features.try_batch, entries, "5.6")
+    yield trial("in-kernel drain", features.try_kernel_drain, batches, "5.14")
     yield _flow_clock()
     yield _memory()
     yield _statistics()
@@ -63,7 +59,7 @@ def _attach(name: str, hook: Hook) -> HostCheck:
     try:
         program = features.load_passing(hook)
     except OSError as error:
-        if error.errno in _NOT_ALLOWED:
+        if error.errno in NOT_ALLOWED:
             return note(name, "not tried: no program can be loaded")
         return _unattachable(name, hook, f"no such programs ({error.strerror})")
     try:
@@ -84,20 +80,6 @@ def _unattachable(name: str, hook: Hook, reason: str) -> HostCheck:
     if hook is Hook.XDP:
         return missing(name, reason, "--ingress auto counts at TC")
     return fatal(name, reason, "a kernel with CONFIG_NET_CLS_BPF and CONFIG_BPF_JIT")
-
-
-def _trial(
-    name: str, trial: Callable[[], None], without: str, release: str,
-    result: Callable[..., HostCheck] = note,
-) -> HostCheck:  # fmt: skip
-    """Try a feature. `without` and `result` describe kernels older than `release`."""
-    try:
-        trial()
-    except OSError as error:
-        if error.errno in _NOT_ALLOWED:
-            return note(name, "not tried: not allowed")
-        return result(name, f"{_reason(error)}: {without}", f"kernel {release} has it")
-    return ok(name, "works")
 
 
 def _flow_clock() -> HostCheck:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import resource
 import ssl
 import threading
 import time
@@ -29,8 +28,6 @@ _CONNECTS_S = 500.0
 """Hosts that are connected to per second at the start."""
 _RESOLVERS = 32
 """Threads that resolve names. More than one: a name server may not answer."""
-_DESCRIPTORS = 3
-"""Open files for each host: the stream, and two more while the status is read."""
 
 
 class Hub:
@@ -78,7 +75,6 @@ class Hub:
 
     def start(self) -> None:
         """Connect to every host; returns at once."""
-        _allow_descriptors(len(self.hosts) * _DESCRIPTORS)
         self._thread.start()
 
     def close(self) -> None:
@@ -123,13 +119,3 @@ class Hub:
             for link in self._links.values():
                 link.tick(now, now - before)
             before = now
-
-
-def _allow_descriptors(count: int) -> None:
-    """Raise the soft limit of open files by `count`, as far as the hard limit allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + 1024
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if wanted > soft != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

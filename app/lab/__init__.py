@@ -20,11 +20,14 @@ from typing import IO, TYPE_CHECKING, cast
 from app.lab import netns
 from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, LabPlan
 from bpf.errors import KernelError, ProbedeckError, UsageError
+from bpf.machine import time_limit
 
 if TYPE_CHECKING:
     from app.lab.replay import Replay, Replaying
 
 _ANSWER_SECONDS = 20.0
+_LIMIT_VARIABLE = "PROBEDECK_LAB_LIMIT"
+"""Variable that sets other seconds for an answer."""
 _END_SECONDS = 5.0
 _QUIET_SECONDS = 1.2
 
@@ -165,8 +168,10 @@ class Lab:
 
     def _answer(self, otherwise: str) -> bytes:
         """Return the next answer of the holder. Raises ProbedeckError if the holder ended."""
-        if not _is_readable(self._output, _ANSWER_SECONDS):
-            raise ProbedeckError(f"the lab did not answer within {_ANSWER_SECONDS:.0f} s")
+        limit_s = time_limit(_LIMIT_VARIABLE, _ANSWER_SECONDS)
+        if not _is_readable(self._output, limit_s):
+            hint = f"on a slow machine set {_LIMIT_VARIABLE} to more seconds"
+            raise ProbedeckError(f"the lab did not answer within {limit_s:g} s", hint=hint)
         line = self._output.readline()
         if not line:
             words = self._errors.read().decode(errors="replace").split("\n")

@@ -23,6 +23,8 @@ from bpf.compiler.packages import install
 from bpf.compiler.source import flatten, place_of
 from bpf.errors import KernelError, ProbedeckError
 from bpf.features import kernel_macros
+from bpf.machine import time_limit
+from bpf.requirements import require
 from bpf.syscall import PRIVILEGES
 
 HEADERS = Path(__file__).parent.parent / "headers"
@@ -38,14 +40,20 @@ _FLAGS = ("-Werror=implicit-function-declaration", "-Werror=return-type")
 """Constructs that the verifier refuses without a place, or that run and mean something else."""
 _CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
 """A construct that crashes LLVM unless its operands are constants."""
-CPU_LIMIT_S = 20.0
+_CPU_LIMIT_S = 20.0
 """CPU time that one compile may take; a loaded machine makes it last longer, not fail."""
+LIMIT_VARIABLE = "PROBEDECK_COMPILE_LIMIT"
+"""Variable that sets another CPU time."""
 MAP_LIMIT = 1 << 30
 """Bytes of maps that a user's probe may have, unless that is configured."""
 _WALL_PER_CPU = 10
 """Wall-clock seconds that a compile may last, for each second of CPU time that it may take."""
 _REPLY_GRACE_S = 5.0
 """The helper ends itself at its limits; this much later the client gives up on it."""
+_KILLED = "the compile helper was killed (SIGKILL), as the kernel does when memory runs out"
+_KILLED_HINT = (
+    "give the host, or the memory.max of this cgroup, 300 MB or more; dmesg has the kernel's words"
+)
 _LOOK_S = 0.05
 """Seconds between two looks at whether who waits for his turn still wants it."""
 
@@ -57,11 +65,16 @@ class Compiler:
     (bpf.cancel) ends its helper, and other requests get a new one.
     """
 
-    def __init__(self, *, cpu_limit: float = CPU_LIMIT_S) -> None:
+    def __init__(self, *, cpu_limit: float = 0.0) -> None:
+        """A compile may take `cpu_limit` seconds of CPU time; 0: the number of `LIMIT_VARIABLE`.
+
+        Raises KernelError if the process or the kernel lacks what every run needs.
+        """
+        require()
         self.map_limit = MAP_LIMIT
         """Bytes of maps that a user's probe may have."""
-        self._cpu_limit = cpu_limit
-        self._wall_limit = cpu_limit * _WALL_PER_CPU
+        self._cpu_limit = cpu_limit or time_limit(LIMIT_VARIABLE, _CPU_LIMIT_S)
+        self._wall_limit = self._cpu_limit * _WALL_PER_CPU
         self._unconfined = ""
         self._lock = threading.Lock()
         self._closed = False
@@ -125,8 +138,10 @@ class Compiler:
                 close_all(fds)
                 self._check_open()
                 cancel.check()
-                diagnostics = self._post_mortem(name, source)
-                self._start()
+                try:
+                    diagnostics = self._post_mortem(name, source)
+                finally:
+                    self._start()
                 raise CompileError(name, diagnostics) from None
             said = self._said()
         try:
@@ -220,28 +235,31 @@ class Compiler:
             self._check_open()
         if self._is_ready:
             return
-        self._socket.settimeout(CPU_LIMIT_S * _WALL_PER_CPU)
+        self._socket.settimeout(self._wall_limit)
         try:
             self._unconfined = self._message()["unconfined"]
         except (OSError, EOFError):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 # Its end of the socket is closed before it has written why.
                 self._process.wait(timeout=1)
+            killed = self._process.returncode == -signal.SIGKILL
             self._kill()
             self._process.wait()
             self._check_open()
             cancel.check()
-            raise self._no_start() from None
+            raise self._no_start(killed) from None
         self._is_ready = True
 
-    def _no_start(self) -> KernelError:
-        """Say why the helper did not become ready."""
+    def _no_start(self, killed: bool) -> KernelError:
+        """Say why the helper did not become ready; `killed`: by a SIGKILL of somebody else."""
         said = self._said()
         errors = (str(d) for d in parse_clang(said) if d.severity == "error")
         lines = reversed(said.strip().splitlines())
         reason = next(errors, "") or next(lines, "no reason given")
         hint = ""
-        if "import bcc" in reason:
+        if killed:
+            reason, hint = _KILLED, _KILLED_HINT
+        elif "import bcc" in reason:
             hint = install("bcc", "headers")
         elif "file not found" in reason or "headers are missing" in reason:
             hint = install("headers")
@@ -283,7 +301,10 @@ class Compiler:
         return os.pread(self._output, size, 0).decode(errors="replace")
 
     def _post_mortem(self, name: str, source: str) -> tuple[Diagnostic, ...]:
-        """Wait for the helper's death and return its reason."""
+        """Wait for the helper's death and return its reason.
+
+        Raises KernelError if the reason is not the source.
+        """
         try:
             status = self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
@@ -291,10 +312,18 @@ class Compiler:
         said = self._said()
         self._stop()
         file, place = "", (0, 0)
+        if status == -signal.SIGKILL:
+            raise KernelError(f"{name} does not compile: {_KILLED}", hint=_KILLED_HINT) from None
         if status == -signal.SIGPROF:
-            text = f"the compiler was stopped: not done after {self._cpu_limit:g} s of CPU time"
+            text = (
+                f"the compiler was stopped: not done after {self._cpu_limit:g} s of CPU time; on a "
+                f"slow machine set {LIMIT_VARIABLE} to more seconds"
+            )
         elif status == -signal.SIGALRM:
-            text = f"the compiler was stopped: not done after {self._wall_limit:g} s"
+            text = (
+                f"the compiler was stopped: not done after {self._wall_limit:g} s, {_WALL_PER_CPU} "
+                f"times {LIMIT_VARIABLE}"
+            )
         elif "bad_alloc" in said or "out of memory" in said.lower() or "MemoryError" in said:
             text = "the compiler was stopped: it needed more than 1 GiB of memory"
         elif reasons := parse_llvm(name, source, said):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from types import MappingProxyType
 
 from bpf.abi import AttachType
 from bpf.compiler import Compiled, CompiledMap
+from bpf.compiler.quota import map_bytes
+from bpf.cpus import possible_cpus
 from bpf.errors import KernelError
 from bpf.maps.memory import map_memory
 from bpf.programs.verdict import chain_program, passing_program
@@ -120,10 +123,18 @@ def make_map(
     spec: MapSpec, *, inner_map_fd: int = 0, like: int | None = None, btf_fd: int = 0
 ) -> int:
     """Create a map, as `map_create` does. Raises KernelError if the kernel refuses."""
+    size, hint = "", ""
     try:
         return map_create(spec, inner_map_fd=inner_map_fd, like=like, btf_fd=btf_fd)
     except OSError as error:
-        raise KernelError(f"map {spec.name} cannot be made: {error.strerror}") from None
+        if error.errno == errno.ENOMEM:
+            wanted = map_bytes(
+                spec.type, spec.key_size, spec.value_size, spec.max_entries, possible_cpus()
+            )
+            size = f" of {-(-wanted >> 10)} KiB"
+            hint = "choose a smaller --memory, or raise memory.max of this cgroup"
+        text = f"map {spec.name}{size} cannot be made: {error.strerror}"
+        raise KernelError(text, hint=hint) from None
 
 
 def sized(spec: MapSpec, entries: int | None) -> MapSpec:

@@ -6,17 +6,21 @@ import gc
 import os
 import re
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from app.lab import netns
+from bpf.abi import MapFlag, MapType
 from bpf.compiler import Compiled, Compiler
-from bpf.errors import UsageError
+from bpf.errors import KernelError, UsageError
 from bpf.maps.memory import held_maps
-from bpf.programs.program import Program
+from bpf.programs.program import Program, make_map
+from bpf.syscall import MapSpec
 from probes import memory_limit as memory
 from probes.config.model import ProbeConfig
 from probes.control import controller as controllers
@@ -201,6 +205,42 @@ def test_the_default_limit_fits_the_machine(
     monkeypatch.setattr(memory, "numbered_cpus", lambda: cpus)
     assert memory.default_limit() == mib * MIB
     assert TableSizes.within(memory.flow_share(mib * MIB), cpus).memory < cpus * 2 * MIB + 192 * MIB
+
+
+@pytest.mark.parametrize(
+    ("line", "limits", "mib"),
+    [
+        ("0::/", {"": "max"}, 0),
+        ("0::/pod/app", {"pod": "150", "pod/app": "max"}, 150),  # a limit of a cgroup above
+        ("0::/pod/app", {"": "300", "pod": "400", "pod/app": "350"}, 300),
+        ("4:memory:/gone", {"memory": "80"}, 80),  # version 1 in a container: its root is mounted
+        ("7:blkio:/pod\n4:memory:/pod", {"memory/pod": "200"}, 200),
+    ],
+)
+def test_the_default_limit_respects_the_cgroup(
+    line: str, limits: dict[str, str], mib: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(f"{line}\n")
+    for folder, text in limits.items():
+        name = "memory.limit_in_bytes" if folder.startswith("memory") else "memory.max"
+        at = tmp_path / "sys/fs/cgroup" / folder
+        at.mkdir(parents=True, exist_ok=True)
+        (at / name).write_text(f"{text if text == 'max' else int(text) * MIB}\n")
+    limit = memory.cgroup_limit(tmp_path)
+    assert limit == (mib * MIB if mib else sys.maxsize)
+    monkeypatch.setattr(memory, "cgroup_limit", lambda: limit)
+    if mib:
+        assert memory.default_limit() == limit // 8
+        # A container of 150 MB starts by default.
+        assert TableSizes.within(memory.flow_share(limit // 8), 2).memory < limit // 8
+
+
+def test_a_map_that_memory_lacks_room_for_tells_its_size() -> None:
+    spec = MapSpec("huge", MapType.ARRAY, 4, 1 << 16, 1 << 26, MapFlag.MMAPABLE)
+    with pytest.raises(KernelError, match=r"huge of 4294967296 KiB .*; choose .*--memory") as error:
+        make_map(spec)
+    assert error.value.exit_code == 4
 
 
 LOCK = """

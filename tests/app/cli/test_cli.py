@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import app
+from app.cli import main
 from app.cli.subcommands.run import TOUR_PROBE
 from tests.support.nobody import become_nobody
 from tests.support.runs import COMMAND, deck_ends
@@ -127,17 +133,54 @@ def test_a_console_without_standard_input_or_output(closed: str) -> None:
     assert run.stderr.startswith("probedeck: the console needs a terminal")
 
 
+CANNOT = "monitoring can't run here: "
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "held", "words"),
     [
-        ("run -i lo --headless", "not allowed to .*; run as root, or with CAP_BPF"),
-        ("lab --headless", "making a lab needs root; start it with sudo"),
+        ("run -i lo --headless", (), f"{CANNOT}CAP_BPF: .*; run as root, or with CAP_BPF"),
+        ("run -i lo --headless", (39, 12), f"{CANNOT}CAP_PERFMON: not held; run as root"),
+        ("lab --headless", (), "making a lab needs root; start it with sudo"),
     ],
 )
-def test_without_privileges(arguments: str, words: str) -> None:
-    code, line = complaint(*arguments.split(), preexec_fn=become_nobody)
+def test_without_privileges(arguments: str, held: tuple[int, ...], words: str) -> None:
+    code, line = complaint(*arguments.split(), preexec_fn=lambda: become_nobody(*held))
     assert code == 4
     assert re.match(words, line)
+
+
+def test_few_open_files_are_refused_at_the_start() -> None:
+    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (100, 100))
+    code, line = complaint("serve", "-i", "lo", preexec_fn=few)
+    assert code == 4
+    assert line.startswith(f"{CANNOT}open files: 100 at most, and a run needs ")
+    assert "ulimit -n" in line
+
+
+def test_the_soft_limit_of_open_files_is_raised(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both at once: the limit that `main` sets, and its words when that is not enough."""
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limits: list[tuple[int, int]] = []
+
+    def run_out(*_: object) -> NoReturn:
+        limits.append(resource.getrlimit(resource.RLIMIT_NOFILE))
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(main.cli, "make_context", run_out)
+    handler = signal.getsignal(signal.SIGINT)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
+    try:
+        with pytest.raises(SystemExit, match="4"):
+            main.main()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        signal.signal(signal.SIGINT, handler)
+    assert limits == [(hard, hard)]
+    error = capsys.readouterr().err
+    assert error.startswith("probedeck: Too many open files; raise the limit of open files")
 
 
 def test_without_bcc() -> None:

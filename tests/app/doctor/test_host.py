@@ -26,7 +26,7 @@ from tests.support.nobody import become_nobody
 
 PR_CAPBSET_DROP = 24
 NAMES = {
-    "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "bpf(2)",
+    "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "bpf(2)", "open files",
     "kernel", "bpffs", "BTF", "JIT", "lockdown", "PREEMPT_RT", "unprivileged bpf",
     "UAPI headers", "bcc and LLVM", "confinement",
     "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "atomic exchange",

@@ -11,8 +11,8 @@ import pytest
 
 from app import doctor
 from app.cli.main import cli
-from app.doctor.check import Status
 from app.doctor.outputs import check_outputs
+from bpf.host_check import Status
 from probes.output_control import OutputConfig
 
 

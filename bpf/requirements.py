@@ -1,0 +1,107 @@
+"""What every run needs of its process and of the kernel. Runs refuse to start without it, and the
+doctor lists it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+
+from bpf import features
+from bpf.errors import KernelError
+from bpf.features import Capability
+from bpf.host_check import HostCheck, Status, fatal, note, ok
+from bpf.syscall import PRIVILEGES
+
+NOT_ALLOWED = (errno.EPERM, errno.EACCES)
+MORE_FILES = "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a unit"
+_LEAST_FILES = 256
+"""A run without outputs and applications holds about 120."""
+_ENOUGH_FILES = 1024
+"""A console with outputs, a trace and five applications holds about 470."""
+
+
+def requirements() -> Iterator[HostCheck]:
+    """Yield a check for each requirement. A run cannot start if one is fatal."""
+    held = features.capabilities()
+    if Capability.CAP_BPF in features.known_capabilities():
+        for capability in (Capability.CAP_BPF, Capability.CAP_PERFMON):
+            if Capability.CAP_SYS_ADMIN in held and capability not in held:
+                yield ok(capability.name, "CAP_SYS_ADMIN stands in for it")
+            else:
+                yield _capability(capability, held)
+    else:
+        yield _capability(Capability.CAP_SYS_ADMIN, held)
+    yield _capability(Capability.CAP_NET_ADMIN, held)
+    yield try_bpf()
+    yield _open_files()
+    unwatched = "flows are not watched without"
+    yield trial("ring buffer", features.try_ring_buffer, unwatched, "5.8", fatal)
+    yield trial("mmap-able arrays", features.try_mmapable_array, unwatched, "5.5", fatal)
+
+
+def require() -> None:
+    """Raise KernelError, with the remedy, if a run cannot start."""
+    lacking = [check for check in requirements() if check.status is Status.FATAL]
+    if lacking:
+        words = ", ".join(f"{check.name}: {check.detail}" for check in lacking)
+        unprivileged = lacking[0].name.startswith("CAP_") and os.geteuid()
+        hint = PRIVILEGES if unprivileged else lacking[0].remedy
+        raise KernelError(f"monitoring can't run here: {words}", hint=hint)
+
+
+def try_bpf() -> HostCheck:
+    """Try bpf(2) itself."""
+    name = "bpf(2)"
+    try:
+        features.try_bpf()
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            return fatal(name, "this kernel has none", "a kernel with CONFIG_BPF_SYSCALL has")
+        if Capability.CAP_BPF not in features.capabilities():
+            return fatal(name, "not allowed", "get the capabilities above")
+        detail = f"refused ({os.strerror(error.errno or 0)}) in spite of the capabilities"
+        remedy = "leave the container's user namespace or seccomp profile; ulimit -l unlimited"
+        return fatal(name, detail, remedy)
+    return ok(name, "works")
+
+
+def trial(
+    name: str, trial: Callable[[], None], without: str, release: str,
+    result: Callable[..., HostCheck] = note,
+) -> HostCheck:  # fmt: skip
+    """Try a feature. `without` and `result` describe kernels older than `release`."""
+    try:
+        trial()
+    except OSError as error:
+        if error.errno in NOT_ALLOWED:
+            return note(name, "not tried: not allowed")
+        return result(
+            name, f"{os.strerror(error.errno or 0)}: {without}", f"kernel {release} has it"
+        )
+    return ok(name, "works")
+
+
+def get(capability: Capability) -> str:
+    """Return how a process gets a capability."""
+    if os.geteuid():
+        return f"run with sudo, or with AmbientCapabilities={capability.name} in a unit"
+    return f"root is without it: have the container or unit keep {capability.name}"
+
+
+def _capability(capability: Capability, held: frozenset[Capability]) -> HostCheck:
+    if capability in held:
+        return ok(capability.name, "held")
+    return fatal(capability.name, "not held", get(capability))
+
+
+def _open_files() -> HostCheck:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _LEAST_FILES:
+        return fatal("open files", f"{soft} at most, and a run needs {_LEAST_FILES}", MORE_FILES)
+    if 0 <= soft < _ENOUGH_FILES:
+        detail = f"{soft} at most: few for a console with outputs and applications"
+        return note("open files", detail, MORE_FILES)
+    return ok("open files", "no limit" if soft < 0 else f"{soft} at most")
