@@ -45,6 +45,7 @@ struct sketch {
     u64 hashes[RECORDS][PARTS];              /* of this packet */
     u64 counted;                             /* selections that are counted */
     u64 sketched;                            /* selections with slots */
+    u64 paired;                              /* selections with slots of pairs */
     u32 registers[REGISTERS];                /* 0: empty */
 };
 
@@ -217,7 +218,8 @@ int count_records(CONTEXT *ctx) {
     for (u64 at = 0; has_record(selection, at); at++) {
         struct selected *selected = &selection->packets[at];
         present |= selected->selections;
-        hash_parts(sketch->hashes[at], &selected->packet.key, selected->hash);
+        hash_parts(sketch->hashes[at], &selected->packet.key, selected->hash,
+                   selected->selections & sketch->paired);
     }
     u64 selections = present & sketch->counted;
     for (u64 n = 0; n < SELECTIONS && selections; n++) {
@@ -254,7 +256,7 @@ int count_records(CONTEXT *ctx) {
 /* Count a packet for its selections, and its parts for those that have slots. */
 static __always_inline void observe_selections(struct sketch *sketch, struct flow_key *key,
                                                struct wire_size size, u64 hash, u64 selections) {
-    u64 slots_left = 0;
+    u64 slots_left = 0, paired = selections & sketch->paired;
     for (u64 n = 0; n < SELECTIONS && selections; n++) {
         u32 place = place_of(selections & -selections);
         selections &= selections - 1;
@@ -264,7 +266,7 @@ static __always_inline void observe_selections(struct sketch *sketch, struct flo
     if (!slots_left)
         return;
     u64 *hashes = sketch->hashes[0];
-    hash_parts(hashes, key, hash);
+    hash_parts(hashes, key, hash, paired);
     for (u64 n = 0; n < MOST_SLOTS && slots_left; n++) {
         u32 place = place_of(slots_left & -slots_left);
         slots_left &= slots_left - 1;

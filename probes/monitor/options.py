@@ -12,7 +12,7 @@ from bpf.errors import UsageError
 from probes.tunnels import Tunnels
 
 _HALVES = 2
-_TALLIES = 257 * 16 + 128 * 8 + 64 * (16 + 8 + 4 + 8) + 45 * 32 + 8
+_TALLIES = 257 * 16 + 128 * 8 + 64 * (16 + 8 + 4 + 8) + 45 * 64 + 24
 """Bytes of a CPU's counters by protocol, by TCP flags and by selection."""
 _REGISTER = 4
 BITS = (4, 14)
@@ -80,7 +80,7 @@ class MonitorOptions:
 
     @property
     def memory(self) -> int:
-        """Bytes of kernel memory of the counters. Each sketch of a selection adds 16 KiB a CPU."""
+        """Bytes of kernel memory of the counters. Each sketch of a selection adds 24 KiB a CPU."""
         return _HALVES * possible_cpus() * (_TALLIES + (_REGISTER << self.bits))
 
     def check(self) -> None:

@@ -14,12 +14,20 @@ UNITS = {
     "sources": "sources",
     "destinations": "destinations",
     "ports": "ports",
+    "source_ports": "ports",
+    "single_flows": "flows",
+    "short_flows": "flows",
+    "answered_flows": "flows",
+    "unanswered_flows": "flows",
     "top_source": "ratio",
     "top_destination": "ratio",
     "top_port": "ratio",
+    "top_source_port": "ratio",
 }
-"""Unit of each metric that a selection can have. `flows`, `sources`, `destinations` and `ports`
-(destination ports) are numbers of distinct ones. `top_...` is the largest share of the selection's
+"""Unit of each metric that a selection can have. `flows`, `sources`, `destinations`, `ports`
+(destination ports) and `source_ports` are numbers of distinct ones. `single_flows` have one packet,
+`short_flows` at most two. `answered_flows` have packets of both directions in the selection, and
+count once; `unanswered_flows` have one direction. `top_...` is the largest share of the selection's
 packets that one of them has."""
 
 OWNER_METRICS = ("packets", "bytes", "flows", "retransmissions")

@@ -9,8 +9,9 @@ selection's packets, and their largest share. Policies that need the same share 
 from __future__ import annotations
 
 import functools
+import math
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -37,13 +38,25 @@ HALVES = 2
 MODELS = _MODEL, _SLOTS = ("slot", "slots")
 """Maps of monitor.c that stand for the maps made here."""
 _SLOT = np.dtype([
-    ("registers", "u4", (1 << _BITS,)),
+    ("registers", [("value", "u4"), ("seen", "u4")], (1 << _BITS,)),
     ("buckets", [("packets", "u8"), ("candidate", "u4"), ("votes", "u4")], (256,)),
 ])  # fmt: skip
 """`struct slot` of monitor.c."""
-_PARTS = ("flows", "sources", "destinations", "ports")
-"""Parts of the flow key, in the order of monitor.c; by the metric that counts distinct ones."""
-_LARGEST = {"top_source": "sources", "top_destination": "destinations", "top_port": "ports"}
+_PARTS = ("flows", "sources", "destinations", "ports", "source_ports", "pairs")
+"""Parts of the flow key, in the order of slots.h; by the metric that counts distinct ones."""
+_LARGEST = {
+    "top_source": "sources",
+    "top_destination": "destinations",
+    "top_port": "ports",
+    "top_source_port": "source_ports",
+}
+_SAMPLED: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "single_flows": ("flows", lambda seen: seen >> 2 < 2),
+    "short_flows": ("flows", lambda seen: seen >> 2 < 3),
+    "answered_flows": ("pairs", lambda seen: seen & 3 == 3),
+    "unanswered_flows": ("pairs", lambda seen: seen & 3 != 3),
+}
+"""Metrics of a sample of a part's values: the part, and which of `struct sampled` count."""
 _COUNTS = ("packets", "bytes")
 
 
@@ -55,6 +68,8 @@ class _Part(NamedTuple):
 
 def _part_of(metric: SelectedMetric) -> _Part:
     """The part that a metric distinguishes."""
+    if metric.name in _SAMPLED:
+        return _Part(metric.selection, _SAMPLED[metric.name][0])
     return _Part(metric.selection, _LARGEST.get(metric.name, metric.name))
 
 
@@ -134,8 +149,9 @@ class SelectedCounters:
         CPUs."""
         self._sketches = sketches
         for each in sketches:
-            each["slots_of"] = each["sketched"] = 0  # an older generation may have others
+            each["slots_of"] = 0  # an older generation may have others
             each["counted"] = sum(1 << bit for bit in self._counted.values())
+        self._mark(self._slots)
         for part, slot in self._slots.items():
             self._connect(part, slot)
 
@@ -180,8 +196,10 @@ class SelectedCounters:
             cpus = self._slots[_part_of(metric)].view(half)
             if metric.name in _LARGEST:
                 values[metric] = largest_share(cpus["buckets"], int(counts["packets"][bit]))
+            elif metric.name in _SAMPLED:
+                values[metric] = sampled(cpus["registers"], _SAMPLED[metric.name][1])
             else:
-                values[metric] = _distinct(cpus["registers"])
+                values[metric] = _distinct(cpus["registers"]["value"])
         sketches["selected"] = 0
         sketches["combined"] = 0
         for slot in self._slots.values():
@@ -257,7 +275,14 @@ class SelectedCounters:
             sketches["parts"][:, place] = _PARTS.index(part.name)
             sketches["selection_of"][:, place] = 1 << selection
             sketches["slots_of"][:, place_of(selection)] |= np.uint64(1 << slot.bit)
-            sketches["sketched"] |= np.uint64(1 << selection)
+        self._mark(self._slots)
+
+    def _mark(self, parts: Collection[_Part]) -> None:
+        """Mark the selections whose packets go to the slots of these parts."""
+        for name, some in (("sketched", _PARTS), ("paired", _PARTS[-1:])):
+            marked = {self._counted[part.selection] for part in parts if part.name in some}
+            for sketches in self._sketches:
+                sketches[name] = sum(1 << bit for bit in marked)
 
     def _remove_unneeded(self) -> None:
         metrics = self._metrics()
@@ -271,9 +296,7 @@ class SelectedCounters:
             place = place_of(self._counted[part.selection])
             for sketches in self._sketches:
                 sketches["slots_of"][:, place] &= ~np.uint64(1 << self._slots[part].bit)
-        sketched = {self._counted[part.selection] for part in self._slots.keys() - old_slots}
-        for sketches in self._sketches:
-            sketches["sketched"] = sum(1 << bit for bit in sketched)
+        self._mark(self._slots.keys() - old_slots)
         for selection in old:
             for sketches in self._sketches:
                 sketches["counted"] &= ~np.uint64(1 << self._counted[selection])
@@ -291,6 +314,28 @@ def _distinct(registers: Array) -> Estimate:
     """The number of distinct values, of registers (CPUs, 2**_BITS) u4."""
     sketch = Sketch.of_cpus(registers, _BITS, "")
     return Estimate(sketch.flows(), *sketch.band())
+
+
+def sampled(registers: Array, counts: Callable[[Array], Array]) -> Estimate:
+    """The number of distinct values that count, of registers (CPUs, 2**_BITS) of `struct sampled`.
+
+    The value with a register's largest hash is a sample. Its packets on all CPUs are known; a CPU
+    with another value there had none of them.
+    """
+    largest = registers["value"].max(axis=0)
+    seen = np.where(registers["value"] == largest, registers["seen"], 0)[:, largest > 0]
+    directions = np.bitwise_or.reduce(seen & 3)
+    found = int(counts((seen >> 2).sum(axis=0) << 2 | directions).sum())
+    distinct = _distinct(registers["value"])
+    used = seen.shape[1]
+    # The unseen values count as often as the sample, within two standard errors (Agresti, Coull).
+    share = (found + 2) / (used + 4)
+    error = 2 * math.sqrt(share * (1 - share) / (used + 4))
+    return Estimate(
+        distinct.value * found / max(used, 1),
+        found + (distinct.low - used) * max(share - error, 0.0),
+        found + (distinct.high - used) * min(share + error, 1.0),
+    )
 
 
 def largest_share(buckets: Array, packets: int) -> Estimate:

@@ -70,7 +70,7 @@ def complete(
     word = re.split(r"[\s()<>=!*/+,]", condition)[-1]
     if not condition[: len(condition) - len(word)].strip():
         return _fitting(word, position, [*_METRICS, *_FUNCTIONS, *WORDS])
-    return _fitting(word, position, [*_METRICS, *_FUNCTIONS, *_JOINING])
+    return _fitting(word, position, [*_JOINING, *_METRICS, *_FUNCTIONS])
 
 
 def _fitting(typed: str, position: int, known: Iterable[str]) -> Completion:

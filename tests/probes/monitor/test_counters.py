@@ -15,7 +15,7 @@ from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.selected import UNITS, Estimate, SelectedMetric
-from probes.monitor.selected_counters import MAX_SLOTS, largest_share
+from probes.monitor.selected_counters import MAX_SLOTS, largest_share, sampled
 from tests.probes.monitor.bed import ARP, Bed, frame, records
 
 TCP, UDP, ICMP, SCTP, GRE = 6, 17, 1, 132, 47
@@ -115,8 +115,14 @@ PARTS: dict[str, Callable[[Sent], object]] = {
     "sources": lambda p: (p.version, p.source),
     "destinations": lambda p: (p.version, p.destination),
     "ports": lambda p: p.dport,
+    "source_ports": lambda p: p.sport,
 }
-LARGEST = {"top_source": "sources", "top_destination": "destinations", "top_port": "ports"}
+LARGEST = {
+    "top_source": "sources",
+    "top_destination": "destinations",
+    "top_port": "ports",
+    "top_source_port": "source_ports",
+}
 
 
 def check(values: dict[str, Estimate], packets: list[Sent]) -> None:
@@ -127,7 +133,7 @@ def check(values: dict[str, Estimate], packets: list[Sent]) -> None:
         assert found["packets"] == (len(chosen),) * 3
         assert found["bytes"] == (sum(packet.size for packet in chosen),) * 3
         for name, part in PARTS.items():
-            ported = [p for p in chosen if name != "ports" or p.protocol in (TCP, UDP, SCTP)]
+            ported = [p for p in chosen if "ports" not in name or p.protocol in (TCP, UDP, SCTP)]
             distinct = Counter(map(part, ported))
             assert found[name].low <= len(distinct) <= found[name].high, (name, select)
             for top in (top for top, of in LARGEST.items() if of == name):
@@ -135,6 +141,10 @@ def check(values: dict[str, Estimate], packets: list[Sent]) -> None:
                 share = max(distinct.values()) / len(chosen)
                 assert low <= share * 1.0000001, (top, select)
                 assert share <= high * 1.0000001, (top, select)
+        flows = Counter(packet[:6] for packet in chosen)
+        for name, most in (("single_flows", 1), ("short_flows", 2)):
+            short = sum(number <= most for number in flows.values())
+            assert found[name].low <= short <= found[name].high, (name, select)
 
 
 def test_selections_are_counted_as_python_counts_them(bed: Bed) -> None:
@@ -273,6 +283,44 @@ def test_metrics_that_do_not_fit_change_nothing(bed: Bed) -> None:
     count(bed, a=many.removesuffix(", " + many.split(", ")[-1]))
     bed.run(random_packets(1)[0].frame())
     assert len(window(bed)) == MAX_SLOTS
+
+
+def test_short_flows_and_answers_are_counted_by_a_sample(bed: Bed) -> None:
+    """D1, D2: a scan has no answers, and a flood hardly more than one packet a flow."""
+    names = "single_flows", "short_flows", "answered_flows", "unanswered_flows"
+    count(bed, p=", ".join(f"{name} on proto:udp" for name in names))
+
+    def send(flows: int) -> dict[str, Estimate]:
+        for n in range(flows):
+            there = Sent(4 + 2 * (n & 1), 1, 2, UDP, 1000 + n, 53, 0, 80)
+            back = there._replace(source=2, destination=1, sport=53, dport=1000 + n)
+            answers = [back, back] if n % 4 == 3 else []
+            other = Sent(4, 3, 4, ICMP, 0, 0, 0, 80)
+            for packet in (*[there] * (1 + n % 4), other, *answers):
+                bed.run(packet.frame())
+        return {name.split()[0]: value for name, value in window(bed).items()}
+
+    few = send(8)
+    assert {name: value.value for name, value in few.items()} == {
+        "single_flows": 2, "short_flows": 6, "answered_flows": 2, "unanswered_flows": 6,
+    }  # fmt: skip
+    many = send(1200)
+    truth = {"single_flows": 300, "short_flows": 900, "answered_flows": 300,
+             "unanswered_flows": 900}  # fmt: skip
+    for name, value in many.items():
+        assert value.low <= truth[name] <= value.high, name
+        assert value.value == pytest.approx(truth[name], rel=0.2), name
+    assert set(window(bed).values()) == {(0, 0, 0)}
+
+
+def test_a_sample_over_cpus() -> None:
+    """The packets of a flow, and its two directions, may come to any CPU."""
+    registers = np.zeros((3, 1024), [("value", "u4"), ("seen", "u4")])
+    registers["value"][:, :3] = [[9, 0, 5], [9, 0, 7], [3, 0, 7]]
+    registers["seen"][:, :3] = [[4 + 1, 0, 8 + 1], [4 + 2, 0, 4 + 1], [8 + 2, 0, 0]]
+    found = []
+    sampled(registers, lambda seen: found.extend(seen.tolist()) or seen > 0)
+    assert found == [8 + 3, 4 + 1]
 
 
 def test_the_largest_share_over_cpus() -> None:

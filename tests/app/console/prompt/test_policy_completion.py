@@ -33,7 +33,7 @@ def completed(typed: str) -> list[str]:
         ("b: alw", ["b: always"]),
         ("b: packets on dpo", ["b: packets on dport:"]),
         ("b: rate(packets on proto:gr", ["b: rate(packets on proto:gre"]),
-        ("b: packets on udp > 5 an", ["b: packets on udp > 5 and"]),
+        ("b: udp > 5 an", [f"b: udp > 5 {word}" for word in ("and", "answered_flows")]),
         ("b: rate(bytes) > 1500kb", ["b: rate(bytes) > 1500kbit", "b: rate(bytes) > 1500kbit/s"]),
         ("b: flows > 5 hold 10", [f"b: flows > 5 hold 10{unit}" for unit in ("ms", "s", "m", "h")]),
         ("b: flows > 5 unt", ["b: flows > 5 until"]),

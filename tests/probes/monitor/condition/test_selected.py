@@ -8,7 +8,7 @@ from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.engine import Engine
 from probes.monitor.policy import Policy
-from probes.monitor.selected import Estimate, SelectedMetric
+from probes.monitor.selected import UNITS, Estimate, SelectedMetric
 from tests.probes.monitor.condition.verdicts import FLOOD, USUAL
 from tests.probes.monitor.windows import row
 
@@ -77,8 +77,7 @@ def test_text_reads_back(text: str, again: str, metrics: set[str]) -> None:
         ("packets on (udp > 5", 12, "'(' is not closed", ""),
         ("packets on udp proto:tcp > 5", 12, "it passes no packet", ""),
         ("syn_packets on udp > 5", 13, "syn_packets is of all packets",
-         "packets, bytes, flows, sources, destinations, ports, top_source, top_destination,"
-         " top_port may be of a selection"),
+         f"{', '.join(UNITS)} may be of a selection"),
         ("sources > flows", 9, "sources can't be compared with flows", ""),
         ("rate(top_port) > 5", 6, "rate() is of packets, bytes, flows and other counts, not of a"
          " ratio", ""),
