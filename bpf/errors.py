@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Sequence
 
 
@@ -21,7 +22,9 @@ class ProbedeckError(Exception):
         """The remedy; empty if there is none."""
 
     def __str__(self) -> str:
-        return f"{self.message}; {self.hint}" if self.hint else self.message
+        text = f"{self.message}; {self.hint}" if self.hint else self.message
+        # Names of files may be another user's, and write to the terminal of this one.
+        return "\n".join(map(printable, text.expandtabs(1).split("\n")))
 
     @property
     def mistakes(self) -> Sequence[ProbedeckError]:
@@ -121,8 +124,20 @@ def _blank(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace each control or unprintable character by `?`."""
+    """Replace each control, bidirectional or other unprintable character by `?`.
+
+    Names of processes, units, files and so on pass through it where they enter: their owners must
+    not write to the terminal, or into the log, of the user who reads them.
+    """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+@functools.lru_cache(1 << 14)
+def printable_bytes(name: bytes) -> bytes:
+    """Return a name of the kernel as printable UTF-8, which is no longer than the name."""
+    return printable(name.decode(errors="surrogateescape")).encode()
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str | None = None) -> str:

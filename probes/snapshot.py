@@ -11,6 +11,8 @@ from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
+from bpf.errors import printable
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -244,6 +246,10 @@ class Event:
     value: float | None = None
     """Measured amount, in `unit`; None without one."""
     unit: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("source", "text", "subject"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
     @classmethod
     def now(

@@ -15,6 +15,9 @@ Record = Sequence[Any] | Mapping[str, Any]
 _json = json.JSONEncoder(check_circular=False).encode
 _XML_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORMULA = frozenset("=+-@\t\r'")
+"""Texts that begin so get an apostrophe in front, which readers can take away again: spreadsheets
+would run a formula. OWASP, CSV injection."""
 _XML_START = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
@@ -42,13 +45,17 @@ Groups = Mapping[str, ExportedGroup]
 def csv_rows(rows: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
-        [_lower(value) for value in row] if True in map(_is_bool, row) else row for row in rows
+        [
+            (f"'{value}" if value[:1] in _FORMULA else value)
+            if isinstance(value, str)
+            else _lower(value)
+            if isinstance(value, bool)
+            else value
+            for value in row
+        ]
+        for row in rows
     )
     return _utf8(text.getvalue())
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
 
 
 def _lower(value: Any) -> Any:

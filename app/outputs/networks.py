@@ -11,7 +11,7 @@ from typing import Any
 
 from app.files import as_invoker, expand
 from app.outputs.routers import RouterFacts
-from bpf.errors import UsageError
+from bpf.errors import UsageError, printable
 
 _MOST_KNOWN = 1 << 16
 """Addresses whose facts are kept."""
@@ -79,7 +79,7 @@ def _number(record: Mapping[str, Any]) -> int:
 def _as_name(record: Mapping[str, Any]) -> str:
     keys = (*_NAMES, "name") if _number(record) else _NAMES
     found = (record.get(key) for key in keys)
-    return next((_printable(each) for each in found if isinstance(each, str) and each), "")
+    return next((printable(each) for each in found if isinstance(each, str) and each), "")
 
 
 def _country(record: Mapping[str, Any]) -> str:
@@ -91,7 +91,3 @@ def _country(record: Mapping[str, Any]) -> str:
         if isinstance(found, str) and len(found) == 2 and found.isascii() and found.isalpha():
             return found.upper()
     return ""
-
-
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text)

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpf.errors import UsageError, did_you_mean
+from bpf.errors import UsageError, did_you_mean, printable
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFHWADDR = 0x8927
@@ -24,6 +24,9 @@ class Interface:
     index: int
     ethernet: bool
     """Whether its frames begin with an Ethernet header; False for tun, WireGuard, PPP."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", printable(self.name))
 
     def exists(self) -> bool:
         return bool(self._name_now())

@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bpf.errors import printable
+
 CLSACT_INGRESS = 0xFFFFFFF2
 CLSACT_EGRESS = 0xFFFFFFF3
 
@@ -199,4 +201,4 @@ def _number(value: bytes) -> int:
 
 def text(value: bytes) -> str:
     """Decode a string that ends with a zero byte."""
-    return value.partition(b"\0")[0].decode(errors="replace")
+    return printable(value.partition(b"\0")[0].decode(errors="replace"))

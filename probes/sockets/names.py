@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from bpf.errors import printable
 from bpf.sockets.cgroup_paths import CgroupPaths
 
 _K = TypeVar("_K")
@@ -142,7 +143,8 @@ class NameFinder:
         if time.monotonic() < again_s:
             return names
         ids = read_path(path)
-        names = self._with_names(ids)
+        found = self._with_names(ids)
+        names = OwnerNames(*map(printable, (found.unit, found.container, found.pod)))
         missing = (ids.container and names.container == ids.container[:_ID]) or (
             ids.pod and names.pod == ids.pod
         )
@@ -237,7 +239,7 @@ class UserNames:
 
     def _ask(self, uid: int) -> None:
         try:
-            name = pwd.getpwuid(uid).pw_name
+            name = printable(pwd.getpwuid(uid).pw_name)
         except (KeyError, OSError):
             name = str(uid)
         _keep(self._asked, uid, name)
@@ -257,7 +259,7 @@ class UserNames:
             name, _, uid, *_ = (*line.split(":"), "", "", "")
             if uid.isdecimal():
                 # The first name of a number is the user's, as in getpwuid(3).
-                local.setdefault(int(uid), name)
+                local.setdefault(int(uid), printable(name))
         self._local = local
 
 

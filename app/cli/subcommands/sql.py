@@ -11,7 +11,7 @@ import click
 from app.cli.command import GroupedCommand, argument, option
 from app.outputs.formats import FORMATS as TABLE_FORMATS
 from app.store import FORMATS
-from bpf.errors import UsageError
+from bpf.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from app.exporters.files.query import Answer
@@ -84,8 +84,7 @@ def _texts(answer: Answer) -> Iterator[str]:
 
 def _shown(value: Any) -> str:
     """Return the text of a cell; names from the network move no cursor."""
-    text = "" if value is None else str(value)
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return "" if value is None else printable(str(value))
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from bpf.errors import printable_bytes
 from probes.flow.records import Array
 from probes.sockets.joined import ends_of
 from probes.sockets.opened import CLOSED
@@ -219,9 +220,9 @@ class Known:
     ) -> Process:
         found = self._processes.get((tgid, start_ns))
         if found is None:
-            found = self._processes[tgid, start_ns] = Process(tgid, start_ns, comm)
+            found = self._processes[tgid, start_ns] = Process(tgid, start_ns, b"")
         # The name changes by exec. Only events tell the rest.
-        found.comm = comm
+        found.comm = printable_bytes(comm)
         if cgroup:
             found.uid, found.cgroup, found.netns = uid, cgroup, netns
         return found

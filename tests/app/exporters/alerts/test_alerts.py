@@ -330,4 +330,4 @@ def test_text_of_others_stays_in_its_field(tmp_path: Path) -> None:
         message = receiver.recv(4096).decode()
         sender.close()
     assert "\n" not in message
-    assert r'subject="x\"\]\\ "' in message
+    assert r'subject="x\"\]\\?"' in message
