@@ -124,9 +124,14 @@ class ConsoleScreen(TableScreen):
         getattr(owner, method)(*asked.values)
 
     def leave(self) -> None:
-        """Close the detail, else clear the filter, else end the comparison or the pause."""
+        """Close the detail, else clear the filter, else end the comparison or the pause.
+
+        The cursor lets go of its row.
+        """
         if not (self.close_detail() or self.clear_filter()):
             self.console.time.leave()
+        for table in self.tables:
+            table.release()
 
     def close_detail(self) -> bool:
         """Close the detail; False if none is open."""

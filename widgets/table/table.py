@@ -1,14 +1,14 @@
 """A table of tens of thousands of rows that formats only what is on the screen.
 
 A table is shown one immutable source after another. A new source repaints only the lines whose text
-or tone changed. The cursor belongs to a row's key: after the user has moved it, it follows that row
-wherever sorting takes it. Until then it stays at the top.
+or tone changed, and never scrolls. The cursor belongs to a row's key: after the user has moved it,
+it follows that row as sorting moves it. Until then it stays at the top.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from rich.style import Style
 from textual import events
@@ -98,6 +98,9 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             super().__init__(table)
             self.column = column
 
+    holds: Callable[[], bool] = staticmethod(lambda: True)
+    """Returns whether the cursor stays on its row even out of view, because a pane shows that row.
+    Otherwise it lets go of a row that leaves the view, and stays at its place on the screen."""
     counts_hidden = True
     """Whether the header counts the columns that do not fit."""
 
@@ -180,7 +183,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         return next((p.width for p in self.shown if p.column.id == column), 0)
 
     def show(self, source: RowSource) -> None:
-        """Show a new source; the cursor stays on its row, and that row in view."""
+        """Show a new source; the cursor stays on its row, and the view where it is."""
         followed = self.cursor_index in self.in_view
         had_rows = self.source.rows > 0
         self.source = source
@@ -189,11 +192,10 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.virtual_size = Size(1, source.rows + _HEADER)
         if self.scroll_y > self.max_scroll_y:
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
-        key = self.cursor_key if self._pinned else None
-        found = source.index(key) if key is not None else None
+        found = source.index(self.cursor_key) if self._pinned else None
+        if found is not None and followed and found not in self.in_view and not self.holds():
+            found, self._pinned = None, False
         self._place(self.cursor_index if found is None else found)
-        if followed:
-            self._reveal()
         if had_rows != (source.rows > 0):
             self._repaint()
         else:
@@ -229,11 +231,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh(Region(0, y, self.size.width, 1))
 
     def action_move(self, rows: int) -> None:
-        self.move_to(self.cursor_index + rows)
+        self.move_to(self._seen_index + rows)
 
     def action_page(self, pages: float) -> None:
         rows = pages * max(1, self._visible - 1)
-        self.move_to(self.cursor_index + int(rows + math.copysign(0.5, rows)))
+        self.move_to(self._seen_index + int(rows + math.copysign(0.5, rows)))
 
     def action_scroll_columns(self, columns: int) -> None:
         """Scroll sideways; the first columns stay."""
@@ -246,6 +248,12 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         """Go to the first row, and stay at the top whatever the first row is."""
         self.move_to(0)
         self._pinned = False
+
+    def release(self) -> None:
+        """Let go of the row under the cursor, unless a pane shows it; the cursor is in view."""
+        if not self.holds():
+            self.move_to(self._seen_index)
+            self._pinned = False
 
     def action_select(self, *, clicked: bool = False) -> None:
         if self.cursor_key is not None:
@@ -303,6 +311,12 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def _visible(self) -> int:
         return max(0, self.size.height - _HEADER)
+
+    @property
+    def _seen_index(self) -> int:
+        """The cursor's index, or that of the nearest row in view."""
+        seen = self.in_view
+        return max(seen.start, min(self.cursor_index, seen.stop - 1)) if seen else self.cursor_index
 
     def _place(self, index: int) -> None:
         rows = self.source.rows

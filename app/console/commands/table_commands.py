@@ -59,9 +59,14 @@ class TableCommands:
     do_table_half_up = _by_count(lambda table, count: table.action_page(-count / 2))
     do_table_left = _by_count(lambda table, count: table.action_scroll_columns(-count))
     do_table_right = _by_count(lambda table, count: table.action_scroll_columns(count))
-    do_table_first = _by_count(lambda table, row: table.move_to(row - 1))
     do_table_top = _on_table(VirtualTable.action_top)
     do_table_select = _on_table(VirtualTable.action_select)
+
+    def do_table_first(self, row: int | None = None) -> None:
+        if row is None:
+            self.do_table_top()
+        else:
+            self._table.move_to(row - 1)
 
     def do_table_last(self, row: int | None = None) -> None:
         table = self._table

@@ -60,8 +60,11 @@ class SortedTable(VirtualTable):
 
     def order_by(self, column: str, *, descending: bool) -> None:
         """Change the order; the cursor stays on its row."""
+        key = self.cursor_key if self._pinned else None
         self.sort, self.descending = column, descending
         self.fill(self._rows)
+        if key is not None:
+            self.want(key)
 
     def order_by_next(self) -> None:
         """Sort by the next of the chosen columns."""

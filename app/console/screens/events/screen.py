@@ -83,11 +83,9 @@ class EventsScreen(ConsoleScreen):
         return ((FILTERED, None),)
 
     def compose_body(self) -> list[Widget]:
-        return [
-            TonedLine(id="ribbon"),
-            SortedTable(EVENTS, empty=_NOTHING),
-            EventDetail(),
-        ]
+        table = SortedTable(EVENTS, empty=_NOTHING)
+        table.holds = lambda: self._has_detail
+        return [TonedLine(id="ribbon"), table, EventDetail()]
 
     @property
     def table(self) -> SortedTable:

@@ -90,8 +90,9 @@ class FlowsScreen(ConsoleScreen):
     def compose_body(self) -> list[Widget]:
         specs = (*GROUPS, FLOWS, CHANGES, GROUP_CHANGES)
         tables = [SortedTable(spec, empty=_WAITING) for spec in specs]
-        for table in tables[1:]:
-            table.display = False
+        for table in tables:
+            table.display = table is tables[0]
+            table.holds = lambda: self.detail.is_open
         return [*tables, TotalsLine(), OwnProbesLine(), FlowDetail()]
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:

@@ -12,7 +12,7 @@ from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.paths.spells import Spell
 from app.console.screens.triggers.columns import value_text
-from app.console.screens.triggers.model import PolicyView, Triggers
+from app.console.screens.triggers.model import PolicyView, Triggers, begin_of
 from app.events.folding import EventGroup, fold
 from probes.drops.counted import PROBE as DROPS
 from probes.monitor.state import PROBE as MONITOR
@@ -187,12 +187,13 @@ def _of_policies(triggers: Triggers) -> Iterator[Trouble]:
 def _of_policy(one: PolicyView, triggers: Triggers, state: PolicyState) -> Trouble:
     fires = state is PolicyState.ACTIVE
     known = not math.isnan(one.numbers["value"])
-    value = f": {value_text(one, 'value')} now" if fires and known else ""
-    verb = "fires" if fires else "fired and holds"
-    text = f"Policy {one.name} {verb} ({one.info.policy.when}){value}"
-    made = triggers.transitions(one.name, _MOST_EVENTS)
-    culprit = next((change.finding for change in made if change.finding), "")
-    clauses = [culprit] if culprit else []
+    text = f"Policy {one.name} {'fires' if fires else 'fired and holds'}"
+    if begun := begin_of(triggers.transitions(one.name, _MOST_EVENTS)):
+        text += f": {begun.finding}"
+    else:
+        text += f" ({one.info.policy.when})"
+        text += f": {value_text(one, 'value')} now" if fires and known else ""
+    clauses = []
     lasting = ""
     if one.now_utc_ns:
         lasting = f"for {age((one.now_utc_ns - one.info.since_utc_ns) / 1e9)}"

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from app.console.screens.triggers.columns import band_text, left, nanoseconds, value_text, with_unit
-from app.console.screens.triggers.model import PolicyView, Transition, Triggers
+from app.console.screens.triggers.model import PolicyView, Transition, Triggers, begin_of
 from app.console.tables.label_lines import labelled
 from probes.monitor.info import ApplicationInfo
 from probes.monitor.state import PolicyState
@@ -199,8 +199,7 @@ def _lines(
     yield "Policy", f"{one.full_name}, {_state(triggers, one)}", "bold"
     if one.advice:
         yield "Advice", one.advice, "bold"
-    begun = next((change for change in made if change.finding), None)
-    if begun:
+    if begun := begin_of(made):
         yield "Who", begun.finding, ""
         if info.finding and info.finding.text == begun.finding:
             yield from _largest(info.finding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -129,6 +129,11 @@ class Transition:
     """One row of dtype METRIC."""
 
 
+def begin_of(made: Iterable[Transition]) -> Transition | None:
+    """Return the first of the transitions (newest first) that says who fired the policy."""
+    return next((change for change in made if change.finding), None)
+
+
 @dataclass(slots=True)
 class Triggers:
     """A view and the running monitor, arranged by policy."""
@@ -244,8 +249,8 @@ class Triggers:
 
     def culprit(self, one: PolicyView | None) -> str:
         """Return the filter of a policy's last finding; empty without one."""
-        made = self.transitions(one.name, _LATEST) if one is not None else []
-        return next((change.filter for change in made if change.finding), "")
+        found = begin_of(self.transitions(one.name, _LATEST)) if one is not None else None
+        return found.filter if found is not None else ""
 
     def runs(self, application: str) -> list[str]:
         """Return the policies that run an application, directly or in a profile."""

@@ -131,6 +131,44 @@ async def test_the_cursor_stays_on_its_flow_wherever_it_goes() -> None:
         assert console.under_cursor == "10.0.0.1:40001"
 
 
+@pytest.mark.parametrize("keys", ["j", "j enter escape", "j j k enter escape g", "d j escape"])
+async def test_the_list_stays_at_its_top_when_the_flow_under_the_cursor_ends(keys: str) -> None:
+    async with desk(height=24) as console:
+        rates = {number: 1000.0 - number for number in range(1, 81)}
+
+        async def feed() -> None:
+            await console.feed(*(flow(number, kbit) for number, kbit in rates.items()))
+
+        await feed()
+        await console.press(*keys.split())
+        row, ended = console.table.cursor_index, console.table.cursor_key
+        assert row < 3
+        number = int(console.under_cursor.split(":")[0].split(".")[-1])
+        for other in (number, *range(60, 70)):
+            del rates[other]
+        await feed()
+        assert console.sources[:3] == list(rates)[:3]
+        assert (console.table.cursor_index, console.table.cursor_key != ended) == (row, True)
+        # Also afterwards: each window has other fastest flows.
+        for step, number in enumerate(list(rates)[-5:], 5):
+            rates[number] += 1000 * step
+            await feed()
+            assert console.sources[0] == number
+            assert console.table.cursor_index in console.table.in_view
+
+
+async def test_an_open_detail_goes_on_with_its_flow_when_the_list_does_not() -> None:
+    async with desk(height=24) as console:
+        flows = [flow(number, 1000 - number) for number in range(1, 81)]
+        await console.feed(*flows)
+        await console.press("d", "j")
+        await console.feed(*flows[:1], *flows[2:])
+        assert console.sources[:3] == [1, 3, 4]
+        assert "10.0.0.2:40002" in console.detail
+        await console.press("escape")
+        assert console.table.cursor_index in console.table.in_view
+
+
 async def test_another_order_leaves_the_cursor_on_its_flow_or_at_the_top() -> None:
     async with desk() as console:
         await console.feed(*three())

@@ -17,6 +17,7 @@ from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
 from probes.drops.counted import Dropped
+from probes.monitor.finding import Finding
 from probes.monitor.state import PolicyState
 from probes.output_control import OutputState, OutputStatus
 from probes.path.records import DESTINATION_HOP, PATH, PathRowKind
@@ -178,6 +179,18 @@ def test_ended_probes_come_first_and_old_warnings_last() -> None:
     assert [one.is_present for one in told] == [True] * 6 + [False]
     assert told[-1].clauses == ("2 times",)
     assert told[-1].row == events[0]
+
+
+def test_a_policy_that_fires_says_who_and_no_formula() -> None:
+    fake, live = FakeMonitor(), LiveMonitor()
+    who = Finding("10.77.0.2 -> 10.77.0.1, 300 ports by TCP SYN", "src:10.77.0.2", 300)
+    armed, active = PolicyState.ARMED, PolicyState.ACTIVE
+    for item in (*fake.window({"scan": Said(20, 10)}), fake.transition("scan", armed, active, "")):
+        live.add(item)
+    live.add(fake.transition("scan", armed, active, "flows 20", finding=who))
+    info = monitor(policy("scan: flows > 10 -> dns", active))
+    (told,) = found(triggers=Triggers(live.view(), info))
+    assert told.text == f"Policy scan fires: {who.text}"
 
 
 def test_events_about_a_present_trouble_are_no_second_sentence_and_others_go_on() -> None:
