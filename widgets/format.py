@@ -6,6 +6,7 @@ A value that is not a number, or not finite, is written as "-".
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 
@@ -15,6 +16,9 @@ _ROUNDS_UP = 999.5
 """From here on three digits would read 1000, so the next prefix is used."""
 MISSING = "-"
 """Text of a missing value."""
+ELLIPSIS = "…"
+_NUMBER = re.compile(r"([<>≥~+-]*)(\d+(?:\.\d+)?)( ?)([dhm](?=\d\d[hms]$)|[^\d\s]\S*)?(\d\d[hms])?")
+"""Sign, digits, gap, unit, and the minor part of a duration."""
 REPLACED = "·"
 """Replacement of a character that must not reach the terminal."""
 
@@ -122,6 +126,21 @@ def percent(fraction: float) -> str:
     if 99.95 <= value < 100:
         return ">99.9 %"
     return f"{value:.0f} %" if value in (0, 100) else f"{value:.1f} %"
+
+
+def shortened(text: str, cells: int) -> str:
+    """Return a number in at most `cells` characters: it loses digits, and never its unit.
+
+    Without room for that it becomes an ellipsis; a text that is no number becomes empty.
+    """
+    if (found := _NUMBER.fullmatch(text)) is None:
+        return ""
+    sign, number, gap, unit, rest = found.groups(default="")
+    value = float(number)
+    whole = "<1" if 0 < value < 0.5 else f"{value:.0f}"
+    numbers = (number,) if rest else (number, f"{value:.1f}", whole)
+    shorter = (sign + digits + space + unit for space in (gap, "") for digits in numbers)
+    return next((each for each in shorter if len(each) <= cells), ELLIPSIS)
 
 
 def safe(text: str, replacement: str = "") -> str:

@@ -131,7 +131,8 @@ class ConsoleScreen(TableScreen):
         if not (self.close_detail() or self.clear_filter()):
             self.console.time.leave()
         for table in self.tables:
-            table.release()
+            if not table.holds():
+                table.action_move(0, pinned=False)
 
     def close_detail(self) -> bool:
         """Close the detail; False if none is open."""

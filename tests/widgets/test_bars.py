@@ -35,7 +35,7 @@ def test_a_bar_stands_behind_the_text_and_moves_by_cells(share: float, barred: s
 
 
 def test_a_text_that_is_too_long_is_cut_and_control_characters_are_replaced() -> None:
-    assert drawn(behind("123456", 4, 0.5, "in", Tone.IN)) == "123…"
+    assert drawn(behind("123456", 4, 0.5, "in", Tone.IN)) == "   …"
     assert drawn(behind("a\x1bb", 4, 1.0, "in", Tone.IN)) == " a·b"
     assert behind("12", 0, 1.0, "in", Tone.IN) == ()
 

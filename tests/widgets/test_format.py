@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 
 import pytest
 
 from widgets.format import bit_rate, byte_size, duration, percent, safe, si
+from widgets.table.columns import cell
 
 
 @pytest.mark.parametrize(
@@ -114,3 +117,34 @@ def test_nothing_that_steers_a_terminal_gets_through() -> None:
     assert safe("a\x9bb\x00c\nd\te", "·") == "a·b·c·d·e"
     assert safe("comm\udcff") == "comm"
     assert safe("größe 漢字 [/b]") == "größe 漢字 [/b]"
+
+
+@pytest.mark.parametrize("width", range(1, 12))
+def test_a_narrow_number_loses_digits_and_never_its_unit(width: int) -> None:
+    values = [0.004, 0.4, 1.81, 12.34, 999, 1810, 27_200, 999_499, 1.81e6, 5.5e9, 0.033]
+    for value, form in itertools.product(values, (si, bit_rate, byte_size, duration, percent)):
+        whole = form(value)
+        told = cell(whole, width, "right").strip()
+        if len(whole) <= width:
+            assert told == whole
+        elif told != "…":
+            parts = [
+                re.fullmatch(r"[<>]?([\d.]+) ?([a-zA-Z/%]*)(\d\d.)?", t) for t in (told, whole)
+            ]
+            (number, unit), (exact, of) = (part.groups()[:2] for part in parts if part)
+            assert unit == of
+            assert told.startswith("<1") or abs(float(number) - float(exact)) <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [
+        ("1.81 k", [".....", "…", "2k", "2 k", "2 k", "1.8 k"]),
+        ("≥2.72 M", ["", "…", "…", "≥3M", "≥3 M", "≥3 M", "≥2.7 M"]),
+        ("4m12s", ["", "…", "4m", "4m", "4m"]),
+        ("1234567", ["", "…", "…", "…", "…", "…", "…"]),
+        ("0.4 %", ["", "…", "…", "<1%", "<1 %"]),
+    ],
+)
+def test_short_forms_of_numbers(text: str, cells: list[str]) -> None:
+    assert [cell(text, width, "right").strip() for width in range(1, len(cells))] == cells[1:]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
 
-from widgets.format import REPLACED, safe
+from widgets.format import ELLIPSIS, REPLACED, safe, shortened
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
@@ -17,7 +17,6 @@ MARGIN = 1
 """Empty cells left and right of the table."""
 GAP = 2
 """Empty cells between two columns."""
-ELLIPSIS = "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +143,17 @@ def _staying(shown: Sequence[Column], width: int) -> int:
 
 
 def cell(text: str, width: int, align: Align) -> str:
-    """Fit `text` into exactly `width` cells: printable, cut with an ellipsis, or padded."""
+    """Fit `text` into exactly `width` cells: printable, cut with an ellipsis, or padded.
+
+    At the right a number loses digits, and keeps its unit.
+    """
     text = safe(text, REPLACED)
     length = len(text) if text.isascii() else cell_len(text)
     if length > width:
-        return set_cell_size(text, width - 1) + ELLIPSIS if width else ""
+        number = shortened(text, width) if align == "right" else ""
+        if not (width and number):
+            return set_cell_size(text, width - 1) + ELLIPSIS if width else ""
+        text, length = number, len(number)
     padding = " " * (width - length)
     return padding + text if align == "right" else text + padding
 

@@ -15,8 +15,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from widgets.format import REPLACED, safe, zone
-from widgets.table.columns import ELLIPSIS, Column, ColumnLayout
+from widgets.format import ELLIPSIS, REPLACED, safe, zone
+from widgets.table.columns import Column, ColumnLayout
 
 _RULE = "─"
 _RAISED = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))

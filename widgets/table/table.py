@@ -219,9 +219,12 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self._sorted = (column, descending)
             self._repaint()
 
-    def move_to(self, index: int) -> None:
-        """Put the cursor on row `index`, or the nearest, as the user would."""
-        self._pinned, self._wanted = self.source.rows > 0, None
+    def move_to(self, index: int, *, pinned: bool = True) -> None:
+        """Put the cursor on row `index`, or the nearest, as the user would.
+
+        A `pinned` cursor follows that row.
+        """
+        self._pinned, self._wanted = pinned and self.source.rows > 0, None
         before = self.cursor_index
         self._place(index)
         self._reveal()
@@ -230,12 +233,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self._lines.pop(y, None)
             self.refresh(Region(0, y, self.size.width, 1))
 
-    def action_move(self, rows: int) -> None:
-        self.move_to(self._seen_index + rows)
+    def action_move(self, rows: int, *, pinned: bool = True) -> None:
+        """Move the cursor, from the nearest row in view."""
+        at = self.cursor_index
+        if seen := self.in_view:
+            at = max(seen.start, min(at, seen.stop - 1))
+        self.move_to(at + rows, pinned=pinned)
 
     def action_page(self, pages: float) -> None:
         rows = pages * max(1, self._visible - 1)
-        self.move_to(self._seen_index + int(rows + math.copysign(0.5, rows)))
+        self.action_move(int(rows + math.copysign(0.5, rows)))
 
     def action_scroll_columns(self, columns: int) -> None:
         """Scroll sideways; the first columns stay."""
@@ -246,14 +253,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_top(self) -> None:
         """Go to the first row, and stay at the top whatever the first row is."""
-        self.move_to(0)
-        self._pinned = False
-
-    def release(self) -> None:
-        """Let go of the row under the cursor, unless a pane shows it; the cursor is in view."""
-        if not self.holds():
-            self.move_to(self._seen_index)
-            self._pinned = False
+        self.move_to(0, pinned=False)
 
     def action_select(self, *, clicked: bool = False) -> None:
         if self.cursor_key is not None:
@@ -311,12 +311,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def _visible(self) -> int:
         return max(0, self.size.height - _HEADER)
-
-    @property
-    def _seen_index(self) -> int:
-        """The cursor's index, or that of the nearest row in view."""
-        seen = self.in_view
-        return max(seen.start, min(self.cursor_index, seen.stop - 1)) if seen else self.cursor_index
 
     def _place(self, index: int) -> None:
         rows = self.source.rows

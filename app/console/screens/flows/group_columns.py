@@ -107,7 +107,7 @@ _SERVICE: ColumnSpec[Group] = ColumnSpec(
     numbers=lambda rows: rows.groups.column("service_port"),
     values=lambda rows: rows.texts(lambda group: group.service))  # fmt: skip
 _FLOWS: ColumnSpec[Group] = ColumnSpec(
-    "flows", "Convs", 5, "right", priority=1, larger_first=True,
+    "flows", "Convs", 6, "right", priority=1, larger_first=True,
     help="Conversations: both directions of two ends are one.",
     cell=lambda group: whole(group.row["flows"]))  # fmt: skip
 CONVERSATIONS: TableSpec[Group] = TableSpec(
