@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -121,8 +122,9 @@ def test_nothing_that_steers_a_terminal_gets_through() -> None:
 
 @pytest.mark.parametrize("width", range(1, 12))
 def test_a_narrow_number_loses_digits_and_never_its_unit(width: int) -> None:
+    forms: list[Callable[[float], str]] = [si, bit_rate, byte_size, duration, percent]
     values = [0.004, 0.4, 1.81, 12.34, 999, 1810, 27_200, 999_499, 1.81e6, 5.5e9, 0.033]
-    for value, form in itertools.product(values, (si, bit_rate, byte_size, duration, percent)):
+    for value, form in itertools.product(values, forms):
         whole = form(value)
         told = cell(whole, width, "right").strip()
         if len(whole) <= width:

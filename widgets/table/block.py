@@ -53,10 +53,10 @@ class Block(VirtualTable):
         self.screen.set_focus(self)
         self.move_to(0 if step > 0 else self.source.rows - 1)
 
-    def action_move(self, rows: int) -> None:
+    def action_move(self, rows: int, *, pinned: bool = True) -> None:
         """Move the cursor, or the focus at either end."""
         if 0 <= self.cursor_index + rows < self.source.rows:
-            super().action_move(rows)
+            super().action_move(rows, pinned=pinned)
         else:
             self.post_message(self.CursorLeft(self, 1 if rows > 0 else -1))
 

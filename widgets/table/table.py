@@ -29,6 +29,10 @@ _HEADER = 1
 """Lines above the rows."""
 
 
+def _nearest(seen: range, index: int) -> int:
+    return max(seen.start, min(index, seen.stop - 1)) if seen else index
+
+
 class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     """A sorted list of rows with a cursor, drawn line by line.
 
@@ -235,14 +239,12 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_move(self, rows: int, *, pinned: bool = True) -> None:
         """Move the cursor, from the nearest row in view."""
-        at = self.cursor_index
-        if seen := self.in_view:
-            at = max(seen.start, min(at, seen.stop - 1))
-        self.move_to(at + rows, pinned=pinned)
+        self.move_to(_nearest(self.in_view, self.cursor_index) + rows, pinned=pinned)
 
     def action_page(self, pages: float) -> None:
         rows = pages * max(1, self._visible - 1)
-        self.action_move(int(rows + math.copysign(0.5, rows)))
+        at = _nearest(self.in_view, self.cursor_index)
+        self.move_to(at + int(rows + math.copysign(0.5, rows)))
 
     def action_scroll_columns(self, columns: int) -> None:
         """Scroll sideways; the first columns stay."""

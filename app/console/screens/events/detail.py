@@ -57,15 +57,23 @@ class EventDetail(Horizontal):
         if line.event is not self._about:
             self._about, self._then = line.event, ()
         if not self._then:
-            # The window of an event ends after it.
+            # The window of an event ends after it. The cause of what ends was there at its begin.
+            event = begin_of(line)
             with suppress(UsageError):
-                self._then = tuple(_traffic(time.frame_since(line.event.utc_ns), line.event))
+                self._then = tuple(_traffic(time.frame_since(event.utc_ns), event))
         lines = (*_texts(line), *_culprit(*culprit), *self._then)
         times = tuple(_times(line))
         if (lines, times) != self._drawn:
             self._drawn = lines, times
             self.query_one("#text", Static).update(labelled(lines))
             self.query_one("#times", Static).update(labelled(times, _TIME))
+
+
+def begin_of(line: EventLine) -> Event:
+    """Return the begin of a line's event if the event is an end, else the event."""
+    events = line.group.events[line.group.events.index(line.event) :]
+    begins = (each for each in events if each.phase == "begin")
+    return next(begins, line.event) if line.event.phase == "end" else line.event
 
 
 def _texts(line: EventLine) -> Iterator[Line]:
@@ -92,7 +100,8 @@ def _traffic(frame: Frame, event: Event) -> Iterator[Line]:
         return
     rates = rows["bit_rate"]
     active = int(np.count_nonzero(rates > 0))
-    yield "Then", f"{bit_rate(float(rates.sum()))} of {counted(active, 'flow')}, the fastest:", ""
+    of = f"of {counted(active, 'flow')}{' as it began' if event.phase == 'begin' else ''}"
+    yield "Then", f"{bit_rate(float(rates.sum()))} {of}, the fastest:", ""
     # A partition, as there may be 100,000 flows.
     fastest = np.argpartition(rates, -min(_FLOWS, len(rows)))[-_FLOWS:]
     for row in rows[fastest[np.argsort(rates[fastest])[::-1]]]:

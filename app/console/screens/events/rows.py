@@ -10,7 +10,7 @@ from app.console.tables.columns import tone
 from app.events.folding import EventGroup
 from app.events.ribbon import EventRibbon
 from probes.snapshot import Event
-from widgets.format import age, clock, duration, zone
+from widgets.format import age, clock, counted, duration, zone
 from widgets.sparkline import BARS, MARK
 from widgets.table.rows import Pieces, Tones, Value, order
 from widgets.tones import Tone
@@ -86,7 +86,7 @@ def _block(group: EventGroup, is_opened: bool, marks: EventMarks) -> list[EventL
 
 def story_text(group: EventGroup) -> str:
     """Return a sentence about a group: how often, since when, how long, how much."""
-    told = [f"{group.times} times since {clock(group.first_ns)} {zone()}"]
+    told = [f"{counted(group.times, 'time')} since {clock(group.first_ns)} {zone()}"]
     if group.is_open:
         told.append(f"goes on since {clock(group.begun_ns)}")
     if group.longest_ns:
