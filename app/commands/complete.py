@@ -84,17 +84,24 @@ class Completer:
             known: Iterable[str] = _files(value)
         else:
             known = parameter.words or self._names.get(parameter.kind, tuple)()
-        fitting = (each for each in known if each.startswith(value))
-        plain = (each if as_it_is or each.endswith("/") else quoted(each) for each in fitting)
+        found = fitting(value, known)
+        plain = (each if as_it_is or each.endswith("/") else quoted(each) for each in found)
         return Completion(begin, tuple(plain))
 
 
 def _commands(typed: str, begin: int, screen: str) -> Completion:
-    """Return the names that begin with `typed`; or else the names that contain it."""
     ranked = sorted(REGISTRY.values(), key=lambda command: command.screen != screen)
-    names = [command.name for command in ranked]
-    fitting = [name for name in names if name.startswith(typed)]
-    return Completion(begin, tuple(fitting or (name for name in names if typed in name)))
+    return Completion(begin, tuple(fitting(typed, [command.name for command in ranked])))
+
+
+def fitting(typed: str, names: Iterable[str]) -> list[str]:
+    """Return the names that begin with `typed`, or else in another case, or else contain it."""
+    every, small = list(names), typed.lower()
+    return (
+        [name for name in every if name.startswith(typed)]
+        or [name for name in every if name.lower().startswith(small)]
+        or [name for name in every if small in name.lower()]
+    )
 
 
 def _parameter_at(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from app.commands.complete import Completion
+from app.commands.complete import Completion, fitting
 from probes.filter.domain import Domain
 from probes.filter.fields import Addresses, Field, Ports, Quantity, Texts
 from probes.filter.network import address_text
@@ -39,8 +39,8 @@ def complete(
         known = _values(field, typed, table) if field is not None else ()
     else:
         known = _words(domain, saved)
-    fitting = (word for word in known if word.lower().startswith(typed.lower()) and word != typed)
-    return Completion(position - len(typed), tuple(dict.fromkeys(fitting)))
+    found = dict.fromkeys(word for word in fitting(typed, known) if word != typed)
+    return Completion(position - len(typed), tuple(found))
 
 
 def _begin(typed: str) -> int | None:

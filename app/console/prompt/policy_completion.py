@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from app.commands.complete import Completion
+from app.commands.complete import Completion, fitting
 from app.console.prompt import filter_completion
 from probes.filter import Domain
 from probes.filter.table import RowTable
@@ -74,8 +74,8 @@ def complete(
 
 
 def _fitting(typed: str, position: int, known: Iterable[str]) -> Completion:
-    found = tuple(dict.fromkeys(word for word in known if word.startswith(typed) and word != typed))
-    return Completion(position - len(typed), found)
+    found = dict.fromkeys(word for word in fitting(typed, known) if word != typed)
+    return Completion(position - len(typed), tuple(found))
 
 
 def _filter(typed: str, position: int, table: RowTable | None, saved: Iterable[str]) -> Completion:

@@ -330,9 +330,10 @@ class Prompt(Vertical):
         return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
 
     def _offered(self) -> list[str]:
-        """Names in the menu that begin as the typed text."""
+        """Names in the menu that contain the typed text, those that begin with it first."""
         typed = self._typed[0] if self._picked >= 0 else self.input.value
-        return [name for name in self._menu if name.startswith(typed)]
+        found = (name for name in self._menu if typed in name)
+        return sorted(found, key=lambda name: not name.startswith(typed))
 
     def _pick(self, step: int) -> bool:
         """Put another answer of the menu into the line; False without any."""

@@ -18,6 +18,7 @@ def completed(typed: str) -> list[str]:
     ("typed", "made"),
     [
         ("syn", ["syn_flood"]),
+        ("scan", ["port_scan"]),
         ("b: rate(bytes) > 1M -> hea", ["b: rate(bytes) > 1M -> heavy_hitters"]),
         ("b: flows > 5 -> dns, mi", ["b: flows > 5 -> dns, mine"]),
         ("b: flows > 5 -> tra", ["b: flows > 5 -> trace:3"]),

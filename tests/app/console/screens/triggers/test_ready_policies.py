@@ -42,6 +42,10 @@ async def test_a_offers_ready_policies_and_takes_ones_own(width: int, height: in
         await c.asks(("set_policy", policy_of("udp_scan").to_short()))
         await c.becomes(lambda: "udp_sweep" not in c.text)
         await c.press("a")
+        await c.type("scan")
+        found = [line.split()[0] for line in c.lines if re.match(r" \w+_scan  ", line)]
+        assert {"port_scan", "udp_scan"} <= set(found)
+        await c.press("ctrl+u")
         await c.type("syn_flod")
         await c.press("enter")
         assert "did you mean syn_flood" in c.text
