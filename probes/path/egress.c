@@ -187,7 +187,8 @@ static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit)
         scratch->hop = bounded(next_hop(target));
         if (!scratch->hop)
             break;
-        u32 whole = scratch->protocol == IPPROTO_UDP ? target->whole_udp : target->whole;
+        /* A path may become shorter at any moment, and a whole datagram reach the application. */
+        u32 whole = scratch->protocol == IPPROTO_UDP ? 0 : target->whole;
         scratch->whole = GUARD == GUARD_NONE || whole >> bounded(scratch->hop) & 1;
         scratch->sequence = take_number(target, scratch);
         __sync_fetch_and_add(&target->sent[bounded(scratch->hop)], 1);

@@ -4,10 +4,11 @@
  * valid packet of its flow, so address translation and stateful firewalls pass it. A guarded one is
  * harmless to the destination as GUARD says.
  *
- * Every receiver drops what GUARD_DISCARD makes: TCP without ACK (RFC 9293, section 3.10.7.4), UDP
- * that claims more bytes than there are. TCP's header keeps its true length: drivers pass it to
- * hardware that completes checksums, which may not survive a wrong one. Of an ICMP echo, every
- * guard makes the checksum wrong.
+ * Every receiver drops what GUARD_DISCARD makes: TCP without ACK (RFC 9293, section 3.10.7.4), and
+ * UDP that claims more bytes than there are. UDP does so with GUARD_CHECKSUM, too: a receiver that
+ * trusts its interface would give the datagram to the application. TCP's header keeps its true
+ * length: drivers pass it to hardware that completes checksums, which may not survive a wrong one.
+ * Of an ICMP echo, every guard makes the checksum wrong.
  */
 #ifndef GUARD_H
 #define GUARD_H
@@ -76,7 +77,7 @@ static __always_inline u16 seal(u8 *header, u32 protocol, u32 pseudo, bool parti
         check = (u16 *)(header + 16);
     } else if (protocol == IPPROTO_UDP) {
         u16 claimed = bpf_ntohs(*(__be16 *)(header + 4));
-        if (guard != GUARD_DISCARD)
+        if (guard == GUARD_NONE)
             claimed = length;
         else if (claimed <= length)
             claimed = length + 8;

@@ -46,9 +46,8 @@ struct target {
     u32 ready;       /* 0: not in use */
     u32 whole;       /* hops whose TCP and ICMP probes are valid packets of their flow */
 
-    u64 own;       /* the flow that the tracer sends, as in `only`; ports of ICMP: the identifier */
-    u32 whole_udp; /* hops whose UDP probes are */
-    u32 unused[13];
+    u64 own; /* the flow that the tracer sends, as in `only`; ports of ICMP: the identifier */
+    u64 unused[7];
 
     u64 next_ns;  /* when the next probe is due: the theoretical arrival time of GCRA (I.371) */
     u64 sequence; /* of the next probe */

@@ -247,7 +247,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             for target in self._targets:
                 rows = target.collect(started, self._timeout_ns, timed, final=gone)
                 target.decide(rows, started)
-                parts.append(rows)
+                parts += [rows, target.extent.beside]
                 report = target.mtu_report
                 if report and self._mtu_searches.is_news(target.destination, report[0]):
                     sizes += self._mtu_reports.add(target.destination, report, rows)

@@ -69,6 +69,8 @@ class MeasuredBy(IntEnum):
     """An edge of QUIC's latency spin bit to its reflection (RFC 9000, section 17.4)."""
     REFUSAL = 7
     """A datagram to the destination's message that its port is unreachable."""
+    BESIDE_THE_FLOW = 8
+    """An ICMP echo request with the TTL of a hop, where no router answers the flow's own probes."""
 
     @property
     def label(self) -> str:

@@ -27,8 +27,8 @@ FLOWS = 4
 
 TARGET = np.dtype([
     ("interval_ns", "u8"), ("credit_ns", "u8"), ("only", "u8", (FLOWS,)), ("live", "u4"),
-    ("asked", "u4"), ("ready", "u4"), ("whole", "u4"), ("own", "u8"), ("whole_udp", "u4"),
-    ("unused", "u4", (13,)), ("next_ns", "u8"), ("sequence", "u8"), ("packets", "u8"),
+    ("asked", "u4"), ("ready", "u4"), ("whole", "u4"), ("own", "u8"),
+    ("unused", "u8", (7,)), ("next_ns", "u8"), ("sequence", "u8"), ("packets", "u8"),
     ("matched", "u8"), ("unmatched", "u8"), ("round", "u4"), ("done", "u4"), ("ttl", "u4"),
     ("remarked", "u4"), ("escaped", "u4"), ("mtu", "u4"), ("sent_bytes", "u8"),
     ("matched_bytes", "u8"), ("heard_ns", "i8"), ("foreign", "u8"), ("foreign_ns", "i8"),
@@ -40,7 +40,7 @@ TARGET = np.dtype([
 _COUNTERS = ("packets", "sent", "matched", "sent_bytes", "matched_bytes", "unmatched", "foreign",
              "unprobed")  # fmt: skip
 """Fields of TARGET that only grow."""
-_FRESH = ("whole", "whole_udp", "own", "next_ns", "round", "done", "asked", "ttl",
+_FRESH = ("whole", "own", "next_ns", "round", "done", "asked", "ttl",
           "remarked", "escaped", "mtu", "heard_ns", "foreign_ns", "mtu_ns")  # fmt: skip
 """Fields of TARGET that begin at 0 for each destination."""
 
@@ -224,11 +224,11 @@ class TracedDestination:
 
     def notes(self) -> tuple[str, ...]:
         """Findings about the whole path, a sentence each."""
-        return (self.extent.hidden.note,) if self.extent.hidden.note else ()
+        return tuple(filter(None, (self.extent.hidden.note, *self.extent.notes())))
 
     def new_notes(self) -> list[str]:
-        """The notes that were not returned before."""
-        new = [note for note in self.notes() if note not in self._told]
+        """The note about hidden hops, unless it was returned before."""
+        new = [note for note in (self.extent.hidden.note,) if note and note not in self._told]
         self._told.update(new)
         return new
 
@@ -241,7 +241,6 @@ class TracedDestination:
         waiting = int(kernel["asked"][0]) ^ int(kernel["done"][0])
         kernel["asked"] = int(kernel["asked"][0]) ^ (plan.once & ~waiting)
         kernel["whole"] = self.extent.guard.whole
-        kernel["whole_udp"] = self.extent.guard.whole_udp
 
 
 class TracedDestinations:
@@ -284,7 +283,7 @@ class TracedDestinations:
     def take_finder_answers(self) -> None:
         for answer in self._finder.answers():
             if target := self._targets.get(answer.destination.address):
-                target.extent.hidden.answered(answer.ttl, answer.is_destination)
+                target.extent.hear(answer)
 
     def new_notes(self) -> list[tuple[str, str]]:
         """Severity and text of each new finding about a whole path."""

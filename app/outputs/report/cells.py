@@ -48,6 +48,8 @@ def lines(destination: ReportedDestination) -> Iterator[ReportLine]:
 
 def _hop(hop: ReportedHop) -> Iterator[ReportLine]:
     marks = [*hop.changes]
+    if hop.beside:
+        marks.append("UDP: measured beside the flow")
     if hop.is_stateful:
         marks.append("NAT or firewall behind it")
     if hop.cleared and hop.routers:

@@ -73,6 +73,7 @@ def _hop(found: ReportedHop) -> dict[str, Any]:
         "answered": found.loss.ended - found.loss.lost,
         **_loss(found.loss),
         "cleared": found.cleared,
+        "beside": found.beside,
         "stateful": found.is_stateful,
         "changes": list(found.changes),
         "routers": [_router(each) for each in found.routers],

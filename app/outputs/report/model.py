@@ -97,6 +97,8 @@ class ReportedHop:
     """A later hop, or the flow itself, loses less: the router only answers seldom."""
     routers: tuple[ReportedRouter, ...]
     """The one with most answers first; empty: none answered."""
+    beside: int
+    """Answers to ICMP echo requests beside the flow, where its own probes get none."""
     is_stateful: bool
     """Behind this hop only whole packets pass: address translation or a firewall."""
     changes: tuple[str, ...]
@@ -253,8 +255,9 @@ def _notes(state: Traced | None) -> Iterator[str]:
 
 def _cleared(tally: DestinationTally) -> Array:
     """Whether a later hop, or the flow itself, clears each hop (HOP_COUNT,) of its loss."""
-    lost = tally.outcomes[:, ProbeOutcome.UNANSWERED].copy()
-    answered = tally.outcomes[:, : ProbeOutcome.UNREACHABLE + 1].sum(axis=1)
+    outcomes = tally.outcomes + tally.beside
+    lost = outcomes[:, ProbeOutcome.UNANSWERED]
+    answered = outcomes[:, : ProbeOutcome.UNREACHABLE + 1].sum(axis=1)
     for trips in tally.ended_trips.values():
         answered[DESTINATION_HOP] += trips[0]
         lost[DESTINATION_HOP] += trips[1]
@@ -278,8 +281,11 @@ def _hops(
         by_hop.setdefault(hop, []).append((address, router))
     length, stateful = (state.length, state.stateful_hop) if state else (0, 0)
     for hop in range(1, max([length, *by_hop]) + 1):
-        outcomes = tally.outcomes[hop]
+        outcomes = tally.outcomes[hop] + tally.beside[hop]
         sent = int(outcomes.sum() - outcomes[[*_NEVER_SENT]].sum())
+        if not sent and tally.beside[hop:].any():
+            # A silent router: later ones answer requests beside the flow.
+            sent = int(outcomes[ProbeOutcome.BEYOND_PATH])
         answered = int(outcomes[: ProbeOutcome.UNREACHABLE + 1].sum())
         lost = int(outcomes[ProbeOutcome.UNANSWERED])
         if not sent:
@@ -291,6 +297,7 @@ def _hops(
             ReportedLoss.of(lost, answered + lost),
             bool(is_clear[hop]),
             tuple(_router(tally, hop, *each, answered, describe) for each in found),
+            int(tally.beside[hop, : ProbeOutcome.UNREACHABLE + 1].sum()),
             hop == stateful,
             tuple(_change(kind, amount) for where, kind, amount in tally.changes if where == hop),
         )

@@ -12,6 +12,7 @@ from app.outputs.report.times import TimeTally
 from app.outputs.view import is_table
 from probes.filter.network import address_text
 from probes.path.records import (
+    DESTINATION_HOP,
     FLOW_KEY,
     HOP_COUNT,
     HOPS_TABLE,
@@ -51,6 +52,8 @@ class DestinationTally:
     version: int
     outcomes: Array = field(default_factory=lambda: np.zeros((HOP_COUNT, len(ProbeOutcome)), "i8"))
     """By hop."""
+    beside: Array = field(default_factory=lambda: np.zeros((HOP_COUNT, len(ProbeOutcome)), "i8"))
+    """The same of requests beside the flow."""
     routers: dict[tuple[int, bytes], RouterTally] = field(default_factory=dict)
     """By hop and address."""
     trips: dict[MeasuredBy, RouterTally] = field(default_factory=dict)
@@ -148,8 +151,9 @@ class PathTally:
         for row, count in zip(rows[first], counts.tolist(), strict=True):
             tally = self._of(row["destination"].tobytes(), int(row["version"]))
             method = MeasuredBy(int(row["measured_by"]))
-            if method is MeasuredBy.PROBE:
-                tally.outcomes[row["hop"], row["outcome"]] += count
+            if row["hop"] != DESTINATION_HOP:
+                of_probes = method is MeasuredBy.PROBE
+                (tally.outcomes if of_probes else tally.beside)[row["hop"], row["outcome"]] += count
             elif row["outcome"] <= ProbeOutcome.UNANSWERED:
                 ended = tally.ended_trips.setdefault(method, np.zeros(2, "i8"))
                 ended[int(row["outcome"] == ProbeOutcome.UNANSWERED)] += count
@@ -160,7 +164,7 @@ class PathTally:
         tally = self._of(first["destination"].tobytes(), int(first["version"]))
         method = MeasuredBy(int(first["measured_by"]))
         hop, address = int(first["hop"]), first["responder"].tobytes()
-        if method is MeasuredBy.PROBE:
+        if hop != DESTINATION_HOP:
             router = tally.routers.setdefault((hop, address), RouterTally())
         else:
             router = tally.trips.setdefault(method, RouterTally())

@@ -105,6 +105,8 @@ class EchoEngine:
         self._sequence = secrets.randbits(16)
         self._waiting: dict[int, EchoRequest] = {}
         """Requests without an answer by sequence number, oldest first."""
+        self.expired: list[EchoRequest] = []
+        """Requests that timed out at the last call of `answers`."""
         self._credit = float(_BURST)
         self._filled_ns = time.monotonic_ns()
 
@@ -173,10 +175,11 @@ class EchoEngine:
                 address = packed.ljust(16, b"\0")
                 answer = EchoAnswer(request, message.outcome, address, message.mtu, received_ns)
                 found.append(answer)
+        self.expired = []
         for sequence, request in list(self._waiting.items()):
             if request.sent_ns >= oldest:
                 break
-            del self._waiting[sequence]
+            self.expired.append(self._waiting.pop(sequence))
         return found
 
     def close(self) -> None:

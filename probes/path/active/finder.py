@@ -1,7 +1,7 @@
-"""Finds the hops at which a router answers, by ICMP echo requests with a limited TTL.
+"""Finds and measures the hops at which a router answers, by ICMP echo requests with a limited TTL.
 
-Behind address translation the probes of an application's UDP flow cannot tell where the path
-ends. The finder's requests may reach the destination without harm.
+Address translation and firewalls drop guarded UDP probes, and whole ones might reach the
+application. The finder's requests may reach the destination without harm.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from probes.path.active.echo import EchoEngine
+from probes.path.active.echo import EchoEngine, EchoOutcome
 from probes.path.slots import Destination
 
 _MOST_ASKED = 4096
@@ -17,12 +17,18 @@ _MOST_ASKED = 4096
 
 @dataclass(frozen=True, slots=True)
 class FinderAnswer:
+    """The end of a request: an answer, or none in time."""
+
     destination: Destination
     ttl: int
     is_destination: bool
     """Whether the destination itself answered, else a router."""
     responder: bytes
     """16 bytes, as Destination.address."""
+    sent_ns: int
+    """CLOCK_MONOTONIC, as `received_ns`."""
+    received_ns: int
+    """0: no answer came in time."""
 
 
 class Finder:
@@ -45,19 +51,21 @@ class Finder:
                 self._asked[destination, hop] = None
 
     def answers(self) -> list[FinderAnswer]:
-        """Send the requests that are due, and return the answers since the last call.
+        """Send the requests that are due, and return the ended ones since the last call.
 
-        Errors of sending skip the request: `failure` has the last one.
+        Errors of sending skip the request: `failure` has the last one. A router that refuses the
+        request is no hop: it does so at every TTL behind its own.
         """
         self._send()
+        ended = [
+            (each.request, each.is_destination, each.responder, each.received_ns)
+            for each in self._echo.answers()
+            if each.is_destination or each.outcome is EchoOutcome.EXCEEDED
+        ]
+        ended += [(request, False, bytes(16), 0) for request in self._echo.expired]
         return [
-            FinderAnswer(
-                answer.request.destination,
-                answer.request.ttl,
-                answer.is_destination,
-                answer.responder,
-            )
-            for answer in self._echo.answers()
+            FinderAnswer(of.destination, of.ttl, at_end, responder, of.sent_ns, received_ns)
+            for of, at_end, responder, received_ns in ended
         ]
 
     def close(self) -> None:

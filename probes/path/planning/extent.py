@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from socket import IPPROTO_UDP
 
 import numpy as np
 
-from probes.path.options import Guard, Guarded, PathOptions
+from probes.path.active.finder import FinderAnswer
+from probes.path.options import Guard, PathOptions
+from probes.path.planning.beside import rows_beside
 from probes.path.planning.flow_lengths import FlowLengths
-from probes.path.planning.guard_plan import GuardPlan, WholeHops
+from probes.path.planning.guard_plan import GuardPlan
 from probes.path.planning.hidden_hops import Frontier, HiddenHops, HopFinder
-from probes.path.probing_plan import HopSchedule, ProbingPlan
-from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome, no_rows
+from probes.path.probing_plan import HopSchedule, ProbingPlan, hops_of
+from probes.path.records import HOP, Array, ProbeOutcome, no_rows
 from probes.path.slots import Destination
 
 
@@ -25,10 +28,34 @@ class PathExtent:
         self.plan = ProbingPlan(options)
         self.guard = GuardPlan(options)
         self.hidden = HiddenHops(destination, finder)
-        self._may_ask = options.guarded is Guarded.END and options.guard is not Guard.NONE
+        self._may_ask = options.guard is not Guard.NONE
         self._sent = 0
         self.shortened = no_rows(HOP)
         """A row of dtype HOP for each flow whose path became shorter, as FlowLengths.take."""
+        self.beside = no_rows(HOP)
+        """New rows of dtype HOP of hops that the finder measured beside a flow of UDP."""
+        self._answers: list[FinderAnswer] = []
+        self._flow = no_rows(HOP)
+        """A row of the flow of UDP that was probed last, (1,)."""
+
+    def hear(self, answer: FinderAnswer) -> None:
+        """Take in the end of a request to the finder."""
+        if answer.received_ns:
+            self.hidden.answered(answer.ttl, answer.is_destination)
+        self._answers.append(answer)
+
+    def notes(self) -> Iterator[str]:
+        """Yield sentences about hops that only the finder can measure, or that never answer."""
+        measured = hops_of(self.hidden.measured)
+        length = self.plan.farthest
+        if not length and measured and measured[0] > 1:
+            yield "the first router does not answer"
+        if measured and len(self._flow):
+            yield (
+                f"UDP: hops {measured[0]} to {measured[-1]} are measured beside the flow, by ICMP"
+                " echo requests, because routers there answer no UDP probe (address translation or"
+                " a firewall)"
+            )
 
     def judge(self, rows: Array, overdue: Array, timed: Array, heard_ns: int, now_ns: int) -> None:
         """Mark losses in rows of dtype HOP as BEYOND_PATH if the path of their flow ends before.
@@ -36,11 +63,13 @@ class PathExtent:
         `overdue` has the rows of InFlight.overdue, `timed` the round trips of the flows, and
         `heard_ns` is the time of the last packet from the destination (0: none).
         """
-        self.shortened = no_rows(HOP)
-        if not len(rows) and not len(overdue) and not len(timed):
+        self.shortened = self.beside = no_rows(HOP)
+        if not len(rows) and not len(overdue) and not len(timed) and not self._answers:
             return  # Most of many destinations are idle.
+        self._measure_beside(np.concatenate([rows, overdue], dtype=HOP))
         before = self._lengths.longest
-        self.guard.take(rows[(rows["responder"] != self._destination).any(axis=1)], now_ns)
+        ended = np.concatenate([rows, self.beside], dtype=HOP)
+        self.guard.take(ended[(ended["responder"] != self._destination).any(axis=1)], now_ns)
         self._excuse(rows, self.guard.say_nothing)
         overdue = overdue[~self.guard.say_nothing(overdue)]
         known = np.concatenate([rows, timed], dtype=HOP)
@@ -58,19 +87,22 @@ class PathExtent:
         schedule = self.plan.decide(rows, sent, ttl, now_ns, self._address)
         plan, hidden, lengths = self.plan, self.hidden, self._lengths
         if self._may_ask:
-            active = self._sent > before
-            hidden.decide(Frontier(plan.farthest, plan.end, plan.back, heard_ns, active), now_ns)
-        self.guard.decide(
-            schedule.once,
-            plan.length,
-            WholeHops(
-                lengths.shortest(now_ns),
-                hidden.routers,
-                min(plan.end or HOP_COUNT, hidden.end or HOP_COUNT, lengths.unsure_from(now_ns)),
-            ),
-            now_ns,
-        )
+            active, of_udp = self._sent > before, lengths.longest_of(IPPROTO_UDP, now_ns)
+            length = plan.farthest if of_udp < 0 else min(plan.farthest, of_udp)
+            hidden.decide(Frontier(length, plan.end, plan.back, heard_ns, active), now_ns)
+        self.guard.decide(schedule.once, plan.length, now_ns)
         return schedule
+
+    def _measure_beside(self, rows: Array) -> None:
+        """Give the finder's answers to the flow of UDP that was probed last. A request without an
+        answer is a loss if the hop answered another one."""
+        of_udp = rows[(rows["protocol"] == IPPROTO_UDP) & (rows["outcome"] != ProbeOutcome.OVERRUN)]
+        if len(of_udp):
+            self._flow = of_udp[-1:].copy()
+        found = [each for each in self._answers if self.hidden.measured >> each.ttl & 1]
+        self._answers.clear()
+        if found and len(self._flow):
+            self.beside = rows_beside(found, self._flow[0])
 
     def _excuse(self, rows: Array, is_beyond: Callable[[Array], Array]) -> None:
         lost = np.flatnonzero(rows["outcome"] == ProbeOutcome.UNANSWERED)

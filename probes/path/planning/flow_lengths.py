@@ -26,8 +26,6 @@ _ENDED = 3
 """A path ends after its last answering hop if so many probes to the next hops are unanswered."""
 _ROUTE_NS = 10_000_000_000
 """A change of length belongs to a change of routers that is not older than this."""
-_UNSURE_NS = 3_000_000_000
-"""The path behind a changed router is unknown for so long."""
 _BALANCED_NS = 2_000_000_000
 """Two routers that both answered within this time serve the flow in turn."""
 _FINDING_NS = 1_500_000_000
@@ -44,14 +42,15 @@ _FLOW = np.dtype([
     ("gap_ns", "i8", (HOP_COUNT,)), ("router", "u8", (HOP_COUNT,)), ("other", "u8", (HOP_COUNT,)),
     ("other_ns", "i8", (HOP_COUNT,)), ("changed_ns", "i8"), ("changed_hop", "i8"),
     ("rtt_ns", "i8"), ("dark_ns", "i8"), ("ended", "i8"), ("begin_ns", "i8"), ("seen_ns", "i8"),
+    ("protocol", "i8"),
 ])  # fmt: skip
 """One flow. By hop: when the first answered probe was sent (1: when the path was found) and the
 newest one (at DESTINATION_HOP: its newest round trip), the longest time between two of them lately,
 the router (its address id), the router before, and when that one last answered. Then the
 last change of routers and its first hop, the longest recent round trip, when the first unanswered
 probe was sent to a hop that may be gone, the number of unanswered probes to the next hops after the
-last one that answers (_ENDED: the path ends there), and when the first answered probe of the flow
-and its last probe were sent."""
+last one that answers (_ENDED: the path ends there), when the first answered probe of the flow and
+its last probe were sent, and its protocol."""
 
 
 class FlowLengths:
@@ -71,20 +70,12 @@ class FlowLengths:
         """The farthest hop at which a router answered any flow."""
         return int(self._tops()[0])
 
-    def shortest(self, now_ns: int) -> int:
-        """Routers on the shortest path of the flows that were probed lately."""
-        flows = self._flows
-        ended = (flows["ended"] >= _ENDED) & (flows["seen_ns"] > now_ns - _IDLE_NS)
-        ended[0] = True
-        return int(self._tops()[ended].min())
-
-    def unsure_from(self, now_ns: int) -> int:
-        """The first hop that may be the destination's, because a router before it has just
-        changed; HOP_COUNT if none has."""
-        changed = self._flows[0]
-        if changed["changed_ns"] > now_ns - _UNSURE_NS:
-            return int(changed["changed_hop"]) + 1
-        return HOP_COUNT
+    def longest_of(self, protocol: int, now_ns: int) -> int:
+        """The farthest hop at which a router answered the flows of a protocol that were probed
+        lately; -1 without such a flow."""
+        flows = self._flows[1:]
+        chosen = (flows["protocol"] == protocol) & (flows["seen_ns"] > now_ns - _IDLE_NS)
+        return int(self._tops()[1:][chosen].max(initial=-1))
 
     def take(self, rows: Array, overdue: Array, heard_ns: int, now_ns: int) -> Array:
         """Take in new rows, and return a row for each flow whose path has become shorter.
@@ -157,6 +148,7 @@ class FlowLengths:
                 self._places[key] = place
         places = self._look_up(hashes)
         self._flows["seen_ns"][places] = now_ns
+        self._flows["protocol"][places] = rows["protocol"]
         return places
 
     def _look_up(self, hashes: Array) -> Array:

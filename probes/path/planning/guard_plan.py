@@ -1,12 +1,13 @@
-"""The hops whose probes are whole packets of their flow, and the hops that need them to be.
+"""The hops whose probes of TCP and echo are whole packets of their flow, and hops that need them to
+be.
 
-Address translation and stateful firewalls drop guarded probes. Whole probes pass them, but a whole
-UDP datagram must not reach the application at the destination.
+Address translation and stateful firewalls drop guarded probes. Whole probes pass them. Probes of
+UDP are always guarded: a path may become shorter at any moment, and a whole datagram that reaches
+the destination reaches its application.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from socket import IPPROTO_UDP
 
 import numpy as np
@@ -15,34 +16,16 @@ from probes.path.options import MAX_HOPS, Guard, Guarded, PathOptions
 from probes.path.probing_plan import hops_of, mask_of, mask_within
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, ProbeOutcome
 
-_MARGIN = 2
-"""So many routers before the destination get guarded UDP probes: the path may become shorter."""
 _SURE = 9.2
 """-ln of the highest probability at which chance leaves all guarded probes unanswered."""
-_UNANSWERED = 10
-"""Guarded UDP probes without an answer, before whole ones replace them where the finder found a
-router."""
 _KNOWN_NS = 30_000_000_000
 """Guarded probes pass if one was answered within this time, at the same hop or a later one."""
 _RECHECK_NS = 30_000_000_000
 """Time between two tries of guarded probes where they fail."""
-_UDP = 1
-
-
-@dataclass(frozen=True, slots=True)
-class WholeHops:
-    """Hops at which whole UDP probes do not reach the destination."""
-
-    shared: int
-    """Routers on the path of every flow."""
-    found: int
-    """Bits of hops with a router by the finder."""
-    unsafe: int
-    """The first hop that may be the destination's."""
 
 
 class GuardPlan:
-    """Chooses the masks of one destination, from the answers to guarded and to whole probes."""
+    """Chooses the hops of one destination, from the answers to guarded and to whole probes."""
 
     def __init__(self, options: PathOptions) -> None:
         self._options = options
@@ -53,15 +36,15 @@ class GuardPlan:
         self._unanswered = np.zeros(shape, "i8")
         """Guarded probes without an answer."""
         self._sent = np.zeros(shape, "i8")
-        """Whole probes of all protocols."""
+        """Whole probes of all protocols, and requests of the finder."""
         self._answered = np.zeros(shape, "i8")
         self._turn = 0
         """Hops beyond the path whose next try is whole."""
         self._failing = [0, 0]
         """Hops at which guarded probes fail, and whole ones do not."""
         self._recheck_ns = 0
-        all_hops = mask_within(1, MAX_HOPS) if options.guard is Guard.NONE else 0
-        self.whole = self.whole_udp = all_hops
+        self.whole = mask_within(1, MAX_HOPS) if options.guard is Guard.NONE else 0
+        """Hops with whole probes of TCP and echo."""
 
     @property
     def stateful_hop(self) -> int:
@@ -99,25 +82,19 @@ class GuardPlan:
         fail &= (rows["whole"] == 0) & (hops != DESTINATION_HOP)
         return fail
 
-    def decide(self, once: int, length: int, hops: WholeHops, now_ns: int) -> None:
-        """Update the masks. `once`: hops to be probed once, as in HopSchedule. `length`: the
-        farthest router that answers."""
+    def decide(self, once: int, length: int, now_ns: int) -> None:
+        """Update `whole`. `once`: hops to be probed once, as in HopSchedule. `length`: the farthest
+        router that answers."""
         if self._options.guard is Guard.NONE or self._options.guarded is Guarded.ALL:
             return
-        path = mask_within(1, length) | hops.found
+        path = mask_within(1, length)
         self._turn = (self._turn ^ once) & ~path
         self.whole = path | self._turn
-        refused = (self._unanswered[_UDP] >= _UNANSWERED) & self._unknown(now_ns)[_UDP]
-        whole_udp = mask_within(1, hops.shared - _MARGIN) | self._failing[_UDP]
-        whole_udp |= hops.found & mask_of(np.flatnonzero(refused))
-        self.whole_udp = whole_udp & mask_within(1, hops.unsafe - 1)
-        failing = (self._failing[0] | self._failing[1]) & path
+        failing = self._failing[0] & path
         if failing and now_ns - self._recheck_ns >= _RECHECK_NS:
             if self._recheck_ns:
                 # Until the next poll. The farthest hop decides for those before it.
-                farthest = 1 << failing.bit_length() - 1
-                self.whole &= ~farthest
-                self.whole_udp &= ~farthest
+                self.whole &= ~(1 << failing.bit_length() - 1)
             self._recheck_ns = now_ns
 
     def _unknown(self, now_ns: int) -> Array:

@@ -138,6 +138,21 @@ def test_silent_hops_belong_to_the_path_as_far_as_it_is_known() -> None:
     assert lines[1].numbers == ("100", "70.1-100", "9", "-", "-", "-", "-", "-", "-")
 
 
+def test_hops_beside_the_flow_are_marked_and_no_probes() -> None:
+    """The first router is silent, and no later one answers UDP."""
+    silent = rows(1, [], lost=9)
+    silent["outcome"] = ProbeOutcome.BEYOND_PATH
+    beside = rows(2, [2.0, 2.0], lost=1, method=MeasuredBy.BESIDE_THE_FLOW)
+    note = "the first router does not answer"
+    (destination,) = report(silent, beside, notes=(note,)).destinations
+    first, second = cells.lines(destination)
+    assert (first.label, first.numbers[:3], first.remarks) == ("no answer", ("-", "-", "9"), ())
+    assert (second.label, second.numbers[0], second.numbers[2]) == (ROUTER, "33.3", "3")
+    assert "UDP: measured beside the flow" in second.remarks
+    assert (destination.probes.sent, destination.probes.answered) == (9, 0)
+    assert f"note: {note}" in text.render(report(silent, beside, notes=(note,)))
+
+
 def test_probes_beyond_the_path_or_never_sent_are_no_probes_of_a_hop() -> None:
     made = rows(1, [1.0, 1.0, 1.0, 1.0])
     made["outcome"][1:] = [ProbeOutcome.BEYOND_PATH, ProbeOutcome.DROPPED, ProbeOutcome.OVERRUN]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from probes.path.options import MAX_HOPS, Guard, Guarded, PathOptions
-from probes.path.planning.guard_plan import GuardPlan, WholeHops
+from probes.path.planning.guard_plan import GuardPlan
 from probes.path.probing_plan import hops_of, mask_within
-from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome
+from probes.path.records import HOP, Array, MeasuredBy, ProbeOutcome
 
 SECOND = 1_000_000_000
 START = 100 * SECOND
@@ -24,29 +24,13 @@ def rows(protocol: int, hops: range, count: int, *, whole: bool, answered: bool)
     return made
 
 
-def hops_for(shared: int, found: int = 0, unsafe: int = HOP_COUNT) -> WholeHops:
-    return WholeHops(shared, found, unsafe)
-
-
-def test_udp_keeps_two_routers_from_the_destination() -> None:
-    plan = GuardPlan(PathOptions())
-    plan.take(rows(UDP, range(1, 6), 30, whole=False, answered=True), START)
-    plan.decide(0, 5, hops_for(5), START)
-    assert hops_of(plan.whole) == (1, 2, 3, 4, 5)
-    assert hops_of(plan.whole_udp) == (1, 2, 3)
-    plan.decide(0, 5, hops_for(4), START)  # one flow's branch is shorter
-    assert hops_of(plan.whole_udp) == (1, 2)
-    assert plan.stateful_hop == 0
-
-
 def test_tries_beyond_the_path_are_whole_and_guarded_in_turn() -> None:
     plan = GuardPlan(PathOptions())
     turns = []
     for _ in range(4):
-        plan.decide(0b11 << 3, 2, hops_for(2), START)
+        plan.decide(0b11 << 3, 2, START)
         turns.append(hops_of(plan.whole))
     assert turns == [(1, 2, 3, 4), (1, 2), (1, 2, 3, 4), (1, 2)]
-    assert plan.whole_udp == 0
 
 
 @pytest.mark.parametrize(
@@ -56,8 +40,8 @@ def test_tries_beyond_the_path_are_whole_and_guarded_in_turn() -> None:
 def test_options_fix_the_masks(options: PathOptions, mask: int) -> None:
     plan = GuardPlan(options)
     plan.take(rows(TCP, range(1, 6), 30, whole=False, answered=True), START)
-    plan.decide(1 << 7, 5, hops_for(5), START)
-    assert (plan.whole, plan.whole_udp) == (mask, mask)
+    plan.decide(1 << 7, 5, START)
+    assert plan.whole == mask
 
 
 def behind(hop: int, protocol: int, answered: int = 30) -> GuardPlan:
@@ -66,17 +50,12 @@ def behind(hop: int, protocol: int, answered: int = 30) -> GuardPlan:
     plan.take(rows(protocol, range(1, hop + 1), 30, whole=False, answered=True), START)
     plan.take(rows(protocol, range(hop + 1, 6), 30, whole=False, answered=False), START)
     plan.take(rows(TCP, range(1, 6), answered, whole=True, answered=True), START)
-    plan.decide(0, 5, hops_for(5), START)
+    plan.decide(0, 5, START)
     return plan
 
 
-def test_udp_is_whole_where_guarded_probes_fail() -> None:
-    plan = behind(2, UDP)
-    assert plan.stateful_hop == 2
-    assert hops_of(plan.whole_udp) == (1, 2, 3, 4, 5)
-    # A router before the destination has just changed.
-    plan.decide(0, 5, hops_for(5, unsafe=4), START)
-    assert hops_of(plan.whole_udp) == (1, 2, 3)
+def test_whole_probes_of_tcp_tell_where_guarded_datagrams_fail() -> None:
+    assert behind(2, UDP).stateful_hop == 2
 
 
 def test_a_router_that_seldom_answers_is_no_firewall() -> None:
@@ -87,29 +66,28 @@ def test_a_router_that_seldom_answers_is_no_firewall() -> None:
     plan.take(rows(UDP, range(5, 6), 1, whole=False, answered=True), START + 2 * SECOND)
     plan.take(rows(UDP, range(5, 6), 90, whole=False, answered=False), START + 3 * SECOND)
     plan.take(rows(TCP, range(5, 6), 90, whole=True, answered=True), START + 3 * SECOND)
-    plan.decide(0, 5, hops_for(5), START + 3 * SECOND)
+    plan.decide(0, 5, START + 3 * SECOND)
     assert plan.stateful_hop == 0
-    assert hops_of(plan.whole_udp) == (1, 2, 3)
 
 
-def test_the_finders_routers_may_get_whole_datagrams_if_guarded_ones_fail() -> None:
+def test_answers_to_the_finder_tell_where_guarded_datagrams_fail() -> None:
     plan = GuardPlan(PathOptions())
     plan.take(rows(UDP, range(1, 3), 30, whole=False, answered=True), START)
-    found = mask_within(1, 5)
-    plan.decide(0, 2, hops_for(2, found, 6), START)
-    assert plan.whole_udp == 0
-    plan.take(rows(UDP, range(3, 8), 10, whole=False, answered=False), START + 4 * SECOND)
-    plan.decide(0, 2, hops_for(2, found, 6), START + 4 * SECOND)
-    assert hops_of(plan.whole_udp) == (3, 4, 5)
+    plan.take(rows(UDP, range(3, 8), 30, whole=False, answered=False), START)
+    assert plan.stateful_hop == 0
+    found = rows(UDP, range(3, 6), 10, whole=True, answered=True)
+    found["measured_by"] = MeasuredBy.BESIDE_THE_FLOW
+    plan.take(found, START)
+    assert plan.stateful_hop == 2
 
 
 def test_guarded_probes_are_tried_again_where_they_failed() -> None:
     plan = behind(2, TCP)
     assert hops_of(plan.whole) == (1, 2, 3, 4, 5)
-    plan.decide(0, 5, hops_for(5), 132 * SECOND)
+    plan.decide(0, 5, 132 * SECOND)
     assert hops_of(plan.whole) == (1, 2, 3, 4)
     plan.take(rows(TCP, range(5, 6), 1, whole=False, answered=True), 132 * SECOND)
-    plan.decide(0, 5, hops_for(5), 133 * SECOND)
+    plan.decide(0, 5, 133 * SECOND)
     assert hops_of(plan.whole) == (1, 2, 3, 4, 5)
     assert plan.stateful_hop == 0
 
@@ -120,12 +98,11 @@ def test_guarded_probes_fail_only_after_half_a_minute_without_an_answer() -> Non
     plan.take(rows(UDP, range(1, 6), 30, whole=False, answered=True), START)
     lost = rows(UDP, range(4, 6), 90, whole=False, answered=False)
     whole = rows(TCP, range(4, 6), 90, whole=True, answered=True)
-    for seconds, failing, whole_udp in ((29, 0, (1, 2, 3)), (31, 3, (1, 2, 3, 4, 5))):
+    for seconds, failing in ((29, 0), (31, 3)):
         now = START + seconds * SECOND
         plan.take(np.concatenate([lost, whole], dtype=HOP), now)
-        plan.decide(0, 5, hops_for(5), now)
+        plan.decide(0, 5, now)
         assert plan.stateful_hop == failing
-        assert hops_of(plan.whole_udp) == whole_udp
 
 
 def test_an_unanswered_guarded_probe_tells_nothing_where_none_was_answered() -> None:

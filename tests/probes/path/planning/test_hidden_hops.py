@@ -9,6 +9,7 @@ import pytest
 
 from probes.path.active.finder import FinderAnswer
 from probes.path.planning.hidden_hops import Frontier, HiddenHops
+from probes.path.probing_plan import hops_of
 from probes.path.slots import Destination
 
 SECOND = 1_000_000_000
@@ -98,15 +99,44 @@ def test_routers_are_nearer_than_the_destination() -> None:
     for hop in (8, 7, 6):
         run.hidden.answered(hop, True)
     run.hidden.answered(4, False)
-    run.hidden.answered(9, False)
     assert run.hidden.end == 6
-    assert run.hidden.routers == 0b111110
-    # They answer probes, too, when these are whole.
+    assert hops_of(run.hidden.measured) == (4, 6)
+    # They answer probes of another flow.
     run.run(1, length=5)
+    assert run.hidden.measured == 0
     assert run.hidden.end == 6
     assert run.hidden.note == ""
     run.run(60)
     assert len(run.finder.asked) == 1
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_path_behind_a_translation_is_known_at_once_and_measured_every_second(
+    length: int,
+) -> None:
+    """Its first router may be silent."""
+    run = Run(back=0)
+    run.heard = False
+    run.run(1.5, length=length)
+    first = tuple(range(length + 1, length + 6))
+    assert run.finder.asked == [first]
+    for hop in first[1:]:
+        run.hidden.answered(hop, False)
+    run.run(0.25)
+    assert run.finder.asked == [first, tuple(range(first[-1] + 1, first[-1] + 6))]
+    run.hidden.answered(8, True)
+    for hop in (7, 6):
+        run.hidden.answered(hop, False)
+    measured = tuple(range(first[1], 9))
+    assert hops_of(run.hidden.measured) == measured
+    run.run(5)
+    assert run.finder.asked[2:] == [measured] * 5
+    run.hidden.answered(6, True)  # The path has become shorter,
+    run.run(1)
+    assert run.finder.asked[-1] == measured[:-2]
+    run.hidden.answered(6, False)  # and longer again.
+    run.run(0.25)
+    assert run.finder.asked[-1] == (7, 8, 9, 10, 11)
 
 
 def test_a_shorter_path_is_another_one() -> None:
