@@ -147,16 +147,6 @@ def test_every_toml_can_be_read(path: Path, tmp_path: Path) -> None:
             assert not wrong, wrong
 
 
-def test_the_tape_of_the_documents_can_be_played(tmp_path: Path) -> None:
-    tape = re.search(
-        r"^    # flood.tape\n(?:    .*\n)+", (DOCS / "tapes.md").read_text(), re.MULTILINE
-    )
-    assert tape
-    (tmp_path / "flood.tape").write_text(textwrap.dedent(tape[0]))
-    code, _, error = deck_ends("macro", "check", str(tmp_path / "flood.tape"))
-    assert code == 0, error
-
-
 def test_the_index_has_every_page() -> None:
     index = set(_LINK.findall((DOCS / "README.md").read_text()))
     assert index >= {page.name for page in DOCS.glob("*.md")} - {"README.md"}

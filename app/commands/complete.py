@@ -84,8 +84,8 @@ class Completer:
             known: Iterable[str] = _files(value)
         else:
             known = parameter.words or self._names.get(parameter.kind, tuple)()
-        found = fitting(value, known)
-        plain = (each if as_it_is or each.endswith("/") else quoted(each) for each in found)
+        names = fitting(value, known)
+        plain = (each if as_it_is or each.endswith("/") else quoted(each) for each in names)
         return Completion(begin, tuple(plain))
 
 

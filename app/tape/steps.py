@@ -175,6 +175,29 @@ class ScreenPattern:
     whole: bool
     """Search the whole screen; else only the line with the cursor."""
 
+    @classmethod
+    def read(cls, line: TapeLine, head: LineHead, verb: str) -> Self | None:
+        """Read `+Line /RE/` after a verb; None if no pattern follows."""
+        joined = head.joined
+        if joined not in ("", "+Screen", "+Line"):
+            hint = f"there are {verb}+Screen and {verb}+Line"
+            line.refuse(f"{verb} takes no {joined!r}", head.joined_at, hint=hint)
+        if joined or line.text[line.at : line.at + 1] == "/":
+            return cls(line.pattern(), joined != "+Line")
+        return None
+
+
+async def _hold(
+    stage: TapeStage, until: ScreenPattern | StateCondition, seconds: float, after: str = ""
+) -> None:
+    """Wait until a pattern or a state holds; `after` ends the reason why it fails."""
+    if isinstance(until, StateCondition):
+        if not await stage.until(seconds, lambda: until.holds(stage.state(until.state))):
+            stage.fail(f"it is {shown(stage.state(until.state))}{after}")
+    elif not await stage.until(seconds, lambda: stage.sees(until.pattern, whole=until.whole)):
+        where = "on the screen" if until.whole else "in the line of the cursor"
+        stage.fail(f"not {where} within {seconds:g} s")
+
 
 @dataclass(frozen=True, slots=True)
 class Wait(TapeInstruction):
@@ -196,11 +219,8 @@ class Wait(TapeInstruction):
 
     @classmethod
     def read(cls, line: TapeLine, head: LineHead) -> Self:
-        joined, at = head.joined, head.joined_at
-        if joined not in ("", "+Screen", "+Line"):
-            line.refuse(f"Wait takes no {joined!r}", at, hint="there are Wait+Screen and Wait+Line")
-        if joined or line.text[line.at : line.at + 1] == "/":
-            return cls(ScreenPattern(line.pattern(), joined != "+Line"), head.seconds)
+        if (until := ScreenPattern.read(line, head, "Wait")) is not None:
+            return cls(until, head.seconds)
         return cls(None if line.over else read_condition(line), head.seconds)
 
     async def play(self, stage: TapeStage) -> None:
@@ -208,35 +228,31 @@ class Wait(TapeInstruction):
         seconds = stage.patience if self.timeout is None else self.timeout
         if until is None:
             await stage.idle(seconds)
-        elif isinstance(until, StateCondition):
-            if not await stage.until(seconds, lambda: until.holds(stage.state(until.state))):
-                stage.fail(f"it is {shown(stage.state(until.state))} after {seconds:g} s")
-        elif not await stage.until(seconds, lambda: stage.sees(until.pattern, whole=until.whole)):
-            where = "on the screen" if until.whole else "in the line of the cursor"
-            stage.fail(f"not {where} within {seconds:g} s")
+        else:
+            await _hold(stage, until, seconds, f" after {seconds:g} s")
 
 
 @dataclass(frozen=True, slots=True)
 class Expect(TapeInstruction):
     """`Expect program.state == "ready"`."""
 
-    condition: StateCondition
+    condition: ScreenPattern | StateCondition
     forms = (
+        ("Expect[+Screen|+Line] /RE/", "End with exit code 3 if the screen, or the line with the "
+         "cursor, does not match within a second."),
         ("Expect STATE OPERATOR VALUE", "End with exit code 3 if the state does not have the value "
          "within a second: == != for all, < <= > >= for numbers, =~ /RE/ and !~ /RE/ for text. "
          'Values are "text", true, 3, 10k, 10Mbit/s, 50ms, 5%.'),
     )  # fmt: skip
+    joins = True
     settles = False
 
     @classmethod
     def read(cls, line: TapeLine, head: LineHead) -> Self:
-        return cls(read_condition(line))
+        return cls(ScreenPattern.read(line, head, "Expect") or read_condition(line))
 
     async def play(self, stage: TapeStage) -> None:
-        condition = self.condition
-        name = condition.state
-        if not await stage.until(PATIENCE, lambda: condition.holds(stage.state(name))):
-            stage.fail(f"it is {shown(stage.state(name))}")
+        await _hold(stage, self.condition, PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)

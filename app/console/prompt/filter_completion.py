@@ -39,8 +39,8 @@ def complete(
         known = _values(field, typed, table) if field is not None else ()
     else:
         known = _words(domain, saved)
-    found = dict.fromkeys(word for word in fitting(typed, known) if word != typed)
-    return Completion(position - len(typed), tuple(found))
+    words = dict.fromkeys(word for word in fitting(typed, known) if word != typed)
+    return Completion(position - len(typed), tuple(words))
 
 
 def _begin(typed: str) -> int | None:

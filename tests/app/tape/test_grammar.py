@@ -88,17 +88,20 @@ def test_a_step_is_read(line: str, said: TapeInstruction) -> None:
         (r"Wait+Screen /a\/b # c/ # d", r"a\/b # c", True, None),
         ("Wait /x/", "x", True, None),
         ("Wait+Line@1m /x/", "x", False, 60.0),
+        ("Expect /x/", "x", True, None),
+        ("Expect+Screen /x/", "x", True, None),
+        ("Expect+Line /x/", "x", False, None),
     ],
 )
 def test_something_to_be_seen_is_read(
     line: str, pattern: str, whole: bool, seconds: float | None
 ) -> None:
-    waits = instruction(line)
-    assert isinstance(waits, Wait)
-    assert isinstance(waits.until, ScreenPattern)
-    assert (waits.until.pattern.pattern, waits.until.whole) == (pattern, whole)
-    assert waits.timeout == seconds
-    assert waits.until.pattern.search("a/b # c\n12 flows x")
+    said = instruction(line)
+    until = said.condition if isinstance(said, Expect) else getattr(said, "until", None)
+    assert isinstance(until, ScreenPattern)
+    assert (until.pattern.pattern, until.whole) == (pattern, whole)
+    assert getattr(said, "timeout", None) == seconds
+    assert until.pattern.search("a/b # c\n12 flows x")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,7 @@ def test_a_condition_is_read(line: str, state: str, sign: str, value: object) ->
 def test_a_condition_is_compared(line: str, actual: str | float | None, holds: bool) -> None:
     said = instruction(line)
     assert isinstance(said, Expect)
+    assert isinstance(said.condition, StateCondition)
     assert said.condition.holds(actual) is holds
 
 
@@ -154,6 +158,7 @@ def test_a_search_that_would_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("app.tape.condition.LONGEST", 0.05)
     said = instruction("Expect message =~ /(a+)+!/")
     assert isinstance(said, Expect)
+    assert isinstance(said.condition, StateCondition)
     with pytest.raises(ProbedeckError, match="the search took more"):
         said.condition.holds("a" * 60)
 

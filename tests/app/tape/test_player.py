@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from importlib.resources import files
 from pathlib import Path
 from typing import cast
 
@@ -89,6 +90,25 @@ async def test_a_tape_does_what_an_operator_would(tmp_path: Path) -> None:
     assert len((tmp_path / "tables/a.csv").read_text().splitlines()) == 3
 
 
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.parametrize("tape", ["the first of docs/tapes.md", "triage"])
+async def test_tapes_that_come_with_probedeck_play_to_their_ends(
+    tape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "tapes.md").read_text().partition("    # flood.tape\n")[2].partition("\n\n")[0]
+    if tape == "triage":
+        text = files("app.tape.library").joinpath("triage.tape").read_text()
+    async with desk(first="overview") as console:
+        await console.feed(flow(1, 10), flow(2, 30, size=10))
+        # No monitor runs here: its tables stay empty.
+        await play(console, text)
+        assert console.app.tapes.state_of("flow.view") == "directions"
+    assert len(list(tmp_path.rglob("*.csv"))) >= 1
+
+
 async def test_what_is_named_is_known_to_a_screen_that_was_not_turned_to_before() -> None:
     plane = FakePlane(config("flow"), config("hello"))
     plane.monitor_info = monitor(policy("flood: flows > 500 -> heavy_hitters"))
@@ -106,6 +126,8 @@ async def test_what_is_named_is_known_to_a_screen_that_was_not_turned_to_before(
         ('Expect path.destination == "::1"', "it is not known"),
         ("Wait@50ms paused == true", "Wait@50ms paused == true: it is false after 0.05 s"),
         ("Wait+Screen@50ms /no such/", "/no such/: not on the screen within 0.05 s"),
+        ("Expect+Screen /no such/", "/no such/: not on the screen within 0.1 s"),
+        ("Expect+Line /Proto/", "/Proto/: not in the line of the cursor within 0.1 s"),
         ("Wait+Line@50ms /Proto/", "not in the line of the cursor within 0.05 s"),
         ("view.columns hop", "view.columns hop: flows have no column 'hop'"),
         ("Wait+Screen /( *)+\\n!/", "the search took more than 0.05 s"),
