@@ -21,7 +21,8 @@ from app.explain.place import HopTimes, loss_of, queues_of, times_of
 from app.explain.words import sentence
 from app.outputs.routers import Describe, nothing_known
 from probes.filter.network import address_text
-from probes.path.records import DESTINATION_HOP
+from probes.path.events.words import address_of, going_on, loop_text
+from probes.path.records import DESTINATION_HOP, PathRowKind
 from probes.snapshot import Snapshot
 from probes.sockets.records import By, Limit, Reason
 from probes.sockets.words import limit_text, span
@@ -127,6 +128,10 @@ def _place(
     hops = tuple(_hops(times, queues, version, describe))
     if not times.last:
         return ExplainedPlace(text=untraced or "no answer from the path yet")
+    loop = going_on(material.findings, PathRowKind.LOOP)
+    if loop is not None:
+        router, hop = address_of(loop, "responder"), int(loop["hop"])
+        return ExplainedPlace(hop, router, text=loop_text(loop), hops=hops)
     loss = loss_of(material)
     if why.limit == Limit.LOSS.label and loss is not None:
         hop = times.last if loss["hop"] == DESTINATION_HOP else int(loss["hop"])

@@ -10,6 +10,7 @@ import numpy as np
 from app.explain.material import Material
 from probes.flow.records import Array
 from probes.path.analysis.round_trips.queues import amounts
+from probes.path.events.words import going_on
 from probes.path.records import (
     DESTINATION_HOP,
     HOP_COUNT,
@@ -113,11 +114,7 @@ def queues_of(material: Material, times: HopTimes) -> Array:
 
 def loss_of(material: Material) -> Any:
     """Return the last LOSS of the path that is not over, a row of dtype PATH; None without one."""
-    rows = material.findings
-    rows = rows[np.isin(rows["kind"], (PathRowKind.LOSS, PathRowKind.LOSS_OVER))]
-    if not len(rows) or rows[rows["at_ns"].argmax()]["kind"] == PathRowKind.LOSS_OVER:
-        return None
-    return rows[rows["at_ns"].argmax()]
+    return going_on(material.findings, PathRowKind.LOSS)
 
 
 def _reported(material: Material) -> list[Any]:

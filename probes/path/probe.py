@@ -289,9 +289,9 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             hops, now_ns, np.concatenate([no_rows(HOP), *shortened], dtype=HOP)
         )
         if self._leaving:
-            paths = np.concatenate([paths, self._analysis.summarise(now_ns)], dtype=PATH)
-        for address, _ in self._leaving:
-            self._analysis.forget(address)
+            last = self._analysis.summarise(now_ns)
+            ends = (self._analysis.forget(address, now_ns) for address, _ in self._leaving)
+            paths = np.concatenate([paths, last, *ends], dtype=PATH)
         self._leaving.clear()
         return paths
 

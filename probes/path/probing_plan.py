@@ -102,7 +102,7 @@ class ProbingPlan:
         self._sent, self._decided_ns = counts, now_ns
         self._hear(rows, now_ns, destination)
         self._find_silent(fresh, elapsed)
-        self.back = next(i for i in _INITIAL_TTLS if ttl <= i) - ttl if ttl else 0
+        self.back = initial_ttl(ttl) - ttl if ttl else 0
 
         answering = mask_of(np.flatnonzero(self._heard_ns)) & ~self._silent
         self.farthest = max(answering.bit_length() - 1, 0)
@@ -192,6 +192,11 @@ class ProbingPlan:
             # Tries must not reduce the rate of live hops.
             rate += min(tries_per_second, rate * _TRIES_SHARE)
         return max(1, round(1e9 / rate))
+
+
+def initial_ttl(ttl: int) -> int:
+    """Return the TTL with which a packet probably started."""
+    return next(each for each in _INITIAL_TTLS if ttl <= each)
 
 
 def mask_within(first: int, last: int) -> int:

@@ -92,6 +92,8 @@ class Altered(IntFlag):
 
 
 class PathRowKind(IntEnum):
+    """Kind of a finding. The end of one that lasts has the next number: LOOP and LOOP_OVER."""
+
     SUMMARY = 0
     """Measurements of a hop in the last second or so."""
     RESPONDER = 1
@@ -129,11 +131,22 @@ class PathRowKind(IntEnum):
     ROUTE_AMOUNTS = 16
     """`amount` and `amount_ns` of the last ROUTE, if they became known later."""
     ALIAS = 17
-    """The router at this hop answers from another address than `previous`: later hops and the
-    round-trip time are the same, so perhaps only the way back changed."""
+    """Another address than `previous` answers at this hop, of the same router or of another one:
+    later hops and the round-trip time are the same. Its answers come back by a way that is `amount`
+    hops longer."""
     LOSS = 18
     """Probes to this hop and to all later ones are lost, none before it."""
     LOSS_OVER = 19
+    LOOP = 20
+    """Packets go round `amount` routers, from `responder` at this hop to `previous` at
+    `other_hop`, and to `responder` again."""
+    LOOP_OVER = 21
+    """A LOOP of `amount_ns` is over."""
+    FLAP = 22
+    """This hop changed `amount` times between `responder` (now) and `previous`, every `amount_ns`
+    since `since_ns`. It is told again while it goes on."""
+    FLAP_OVER = 23
+    """The same; `other_hop` is the last hop of the path now, if its length changed meanwhile."""
 
     @property
     def label(self) -> str:

@@ -22,9 +22,11 @@ another."""
 
 FACTS = np.dtype([
     ("responder", "u1", (16,)), ("answers", "i8"), ("first_ns", "i8"), ("last_ns", "i8"),
+    ("ttl", "u1"), ("old_ttl", "u1"),
 ])  # fmt: skip
 """One hop of a flow: its router, the number of answers, and when the probes of the first and the
-last answer were sent. At DESTINATION_HOP: the destination, and zero."""
+last answer were sent; the TTL of the router's last answer, and of the router before (0: unknown).
+At DESTINATION_HOP: the destination, and zero."""
 
 
 class Changes:
@@ -96,6 +98,8 @@ class Changes:
         chosen = np.where(is_last, answers.last, answers.starts)
         moved = np.flatnonzero(moved)
         self.facts["responder"][which[moved]] = answers.rows["responder"][chosen[moved]]
+        self.facts["old_ttl"][which[moved]] = self.facts["ttl"][which[moved]]
+        self.facts["ttl"][which[is_last]] = answers.rows["ttl"][answers.last[is_last]]
         return rows
 
     def balanced(self, now_ns: int) -> Array:

@@ -3,6 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.path.analysis.changes import Changes
+from probes.path.analysis.flows import MAX_FLOWS, Flows, HopBatch
+from probes.path.analysis.reach import REROUTED_NS
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
+
+_OVER_NS = 1_000_000_000
+"""A loop is over if its routers no longer answer in this order for so long."""
+_AGAIN_NS = 50_000_000_000
+"""A loop that goes on is reported again after so long, without another event."""
+_PARTS = (
+    PathRowKind.LONGER,
+    PathRowKind.SHORTER,
+    PathRowKind.SILENT,
+    PathRowKind.ANSWERS,
+    PathRowKind.SHIFT,
+)
+"""Findings that a loop causes: every hop up to the highest TTL answers, and then none."""
+
+
+@dataclass(slots=True, eq=False)
+class _Loop:
+    """A reported loop on the way to one destination."""
+
+    row: Array
+    """Its LOOP, dtype PATH (1,)."""
+    begun_ns: int
+    seen_ns: int
+    """When its routers last answered in this order."""
 
 
 def loop_of(routers: Sequence[int]) -> tuple[int, int]:
@@ -23,3 +55,109 @@ def loop_of(routers: Sequence[int]) -> tuple[int, int]:
                if hop >= again[0] and other):  # fmt: skip
             return again[0], number
     return 0, 0
+
+
+class Loops:
+    """Follows the routing loops of all flows. Rows are of LOOP and LOOP_OVER, one of each for the
+    flows of a destination."""
+
+    def __init__(self, flows: Flows, changes: Changes) -> None:
+        self._flows = flows
+        self._changes = changes
+        self._found: dict[int, tuple[int, int]] = {}
+        """The loop of each flow (place) by the last poll, as `loop_of` returns it."""
+        self._seen_ns = np.zeros(MAX_FLOWS, "i8")
+        """When each flow was last seen in a loop."""
+        self._loops: dict[int, _Loop] = {}
+        """By address id of the destination."""
+
+    @property
+    def destinations(self) -> frozenset[int]:
+        """Address ids of the destinations with a reported loop."""
+        return frozenset(self._loops)
+
+    def drop(self, places: Array) -> None:
+        self._seen_ns[places] = 0
+        for place in places.tolist():
+            self._found.pop(place, None)
+
+    def forget(self, destination: int) -> None:
+        """Forget the loop on the way to an address (its address id)."""
+        self._loops.pop(destination, None)
+
+    def is_looping(self, places: Array, now_ns: int) -> Array:
+        """Which flows (n,) are in a loop, or were so lately that their length is unknown."""
+        seen_ns = self._seen_ns[places]
+        result: Array = (seen_ns > 0) & (now_ns - seen_ns < REROUTED_NS)
+        return result
+
+    def add(self, batch: HopBatch, found: Array) -> Array:
+        """Rows (n,) of dtype PATH. Findings of this poll, `found` (n,), that a loop causes are
+        marked as folded."""
+        now_ns = batch.now_ns
+        before, self._found = self._found, self._look()
+        by_destination: dict[int, list[int]] = {}
+        for place, loop in self._found.items():
+            self._seen_ns[place] = now_ns
+            if before.get(place) == loop:
+                destination = int(self._flows.destinations[place])
+                by_destination.setdefault(destination, []).append(place)
+        at = np.flatnonzero(np.isin(found["kind"], _PARTS))
+        found["folded"][at] |= self.is_looping(self._flows.places(found[at]), now_ns)
+        made = []
+        for destination, places in by_destination.items():
+            one = self._loops.get(destination)
+            if one is None:
+                row = self._row(places, now_ns)
+                one = self._loops[destination] = _Loop(row, now_ns, now_ns)
+                made.append(row)
+            elif now_ns - int(one.row["at_ns"][0]) >= _AGAIN_NS:
+                one.row["at_ns"] = now_ns
+                made.append(one.row.copy())
+                made[-1]["folded"] = 1
+            one.seen_ns = now_ns
+        for destination, one in list(self._loops.items()):
+            if now_ns - one.seen_ns >= _OVER_NS:
+                del self._loops[destination]
+                row = one.row.copy()
+                row["kind"], row["at_ns"] = PathRowKind.LOOP_OVER, now_ns
+                row["amount_ns"] = one.seen_ns - one.begun_ns
+                made.append(row)
+        return np.concatenate([np.empty(0, PATH), *made], dtype=PATH)
+
+    def _look(self) -> dict[int, tuple[int, int]]:
+        """Return the loop of each flow that has one."""
+        end = self._flows.end
+        routes = self._changes.routes.reshape(MAX_FLOWS, HOP_COUNT)[:end]
+        facts = self._changes.facts.reshape(MAX_FLOWS, HOP_COUNT)[:end]
+        # Routers that take turns are not at several hops of one path.
+        known = ~routes["mixed"] & (routes["current"] == routes["latest"])
+        known &= routes["switches"] <= 1
+        # Answers from behind a router that changed later are of another path.
+        moved_ns = np.where(routes["held_ns"] > facts["first_ns"], routes["held_ns"], 0)
+        moved_ns = np.maximum.accumulate(moved_ns, axis=1)
+        known[:, 1:] &= facts["last_ns"][:, 1:] >= moved_ns[:, :-1]
+        known &= routes["current"] != self._flows.destinations[:end, np.newaxis]
+        known[:, DESTINATION_HOP] = False
+        routers = np.where(known, routes["current"], 0)
+        ordered = np.sort(routers, axis=1)
+        again = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)
+        found = {}
+        for place in np.flatnonzero((again.sum(axis=1) > 1) & self._flows.used[:end]).tolist():
+            first, number = loop_of(routers[place].tolist())
+            # Two routers at least: the last one may answer for all later hops, but not each time.
+            if first and np.count_nonzero(np.unique(routers[place, first:])) > 1:
+                found[place] = first, number
+        return found
+
+    def _row(self, places: list[int], now_ns: int) -> Array:
+        place = places[0]
+        first, number = self._found[place]
+        row = self._flows.rows(PathRowKind.LOOP, np.array([place * HOP_COUNT + first]), now_ns)
+        facts = self._changes.facts[place * HOP_COUNT :]
+        for name, at in (("responder", first), ("previous", first + number - 1)):
+            # The router may not have answered at its first hop.
+            hops = range(at, DESTINATION_HOP, number)
+            row[name] = facts["responder"][max(hops, key=facts["last_ns"].__getitem__)]
+        row["other_hop"], row["amount"], row["flows"] = first + number - 1, number, len(places)
+        return row

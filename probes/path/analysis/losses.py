@@ -104,8 +104,10 @@ class Losses:
         """Forget the loss to an address (its address id)."""
         self._states.pop(destination, None)
 
-    def add(self, batch: HopBatch, rerouted: Array) -> Array:
-        """Rows (n,) of dtype PATH. `rerouted` (n,) of dtype PATH are new changes of routers."""
+    def add(self, batch: HopBatch, rerouted: Array, looping: frozenset[int] = frozenset()) -> Array:
+        """Rows (n,) of dtype PATH. `rerouted` (n,) of dtype PATH are new changes of routers.
+        `looping` are destinations (address ids) that a routing loop cuts off: their packets are
+        not lost on a link."""
         answered = batch.rows["outcome"] <= ProbeOutcome.UNREACHABLE
         np.maximum.at(self._answered_ns, batch.series[answered], batch.rows["sent_ns"][answered])
         known = batch.rows["outcome"] <= ProbeOutcome.UNANSWERED
@@ -125,6 +127,9 @@ class Losses:
                 known_state.hops[hop] = np.zeros((), HOP_LOSS)
         found = []
         for destination, state in self._states.items():
+            if destination in looping:
+                state.hops[:] = np.zeros((), HOP_LOSS)
+                state.waiting = state.waiting[:0]
             if len(state.waiting):
                 self._release(state, batch.now_ns)
                 found += self._judge(destination, state, batch.now_ns)

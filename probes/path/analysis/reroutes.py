@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probes.path.analysis.changes import Changes
+from probes.path.analysis.flaps import Flaps
 from probes.path.analysis.flows import Flows, HopBatch
+from probes.path.analysis.loops import Loops
 from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.round_trips.levels import QUIET_BLOCKS, threshold_ns
+from probes.path.probing_plan import initial_ttl
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
 
 _WHOLE_NS = 700_000_000
@@ -79,10 +82,14 @@ class Reroutes:
     for, up to 1 s in all.
     """
 
-    def __init__(self, flows: Flows, changes: Changes, delays: Delays) -> None:
+    def __init__(
+        self, flows: Flows, changes: Changes, delays: Delays, loops: Loops, flaps: Flaps
+    ) -> None:
         self._flows = flows
         self._changes = changes
         self._delays = delays
+        self._loops = loops
+        self._flaps = flaps
         self._reroutes: dict[int, _Reroute] = {}
         """The last change, by destination."""
 
@@ -103,7 +110,8 @@ class Reroutes:
             self._take(found, now_ns)
         made = []
         for destination, one in list(self._reroutes.items()):
-            if now_ns - one.begun_ns > _LATE_NS or not one.flows:
+            flaps = not one.told_ns and self._flaps.explain(one.flows, one.routers)
+            if now_ns - one.begun_ns > _LATE_NS or not one.flows or flaps:
                 del self._reroutes[destination]
                 continue
             if now_ns - one.begun_ns <= _AMOUNTS_NS:
@@ -114,7 +122,7 @@ class Reroutes:
 
     def _take(self, found: Array, now_ns: int) -> None:
         kinds = (PathRowKind.RESPONDER, PathRowKind.LONGER, PathRowKind.SHORTER, PathRowKind.SHIFT)
-        at = np.flatnonzero(np.isin(found["kind"], kinds))
+        at = np.flatnonzero(np.isin(found["kind"], kinds) & (found["folded"] == 0))
         places = self._flows.places(found[at])
         at, places = at[places >= 0], places[places >= 0]
         destinations = self._flows.destinations[places].tolist()
@@ -138,6 +146,8 @@ class Reroutes:
     def _change(self, destination: int, place: int, row: Array, now_ns: int) -> None:
         """Take in another router of a flow at a hop."""
         hop, since_ns = int(row["hop"]), int(row["since_ns"])
+        if self._flaps.explain((place,), (hop,)):
+            return
         pair = row["responder"].tobytes(), row["previous"].tobytes()
         one = self._reroutes.get(destination)
         if one and one.told_ns:
@@ -208,13 +218,22 @@ class Reroutes:
             np.frombuffer(previous, "u1"),
         )
         row["other_hop"], row["flows"], row["since_ns"] = last, len(one.flows), one.since_ns
-        one.told_ns, one.told_length = now_ns, one.length
-        row["amount"] = one.told_length
+        one.told_ns = now_ns
+        if self._is_looping(one, now_ns):
+            # Every hop up to the highest TTL answers: this is no length.
+            return row
+        row["amount"] = one.told_length = one.length
         rtt = self._rtt(one, now_ns)
         one.told_rtt = rtt is not None
         row["amount_ns"] = rtt or 0
         if first == last and not one.length and not rtt and self._later_same(one, first):
-            row["kind"] = PathRowKind.ALIAS
+            # Systems set one of few initial TTLs, so another one is another router.
+            now, before = (
+                int(self._changes.facts[name][place * HOP_COUNT + first])
+                for name in ("ttl", "old_ttl")
+            )
+            if not now or not before or initial_ttl(now) == initial_ttl(before):
+                row["kind"], row["amount"] = PathRowKind.ALIAS, before - now if before else 0
         return row
 
     def _later_same(self, one: _Reroute, hop: int) -> bool:
@@ -237,7 +256,7 @@ class Reroutes:
 
     def _amounts(self, one: _Reroute, now_ns: int) -> Array:
         """Report amounts that were not known when the change was reported."""
-        if now_ns - one.begun_ns > _AMOUNTS_NS:
+        if now_ns - one.begun_ns > _AMOUNTS_NS or self._is_looping(one, now_ns):
             one.times.clear()
             return np.empty(0, PATH)
         if one.late_lengths:
@@ -261,6 +280,9 @@ class Reroutes:
         row["amount"], row["amount_ns"] = one.length if grown else 0, rtt or 0
         one.told_length = one.length
         return row
+
+    def _is_looping(self, one: _Reroute, now_ns: int) -> bool:
+        return bool(self._loops.is_looping(np.fromiter(one.flows, "i8"), now_ns).any())
 
     def _rtt(self, one: _Reroute, now_ns: int) -> int | None:
         """The change of the round-trip time to the end of the path, ns; 0: too small to be one;

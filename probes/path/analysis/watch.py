@@ -6,8 +6,10 @@ import numpy as np
 
 from probes.path.analysis.branches import Branches
 from probes.path.analysis.changes import Changes
+from probes.path.analysis.flaps import Flaps
 from probes.path.analysis.flows import Flows, HopBatch, address_ids
 from probes.path.analysis.gaps import Gaps
+from probes.path.analysis.loops import Loops
 from probes.path.analysis.losses import Losses
 from probes.path.analysis.middleboxes import Middleboxes
 from probes.path.analysis.reach import Reach
@@ -39,12 +41,16 @@ class Analysis:
         self._delays = Delays(self._flows, self._changes)
         self._branches = Branches(self._flows, self._changes)
         self._middleboxes = Middleboxes(self._flows)
-        self._reroutes = Reroutes(self._flows, self._changes, self._delays)
+        self._loops = Loops(self._flows, self._changes)
+        self._flaps = Flaps(self._flows, self._changes, self._reach)
+        self._reroutes = Reroutes(
+            self._flows, self._changes, self._delays, self._loops, self._flaps
+        )
         self._losses = Losses(self._flows, self._changes, timeout_ns)
         self._summaries = Summaries(self._flows, self._changes, self._delays)
         self._parts = (
             self._changes, self._reach, self._gaps, self._delays, self._summaries, self._branches,
-            self._reroutes, self._losses,
+            self._loops, self._flaps, self._reroutes, self._losses,
         )  # fmt: skip
 
     @property
@@ -76,7 +82,14 @@ class Analysis:
         ]
         changes = np.concatenate(found, dtype=PATH)
         rerouted = changes[changes["kind"] == PathRowKind.RESPONDER]
-        found = [changes, self._reroutes.add(batch, changes), self._losses.add(batch, rerouted)]
+        loops, flaps = self._loops.add(batch, changes), self._flaps.add(changes, now_ns)
+        found = [
+            changes,
+            self._reroutes.add(batch, changes),
+            loops,
+            flaps,
+            self._losses.add(batch, rerouted, self._loops.destinations),
+        ]
         self._summaries.add(batch)
         if now_ns - self._since_ns >= self._period_ns:
             found += [self._changes.balanced(now_ns), self.summarise(now_ns)]
@@ -90,15 +103,19 @@ class Analysis:
         self._since_ns = now_ns
         return rows
 
-    def forget(self, destination: bytes) -> None:
-        """Drop all flows to an address (16 bytes, as in HOP)."""
+    def forget(self, destination: bytes, now_ns: int) -> Array:
+        """Drop all flows to an address (16 bytes, as in HOP). Return the ends of its findings that
+        last, dtype PATH (n,)."""
         number = int(address_ids(np.frombuffer(destination, "u8").reshape(1, 2))[0])
+        ends = self._flaps.forget(number, now_ns)
         self._drop(self._flows.to(number))
         self._changes.forget(number)
         self._reach.forget(number)
         self._middleboxes.forget(number)
+        self._loops.forget(number)
         self._reroutes.forget(number)
         self._losses.forget(number)
+        return ends
 
     def _batch(self, rows: Array, now_ns: int) -> HopBatch:
         known = (rows["outcome"] != ProbeOutcome.OVERRUN) & (rows["hop"] < HOP_COUNT)

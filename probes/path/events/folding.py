@@ -30,6 +30,10 @@ _AT_ONCE = frozenset(
         PathRowKind.ALIAS,
         PathRowKind.LOSS,
         PathRowKind.LOSS_OVER,
+        PathRowKind.LOOP,
+        PathRowKind.LOOP_OVER,
+        PathRowKind.FLAP,
+        PathRowKind.FLAP_OVER,
         PathRowKind.BRANCH,
         PathRowKind.MARKING,
         PathRowKind.ALTERED,
@@ -52,6 +56,10 @@ _TOPICS = {
     PathRowKind.ALIAS: "change of the address",
     PathRowKind.LOSS: "loss",
     PathRowKind.LOSS_OVER: "loss",
+    PathRowKind.LOOP: "routing loop",
+    PathRowKind.LOOP_OVER: "routing loop",
+    PathRowKind.FLAP: "flap",
+    PathRowKind.FLAP_OVER: "flap",
     PathRowKind.BRANCH: "comparison of branches",
     PathRowKind.MARKING: "change of the marking",
     PathRowKind.ALTERED: "change by a middlebox",
@@ -64,7 +72,18 @@ _PHASES = {
     PathRowKind.QUEUE_OVER: "end",
     PathRowKind.LOSS: "begin",
     PathRowKind.LOSS_OVER: "end",
+    PathRowKind.LOOP: "begin",
+    PathRowKind.LOOP_OVER: "end",
+    PathRowKind.FLAP: "begin",
+    PathRowKind.FLAP_OVER: "end",
 }
+_LENGTHS = (
+    PathRowKind.ROUTE,
+    PathRowKind.ROUTE_AMOUNTS,
+    PathRowKind.LONGER,
+    PathRowKind.SHORTER,
+)
+"""Kinds whose `amount` is a change of length."""
 
 
 class PathEvent(NamedTuple):
@@ -107,6 +126,8 @@ class _Place:
     """Row of the last hidden event, or of a later published one."""
     is_open: bool = False
     """Whether the last published event is the begin of something that lasts."""
+    flows: str = ""
+    """The flows that this begin named: its end names the same."""
 
 
 class EventFolder:
@@ -160,18 +181,28 @@ class EventFolder:
         return told
 
     def _tell(self, row: Any, flows: str, now_ns: int) -> list[PathEvent]:
+        place, phase = self._place(row), _PHASES.get(PathRowKind(int(row["kind"])))
+        if phase == "end" and place.is_open:
+            flows = place.flows
+        elif phase == "begin" and not place.is_open:
+            place.flows = flows
         return self._limited(row, *describe(row, flows), now_ns)
+
+    def _place(self, row: Any) -> _Place:
+        topic = _TOPICS[PathRowKind(int(row["kind"]))]
+        return self._places.setdefault(
+            (row["destination"].tobytes(), int(row["hop"]), topic), _Place()
+        )
 
     def _limited(self, row: Any, severity: str, text: str, now_ns: int) -> list[PathEvent]:
         """The event, unless there were too many of its kind."""
         kind = PathRowKind(int(row["kind"]))
-        topic, phase = _TOPICS[kind], _PHASES.get(kind, "")
-        place = self._places.setdefault(
-            (row["destination"].tobytes(), int(row["hop"]), topic), _Place()
-        )
+        topic, phase, place = _TOPICS[kind], _PHASES.get(kind, ""), self._place(row)
         flood = len(place.told_ns) == _FLOOD and now_ns - place.told_ns[0] < _FLOOD_NS
-        # The end of a published begin is published, too: readers wait for it.
-        if (flood or place.hidden) and not (place.is_open and phase == "end"):
+        # The end of a published begin is published, too: readers wait for it. No change of length
+        # is hidden.
+        shown = (place.is_open and phase == "end") or (kind in _LENGTHS and row["amount"])
+        if (flood or place.hidden) and not shown:
             place.hidden_ns = place.hidden_ns or now_ns
             place.hidden += 1
             place.last = row
@@ -187,7 +218,8 @@ class EventFolder:
             if place.hidden and (final or now_ns - place.hidden_ns >= _FLOOD_NS):
                 severity, where = describe(place.last)[0], place_text(place.last)
                 seconds = (now_ns - place.hidden_ns) / 1e9
-                text = f"{where}: {key[-1]} {place.hidden} more times in {seconds:.0f} s"
+                times = "time" if place.hidden == 1 else "times"
+                text = f"{where}: {key[-1]} {place.hidden} more {times} in {seconds:.0f} s"
                 phase = _PHASES.get(PathRowKind(int(place.last["kind"])), "")
                 told.append(PathEvent(severity, text, f"{where} {key[-1]}", phase))
                 place.hidden = place.hidden_ns = 0

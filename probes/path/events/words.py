@@ -4,13 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from probes.filter.network import address_text, protocol_name
 from probes.path.analysis.branches import is_different
-from probes.path.records import DESTINATION_HOP, Altered, PathRowKind, QueueSide
+from probes.path.records import DESTINATION_HOP, Altered, Array, PathRowKind, QueueSide
 
-_WARNINGS = frozenset({PathRowKind.SILENT, PathRowKind.QUEUE, PathRowKind.LOSS})
+_WARNINGS = frozenset(
+    {
+        PathRowKind.SILENT,
+        PathRowKind.QUEUE,
+        PathRowKind.LOSS,
+        PathRowKind.LOOP,
+        PathRowKind.FLAP,
+    }
+)
 """A changed route is no warning. If the new route loses or delays packets, another event warns."""
 
+_WHOLE = frozenset(
+    {
+        PathRowKind.GAP,
+        PathRowKind.ROUTE,
+        PathRowKind.ROUTE_AMOUNTS,
+        PathRowKind.LOOP,
+        PathRowKind.LOOP_OVER,
+        PathRowKind.FLAP,
+        PathRowKind.FLAP_OVER,
+    }
+)
+"""Kinds of rows about a whole path."""
 _ECN = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
 """Code points of RFC 3168, section 5."""
 _ALTERED = {
@@ -31,13 +53,19 @@ def describe(row: Any, flows: str = "") -> tuple[str, str]:
     return severity, f"{place_text(row)}: {_what(kind, row, flows or flows_text(row))}"
 
 
+def going_on(rows: Array, kind: PathRowKind) -> Any:
+    """Return the last row (dtype PATH) of a kind that lasts, such as LOOP; None if it is over."""
+    rows = rows[np.isin(rows["kind"], (kind, kind + 1))]
+    last = rows[rows["at_ns"].argmax()] if len(rows) else None
+    return last if last is not None and last["kind"] == kind else None
+
+
 def place_text(row: Any) -> str:
     """The destination of a row, and its hop if there is one."""
     destination = address_of(row, "destination")
     if row["kind"] == PathRowKind.BRANCH:
         return f"{destination} from hop {row['amount']} on"
-    whole = (PathRowKind.GAP, PathRowKind.ROUTE, PathRowKind.ROUTE_AMOUNTS)
-    if row["kind"] in whole or row["hop"] in (0, DESTINATION_HOP):
+    if row["kind"] in _WHOLE or row["hop"] in (0, DESTINATION_HOP):
         return destination
     return f"{destination} hop {row['hop']}"
 
@@ -90,14 +118,24 @@ def _what(kind: PathRowKind, row: Any, flows: str) -> str:
         case PathRowKind.ROUTE_AMOUNTS:
             return f"{_amounts(row)[0]} since the route changed at {_range(row)}, for {flows}"
         case PathRowKind.ALIAS:
+            back = f", by a way back that is {_hops(int(row['amount']))}" if row["amount"] else ""
             return (
-                f"answers from another address for {flows}: {responder}, was {previous}; "
-                "later hops and the round-trip time are the same"
+                f"answered by {responder} for {flows}, was {previous}: another router, or another "
+                f"address of the same one{back}; later hops and the round-trip time are the same"
             )
         case PathRowKind.LOSS:
             return f"loss of {_loss(row)} {_between(row)}, either way, since {ago} ago, for {flows}"
         case PathRowKind.LOSS_OVER:
             return f"loss is over, was {_loss(row)}, for {flows}"
+        case PathRowKind.LOOP:
+            return f"{loop_text(row)}: packets of {flows} do not arrive"
+        case PathRowKind.LOOP_OVER:
+            return f"{loop_text(row)} is over after {amount}, for {flows}"
+        case PathRowKind.FLAP:
+            return f"{flap_text(row)}, for {flows}: {_turns(row)}"
+        case PathRowKind.FLAP_OVER:
+            last = f"; hop {row['other_hop']} is the last one now" if row["other_hop"] else ""
+            return f"{flap_text(row, 'flapped')}: {_turns(row)}, by {responder} at last{last}"
         case PathRowKind.BRANCH:
             return _branch(row, responder, previous)
         case PathRowKind.MARKING:
@@ -106,6 +144,27 @@ def _what(kind: PathRowKind, row: Any, flows: str) -> str:
             return f"{_ALTERED[Altered(int(row['amount']))]}, right before this hop"
         case PathRowKind.SUMMARY:
             raise ValueError("a summary is no event")
+
+
+def loop_text(row: Any) -> str:
+    """`routing loop between 10.94.3.2 (hop 3) and 10.94.4.2 (hop 4)`."""
+    many = f" of {row['amount']} routers" if row["amount"] > 2 else ""
+    ends = f"{address_of(row, 'responder')} (hop {row['hop']})"
+    return (
+        f"routing loop{many} between {ends} and {address_of(row, 'previous')} "
+        f"(hop {row['other_hop']})"
+    )
+
+
+def flap_text(row: Any, verb: str = "flaps") -> str:
+    """`hop 3 flaps between 10.94.3.2 and 10.94.13.2, every 2.0 s`."""
+    routers = " and ".join(sorted(address_of(row, name) for name in ("responder", "previous")))
+    return f"hop {row['hop']} {verb} between {routers}, every {_span(int(row['amount_ns']))}"
+
+
+def _turns(row: Any) -> str:
+    took = _span(int(row["amount_ns"]) * max(int(row["amount"]) - 1, 1))
+    return f"{row['amount']} changes in {took}"
 
 
 def _between(row: Any) -> str:

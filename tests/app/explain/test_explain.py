@@ -21,6 +21,7 @@ from probes.tables.conversion import TableKind, TableSchema
 from probes.tables.field_types import MAPPED
 from tests.app.explain.made import FAR, NEAR, OTHER, QUEUED, finding, probes, upload, window
 from tests.support.console.owners import POSTGRES, WEB, Process
+from tests.support.paths import packed
 
 NEAR_MS = [0.4, 1.1, 3.0]
 STANDS = [*NEAR_MS, 88.0, 90.0, 91.0]
@@ -168,6 +169,20 @@ def test_a_place_of_loss_is_the_path_probes() -> None:
     )
     over = finding(9, kind=PathRowKind.LOSS_OVER, hop=3, other_hop=2)
     assert explained(*upload(numbers=numbers), *probes(12, NEAR_MS), begun, over).where.hop == 0
+
+
+def test_the_place_of_a_broken_route_is_its_loop() -> None:
+    begun = finding(
+        5, kind=PathRowKind.LOOP, hop=3, other_hop=4, amount=2,
+        responder=packed("198.51.100.3"), previous=packed("198.51.100.4"),
+    )  # fmt: skip
+    found = explained(*upload(), *probes(12, STANDS), begun)
+    assert found.where.text == (
+        "routing loop between 198.51.100.3 (hop 3) and 198.51.100.4 (hop 4)"
+    )
+    assert found.where.hop == 3
+    over = finding(9, kind=PathRowKind.LOOP_OVER, hop=3)
+    assert "loop" not in explained(*upload(), *probes(12, STANDS), begun, over).where.text
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ from app.console.tables.columns import columns, row
 from app.console.tables.spec import TableSpec
 from app.run.unprobed import reasons
 from probes.filter import Filter
+from probes.path.events.words import flap_text, going_on, loop_text
 from probes.path.options import TracedFlow
+from probes.path.records import PathRowKind
 from probes.path.traced import Traced
 from widgets.format import age, counted, duration
 from widgets.sparkline import round_scale, sparklines
@@ -225,6 +227,10 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
     if queue_ns:
         return f"{duration(queue_ns / 1e9)} of queueing at {hop_text(hop)}", Tone.WARN
     changes = paths.changes(choice)
+    for kind, words in ((PathRowKind.LOOP, loop_text), (PathRowKind.FLAP, flap_text)):
+        lasting = going_on(changes, kind)
+        if lasting is not None and not summary.ended:
+            return words(lasting), Tone.WARN
     routes = changes[np.isin(changes["kind"], ROUTE)] if len(changes) else changes
     if len(routes):
         ago = paths.view.now_ns - int(since(routes)[-1])

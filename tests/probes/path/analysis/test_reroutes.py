@@ -12,6 +12,7 @@ from tests.probes.path.analysis.simulated import (
     Flow,
     Hop,
     after,
+    analysed,
     at,
     events,
     idle,
@@ -19,6 +20,8 @@ from tests.probes.path.analysis.simulated import (
     of,
     path,
     plus,
+    probes,
+    router,
     story,
     told,
     unanswered,
@@ -95,6 +98,27 @@ def test_another_address_of_a_router_is_no_change_of_the_route() -> None:
     assert (found["hop"][2], found["flows"][2]) == (4, 2)
 
 
+@pytest.mark.parametrize(
+    ("ttls", "kind", "amount"),
+    [
+        ((60, 60), PathRowKind.ALIAS, 0),
+        ((60, 59), PathRowKind.ALIAS, 1),
+        ((60, 251), PathRowKind.ROUTE, 0),
+    ],
+)
+def test_a_router_that_starts_with_another_ttl_is_another_one(
+    ttls: tuple[int, int], kind: PathRowKind, amount: int
+) -> None:
+    """The answers of one router start with one TTL; fewer hops are left on a longer way back."""
+    hops = path()
+    hops[3] = replace(hops[3], routers=after(10.1, 4, 24))
+    rows = probes(Flow(hops, end=16))
+    old = (rows["responder"] == np.frombuffer(router(4), "u1")).all(axis=1)
+    rows["ttl"] = np.where(old, *ttls)
+    (found,) = of(analysed(rows), PathRowKind.ROUTE, PathRowKind.ALIAS)
+    assert (found["kind"], found["amount"]) == (kind, amount)
+
+
 def test_another_address_with_another_time_is_a_change() -> None:
     hops = path()
     hops[3] = replace(hops[3], routers=after(10.1, 4, 24))
@@ -129,20 +153,6 @@ def test_the_way_back_to_the_old_route_is_a_change_of_its_own() -> None:
     assert len(said) == 2
     assert "by 10.94.0.23, was 10.94.0.3" in said[0]
     assert "by 10.94.0.3, was 10.94.0.23" in said[1]
-
-
-def test_a_flapping_route_is_told_three_times_a_minute_and_counted() -> None:
-    hops = path()
-    for number in (3, 4):
-
-        def routers(seconds: Array, rng: np.random.Generator, number: int = number) -> Array:
-            return np.where(seconds // 6 % 2, 20 + number, number)
-
-        hops[number - 1] = replace(hops[number - 1], routers=routers)
-    said = [text for _, text in story(Flow(hops, end=100, rate=20))]
-    assert sum("route changed" in text for text in said) < 8
-    counted = [text for text in said if "more times in" in text]
-    assert counted[0] == "10.94.6.2: change of the route 11 more times in 60 s"
 
 
 def test_balancing_by_packets_is_no_change_of_the_route() -> None:

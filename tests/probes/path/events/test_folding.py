@@ -92,6 +92,23 @@ def test_the_routers_that_share_flows_are_one_event() -> None:
     ]
 
 
+def test_the_end_of_a_queue_names_the_flows_of_its_begin() -> None:
+    begin = joined(row(PathRowKind.QUEUE, amount_ns=20_000_000))
+    over = joined(row(PathRowKind.QUEUE_OVER, source_port=40001, amount_ns=20_000_000))
+    told = [text for said in texts(EventFolder(), [begin, NONE, over, NONE]) for text in said]
+    assert [text.rpartition("for ")[2] for text in told] == ["tcp 40000>5201"] * 2
+
+
+def test_a_change_of_length_is_no_part_of_a_flood() -> None:
+    folder = EventFolder()
+    change, longer = joined(row(PathRowKind.ROUTE)), joined(row(PathRowKind.ROUTE, amount=-1))
+    told = texts(folder, [*[change] * 4, longer])
+    assert [len(said) for said in told] == [1, 1, 1, 0, 1]
+    assert "one hop shorter" in told[-1][0]
+    (rest,) = folder.add(NONE, 8 * POLL, final=True)
+    assert rest.text == "10.94.6.2: change of the route 1 more time in 1 s"
+
+
 @pytest.mark.parametrize("kind", [PathRowKind.ROUTE, PathRowKind.GAP])
 def test_a_flood_is_counted(kind: PathRowKind) -> None:
     """Every 6 seconds for two minutes: three events, and then how many more there were."""

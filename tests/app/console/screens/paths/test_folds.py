@@ -9,7 +9,10 @@ from pathlib import Path
 from app.console.live.paths import LivePaths
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
+from app.console.screens.paths.rows import path_state
 from probes.path.options import TracedFlow
+from probes.path.records import PathRowKind
+from probes.path.traced import Traced
 from tests.app.console.fake import becomes
 from tests.app.console.fake_paths import LAB, FakeHop, FakePath, table
 from tests.app.console.screens.paths.tracer import Tracer, tracer
@@ -104,3 +107,30 @@ async def test_the_destination_stands_for_its_only_way() -> None:
         assert listed(t) == ["10.94.6.2 ▾ 2 flows", "tcp 1 to 443", "tcp 2 to 443"]
         await t.desk.press("j", "enter", "p", "f")
         assert listed(t) == ["10.94.6.2 ▸ 2 flows"]
+
+
+def test_a_loop_and_a_flap_are_the_state_of_a_path_until_they_are_over() -> None:
+    path, live, model = on(1), LivePaths(), Paths()
+    traced = (Traced(path.destination, (), 4, (), (), packets=9, sent=9, matched=9),)
+    states = []
+    for second, (kind, values) in enumerate(
+        (
+            (PathRowKind.LOOP, {"other_hop": 4, "amount": 2}),
+            (PathRowKind.LOOP_OVER, {}),
+            (PathRowKind.FLAP, {"amount": 3, "amount_ns": 2 * 10**9}),
+            (PathRowKind.FLAP_OVER, {}),
+        ),
+        1,
+    ):
+        at = second * 10**9
+        live.add(table(path.second(at), at + 10**9))
+        row = path.change(kind, 3, at, responder="10.94.2.2", previous="10.94.3.2", **values)
+        live.add(table(row, at + 10**9))
+        model.take(live.view(), traced)
+        states.append(path_state(model, PathKey(path.destination))[0])
+    assert states == [
+        "routing loop between 10.94.2.2 (hop 3) and 10.94.3.2 (hop 4)",
+        "",
+        "hop 3 flaps between 10.94.2.2 and 10.94.3.2, every 2.0 s",
+        "",
+    ]
