@@ -255,7 +255,7 @@ PATHS = OutputView(
         OutputColumn("hop", f"TTL or hop limit; {DESTINATION_HOP}: the destination"),
         _router("responder", "address of the router at this hop; empty if unknown"),
         _router("previous", "address of the router that answered before; of a queue or loss: of "
-                "the router one hop before; empty for none"),
+                "the router one hop before; of a loop: of its last router; empty for none"),
         _summary("sent", "packets since the last summary; empty in rows of other kinds"),
         _counted("answered", "answered packets; of a loss: since it began"),
         _counted("lost", "lost packets; of a loss: since it began"),
@@ -270,12 +270,13 @@ PATHS = OutputView(
         _rtt("jitter_ns", "its variation from packet to packet"),
         _if(lambda part: _is_summary(part) | (part.rows["amount_ns"] != 0), "amount_ns",
             "nanoseconds; summary: queue at this hop; route: change of the round-trip time; shift, "
-            "queue, gap: amount"),
+            "queue, gap: amount; loop over: duration; flap: mean time between two changes"),
         _if(lambda part: part.rows["since_ns"] > 0, "since", "UTC: start of this state",
             lambda part: np.array(iso_all(part.utc("since_ns"))), ColumnType.TIME),
         _if(lambda part: part.rows["amount"] != 0, "amount",
-            "longer, shorter, route: hops; branch: hop where flows part; marking: sent TOS * 256 + "
-            "quoted one; altered: bit of the field"),
+            "longer, shorter, route: hops; alias: hops of the way back; branch: hop where flows "
+            "part; marking: sent TOS * 256 + quoted one; altered: bit of the field; loop: its "
+            "routers; flap: changes"),
         _summary("alternatives", "routers seen at this hop, for all flows of the destination"),
         _summary("cleared", "true: a later hop has no loss, so this hop only answers seldom",
                  lambda part: part.rows["cleared"].astype(bool), ColumnType.TRUTH),
@@ -287,7 +288,8 @@ PATHS = OutputView(
         _branch("p_value", "branch: probability of that statistic if the branches are alike",
                 kind=ColumnType.FLOAT),
         _if(lambda part: part.rows["other_hop"] > 0, "other_hop",
-            "route: its last hop that changed; queue, loss: the hop before it that answers"),
+            "route: its last hop that changed; queue, loss: the hop before it that answers; loop: "
+            "the hop of its last router; flap: the path's last hop"),
         _if(_is_queue, "side", f"of a queue: {', '.join(_SIDES.values())}",
             lambda part: np.array([_SIDES[each] for each in part.rows["side"].tolist()]),
             ColumnType.TEXT),

@@ -144,9 +144,9 @@ class PathRowKind(IntEnum):
     """A LOOP of `amount_ns` is over."""
     FLAP = 22
     """This hop changed `amount` times between `responder` (now) and `previous`, every `amount_ns`
-    since `since_ns`. It is told again while it goes on."""
+    since `since_ns`. A flap that goes on has more rows."""
     FLAP_OVER = 23
-    """The same; `other_hop` is the last hop of the path now, if its length changed meanwhile."""
+    """The same, at its end. `other_hop` is the last hop of the path."""
 
     @property
     def label(self) -> str:

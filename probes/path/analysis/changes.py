@@ -22,10 +22,10 @@ another."""
 
 FACTS = np.dtype([
     ("responder", "u1", (16,)), ("answers", "i8"), ("first_ns", "i8"), ("last_ns", "i8"),
-    ("ttl", "u1"), ("old_ttl", "u1"),
+    ("ttl", "u1"), ("previous", "u1", (16,)), ("previous_ttl", "u1"),
 ])  # fmt: skip
-"""One hop of a flow: its router, the number of answers, and when the probes of the first and the
-last answer were sent; the TTL of the router's last answer, and of the router before (0: unknown).
+"""One hop of a flow: its router, the number of answers, when the probes of the first and the last
+answer were sent, and the TTL of the router's last answer; the router before, and its last TTL.
 At DESTINATION_HOP: the destination, and zero."""
 
 
@@ -97,8 +97,9 @@ class Changes:
         is_last = after["current"] == after["latest"]
         chosen = np.where(is_last, answers.last, answers.starts)
         moved = np.flatnonzero(moved)
+        for now, before in (("responder", "previous"), ("ttl", "previous_ttl")):
+            self.facts[before][which[moved]] = self.facts[now][which[moved]]
         self.facts["responder"][which[moved]] = answers.rows["responder"][chosen[moved]]
-        self.facts["old_ttl"][which[moved]] = self.facts["ttl"][which[moved]]
         self.facts["ttl"][which[is_last]] = answers.rows["ttl"][answers.last[is_last]]
         return rows
 

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import MAX_FLOWS, Flows, HopBatch
+from probes.path.analysis.flaps import AGAIN_NS
+from probes.path.analysis.flows import MAX_FLOWS, Flows
 from probes.path.analysis.reach import REROUTED_NS
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
 
 _OVER_NS = 1_000_000_000
 """A loop is over if its routers no longer answer in this order for so long."""
-_AGAIN_NS = 50_000_000_000
-"""A loop that goes on is reported again after so long, without another event."""
-_PARTS = (
-    PathRowKind.LONGER,
-    PathRowKind.SHORTER,
-    PathRowKind.SILENT,
-    PathRowKind.ANSWERS,
-    PathRowKind.SHIFT,
-)
-"""Findings that a loop causes: every hop up to the highest TTL answers, and then none."""
-
-
-@dataclass(slots=True, eq=False)
-class _Loop:
-    """A reported loop on the way to one destination."""
-
-    row: Array
-    """Its LOOP, dtype PATH (1,)."""
-    begun_ns: int
-    seen_ns: int
-    """When its routers last answered in this order."""
 
 
 def loop_of(routers: Sequence[int]) -> tuple[int, int]:
@@ -68,8 +47,8 @@ class Loops:
         """The loop of each flow (place) by the last poll, as `loop_of` returns it."""
         self._seen_ns = np.zeros(MAX_FLOWS, "i8")
         """When each flow was last seen in a loop."""
-        self._loops: dict[int, _Loop] = {}
-        """By address id of the destination."""
+        self._loops: dict[int, Array] = {}
+        """The newest LOOP of each destination (address id), dtype PATH (1,)."""
 
     @property
     def destinations(self) -> frozenset[int]:
@@ -78,8 +57,6 @@ class Loops:
 
     def drop(self, places: Array) -> None:
         self._seen_ns[places] = 0
-        for place in places.tolist():
-            self._found.pop(place, None)
 
     def forget(self, destination: int) -> None:
         """Forget the loop on the way to an address (its address id)."""
@@ -91,10 +68,8 @@ class Loops:
         result: Array = (seen_ns > 0) & (now_ns - seen_ns < REROUTED_NS)
         return result
 
-    def add(self, batch: HopBatch, found: Array) -> Array:
-        """Rows (n,) of dtype PATH. Findings of this poll, `found` (n,), that a loop causes are
-        marked as folded."""
-        now_ns = batch.now_ns
+    def add(self, now_ns: int) -> Array:
+        """Rows (n,) of dtype PATH."""
         before, self._found = self._found, self._look()
         by_destination: dict[int, list[int]] = {}
         for place, loop in self._found.items():
@@ -102,26 +77,21 @@ class Loops:
             if before.get(place) == loop:
                 destination = int(self._flows.destinations[place])
                 by_destination.setdefault(destination, []).append(place)
-        at = np.flatnonzero(np.isin(found["kind"], _PARTS))
-        found["folded"][at] |= self.is_looping(self._flows.places(found[at]), now_ns)
         made = []
         for destination, places in by_destination.items():
-            one = self._loops.get(destination)
-            if one is None:
-                row = self._row(places, now_ns)
-                one = self._loops[destination] = _Loop(row, now_ns, now_ns)
-                made.append(row)
-            elif now_ns - int(one.row["at_ns"][0]) >= _AGAIN_NS:
-                one.row["at_ns"] = now_ns
-                made.append(one.row.copy())
-                made[-1]["folded"] = 1
-            one.seen_ns = now_ns
-        for destination, one in list(self._loops.items()):
-            if now_ns - one.seen_ns >= _OVER_NS:
+            row = self._loops.get(destination)
+            if row is None:
+                row = self._loops[destination] = self._row(places, now_ns)
+                made.append(row.copy())
+            elif now_ns - row["at_ns"][0] >= AGAIN_NS:
+                row["at_ns"] = now_ns
+                made.append(row.copy())
+        for destination, row in list(self._loops.items()):
+            seen_ns = int(self._seen_ns[self._flows.to(destination)].max(initial=0))
+            if now_ns - seen_ns >= _OVER_NS:
                 del self._loops[destination]
-                row = one.row.copy()
                 row["kind"], row["at_ns"] = PathRowKind.LOOP_OVER, now_ns
-                row["amount_ns"] = one.seen_ns - one.begun_ns
+                row["amount_ns"] = max(seen_ns - int(row["since_ns"][0]), 0)
                 made.append(row)
         return np.concatenate([np.empty(0, PATH), *made], dtype=PATH)
 
@@ -160,4 +130,5 @@ class Loops:
             hops = range(at, DESTINATION_HOP, number)
             row[name] = facts["responder"][max(hops, key=facts["last_ns"].__getitem__)]
         row["other_hop"], row["amount"], row["flows"] = first + number - 1, number, len(places)
+        row["since_ns"] = now_ns
         return row

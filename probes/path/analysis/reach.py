@@ -86,10 +86,6 @@ class Reach:
         for key in [key for key in self._ends if key[0] == destination]:
             del self._ends[key]
 
-    def last_hop(self, place: int) -> int:
-        """Return the last hop of a flow (its place) that answers."""
-        return int(self._top[place])
-
     def add(
         self, batch: HopBatch, answered: Array, lost: Array, beyond: Array, shortened: Array
     ) -> list[Array]:

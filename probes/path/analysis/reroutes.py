@@ -9,7 +9,7 @@ import numpy as np
 
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.flaps import Flaps
-from probes.path.analysis.flows import Flows, HopBatch
+from probes.path.analysis.flows import Flows, HopBatch, series_of
 from probes.path.analysis.loops import Loops
 from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.round_trips.levels import QUIET_BLOCKS, threshold_ns
@@ -32,6 +32,15 @@ _LATE_NS = 60_000_000_000
 _PRECISE = 2
 """The steadiest flow tells the change of the round-trip time, together with flows of at most this
 multiple of its threshold."""
+_UNSETTLED = (
+    PathRowKind.LONGER,
+    PathRowKind.SHORTER,
+    PathRowKind.SILENT,
+    PathRowKind.ANSWERS,
+    PathRowKind.SHIFT,
+)
+"""Findings that a routing loop or a flap causes: up to the highest TTL, all hops answer, or none
+does."""
 _MIN_TIMES = 5
 _MAX_TIMES = 1 << 18
 
@@ -110,7 +119,8 @@ class Reroutes:
             self._take(found, now_ns)
         made = []
         for destination, one in list(self._reroutes.items()):
-            flaps = not one.told_ns and self._flaps.explain(one.flows, one.routers)
+            hops = [place * HOP_COUNT + hop for place in one.flows for hop in one.routers]
+            flaps = not one.told_ns and self._flaps.is_flapping(np.array(hops, "i8")).all()
             if now_ns - one.begun_ns > _LATE_NS or not one.flows or flaps:
                 del self._reroutes[destination]
                 continue
@@ -121,9 +131,13 @@ class Reroutes:
         return np.concatenate([np.empty(0, PATH), *made], dtype=PATH)
 
     def _take(self, found: Array, now_ns: int) -> None:
+        places = self._flows.places(found)
+        flapping = self._flaps.is_flapping(series_of(places)).reshape(-1, HOP_COUNT).any(axis=1)
+        unsettled = flapping | self._loops.is_looping(places, now_ns)
+        found["folded"] |= unsettled & np.isin(found["kind"], _UNSETTLED)
         kinds = (PathRowKind.RESPONDER, PathRowKind.LONGER, PathRowKind.SHORTER, PathRowKind.SHIFT)
         at = np.flatnonzero(np.isin(found["kind"], kinds) & (found["folded"] == 0))
-        places = self._flows.places(found[at])
+        places = places[at]
         at, places = at[places >= 0], places[places >= 0]
         destinations = self._flows.destinations[places].tolist()
         for index, place, destination in zip(
@@ -146,7 +160,7 @@ class Reroutes:
     def _change(self, destination: int, place: int, row: Array, now_ns: int) -> None:
         """Take in another router of a flow at a hop."""
         hop, since_ns = int(row["hop"]), int(row["since_ns"])
-        if self._flaps.explain((place,), (hop,)):
+        if self._flaps.is_flapping(place * HOP_COUNT + hop):
             return
         pair = row["responder"].tobytes(), row["previous"].tobytes()
         one = self._reroutes.get(destination)
@@ -230,7 +244,7 @@ class Reroutes:
             # Systems set one of few initial TTLs, so another one is another router.
             now, before = (
                 int(self._changes.facts[name][place * HOP_COUNT + first])
-                for name in ("ttl", "old_ttl")
+                for name in ("ttl", "previous_ttl")
             )
             if not now or not before or initial_ttl(now) == initial_ttl(before):
                 row["kind"], row["amount"] = PathRowKind.ALIAS, before - now if before else 0

@@ -42,7 +42,7 @@ class Analysis:
         self._branches = Branches(self._flows, self._changes)
         self._middleboxes = Middleboxes(self._flows)
         self._loops = Loops(self._flows, self._changes)
-        self._flaps = Flaps(self._flows, self._changes, self._reach)
+        self._flaps = Flaps(self._flows, self._changes)
         self._reroutes = Reroutes(
             self._flows, self._changes, self._delays, self._loops, self._flaps
         )
@@ -82,12 +82,11 @@ class Analysis:
         ]
         changes = np.concatenate(found, dtype=PATH)
         rerouted = changes[changes["kind"] == PathRowKind.RESPONDER]
-        loops, flaps = self._loops.add(batch, changes), self._flaps.add(changes, now_ns)
+        unsettled = self._loops.add(now_ns), self._flaps.add(changes, now_ns)
         found = [
             changes,
             self._reroutes.add(batch, changes),
-            loops,
-            flaps,
+            *unsettled,
             self._losses.add(batch, rerouted, self._loops.destinations),
         ]
         self._summaries.add(batch)

@@ -131,11 +131,11 @@ def _what(kind: PathRowKind, row: Any, flows: str) -> str:
             return f"{loop_text(row)}: packets of {flows} do not arrive"
         case PathRowKind.LOOP_OVER:
             return f"{loop_text(row)} is over after {amount}, for {flows}"
-        case PathRowKind.FLAP:
-            return f"{flap_text(row)}, for {flows}: {_turns(row)}"
-        case PathRowKind.FLAP_OVER:
-            last = f"; hop {row['other_hop']} is the last one now" if row["other_hop"] else ""
-            return f"{flap_text(row, 'flapped')}: {_turns(row)}, by {responder} at last{last}"
+        case PathRowKind.FLAP | PathRowKind.FLAP_OVER:
+            took = _span(int(row["amount_ns"]) * (int(row["amount"]) - 1))
+            text = f"{flap_text(row)}, for {flows}: {row['amount']} changes in {took}"
+            last = f", by {responder} at last; the path has {row['other_hop']} hops now"
+            return text if kind is PathRowKind.FLAP else text + last
         case PathRowKind.BRANCH:
             return _branch(row, responder, previous)
         case PathRowKind.MARKING:
@@ -156,15 +156,11 @@ def loop_text(row: Any) -> str:
     )
 
 
-def flap_text(row: Any, verb: str = "flaps") -> str:
+def flap_text(row: Any) -> str:
     """`hop 3 flaps between 10.94.3.2 and 10.94.13.2, every 2.0 s`."""
     routers = " and ".join(sorted(address_of(row, name) for name in ("responder", "previous")))
+    verb = "flaps" if row["kind"] == PathRowKind.FLAP else "flapped"
     return f"hop {row['hop']} {verb} between {routers}, every {_span(int(row['amount_ns']))}"
-
-
-def _turns(row: Any) -> str:
-    took = _span(int(row["amount_ns"]) * max(int(row["amount"]) - 1, 1))
-    return f"{row['amount']} changes in {took}"
 
 
 def _between(row: Any) -> str:

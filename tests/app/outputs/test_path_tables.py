@@ -122,7 +122,7 @@ def test_every_kind_has_its_word_and_its_amount(tmp_path: Path) -> None:
     assert [row["kind"] for row in table] == [
         "summary", "responder", "balanced", "balanced packets", "longer", "shorter", "silent",
         "answers", "shift", "queue", "queue over", "gap", "branch", "marking", "altered", "route",
-        "route amounts", "alias", "loss", "loss over",
+        "route amounts", "alias", "loss", "loss over", "loop", "loop over", "flap", "flap over",
     ]  # fmt: skip
     assert {row["kind"]: row["amount_ns"] for row in table if row["amount_ns"]} == {
         "shift": -70_000, "queue": -70_000,
@@ -131,7 +131,7 @@ def test_every_kind_has_its_word_and_its_amount(tmp_path: Path) -> None:
     assert {row["kind"] for row in table if row["lost"] is not None} == {
         "summary", "loss", "loss over",
     }  # fmt: skip
-    assert [row["cleared"] for row in table] == [True] + [None] * 19
+    assert [row["cleared"] for row in table] == [True] + [None] * 23
 
 
 def test_what_is_a_row_of_one_view_is_none_of_another(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_what_is_a_row_of_one_view_is_none_of_another(tmp_path: Path) -> None:
         for item in (flows(), paths.probes(*ProbeOutcome), paths.told(*PathRowKind), called_path):
             sink.write(item)
     counts = {view.name: len(rows_in(tmp_path / f"{view.name}.csv")) for view in views}
-    assert counts == {"flows": 2, "hops": 7, "paths": 20, "windows": 4}
+    assert counts == {"flows": 2, "hops": 7, "paths": 24, "windows": 4}
     windows = rows_in(tmp_path / "windows.csv")
     assert [(row["probe"], row["metric"], row["packets"]) for row in windows] == [
         ("flow", "", "6"), ("path", "hops", ""), ("path", "paths", ""), ("path", "hops", ""),

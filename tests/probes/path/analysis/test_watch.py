@@ -211,7 +211,7 @@ def test_a_forgotten_destination_is_gone_and_others_stay() -> None:
     analysis = Analysis()
     for poll in polls(rows, 2):
         analysis.add(*poll)
-    analysis.forget(raw(other))
+    analysis.forget(raw(other), START)
     left = analysis.add(rows[:0], START + 4 * SECOND)
     assert {row.tobytes() for row in left["destination"]} <= {raw(DESTINATION)}
     # Traced again, by other routers, it is a new path and not a route change.
