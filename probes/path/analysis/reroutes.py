@@ -160,7 +160,7 @@ class Reroutes:
     def _change(self, destination: int, place: int, row: Array, now_ns: int) -> None:
         """Take in another router of a flow at a hop."""
         hop, since_ns = int(row["hop"]), int(row["since_ns"])
-        if self._flaps.is_flapping(place * HOP_COUNT + hop):
+        if self._flaps.is_flapping(np.array([place * HOP_COUNT + hop])).any():
             return
         pair = row["responder"].tobytes(), row["previous"].tobytes()
         one = self._reroutes.get(destination)

@@ -120,7 +120,7 @@ def _what(kind: PathRowKind, row: Any, flows: str) -> str:
         case PathRowKind.ALIAS:
             back = f", by a way back that is {_hops(int(row['amount']))}" if row["amount"] else ""
             return (
-                f"answered by {responder} for {flows}, was {previous}: another router, or another "
+                f"answered by {responder}, was {previous}, for {flows}: another router, or another "
                 f"address of the same one{back}; later hops and the round-trip time are the same"
             )
         case PathRowKind.LOSS:
