@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -72,7 +72,7 @@ class Application:
         network: Topology,
         addresses: Sequence[str],
         kinds: Sequence[str],
-        flows: int,
+        flows: int | Mapping[str, int],
         rate: float,
         size: int,
         tos: int,
@@ -102,7 +102,7 @@ class Application:
             for address in addresses:
                 version = 6 if ":" in address else 4
                 for kind in kinds:
-                    for number in range(flows):
+                    for number in range(flows if isinstance(flows, int) else flows[kind]):
                         opened = self._open(kind, version, address, tos)
                         self._flows.append((f"{kind}{version}", number, opened))
                         if kind == "udp":
@@ -159,6 +159,7 @@ class Application:
         """Send one packet of each flow, spread over the pause between two of a flow."""
         step = self._pause / len(self._flows)
         number = 0
+        rest = dict[socket.socket, bytes]()
         due = time.monotonic()
         while True:
             # In random order: in a fixed one, the same flows may always meet an exhausted rate.
@@ -172,13 +173,17 @@ class Application:
                 if kind.startswith("echo"):
                     request = _ECHO[int(kind[-1])][1]
                     packet = struct.pack("!BBHHH", request, 0, 0, 0, number & 0xFFFF) + packet
+                # A full buffer took a part of the last message.
+                packet = (begun := rest.pop(opened, b"")) + packet
                 try:
                     sent = opened.send(packet)
                 except BlockingIOError:
+                    rest[opened] = begun
                     continue
                 except OSError as error:
                     self.report.errors[f"{kind}: {error.strerror}"] += 1
                     continue
+                rest[opened] = packet[sent:] if kind.startswith("tcp") else b""
                 self.report.sent[kind] += sent if kind.startswith("tcp") else 1
             number += 1
 
@@ -242,12 +247,15 @@ def application(
     *,
     to: Sequence[str] = (),
     kinds: Sequence[str] = KINDS,
-    flows: int = 1,
+    flows: int | Mapping[str, int] = 1,
     rate: float = 100,
     size: int = _SIZE,
     tos: int = 0,
 ) -> Iterator[Application]:
-    """Send flows of each kind to each address (default: the server's), `rate` packets/s a flow."""
+    """Send flows of each kind to each address (default: the server's), `rate` packets/s a flow.
+
+    `flows` is the number of flows of each kind.
+    """
     started = Application(
         network, to or tuple(network.servers.values()), kinds, flows, rate, size, tos
     )

@@ -18,6 +18,9 @@ PARALLEL = replace(PLAIN, detour=Detour(3, 1))
 ROUND = replace(PLAIN, detour=Detour(3, 2), delays=DELAYS | {110: 0.002})
 """r3 has a second way to r4, by d1 and d2, of the same delay."""
 
+LONG = {more: replace(PLAIN, detour=Detour(3, more)) for more in (3, 6, 10)}
+"""r3 has a second way to r4, some routers longer."""
+
 Hops = Sequence[Mapping[int, str]]
 """The answering address, by IP version, of each hop."""
 
@@ -95,6 +98,16 @@ def back_by_detour(network: Topology) -> None:
         )
 
 
+def loop(network: Topology, *, healed: bool = False) -> None:
+    """r4 sends packets to the server back to r3, or on to r5 again."""
+    link, host = (4, 2) if healed else (3, 1)
+    network.run(
+        "r4",
+        f"ip route replace default via 10.94.{link}.{host}",
+        f"ip -6 route replace default via fd94:0:0:{link}::{host}",
+    )
+
+
 def hide(network: Topology) -> None:
     """A tunnel from r2 to r4 hides r3; the way back has no tunnel."""
     ends = {"r2": ("10.94.2.1", "10.94.4.1", 1), "r4": ("10.94.4.1", "10.94.2.1", 2)}
@@ -128,6 +141,7 @@ def _without_r3(network: Topology) -> Hops:
 LAYOUTS = {
     "plain": Layout(),
     "masquerade": Layout(lambda network: network.translate("r2")),
+    "silent first": Layout(lambda network: network.translate("r1"), replace(PLAIN, silent=("r1",))),
     "carrier": Layout(carrier),
     "firewall": Layout(firewall),
     # r5 answers with the address that is traced: it is no hop, but the destination.

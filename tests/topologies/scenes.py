@@ -110,7 +110,8 @@ def play(
 ) -> Scene:
     """Trace an application through a network; `options` are the application's.
 
-    Unless `during` tells the end, the application runs until every hop has answered.
+    Unless `during` tells the end, the application runs until every hop has answered. Whatever
+    happens to the network, the application gets no packet of the tracer, and none twice.
     """
     during = during or observe(layout, 2.5, options.get("kinds", KINDS))
     with topology(layout.plan) as network:
@@ -121,4 +122,5 @@ def play(
         ):
             during(network, app, trace)
             report = app.finish()
+        assert not {"foreign", "duplicates"} & report.harm().keys(), report.harm()
         return Scene(trace, report, layout.hops(network), network.delays_ms())

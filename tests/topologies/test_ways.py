@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.topologies.application import Application
-from tests.topologies.catalogue import LAYOUTS, PARALLEL
+from tests.topologies.catalogue import LAYOUTS, LONG, PARALLEL, Layout, loop
 from tests.topologies.network import ROUTERS, VERSIONS, Topology
 from tests.topologies.scenes import Scene, play, together
-from tests.topologies.tracing import Tracing, wait_until
+from tests.topologies.tracing import Tracing, wait, wait_until
 
+UDP = 17
 FLOWS = 8
 """With fewer, the kernel too often puts all of them on one branch."""
 
@@ -70,16 +71,38 @@ def branch(folder: Path, counted: set[int]) -> Scene:
         wait_until(is_complete)
         app.finish()
 
-    return play(folder, LAYOUTS["branches"], count, kinds=("udp",), flows=FLOWS, rate=50)
+    flows = {"udp": FLOWS, "tcp": 1, "echo": 1}
+    return play(folder, LAYOUTS["branches"], count, flows=flows, rate=50)
+
+
+def shorten(folder: Path) -> Scene:
+    """The path becomes ten routers shorter; later a loop goes on for a second, and heals."""
+
+    def change(network: Topology, app: Application, trace: Tracing) -> None:
+        def is_probed(hop: int) -> bool:
+            return hop in {each.hop for each in trace.answers() if each.protocol == UDP}
+
+        wait_until(lambda: is_probed(ROUTERS + 10))
+        network.lab.detour(False)
+        wait(1)
+        loop(network)
+        wait_until(lambda: is_probed(2 * ROUTERS + 10))
+        loop(network, healed=True)
+        wait(1.5)
+
+    layout = Layout(lambda network: network.lab.detour(True), LONG[10])
+    return play(folder, layout, change, rate=200)
 
 
 @pytest.fixture(scope="module")
 def divided(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Scene], set[int]]:
-    """Flows by branches, packets by branches in turn, and the ports that d1 counted of flows."""
+    """Flows by branches, packets by branches in turn, a path that became shorter and a loop that
+    healed; and the ports that d1 counted of flows."""
     folder, counted = tmp_path_factory.mktemp("trace"), set[int]()
     scenes = together(
         partial(branch, folder / "flows", counted),
-        partial(play, folder / "packets", LAYOUTS["scattered"], kinds=("udp",)),
+        partial(play, folder / "packets", LAYOUTS["scattered"], kinds=("udp", "echo")),
+        partial(shorten, folder / "shorter"),
     )
     return scenes, counted
 
@@ -120,6 +143,15 @@ def test_branches_are_no_change_of_the_path(branches: tuple[Scene, set[int]]) ->
 
 def test_branches_leave_the_application_alone(branches: tuple[Scene, set[int]]) -> None:
     assert branches[0].report.harm() == {}
+
+
+def test_a_shorter_path_and_a_healed_loop_bring_no_probe_to_the_application(
+    divided: tuple[list[Scene], set[int]],
+) -> None:
+    scene = divided[0][2]
+    assert {"foreign", "duplicates"}.isdisjoint(scene.report.harm())
+    assert {row.hop for row in scene.trace.of("udp", outcome="answered")} > {15, 20}
+    assert all(count > 0 for count in scene.report.received.values())
 
 
 @pytest.fixture

@@ -12,26 +12,42 @@ import pytest
 from app.lab.plan import SERVER
 from tests.topologies.application import Application
 from tests.topologies.catalogue import LAYOUTS, Layout
-from tests.topologies.network import PLAIN, Topology
+from tests.topologies.network import PLAIN, ROUTERS, VERSIONS, Topology
 from tests.topologies.scenes import Scene, play, together
-from tests.topologies.tracing import Tracing, wait
+from tests.topologies.tracing import Tracing, wait, wait_until
 
 
 def waiting(seconds: float) -> Callable[[Topology, Application, Tracing], None]:
     return lambda network, app, trace: wait(seconds)
 
 
+def until_known(first: int) -> Callable[[Topology, Application, Tracing], None]:
+    """Return a wait until every hop of UDP from `first` on has answered, and the server."""
+
+    def during(network: Topology, app: Application, trace: Tracing) -> None:
+        hops = {(version, hop) for version in VERSIONS for hop in range(first, ROUTERS + 2)}
+        wait_until(lambda: hops <= {(each.version, each.hop) for each in trace.answers()})
+
+    return during
+
+
+# The first hop that answers, and packets a second.
+BEHIND = {"masquerade": (1, 5), "firewall": (1, 100), "silent first": (2, 20)}
+
+
 def test_datagrams_alone_show_every_hop_behind_a_translation(tmp_path: Path) -> None:
-    """The finder tells how far whole datagrams may go; the application gets none of them."""
+    """The finder measures them beside the flow."""
     plays = [
-        partial(play, tmp_path / name, LAYOUTS[name], waiting(6), kinds=("udp",))
-        for name in ("masquerade", "firewall")
+        partial(play, tmp_path / name, LAYOUTS[name], until_known(first), kinds=("udp",), rate=rate)
+        for name, (first, rate) in BEHIND.items()
     ]
-    for scene in together(*plays):
-        assert scene.wrong_hops(["udp"]) == {}
+    for scene, (first, _) in zip(together(*plays), BEHIND.values(), strict=True):
+        assert scene.wrong_hops(["udp"], first) == {}
         assert scene.trace.lost() == {}
         assert scene.trace.events == []
         assert scene.report.harm() == {}
+        told = {row.fields["measured_by"] for row in scene.trace.of(hop=ROUTERS + 1)}
+        assert told == {"beside the flow"}
 
 
 def swallow(network: Topology) -> None:
@@ -41,10 +57,14 @@ def swallow(network: Topology) -> None:
 
 
 def test_a_firewall_that_hides_all_routers_behind_it_is_reported(tmp_path: Path) -> None:
-    scene = play(tmp_path, Layout(swallow), waiting(9))
     note = "NAT or firewall behind hop 2: packets pass, probes do not"
     server = PLAIN.addresses(SERVER)
-    assert sorted(scene.trace.events) == [f"{to}: {note}" for to in (server.ipv4, server.ipv6)]
+    texts = {f"{to}: {note}" for to in (server.ipv4, server.ipv6)}
+    scene = play(
+        tmp_path, Layout(swallow),
+        lambda network, app, trace: wait_until(lambda: texts <= set(trace.texts())),
+    )  # fmt: skip
+    assert sorted(scene.trace.events) == sorted(texts)
     assert scene.trace.lost() == {}
     assert scene.report.harm() == {}
 
