@@ -46,7 +46,10 @@ def test_datagrams_alone_show_every_hop_behind_a_translation(tmp_path: Path) -> 
         assert scene.trace.lost() == {}
         assert scene.trace.events == []
         assert scene.report.harm() == {}
-        told = {row.fields["measured_by"] for row in scene.trace.of(hop=ROUTERS + 1)}
+        told = {
+            row.fields["measured_by"]
+            for row in scene.trace.of("udp", hop=ROUTERS + 1, outcome="answered")
+        }
         assert told == {"beside the flow"}
 
 
