@@ -56,6 +56,8 @@ def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
     yield column("rst_packets", "TCP with RST")
     yield column("fragment_packets", "fragments of IP datagrams, also the first ones")
     yield column("protocols", "number of IP protocols seen")
+    yield column("arp_request_packets", "requests of ARP for IPv4")
+    yield column("arp_reply_packets", "replies of ARP for IPv4")
 
 
 def _column(
@@ -114,14 +116,14 @@ def _found() -> Iterator[OutputColumn]:
 
 METRICS = OutputView(
     state.METRICS_TABLE,
-    2,
+    3,
     (WINDOW, START, END, _INTERFACE, *_measured(lambda part: part.rows)),
     state.PROBE,
     state.METRICS_TABLE,
 )
 TRIGGERS = OutputView(
     state.TRIGGERS_TABLE,
-    2,
+    3,
     (
         WINDOW._replace(meaning="number of the window after which it was published"),
         _INTERFACE,

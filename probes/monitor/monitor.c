@@ -27,15 +27,16 @@
 #define SELECTIONS 64
 #define COMBINATIONS 256 /* of the first eight conjunctions */
 
-#define NO_PROTOCOL 256 /* not IP, or not parsed */
+#define NO_PROTOCOL 256 /* not IP, or not parsed; ARP requests and replies come next */
+#define TALLIES (NO_PROTOCOL + 3)
+#define ARP_HEAD 0x40600080100ULL /* of Ethernet and IPv4; the operation follows */
 
 #define TCP_FLAGS 63 /* FIN, SYN, RST, PSH, ACK and URG */
 #define FRAGMENT 64
 
 /* Counters of one CPU in this window, and user space's settings for them. */
 struct sketch {
-    struct wire_size
-        tallies[NO_PROTOCOL + 1]; /* by protocol: user space adds up the eight counters */
+    struct wire_size tallies[TALLIES]; /* by protocol: user space adds up the eight counters */
     u64 flags[2 * FRAGMENT]; /* packets by TCP flags, 0 for others; a fragment has FRAGMENT too */
     struct wire_size combined[COMBINATIONS]; /* by the conjunctions that hold; in no `selected` */
     struct wire_size selected[SELECTIONS];   /* by `place_of` the selection */
@@ -277,12 +278,22 @@ static __always_inline void observe_selections(struct sketch *sketch, struct flo
     }
 }
 
+/* Return 1 for an ARP request, 2 for a reply, 0 for other frames without a flow. */
+static __always_inline u64 arp_operation(CONTEXT *ctx, struct packet *packet) {
+    void *arp = (void *)(long)ctx->data + (opaque(packet->network_at) & 0xff);
+    if (arp + sizeof(u64) > (void *)(long)ctx->data_end)
+        return 0;
+    u64 head = *(u64 *)arp, operation = head >> 56;
+    return head << 8 == ARP_HEAD << 8 && operation < 3 ? operation : 0;
+}
+
 /* Count a packet, and have it selected. Returns true: no packet is left to others. */
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct wire_size size = size_on_wire(ctx);
     struct packet packet = {};
     if (!parse_flow(ctx, &packet, size.packets, size.bytes)) {
-        count(&sketch->tallies[NO_PROTOCOL], size);
+        u64 place = NO_PROTOCOL + arp_operation(ctx, &packet);
+        count(&sketch->tallies[place], size);
         return true;
     }
 #if TUNNELS

@@ -47,6 +47,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
 """IANA's protocol numbers by the metrics' names."""
 _NO_PROTOCOL = 256
+_ARP = ("arp_request_packets", "arp_reply_packets")
+"""Metrics of the numbers after _NO_PROTOCOL."""
 _FRAGMENT = 64
 """Added to a fragment's TCP flags."""
 _FIN, _SYN, _RST, _ACK = 0x01, 0x02, 0x04, 0x10
@@ -141,6 +143,8 @@ class SketchHalf:
                 row[f"{each}_{name}"] = counts[protocols].sum()
         row["protocols"] = np.count_nonzero(tallies["packets"][:, :_NO_PROTOCOL].sum(axis=0))
         flags = self.sketches["flags"].sum(axis=0)
+        for number, name in enumerate(_ARP, _NO_PROTOCOL + 1):
+            row[name] = tallies["packets"][:, number].sum()
         row["fragment_packets"] = flags[_FRAGMENT:].sum()
         for name, (mask, wanted) in _FLAGS.items():
             row[name] = flags[np.arange(len(flags)) & mask == wanted].sum()

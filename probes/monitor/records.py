@@ -14,11 +14,13 @@ METRIC = np.dtype([
     ("flows", "f8"), ("flows_low", "f8"), ("flows_high", "f8"),
     ("syn_packets", "u8"), ("syn_ack_packets", "u8"), ("fin_packets", "u8"), ("rst_packets", "u8"),
     ("fragment_packets", "u8"), ("protocols", "u8"),
+    ("arp_request_packets", "u8"), ("arp_reply_packets", "u8"),
 ])  # fmt: skip
 """One window, one row (S2.6, S2.7). `packets` and `bytes` are of all frames, also non-IP; ICMP is
 of both IP versions. `flows` estimates the number of distinct 5-tuples; it lies between `flows_low`
 and `flows_high` with 95 % confidence. `syn_packets` are SYNs without ACK; `fragment_packets` are
-fragments, the first ones included; `protocols` is the number of IP protocols seen."""
+fragments, the first ones included; `protocols` is the number of IP protocols seen. ARP is of IPv4 on
+Ethernet."""
 
 POLICY = np.dtype([
     ("policy", "S64"), ("state", "u1"), ("holds", "u1"), ("certain", "u1"), ("_", "V5"),

@@ -13,7 +13,7 @@ from probes.snapshot import Snapshot
 END = 10**12
 UTC = 1_767_225_600_123_456_789
 CAUSE = 'flows = 812.4 (770 to 858) > 500, "certain"'
-_VALUES = (20, 2000, 8, 800, 5, 500, 3, 300, 812.4467, 770.04, 858.96, 4, 3, 2, 1, 6, 5)
+_VALUES = (20, 2000, 8, 800, 5, 500, 3, 300, 812.4467, 770.04, 858.96, 4, 3, 2, 1, 6, 5, 2, 1)
 
 
 def table(name: str, rows: Any, window: int = 1) -> Snapshot:

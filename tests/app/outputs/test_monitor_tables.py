@@ -25,9 +25,10 @@ from tests.support.tables import records_in, rows_in
 MEASURED = (
     "packets,bytes,tcp_packets,tcp_bytes,udp_packets,udp_bytes,icmp_packets,icmp_bytes,"
     "other_packets,other_bytes,flows,flows_low,flows_high,"
-    "syn_packets,syn_ack_packets,fin_packets,rst_packets,fragment_packets,protocols"
+    "syn_packets,syn_ack_packets,fin_packets,rst_packets,fragment_packets,protocols,"
+    "arp_request_packets,arp_reply_packets"
 )
-VALUES = "20,2000,8,800,5,500,3,300,4,400,812.4,770.0,859.0,4,3,2,1,6,5"
+VALUES = "20,2000,8,800,5,500,3,300,4,400,812.4,770.0,859.0,4,3,2,1,6,5,2,1"
 START, END = "2025-12-31T23:59:59.123456789Z", "2026-01-01T00:00:00.123456789Z"
 
 
@@ -42,8 +43,8 @@ def test_the_columns_of_metrics(tmp_path: Path) -> None:
     """S2.6, S2.7: a row a window; what is of no protocol, and the estimate with its band."""
     assert written(tmp_path, METRICS_TABLE, monitors.metrics(), monitors.metrics(window=2)) == [
         f"schema,window,start,end,interface,{MEASURED}",
-        f"metrics/2,1,{START},{END},eth0,{VALUES}",
-        f"metrics/2,2,{START},{END},eth0,{VALUES}",
+        f"metrics/3,1,{START},{END},eth0,{VALUES}",
+        f"metrics/3,2,{START},{END},eth0,{VALUES}",
     ]
 
 
@@ -70,10 +71,10 @@ def test_the_columns_of_triggers(tmp_path: Path) -> None:
     at = "2026-01-01T00:00:00.122456789Z"
     assert written(tmp_path, TRIGGERS_TABLE, monitors.table(TRIGGERS_TABLE, rows)) == [
         f"schema,window,interface,time,policy,before,after,cause,{MEASURED},{FOUND}",
-        f'triggers/2,1,eth0,{at},flood,armed,active,"{cause}",{VALUES},192.0.2.7 scans,'
+        f'triggers/3,1,eth0,{at},flood,armed,active,"{cause}",{VALUES},192.0.2.7 scans,'
         "src:192.0.2.7,300,18000,300,0,0.988,1,192.0.2.7,1.0,2,10.0.0.1,0.6667,"
         "1,tcp:50000,1.0,300,tcp:80,0.0033,tcp,SYN",
-        f'triggers/2,1,eth0,{at},flood,active,cool-down,"{cause}",{VALUES}{"," * 21}',
+        f'triggers/3,1,eth0,{at},flood,active,cool-down,"{cause}",{VALUES}{"," * 21}',
     ]
 
 

@@ -77,16 +77,23 @@ def test_tcp_flags_and_protocols_are_counted_exactly(bed: Bed) -> None:
     packets = random_packets(300)
     for packet in packets:
         bed.run(packet.frame())
+    tagged = b"\x81\0\0\7"
+    for operation, tag in ((1, b""), (2, tagged), (2, b""), (3, b""), (0, b"")):
+        head = b"\x08\x06\0\1\x08\0\6\4\0" + bytes([operation])
+        bed.run((bytes(12) + tag + head).ljust(60, b"\0"))
     (row,) = bed.window()["metrics"]
     flags = [packet.flags for packet in packets if packet.protocol == TCP]
-    assert {name: row[name] for name in row.dtype.names[-6:]} == {
+    assert {name: row[name] for name in row.dtype.names[-8:]} == {
         "syn_packets": sum(each & (SYN | ACK) == SYN for each in flags),
         "syn_ack_packets": sum(each & (SYN | ACK) == SYN | ACK for each in flags),
         "fin_packets": sum(each & FIN == FIN for each in flags),
         "rst_packets": sum(each & RST == RST for each in flags),
         "fragment_packets": 0,
         "protocols": 4,
+        "arp_request_packets": 1,
+        "arp_reply_packets": 2,
     }
+    assert (row["packets"], row["tcp_packets"] > 0) == (305, True), "and other frames"
     (row,) = bed.window()["metrics"]
     assert not any(row.tolist()), "each window counts for itself"
 
