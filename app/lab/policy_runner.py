@@ -202,6 +202,8 @@ class _Windows:
         self, interface: str, start_ns: int, end_ns: int
     ) -> tuple[Sequence[Snapshot], str]:
         """As a controller for `Culprits`: return the flows of the present window."""
+        if not self._flows:
+            self.read_flows()
         return self._flows, ""
 
     def read_flows(self) -> None:
@@ -211,15 +213,22 @@ class _Windows:
     def advance(self, time_ns: int) -> None:
         """End windows until `time_ns` lies in the present one."""
         self.end()
-        rested_ns = self.end_ns + self._rest_ns
-        while self.end_ns <= time_ns:
-            if self.end_ns > rested_ns:
-                # The policies' clock stands still.
-                skipped = (time_ns - self.end_ns) // self._length_ns + 1
-                self.skipped_ns += skipped * self._length_ns
-                self.end_ns += skipped * self._length_ns
-                return
-            self.end()
+        empty = (time_ns - self.end_ns) // self._length_ns + 1
+        if empty <= 0:
+            return
+        left = min(empty, self._rest_ns // self._length_ns + 1)
+        # Beyond, the policies' clock stands still.
+        skipped_ns = (empty - left) * self._length_ns
+        while left:
+            self._now_ns += self._length_ns
+            taken = self._monitor.rest(left)
+            self._note()
+            left -= taken
+            self._now_ns += (taken - 1) * self._length_ns
+            self.end_ns += (taken - 1) * self._length_ns
+        self.skipped_ns += skipped_ns
+        self.end_ns += skipped_ns
+        self._flow.poll()  # the next window's flows begin here
 
     def end(self) -> None:
         """End the present window."""
@@ -232,6 +241,10 @@ class _Windows:
             self._most = packets
             outcomes = ((each.policy.name, each.outcome) for each in self._monitor.statuses())
             self.busiest = {name: outcome.summary for name, outcome in outcomes if outcome}
+        self._note()
+
+    def _note(self) -> None:
+        """Keep the transitions of the window that has ended, and begin the next one."""
         if self._monitor.transitions:
             findings = {each.policy.name: each.finding for each in self._monitor.policies()}
             seconds = (self.end_ns - self._begin_ns) / 1e9

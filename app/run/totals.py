@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _RARE = (ProbeOutcome.DROPPED, ProbeOutcome.IN_FLIGHT, ProbeOutcome.BEYOND_PATH)
 """Outcomes that the last line has only if there were any."""
 
+_UNREAD = {LossReason.NOT_IP, LossReason.MALFORMED}
+"""Reasons that lie in the frame, so each probe that sees it counts it."""
+
 
 class Totals:
     """Counts of windows, packets, losses, probes and transitions."""
@@ -29,7 +32,8 @@ class Totals:
         """Windows of flows, and packets in them."""
         self.tables = 0
         """Windows of metrics."""
-        self.losses: dict[LossReason, Loss] = {}
+        self._losses: dict[tuple[str, str], dict[LossReason, Loss]] = {}
+        """By interface and probe."""
         self.traces = 0
         """Windows of path tracing."""
         self.outcomes = dict.fromkeys(ProbeOutcome, 0)
@@ -60,11 +64,27 @@ class Totals:
         elif sums := counted(item):
             self.windows += 1
             self.packets += sums[0]
-        add_losses(self.losses, item.losses)
+        add_losses(self._losses.setdefault((item.interface, item.probe), {}), item.losses)
 
     def note(self, traced: Iterable[Traced]) -> None:
         """Keep the state of the traced destinations."""
         self.traced |= {each.destination: each for each in traced}
+
+    @property
+    def losses(self) -> dict[LossReason, Loss]:
+        """Losses of all probes. A frame that no probe can read is lost once on its interface."""
+        found: dict[LossReason, Loss] = {}
+        unread: dict[tuple[str, LossReason], Loss] = {}
+        for (interface, _), losses in self._losses.items():
+            own = dict(losses)
+            for reason in _UNREAD & own.keys():
+                loss = own.pop(reason)
+                seen = unread.get((interface, reason), Loss())
+                unread[interface, reason] = max(loss, seen, key=lambda each: each.packets)
+            add_losses(found, own)
+        for (_, reason), loss in unread.items():
+            add_losses(found, {reason: loss})
+        return found
 
     def _add_probes(self, rows: Array) -> None:
         probes = rows[rows["measured_by"] == MeasuredBy.PROBE]

@@ -19,7 +19,7 @@ thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING
@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpf.errors import UsageError, did_you_mean
+from probes.monitor.bursts import Bursts
 from probes.monitor.condition import Condition, ConditionOutcome
 from probes.monitor.condition.series import WindowSeries
-from probes.monitor.records import POLICY, Array
+from probes.monitor.records import METRIC, POLICY, Array
 from probes.monitor.selected import Estimate, SelectedMetric
 from probes.monitor.state import MAX_POLICIES, PolicyState
 
@@ -42,6 +43,11 @@ _FIRST = {
     "operator": PolicyState.OFF,
 }
 """By mode, a policy's state at its begin and after its end."""
+
+
+def nothing_of(metrics: Iterable[SelectedMetric]) -> Mapping[SelectedMetric, Estimate]:
+    """The values of a window without packets. Metrics of owners are unknown then."""
+    return {metric: Estimate(0.0, 0.0, 0.0) for metric in metrics if not metric.of_owners}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +114,20 @@ class _Machine:
         self.metrics = policy.metrics
         self._quiet = WindowSeries(self.span)
         """Windows for baselines: the policy did not run, and its condition did not hold."""
+        self._bursts = Bursts(self.span)
+        nothing = nothing_of(self.metrics)
+        self._ignores_silence = not self._condition or self._condition.never_holds_in(
+            np.zeros((), METRIC), nothing
+        )
+        """Whether the condition does not hold in a window without packets, whatever came before."""
+        self._known = nothing.keys()
+        """Metrics that are known without packets."""
 
     def follow(self, old: _Machine) -> None:
         """Take over the state of the old policy of this name."""
         policy = self.standing.policy
         self.standing = replace(old.standing, policy=policy, outcome=None, failure="")
-        self._quiet = old._quiet
+        self._quiet, self._bursts = old._quiet, old._bursts
         self._quiet.keep(self.span)
 
     def move(
@@ -157,24 +171,50 @@ class _Machine:
     ) -> list[PolicyTransition]:
         """Take in the last window of `series`, which is `row`. Returns the transitions."""
         before = self.standing.state
-        self._look(series)
+        is_burst = self._look(series)
         transitions = list(self._decide(end_ns))
         outcome = self.standing.outcome
-        if not (before.runs or self.standing.state.runs or (outcome and outcome.holds)):
+        is_quiet = not (before.runs or self.standing.state.runs or (outcome and outcome.holds))
+        if is_quiet or is_burst:
             own = {metric: selected[metric] for metric in self.metrics & selected.keys()}
-            self._quiet.append(row, end_ns, seconds, own)
+            window = row, end_ns, seconds, own
+            if is_quiet:
+                self._quiet.append(*window)
+            if is_burst:
+                self._bursts.append(window)
+        if not is_burst:
+            self._bursts.pause(1)
         return transitions
 
-    def _look(self, series: WindowSeries) -> None:
-        """Evaluate the condition that may change the state now."""
+    @property
+    def sleeps(self) -> bool:
+        """Whether a window without packets changes neither the state nor the condition's result."""
+        waits = self.standing.state in (PolicyState.ARMED, PolicyState.OFF)
+        return self._ignores_silence and (waits or not self._condition)
+
+    def rest(self, end_ns: int, seconds: float, count: int) -> None:
+        """Take in windows without packets, while the policy `sleeps`."""
+        self._bursts.pause(count)
+        if not self.standing.state.runs:
+            self._quiet.rest(end_ns, seconds, count, self._known)
+
+    def _look(self, series: WindowSeries) -> bool:
+        """Evaluate the condition that may change the state now. Returns whether the window is part
+        of a burst, usual or not."""
         ends = self._deactivate if self.standing.state is PolicyState.ACTIVE else None
-        if condition := ends or self._condition:
-            outcome, failure = None, ""
-            try:
-                outcome = condition.evaluate(series, self._quiet)
-            except Exception as error:  # One policy's failure stops no other.
-                failure = f"{condition.text}: {error}"
-            self.standing = replace(self.standing, outcome=outcome, failure=failure)
+        condition = ends or self._condition
+        if not condition:
+            return False
+        outcome, failure, burst = None, "", False
+        try:
+            outcome = condition.evaluate(series, self._quiet)
+            burst = bool(outcome.holds) != bool(ends)
+            if burst and (usual := self._bursts.usual()):
+                outcome = condition.evaluate(series, self._quiet, usual)
+        except Exception as error:  # One policy's failure stops no other.
+            failure = f"{condition.text}: {error}"
+        self.standing = replace(self.standing, outcome=outcome, failure=failure)
+        return burst
 
     def _decide(self, at_ns: int) -> Iterator[PolicyTransition]:
         """Decide by the outcome of a window that ended at `at_ns`."""
@@ -250,6 +290,24 @@ class Engine:
         for machine in self._machines.values():
             transitions += machine.window(self._series, row, end_ns, seconds, selected)
         return transitions
+
+    def rest(self, end_ns: int, seconds: float, count: int) -> tuple[int, list[PolicyTransition]]:
+        """As `window`, for up to `count` windows without packets, the first of which ends at
+        `end_ns`. Returns how many it took in. The outcome of a policy that `sleeps` stays the same.
+        """
+        machines = self._machines.values()
+        taken = count if all(machine.sleeps for machine in machines) else 1
+        last_ns = end_ns + round((taken - 1) * seconds * 1e9)
+        nothing = nothing_of(self.metrics())
+        self._series.rest(last_ns, seconds, taken, nothing.keys())
+        transitions = []
+        for machine in machines:
+            if machine.sleeps:
+                machine.rest(last_ns, seconds, taken)
+            else:
+                row = np.zeros((), METRIC)
+                transitions += machine.window(self._series, row, end_ns, seconds, nothing)
+        return taken, transitions
 
     def activate(self, name: str, now_ns: int) -> PolicyTransition | None:
         """Run a policy until `deactivate`. Returns None if its state stays the same."""

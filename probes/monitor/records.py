@@ -19,8 +19,8 @@ METRIC = np.dtype([
 """One window, one row (S2.6, S2.7). `packets` and `bytes` are of all frames, also non-IP; ICMP is
 of both IP versions. `flows` estimates the number of distinct 5-tuples; it lies between `flows_low`
 and `flows_high` with 95 % confidence. `syn_packets` are SYNs without ACK; `fragment_packets` are
-fragments, the first ones included; `protocols` is the number of IP protocols seen. ARP is of IPv4 on
-Ethernet."""
+fragments, the first ones included; `protocols` is the number of IP protocols seen. ARP is of IPv4.
+"""
 
 POLICY = np.dtype([
     ("policy", "S64"), ("state", "u1"), ("holds", "u1"), ("certain", "u1"), ("_", "V5"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,8 @@ from probes.monitor.condition.logic import ConditionOutcome, Logic
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.syntax import MAX_LENGTH, MAX_STORED, parse
 from probes.monitor.condition.terms import WindowSelection
-from probes.monitor.selected import SelectedMetric
+from probes.monitor.records import Array
+from probes.monitor.selected import Estimate, SelectedMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +42,35 @@ class Condition:
         return cls(str(root), span, metrics, root)
 
     @classmethod
+    @functools.lru_cache(maxsize=256)
     def stored(cls, text: str) -> Condition:
         """Parse the condition of a policy, in which the texts of named filters are."""
         return cls.parse(text, limit=MAX_STORED)
 
-    def evaluate(self, series: WindowSeries, quiet: WindowSeries | None = None) -> ConditionOutcome:
+    def evaluate(
+        self, series: WindowSeries, quiet: WindowSeries | None = None,
+        bursts: WindowSeries | None = None,
+    ) -> ConditionOutcome:  # fmt: skip
         """Evaluate the condition in the last window of `series`.
 
         `quiet` has the windows for baselines: before this one, without those in which the policy
         was active or the condition held; None: all windows of `series` before this one. Baselines
-        use its last windows, however old, and so stay the same while the policy is active. From now
-        on both series keep as many windows as this needs.
+        use its last windows, however old, and so stay the same while the policy is active. `bursts`
+        has further windows that are usual: a baseline is at least their median. From now on all
+        series keep as many windows as this needs.
         """
-        for windows in (series, quiet):
+        for windows in (series, quiet, bursts):
             if windows is not None:
                 windows.keep(self.span)
         with np.errstate(all="ignore"):
-            judged = self._root.judge(WindowSelection(series, quiet, -1 if len(series) else None))
+            key = -1 if len(series) else None
+            judged = self._root.judge(WindowSelection(series, quiet, key, bursts))
         certain = judged.holds is not None and judged.sure is judged.holds
         return ConditionOutcome(judged.holds, certain, judged.comparisons, judged.reasons)
+
+    def never_holds_in(self, row: Array, selected: Mapping[SelectedMetric, Estimate]) -> bool:
+        """Whether the condition does not hold in such a window, whatever windows came before."""
+        window = WindowSeries()
+        window.append(row, 10**9, 1.0, selected)
+        with np.errstate(all="ignore"):
+            return self._root.judge(WindowSelection(window, None, -1, history=False)).holds is False

@@ -49,12 +49,10 @@ class WindowSeries:
     ) -> None:
         """Add a window: dtype METRIC, shape (), its end (CLOCK_MONOTONIC), and its known metrics of
         selections."""
-        if self._end == self._table.shape[1]:
-            self._make_room()
+        self._make_room(1)
         values = row.item()
         packets, octets, tcp, tcp_octets, udp, udp_octets, icmp, icmp_octets = values[:8]
-        for metric in selected.keys() - self._selected.keys():
-            self._selected[metric] = np.full((3, self._table.shape[1]), np.nan)
+        self._know(selected.keys())
         for metric, column in self._selected.items():
             column[:, self._end] = selected.get(metric, np.nan)
         self._seen += seconds
@@ -67,6 +65,30 @@ class WindowSeries:
             self._seen - seconds / 2,
         )
         self._end += 1
+        self._forget()
+
+    def rest(
+        self, end_ns: int, seconds: float, count: int, metrics: Iterable[SelectedMetric]
+    ) -> None:
+        """Add windows without packets, of `seconds` each, the last of which ends at `end_ns`."""
+        self._make_room(count)
+        self._know(metrics)
+        new, after = slice(self._end, self._end + count), np.arange(count) + 0.5
+        self._table[:, new] = 0
+        self._table[_COLUMNS["seconds"], new] = seconds
+        self._table[_COLUMNS["middle"], new] = end_ns / 1e9 - seconds * after[::-1]
+        self._table[_COLUMNS["seen"], new] = self._seen + seconds * after
+        for metric, column in self._selected.items():
+            column[:, new] = 0 if metric in metrics else np.nan
+        self._seen += seconds * count
+        self._end += count
+        self._forget()
+
+    def _know(self, metrics: Iterable[SelectedMetric]) -> None:
+        for metric in set(metrics) - self._selected.keys():
+            self._selected[metric] = np.full((3, self._table.shape[1]), np.nan)
+
+    def _forget(self) -> None:
         # One more than needed: it shows that the others cover the whole time.
         middles = self._table[_COLUMNS["seen"]]
         oldest = self._seen - self._keep
@@ -109,10 +131,12 @@ class WindowSeries:
         # Up to half a window may be missing: one may lie half within that time.
         return slice(start, stop), bool(middles[0] - lengths[0] <= oldest)
 
-    def _make_room(self) -> None:
+    def _make_room(self, more: int) -> None:
+        if self._end + more <= self._table.shape[1]:
+            return
         kept = self._table[:, self._first : self._end]
         count = kept.shape[1]
-        wanted = max(2 * count, 64)
+        wanted = max(2 * count, count + more, 64)
         table = np.empty((len(_COLUMNS), wanted))
         table[:, :count] = kept
         # Metrics that no window knows any more were of policies that are gone.

@@ -31,6 +31,10 @@ class WindowSelection(NamedTuple):
     """Windows for baselines; None: `series`."""
     key: int | slice | Array | None
     """One or several windows of `series`; None: an unseen window."""
+    bursts: WindowSeries | None = None
+    """Windows of bursts that came several times: usual, too."""
+    history: bool = True
+    """False: nothing is known of the windows before."""
 
     def metric(self, name: str) -> Band:
         """One of METRIC_NAMES."""
@@ -226,16 +230,20 @@ class Over:
         return f"{self.function}({of}{self.time}{floor})"
 
     def band(self, windows: WindowSelection) -> Band:
+        assert self.of
+        floor = self.floor.band(windows) if self.floor else None
+        if not windows.history:
+            unseen = self.of.band(UNSEEN)
+            return unseen._replace(low=np.maximum(unseen.low, floor.low)) if floor else unseen
         band = self._band(windows)
-        if self.floor is None:
-            return band
-        floor = self.floor.band(windows)
-        if not band.seen or np.isnan(band.value):
-            return floor
-        value, low, high = (np.maximum(limit, floor.value) for limit in band[:3])
-        return Band(value, low, high, band.exact)
+        if floor:
+            band = _larger(band, floor) if band.seen and not np.isnan(band.value) else floor
+        if self.function == BASELINE and windows.bursts is not None and band.seen:
+            bursts = self._band(windows._replace(quiet=windows.bursts), least_share=0.0)
+            return _larger(band, bursts) if bursts.seen and not np.isnan(bursts.value) else band
+        return band
 
-    def _band(self, windows: WindowSelection) -> Band:
+    def _band(self, windows: WindowSelection, least_share: float = LEAST_SHARE) -> Band:
         assert self.of
         series, whole = windows.series, True
         key: slice | Array
@@ -257,7 +265,7 @@ class Over:
             kept = ~undefined
             lengths = lengths[kept]
             x = x._replace(value=x.value[kept], low=x.low[kept], high=x.high[kept])
-        if self.function == BASELINE and not self._learnt(lengths):
+        if self.function == BASELINE and not self._learnt(lengths, least_share):
             return self.of.band(UNSEEN)
         if not len(lengths):
             return Band(NAN, NAN, NAN, not vague) if whole else self.of.band(UNSEEN)
@@ -279,10 +287,16 @@ class Over:
                 raise NotImplementedError(f"limits of {other} if some windows are missing")
         return Band(value, low, high, seen=False)
 
-    def _learnt(self, lengths: Samples) -> bool:
+    def _learnt(self, lengths: Samples, least_share: float) -> bool:
         # Up to half a window may be missing, as with every time.
-        needed = LEAST_SHARE * self.seconds
+        needed = least_share * self.seconds
         return len(lengths) >= LEAST_WINDOWS and lengths.sum() > needed - lengths[-1] / 2
+
+
+def _larger(one: Band, other: Band) -> Band:
+    """The larger one of two known values."""
+    value, low, high = map(np.maximum, one[:3], other[:3])
+    return Band(value, low, high, one.exact and other.exact)
 
 
 Expression: TypeAlias = Number | MetricTerm | Negative | Arithmetic | Rate | Over

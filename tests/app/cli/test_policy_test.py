@@ -58,6 +58,24 @@ def test_the_report_and_its_exit_codes(
     assert [suite.attrib["failures"] for suite in root] == ["1", "1"]
 
 
+def test_a_file_that_is_no_capture_does_not_stop_the_others(
+    capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zigbee, text = tmp_path / "zigbee.pcap", tmp_path / "notes.txt"
+    zigbee.write_bytes(pcap(link=195))
+    text.write_text("no capture")
+    others = [str(zigbee), str(text), str(tmp_path / "missing")]
+    assert test(*others[:1], capture, *others[1:], "--policy", FLOOD) == 2
+    found = capsys.readouterr()
+    assert f"{capture}: 100 frames in 1.0 s" in found.out
+    notes = found.err.splitlines()
+    assert [note.startswith("not tested: ") for note in notes] == [True] * 3
+    assert all(name in note for name, note in zip(others, notes, strict=True))
+    assert test(*others[:1], capture, "--policy", FLOOD, "--expect", "none") == 3
+    with pytest.raises(UsageError, match="195"):
+        test(*others, "--policy", FLOOD)
+
+
 def test_a_report_that_cannot_be_written_is_told(capture: str) -> None:
     with pytest.raises(ProbedeckError, match=r"/missing/x.xml is not written: No such file"):
         test(capture, "--policy", QUIET, "--junit", "/missing/x.xml")
@@ -70,7 +88,6 @@ def test_a_report_that_cannot_be_written_is_told(capture: str) -> None:
         (["--policy", FLOOD, "--expect", "food"], "did you mean flood?"),
         (["--policy", FLOOD, "--interval", "0"], "interval of 0 s"),
         (["--policy", FLOOD.replace("dns", "mine")], "no application 'mine'"),
-        (["--policy", FLOOD, "missing.pcap"], "cannot read missing.pcap: No such file"),
     ],
 )
 def test_mistakes_are_found_before_a_capture_is_run(

@@ -16,6 +16,7 @@ from bpf.errors import UsageError
 from bpf.syscall import FrameRunner
 from probes.monitor.condition import Condition
 from probes.monitor.policy import Policy
+from probes.monitor.probe import MonitorProbe
 from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, frames_of, pcap
 
 POLICIES = (
@@ -78,6 +79,22 @@ def test_a_long_gap_is_stepped_over_until_no_policy_remembers(runner: PolicyRunn
     skipped = int(note.split()[0])
     assert note == f"{skipped} s without frames left out"
     assert years - 30 < skipped < years - 6
+
+
+def test_windows_without_frames_cost_no_look_at_the_kernel(
+    runner: PolicyRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D3: a capture takes time by its frames. A finding is still of its own window."""
+    looks = []
+    export = MonitorProbe.export
+    monkeypatch.setattr(MonitorProbe, "export", lambda probe: looks.append(1) or export(probe))
+    gaps = [*frames(1, 1), *frames(1, 1, start=4.5), *frames(200, 1, start=9)]
+    result = runner.run(gaps)
+    assert len(looks) == 3
+    assert told(result, "flood") == [(10, "active")]
+    (begun,) = (each for each in result.told if each.transition.policy == "flood")
+    assert begun.finding
+    assert "in 1.0 s" in begun.finding.text
 
 
 def test_a_clock_that_goes_back_goes_on_from_there(runner: PolicyRunner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,6 +19,7 @@ from app.run.output_spec import OutputSpec
 from app.run.totals import Totals
 from probes.monitor.records import METRIC, POLICY, TRANSITION
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
+from probes.snapshot import Loss, LossReason
 from tests.app.outputs.test_metric_files import flows, metric, narrow
 from tests.support import monitors
 from tests.support.tables import records_in, rows_in
@@ -192,4 +194,18 @@ def test_what_was_monitored_is_summed_up() -> None:
     )
     assert said(flows(), *window) == (
         "1 windows, 6 packets in flows, 0 lost; 1 windows monitored, 20 packets, 0 transitions"
+    )
+
+
+def test_a_frame_that_several_probes_cannot_read_is_lost_once() -> None:
+    """D5: each probe counts it, and the last line does not."""
+    unread = {LossReason.NOT_IP: Loss(6016, 300), LossReason.MALFORMED: Loss(1, 60)}
+    monitored = replace(monitors.metrics(), losses=unread)
+    both = {**unread, LossReason.TABLE_FULL: Loss(3, 180)}
+    assert "4 lost (6016 not ip, 1 malformed, 3 table full)" in said(
+        replace(flows(), losses=both), monitored
+    )
+    other = replace(monitored, interface="eth1", losses={LossReason.MALFORMED: Loss(2, 120)})
+    assert "3 lost (6016 not ip, 3 malformed)" in said(
+        replace(flows(), losses=unread), monitored, other
     )

@@ -14,6 +14,7 @@ import pytest
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.records import Array
 from probes.monitor.selected import UNITS, Estimate, SelectedMetric
 from probes.monitor.selected_counters import MAX_SLOTS, largest_share, sampled
 from tests.probes.monitor.bed import ARP, Bed, frame, records
@@ -325,8 +326,13 @@ def test_a_sample_over_cpus() -> None:
     registers = np.zeros((3, 1024), [("value", "u4"), ("seen", "u4")])
     registers["value"][:, :3] = [[9, 0, 5], [9, 0, 7], [3, 0, 7]]
     registers["seen"][:, :3] = [[4 + 1, 0, 8 + 1], [4 + 2, 0, 4 + 1], [8 + 2, 0, 0]]
-    found = []
-    sampled(registers, lambda seen: found.extend(seen.tolist()) or seen > 0)
+    found: list[int] = []
+
+    def counts(seen: Array) -> Array:
+        found.extend(seen.tolist())
+        return seen > 0
+
+    sampled(registers, counts)
     assert found == [8 + 3, 4 + 1]
 
 

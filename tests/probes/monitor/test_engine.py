@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -337,3 +338,66 @@ def _seconds(run: Run) -> float:
     begun = time.thread_time()
     run.window(100)
     return time.thread_time() - begun
+
+
+def test_windows_without_packets_may_be_taken_in_at_once() -> None:
+    """D3: the same transitions at the same times as window by window."""
+    dice = random.Random(1)
+    policies = (
+        "busy: rate(packets) > 3 * baseline(20s, 5/s) hold 3s cooldown 4s -> dns",
+        "held: packets > 20 until avg(packets, 6s) < 4 -> dns",
+        "silent: sum(packets, 5s) == 0 until packets > 0 -> dns",
+        "quiet: packets < 0.3 * baseline(10s) -> dns",
+        "peaks: max(rate(packets), 8s) > 15 and not min(packets, 3s) > 5 -> dns",
+        "tunnel: bytes / packets > 100 or flows / packets <= 1 -> dns",
+        "shares: udp_packets / packets > 80% -> dns",
+        "always: always -> dns",
+    )
+    for chosen in (policies, policies[:1], policies[-2:]):
+        one, other = Run(*chosen), Run(*chosen)
+        steps, slept = [], 0
+        for _ in range(40):
+            count = dice.choice((0, 5, 12, 30, 100))
+            more = {"packets": count, "bytes": 60 * count, "udp_packets": count * (count > 5)}
+            assert one.window(count, **more) == other.window(count, **more)
+            left = dice.choice((0, 1, 2, 7, 30))
+            for _ in range(left):
+                steps += one.window(0, packets=0)
+            at_once = []
+            while left:
+                taken, moved = other.engine.rest(other.now_ns + SECOND, 1.0, left)
+                other.now_ns += taken * SECOND
+                at_once += moved
+                slept = max(slept, taken)
+                left -= taken
+            assert at_once == steps[len(steps) - len(at_once) :]
+            assert [s.state for s in one.engine.policies()] == [
+                s.state for s in other.engine.policies()
+            ]
+        assert (slept == 30) == (len(chosen) < 3)
+
+
+def test_a_baseline_learns_bursts_that_come_again() -> None:
+    """S2.23: an SNMP poller, 500 answers a second for three seconds of each ten."""
+    run = Run("a: rate(udp_packets) > 3 * baseline(10m, 50/s) -> dns")
+
+    def begins(*rates: int) -> int:
+        moved = [each for rate in rates for each in run.window(0, udp_packets=rate)]
+        return sum(each.begins for each in moved)
+
+    quiet, burst = [10] * 7, [300, 500, 450]
+    assert [begins(*burst, *quiet) for _ in range(3)] == [1, 1, 1]
+    assert begins(*[*burst, *quiet] * 20) == 0, "the third one was no news"
+    assert begins(*[5000] * 30, *quiet) == 1, "and an attack is"
+    assert begins(*[5000] * 30, *quiet) == 1
+    assert begins(*burst, *quiet) == 0
+    begins(*[10] * 3601)
+    assert begins(*burst, *quiet) == 1, "an hour without bursts forgets them"
+
+
+def test_an_attack_does_not_become_usual_while_it_lasts() -> None:
+    run = Run("a: rate(udp_packets) > 3 * baseline(10m, 50/s) -> dns")
+    for pulses in ([900, 20, 900, 900, 20] * 14, [900] * 90 + [10] * 30):
+        for rate in 4 * [*pulses, 10, 10]:
+            moved = run.window(0, udp_packets=rate)
+            assert (run.engine.policies()[0].state is ACTIVE) == (rate > 150), moved
