@@ -1,4 +1,4 @@
-"""Bursts that come again and again, such as those of an SNMP poller: baselines learn them (S2.23).
+"""Recurring bursts, such as the rounds of an SNMP poller: baselines learn them (S2.23).
 
 A burst is a row of windows in which a policy's condition holds by its quiet windows; a gap of fewer
 than three windows is part of it. If three short bursts came, each soon after the one before, their

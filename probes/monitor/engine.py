@@ -292,9 +292,8 @@ class Engine:
         return transitions
 
     def rest(self, end_ns: int, seconds: float, count: int) -> tuple[int, list[PolicyTransition]]:
-        """As `window`, for up to `count` windows without packets, the first of which ends at
-        `end_ns`. Returns how many it took in. The outcome of a policy that `sleeps` stays the same.
-        """
+        """Take in up to `count` empty windows, of which the first one ends at `end_ns`. Returns
+        their number and all transitions. The outcome of a policy that `sleeps` stays the same."""
         machines = self._machines.values()
         taken = count if all(machine.sleeps for machine in machines) else 1
         last_ns = end_ns + round((taken - 1) * seconds * 1e9)

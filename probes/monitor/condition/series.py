@@ -70,7 +70,7 @@ class WindowSeries:
     def rest(
         self, end_ns: int, seconds: float, count: int, metrics: Iterable[SelectedMetric]
     ) -> None:
-        """Add windows without packets, of `seconds` each, the last of which ends at `end_ns`."""
+        """Add `count` empty windows of `seconds` each; the last one ends at `end_ns`."""
         self._make_room(count)
         self._know(metrics)
         new, after = slice(self._end, self._end + count), np.arange(count) + 0.5

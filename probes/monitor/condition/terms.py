@@ -34,7 +34,7 @@ class WindowSelection(NamedTuple):
     bursts: WindowSeries | None = None
     """Windows of bursts that came several times: usual, too."""
     history: bool = True
-    """False: nothing is known of the windows before."""
+    """False: the windows before are unknown."""
 
     def metric(self, name: str) -> Band:
         """One of METRIC_NAMES."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from bpf.syscall import FrameRunner
 from probes.monitor.condition import Condition
 from probes.monitor.policy import Policy
 from probes.monitor.probe import MonitorProbe
+from probes.snapshot import Item
 from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, frames_of, pcap
 
 POLICIES = (
@@ -84,10 +85,15 @@ def test_a_long_gap_is_stepped_over_until_no_policy_remembers(runner: PolicyRunn
 def test_windows_without_frames_cost_no_look_at_the_kernel(
     runner: PolicyRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D3: a capture takes time by its frames. A finding is still of its own window."""
+    """D3: a capture takes time by its frames; each finding is of its own window."""
     looks = []
     export = MonitorProbe.export
-    monkeypatch.setattr(MonitorProbe, "export", lambda probe: looks.append(1) or export(probe))
+
+    def counted(probe: MonitorProbe) -> Sequence[Item]:
+        looks.append(probe)
+        return export(probe)
+
+    monkeypatch.setattr(MonitorProbe, "export", counted)
     gaps = [*frames(1, 1), *frames(1, 1, start=4.5), *frames(200, 1, start=9)]
     result = runner.run(gaps)
     assert len(looks) == 3
