@@ -17,7 +17,6 @@ import os
 import pwd
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from errno import ELOOP, ENOTDIR
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
@@ -25,6 +24,7 @@ from typing import Any
 
 from bpf.errors import UsageError
 from bpf.machine import system_calls
+from probes.config.trusted_file import Invoker, invoker
 
 _MOST_LINKS = 40
 """Links on the way to a file, as the kernel has it."""
@@ -35,28 +35,6 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _KEPT = {"PATH": os.defpath, "TERM": "dumb", "LANG": "C.UTF-8"}
 """Variables that a program of the user inherits, with their usual values."""
 _AT = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Invoker:
-    """The user of this process; under sudo the caller of sudo."""
-
-    uid: int
-    gid: int
-    home: Path
-    by_sudo: bool = False
-    """The process runs as another account than the user's."""
-
-
-def invoker() -> Invoker:
-    """Return the user."""
-    # Under sudo, the home directory comes from the user database: sudo may set or keep HOME.
-    uid = os.environ.get("SUDO_UID", "")
-    if os.geteuid() == 0 and uid.isascii() and uid.isdigit() and int(uid):
-        with suppress(KeyError, OverflowError):
-            entry = pwd.getpwuid(int(uid))
-            return Invoker(entry.pw_uid, entry.pw_gid, Path(entry.pw_dir), by_sudo=True)
-    return Invoker(os.geteuid(), os.getegid(), Path(os.path.expanduser("~")))
 
 
 @contextmanager

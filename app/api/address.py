@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from app.api.sockets import DEFAULT_SOCKET, read_token
 from bpf.errors import UsageError
+from probes.config.trusted_file import check_regular
 
 DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
 
@@ -70,6 +71,7 @@ class Access:
 def trusted(authorities: str) -> ssl.SSLContext:
     """Return a context that trusts a PEM file, or the system's authorities. Raises UsageError."""
     try:
+        check_regular(authorities)
         return ssl.create_default_context(cafile=authorities or None)
     except OSError as error:
         reason = error.strerror or error.args[-1]

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Self
 
 from bpf.errors import UsageError
+from probes.config.trusted_file import open_trusted
 
 DEFAULT_SOCKET = "/run/probedeck/api.sock"
 _LEAST_TOKEN = 16
 """Characters."""
 _BACKLOG = 128
+_OTHERS_AND_WRITE = 0o027
+"""Modes that a private key must not have; a group may read it, such as ssl-cert."""
 
 
 @dataclass(slots=True)
@@ -156,7 +159,7 @@ def read_token(path: str, name: str = "token") -> bytes:
     Raises UsageError, which calls the secret by `name`.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_trusted) as file:
             mode = os.fstat(file.fileno()).st_mode
             token = file.read(4096).strip()
     except OSError as error:
@@ -171,3 +174,10 @@ def read_token(path: str, name: str = "token") -> bytes:
             hint=f"at least {_LEAST_TOKEN}: openssl rand -hex 16",
         )
     return token
+
+
+def check_key(path: str) -> None:
+    """Raise UsageError if others can read a private key, and OSError."""
+    with open(path, "rb", opener=open_trusted) as file:
+        if os.fstat(file.fileno()).st_mode & _OTHERS_AND_WRITE:
+            raise UsageError(f"others can read the TLS key in {path}", hint=f"chmod 600 {path}")

@@ -17,6 +17,7 @@ from app.config.model import Settings
 from app.config.schema import PREFIX, Setting, Value, settings_of
 from app.config.toml_lines import TomlDocument
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
+from probes.config.trusted_file import open_trusted
 
 NONE = "none"
 """The name of the file that stands for no file."""
@@ -101,7 +102,7 @@ def _document(file: str, named: str) -> TomlDocument | None:
         text = paths.read_private(path)
         return None if text is None else TomlDocument.of(path, text)
     try:
-        with open(path, "rb") as opened:
+        with open(path, "rb", opener=open_trusted) as opened:
             return TomlDocument.of(path, paths.text_of(opened, path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None

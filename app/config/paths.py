@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import os
-from errno import EPERM
 from pathlib import Path
-from stat import S_IWGRP, S_IWOTH
 from typing import BinaryIO
 
 from app.files import as_invoker, expand, invoker, write_atomic
 from bpf.errors import ProbedeckError, UsageError
+from probes.config.trusted_file import open_trusted
 
 _MOST = 1 << 20
 """Most bytes of a file."""
@@ -54,12 +53,10 @@ def beside(origin: Path, name: str) -> str:
 def read_private(path: Path) -> str | None:
     """Return the text of the user's own file; None if it does not exist.
 
-    Raises ProbedeckError if the file is not readable or, under sudo, not trusted. Raises UsageError
-    if it is no text.
+    Raises ProbedeckError if the file is not readable or not trusted, UsageError if it is no text.
     """
     try:
-        with as_invoker(), open(path, "rb") as file:
-            _trust(os.fstat(file.fileno()))
+        with as_invoker(), open(path, "rb", opener=open_trusted) as file:
             return text_of(file, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -77,17 +74,6 @@ def text_of(file: BinaryIO, path: Path) -> str:
     except UnicodeDecodeError as error:
         line = held.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{path}:{line}: this is no UTF-8 text") from None
-
-
-def _trust(status: os.stat_result) -> None:
-    """Raise OSError if other accounts than the user and root can have written the file."""
-    who = invoker()
-    if not who.by_sudo:
-        return
-    if status.st_uid not in (who.uid, 0):
-        raise PermissionError(EPERM, "it belongs neither to root nor to the caller of sudo")
-    if status.st_mode & (S_IWGRP | S_IWOTH):
-        raise PermissionError(EPERM, "others than its owner may write it")
 
 
 def write_private(path: Path, text: str) -> None:

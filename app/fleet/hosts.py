@@ -12,6 +12,7 @@ from app.api.address import Remote
 from app.config.paths import beside, text_of
 from app.config.toml_lines import TomlDocument
 from bpf.errors import ProbedeckError, UsageError, did_you_mean, together
+from probes.config.trusted_file import open_trusted
 
 if TYPE_CHECKING:
     from probes.monitor.policy import Policy
@@ -49,7 +50,7 @@ def load(path: str) -> Fleet:
     """Read `hosts.toml`. Raises UsageError with every mistake."""
     file = Path(path)
     try:
-        with open(file, "rb") as opened:
+        with open(file, "rb", opener=open_trusted) as opened:
             document = TomlDocument.of(file, text_of(opened, file))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None

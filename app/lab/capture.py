@@ -7,10 +7,9 @@ length of cut frames, and the place where a file breaks off.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
-import os
-import stat
 import struct
 import zlib
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from app.files import as_invoker
 from bpf.errors import UsageError
+from probes.config.trusted_file import open_regular
 
 READ_BYTES = 1 << 20
 """Bytes of a capture that one read takes."""
@@ -148,14 +148,10 @@ def open_capture(path: str) -> BinaryIO:
     """Open a file with the user's rights. Raises UsageError."""
     try:
         with as_invoker():
-            file = open(path, "rb", buffering=READ_BYTES)  # noqa: SIM115
+            return open(path, "rb", buffering=READ_BYTES, opener=open_regular)
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        hint = "write the capture to a file"
-        raise UsageError(f"{path} is not a regular file", hint=hint)
-    return file
+        hint = "write the capture to a file" if error.errno == errno.EINVAL else ""
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from None
 
 
 class _Unpacked(io.RawIOBase):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from probes.control.controller import Controller
 
 
+_BLOCKED_S = 10.0
+"""Time after a signal in which a start may still come to its end."""
+
+
 class ItemLoop:
     """Takes the items of a control plane until `stop`, a signal, a time, or the plane's failure."""
 
@@ -29,7 +35,8 @@ class ItemLoop:
         self._deadline = float("inf")
         self.failures: list[ProbedeckError] = []
         """The plane's, once for each item since then."""
-        on_signals(self.stop)
+        self._starting = False
+        on_signals(self._end)
         plane.listen(self._hear)
 
     def _hear(self, item: Item) -> None:
@@ -41,6 +48,18 @@ class ItemLoop:
     def stop(self) -> None:
         """End the loop; any thread and the handler of a signal may call this."""
         self._mailbox.stop()
+
+    def _end(self, number: int) -> None:
+        """End the loop. If the start is blocked, as by a dead file server, end the process soon."""
+        self.stop()
+        if self._starting:
+            timer = threading.Timer(_BLOCKED_S, self._give_up, (number,))
+            timer.daemon = True
+            timer.start()
+
+    def _give_up(self, number: int) -> None:
+        if self._starting:
+            os._exit(128 + number)
 
     def stop_in(self, seconds: float) -> None:
         """End the loop after so many seconds."""
@@ -80,15 +99,19 @@ class ItemLoop:
             stack.callback(controller.close)
             stack.callback(lambda: totals.note(controller.traced()))
             stack.callback(self._mailbox.let_all_in)
-            start(controller, spec, stack, over=beside_over)
+            self._starting = True
+            try:
+                start(controller, spec, stack, over=beside_over)
+            finally:
+                self._starting = False
             if spec.duration is not None:
                 self.stop_in(spec.duration)
             yield stack
 
 
-def on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` for each signal that ends a run."""
+def on_signals(stop: Callable[[int], None]) -> None:
+    """Call `stop` with the number of each signal that ends a run."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # nohup(1) ignores SIGHUP, so that a run outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda *_: stop())
+            signal.signal(number, lambda got, _: stop(got))

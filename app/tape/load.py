@@ -15,6 +15,7 @@ from app.tape.grammar import NONE, PROGRAMS, Source, Statement, TapeSetting, rea
 from app.tape.model import TIMEOUT, Fault, Requirement, Tape, TapeError, TapePlace, TapeStep
 from app.tape.steps import Press, Type
 from bpf.errors import UsageError
+from probes.config.trusted_file import open_trusted
 
 NESTING = 8
 """`Source` within `Source`."""
@@ -202,7 +203,7 @@ def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
 def text_of(path: Path) -> str:
     """Return the text of a tape's file. Raises UsageError, and TapeError if it is no text."""
     try:
-        with as_invoker(), path.open("rb") as file:
+        with as_invoker(), open(path, "rb", opener=open_trusted) as file:
             content = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else str(error)

@@ -20,6 +20,7 @@ from app.tape.instruction import LineHead, TapeInstruction, TapeStage
 from app.tape.keys import MODIFIERS, character_of, held
 from app.tape.line import TapeLine, duration
 from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean
+from probes.config.trusted_file import open_regular
 
 PATIENCE = 1.0
 """Seconds for an `Expect` to hold: the screen may be a frame late."""
@@ -348,8 +349,8 @@ class Compare(TapeInstruction):
             stage.picture(path)
             return
         try:
-            with as_invoker():
-                wanted = self._compared(path.read_text(encoding="utf-8"))
+            with as_invoker(), open(path, encoding="utf-8", opener=open_regular) as file:
+                wanted = self._compared(file.read())
         except (OSError, ValueError) as error:
             words = error.strerror if isinstance(error, OSError) else "it is no text"
             stage.fail(f"{path}: {words}; --update-golden writes it")

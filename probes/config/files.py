@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from typing import NoReturn
 from bpf.errors import FileTextError, UsageError, did_you_mean
 from probes.config.config_errors import ConfigFault
 from probes.config.positions import Keys, Position, positions
+from probes.config.trusted_file import open_trusted
 
 _TOML_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
@@ -23,9 +22,7 @@ _TOML_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|e
 def read_text(path: Path, limit: int, where: str) -> str:
     """Return a text of at most `limit` bytes. Raises UsageError, which begins with `where`."""
     try:
-        with open(path, "rb", opener=_open) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{where}: it is no regular file")
+        with open(path, "rb", opener=open_trusted) as file:
             data = file.read(limit + 1)
     except FileNotFoundError as error:
         folder = path.parent
@@ -38,11 +35,6 @@ def read_text(path: Path, limit: int, where: str) -> str:
     if why := why_no_text(data, limit):
         raise UsageError(f"{where}: {why}")
     return data.decode()
-
-
-def _open(path: str, flags: int) -> int:
-    """Open a file; the open of a pipe without a writer does not block."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def why_no_text(data: bytes, limit: int) -> str:

@@ -19,6 +19,7 @@ from app.exporters.exporter import DeliveryError, RejectedError
 from app.exporters.host import ExportHost
 from app.files import as_invoker
 from bpf.errors import UsageError
+from probes.config.trusted_file import check_regular, open_trusted
 
 _PATIENCE_S = 5.0
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
@@ -36,6 +37,7 @@ class Webhook:
         self._tls: ssl.SSLContext | None = None
         if config.kind.scheme == "https":
             try:
+                check_regular(options.ca)
                 self._tls = ssl.create_default_context(cafile=options.ca or None)
             except OSError as error:
                 raise UsageError(f"option ca: {options.ca}: {error.strerror or error}") from None
@@ -76,7 +78,7 @@ class Webhook:
 def key_of(path: str) -> bytes:
     """Return the secret in a file. Raises UsageError if others can read it."""
     try:
-        with as_invoker(), open(path, "rb") as file:
+        with as_invoker(), open(path, "rb", opener=open_trusted) as file:
             mode = os.fstat(file.fileno()).st_mode
             key = file.read(4096).strip()
     except OSError as error:

@@ -22,6 +22,7 @@ from app.exporters.ipfix.stream import StreamLink
 from app.exporters.ipfix.templates import IPFIX, NETFLOW9
 from app.outputs.view import OwnedFlows, is_table
 from bpf.errors import UsageError
+from probes.config.trusted_file import check_regular
 from probes.flow.records import Array
 from probes.snapshot import Item, Snapshot
 from probes.sockets.records import OWNERS_TABLE
@@ -53,6 +54,7 @@ def netflow9(host: ExportHost) -> FlowExporter:
 
 def _context(options: IpfixOptions) -> ssl.SSLContext:
     try:
+        check_regular(options.ca, options.cert, options.key)
         context = ssl.create_default_context(cafile=options.ca or None)
         if options.cert:
             context.load_cert_chain(options.cert, options.key)

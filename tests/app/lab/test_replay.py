@@ -323,7 +323,10 @@ def senders(pid: int) -> tuple[int, ...]:
     ("options", "words"),
     [
         (("--replay", "/nowhere"), "cannot read /nowhere: No such file or directory"),
-        (("--replay", "/dev/null"), "/dev/null is not a regular file; write the capture to a file"),
+        (
+            ("--replay", "/dev/null"),
+            "cannot read /dev/null: it is no regular file; write the capture to a file",
+        ),
         (("--speed", "2"), "--speed without a capture; give --replay FILE"),
         (("--max-gap", "2"), "--max-gap without a capture; give --replay FILE"),
         (("--replay", __file__), f"{__file__} is neither a pcap nor a pcapng file"),
