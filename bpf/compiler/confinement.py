@@ -18,7 +18,10 @@ import struct
 
 ROOT = "/sys"
 """Mount point of the helper's root file system: a directory that every machine has."""
-LIBRARIES = ("/usr", "/lib", "/lib32", "/lib64")
+LIBRARIES = (
+    "/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64", "/lib", "/lib32", "/lib64",
+)  # fmt: skip
+"""Directories of distributions that compiling needs: libraries, Python, and the kernel's headers."""
 CPUS = "/sys/devices/system/cpu/possible"
 """libbcc reads the size of per-CPU maps from this file."""
 HEADERS = "/headers"
@@ -58,7 +61,7 @@ _LIBC = ct.CDLL(None, use_errno=True)
 
 
 def hide_files(headers: str) -> str:
-    """Leave this process a root with nothing but libraries and a copy of the header tree.
+    """Leave this process a root with nothing but `LIBRARIES` and a copy of the header tree.
 
     Returns the header tree's path in that root. A short file replaces /proc/kallsyms. All of it is
     in a mount namespace of this process, so it must have one thread only.
@@ -74,6 +77,7 @@ def hide_files(headers: str) -> str:
     mask = os.umask(0o022)
     try:
         for path in LIBRARIES:
+            os.makedirs(os.path.dirname(ROOT + path), exist_ok=True)
             if os.path.islink(path):
                 os.symlink(os.readlink(path), ROOT + path)
             elif os.path.isdir(path):
