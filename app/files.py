@@ -24,7 +24,8 @@ from typing import Any
 
 from bpf.errors import UsageError
 from bpf.machine import system_calls
-from probes.config.trusted_file import Invoker, invoker
+from probes.config.trusted_file import Invoker as Invoker
+from probes.config.trusted_file import invoker as invoker
 
 _MOST_LINKS = 40
 """Links on the way to a file, as the kernel has it."""

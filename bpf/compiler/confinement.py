@@ -21,7 +21,7 @@ ROOT = "/sys"
 LIBRARIES = (
     "/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64", "/lib", "/lib32", "/lib64",
 )  # fmt: skip
-"""Directories of distributions that compiling needs: libraries, Python, and the kernel's headers."""
+"""Directories of distributions that compiling needs: libraries, Python and the kernel's headers."""
 CPUS = "/sys/devices/system/cpu/possible"
 """libbcc reads the size of per-CPU maps from this file."""
 HEADERS = "/headers"
