@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpf.errors import UsageError, did_you_mean
-from probes.monitor.bursts import Bursts
 from probes.monitor.condition import Condition, ConditionOutcome
+from probes.monitor.condition.bursts import Bursts
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.records import METRIC, POLICY, Array
 from probes.monitor.selected import Estimate, SelectedMetric

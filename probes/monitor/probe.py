@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bpf import features
 from bpf.attach.chain import Stage
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
@@ -42,6 +40,7 @@ from probes.monitor.programs import (
     SOURCE,
     MonitorGeneration,
     SketchHalf,
+    ask_for_offload,
     load,
     macros_of,
     own_macros,
@@ -122,7 +121,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         except BaseException:
             self.close()
             raise
-        self.offload = _ask_for_offload(interface) if options.offload else ""
+        self.offload = ask_for_offload(interface) if options.offload else ""
         """Result of the request to offload, in one line; empty without a request (S2.20)."""
         self._start_ns = self._now()
 
@@ -393,12 +392,3 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     def _compile(self, side: Side, source: str) -> Compiled:
         macros = macros_of(self.options, self.interface, self._point.hook)
         return self._compile_with(side, source, {**macros, **own_macros(self.options)})
-
-
-def _ask_for_offload(interface: Interface) -> str:
-    try:
-        features.ask_offload(interface.index)
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        return f"{interface.name}: its driver takes no programs ({why}); all runs on the host"
-    return f"{interface.name}: its driver takes programs; this release still runs all on the host"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from socket import IPPROTO_UDP
 
 import numpy as np
 
+from bpf import features
 from bpf.attach.hook import AnyHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
@@ -225,3 +227,13 @@ def load(
 def set_router(shared: ProbeMaps, loaded: MonitorGeneration) -> None:
     """Send packets that policies may select to this source's router."""
     prog_array_set(shared.fds["router"], 0, loaded.steps[0].fd)
+
+
+def ask_for_offload(interface: Interface) -> str:
+    """Ask the driver to run the monitor on the NIC. Returns its answer in one line."""
+    try:
+        features.ask_offload(interface.index)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        return f"{interface.name}: its driver takes no programs ({why}); all runs on the host"
+    return f"{interface.name}: its driver takes programs; this release still runs all on the host"
