@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bpf.errors import printable
 
+OWN_PROGRAM = " program 'probedeck' id "
+"""How bpf.attach.hook_program describes the program that probedeck attaches."""
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -91,6 +94,11 @@ class HookStatus:
     """Why this hook was chosen; empty if the operator asked for it."""
     before: tuple[str, ...] = ()
     """Programs of others that run first. Packets that they drop or redirect are not counted."""
+
+    @property
+    def foreign(self) -> list[str]:
+        """Those of `before` that are not of another probedeck, which passes what it counts."""
+        return [name for name in self.before if OWN_PROGRAM not in name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ _SUBJECT = "connection"
 
 
 def lost(url: str, why: str) -> Event:
-    return Event.now("warning", url, f"connection lost: {why}", _SUBJECT, "begin")
+    text = f"connection lost: {why.removeprefix(f'{url}: ')}"
+    return Event.now("warning", url, text, _SUBJECT, "begin")
 
 
 def again(url: str) -> Event:

@@ -27,7 +27,10 @@ from app.cli.subcommands.tape import tape
 from app.cli.subcommands.trace import trace
 from bpf.errors import KernelError, ProbedeckError, TextError, UsageError
 
-EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel, 130 ctrl-C before"
+    " the run measures."
+)
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_PROBEDECK_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -158,7 +161,7 @@ def main() -> NoReturn:
         print(error.format_message(), file=sys.stderr)
         code = error.exit_code
     except click.ClickException as error:
-        message = error.format_message()
+        message = error.format_message().replace("not a valid float", "no number")
         # A message that asks "Did you mean ...?" says enough.
         hint = "" if message.endswith(("?", "?)")) else "; see --help"
         print(f"probedeck: {message.rstrip('.') if hint else message}{hint}", file=sys.stderr)

@@ -6,7 +6,9 @@ The command line wins over both; see `app.cli.decorator`.
 from __future__ import annotations
 
 import difflib
+import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,6 +93,16 @@ def load(
     return LoadedSettings(settings, values, origins, document, file, state, tuple(problems))
 
 
+def in_order(problems: Iterable[ProbedeckError]) -> list[ProbedeckError]:
+    """Return the problems in the order of their lines, those of the environment last."""
+
+    def line(problem: ProbedeckError) -> float:
+        found = re.match(r"[^:]+:(\d+):", problem.message)
+        return int(found[1]) if found else math.inf
+
+    return sorted(problems, key=line)
+
+
 def _document(file: str, named: str) -> TomlDocument | None:
     """Return the file; None if the user's own file does not exist.
 
@@ -151,7 +163,10 @@ def _value(
     document: TomlDocument, settings: Mapping[str, Setting], name: str, given: object
 ) -> Value:
     if name not in settings:
-        raise UsageError("unknown key", hint=did_you_mean(name, settings))
+        hint = did_you_mean(name, [*settings, "interface"])
+        if hint.endswith(" interface?"):
+            hint = "only -i names the interface"
+        raise UsageError("unknown key", hint=hint)
     setting = settings[name]
     value = setting.of_toml(given)
     if setting.metavar not in ("FILE", "PATH"):

@@ -52,7 +52,7 @@ def run(
             start(made[0], spec, stack, first=first, console=app.commands.ask)
 
         made: list[Controller] = []
-        settings = _prepared(settings)
+        settings = _prepared(settings, startup)
         from app.console.app import ConsoleApp
 
         app = ConsoleApp(
@@ -66,7 +66,7 @@ def run(
 def connect(plane: ControlPlane, url: str, settings: Settings, startup: Startup = NOTHING) -> int:
     """Run a console on another host's controller; close the connection with it."""
     with closing(plane):
-        settings = _prepared(settings)
+        settings = _prepared(settings, startup)
         from app.console.app import ConsoleApp
 
         return _run(ConsoleApp(lambda: plane, lambda: None, url, settings=settings), startup)
@@ -95,7 +95,7 @@ def fleet(hosts: Fleet, settings: Settings, startup: Startup = NOTHING) -> int:
             return cast("ControlPlane", ChosenPlane(chosen[0]))
 
         chosen: list[ChosenHosts] = []
-        settings = _prepared(settings)
+        settings = _prepared(settings, startup)
         from app.console.app import ConsoleApp
 
         app = ConsoleApp(
@@ -104,11 +104,12 @@ def fleet(hosts: Fleet, settings: Settings, startup: Startup = NOTHING) -> int:
         return _run(app, startup)
 
 
-def _prepared(settings: Settings) -> Settings:
+def _prepared(settings: Settings, startup: Startup) -> Settings:
     """Resolve what the settings leave to the terminal, before the import of Textual."""
     # Garbage collection during imports finds nothing; the console enables it after the first paint.
     gc.disable()
-    return replace(settings, ui=prepare(settings.ui))
+    shown = startup.shown or startup.tape is None
+    return replace(settings, ui=prepare(settings.ui, drawn=not shown))
 
 
 def _run(app: ConsoleApp, startup: Startup) -> int:

@@ -98,5 +98,6 @@ def _hook_items(console: Console, where: str) -> list[StatusItem]:
         items.append(StatusItem(where, Tone.MUTED, priority=7, label="at"))
     if before := list(dict.fromkeys(name for each in hooks for name in each.before)):
         more = f" and {len(before) - 1} more" if len(before) > 1 else ""
-        items.append(StatusItem(f"{before[0]}{more}", Tone.WARN, 3, label="behind"))
+        tone = Tone.WARN if any(each.foreign for each in hooks) else Tone.MUTED
+        items.append(StatusItem(f"{before[0]}{more}", tone, 3, label="behind"))
     return items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -10,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from app.files import as_invoker, expand, write_atomic
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, UsageError
 from probes.snapshot import Item, Snapshot
 
 _PRIORITIES = {"info": "<6>", "warning": "<4>", "error": "<3>"}
@@ -67,7 +68,9 @@ def announced(file: str) -> Iterator[None]:
         try:
             write_atomic(path, [f"{os.getpid()}\n".encode()], sync=False)
         except OSError as error:
-            raise ProbedeckError(f"--ready-file {file}: {error.strerror}") from None
+            misplaced = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+            kind = UsageError if misplaced else ProbedeckError
+            raise kind(f"--ready-file {file}: {error.strerror}") from None
     _notify("READY=1")
     try:
         yield

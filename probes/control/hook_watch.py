@@ -52,7 +52,7 @@ def _attached(status: HookStatus) -> Event:
     """Describe a hook that was attached now."""
     text = status.mode + (f" ({status.reason})" if status.reason else "")
     if status.before:
-        return _event("warning", status, f"{text}; {_first(status)}", "begin")
+        return _event(_severity(status), status, f"{text}; {_first(status)}", "begin")
     return _event("info", status, text)
 
 
@@ -61,8 +61,12 @@ def _order_changed(status: HookStatus) -> Event:
     if status.mode == "removed":
         return _event("error", status, "another program removed ours, and probedeck counts nothing")
     if status.before:
-        return _event("warning", status, _first(status), "begin")
+        return _event(_severity(status), status, _first(status), "begin")
     return _event("info", status, "no other program runs first any more", "end")
+
+
+def _severity(status: HookStatus) -> str:
+    return "warning" if status.foreign else "info"
 
 
 def _event(severity: str, status: HookStatus, text: str, phase: str = "") -> Event:

@@ -74,11 +74,11 @@ def datagrams(program: Program) -> int:
     return read_u64(program.map_fd("count"), 1)
 
 
-def ok_program() -> int:
+def ok_program(name: str = "theirs") -> int:
     """A TC program that returns TC_ACT_OK, which keeps packets from the programs behind it."""
     code = Assembler()
     code.exit(0)
-    return syscall.prog_load(code.assemble(), ProgType.SCHED_CLS, "theirs")
+    return syscall.prog_load(code.assemble(), ProgType.SCHED_CLS, name)
 
 
 def xdp_id(ifindex: int) -> int:

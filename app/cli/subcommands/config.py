@@ -13,7 +13,7 @@ from app.cli.command import CommandGroup, argument, option
 from app.cli.decorator import takes, unfit
 from app.cli.options import SECTIONS, Options
 from app.config import paths, theme_colors
-from app.config.load import NONE, LoadedSettings, load
+from app.config.load import NONE, LoadedSettings, in_order, load
 from app.config.model import Settings, Ui
 from app.config.path_settings import PathSettings
 from app.config.schema import Setting, settings_of
@@ -150,7 +150,7 @@ def template() -> str:
 def validate(file: str) -> int:
     """Report every mistake in the settings, also in the environment."""
     loaded = load(file, SECTIONS)
-    found = [*loaded.problems, *unfit(loaded), *theme_colors.problems()]
+    found = in_order([*loaded.problems, *unfit(loaded), *theme_colors.problems()])
     wrong = [*{str(each): each for each in found}.values(), *loaded.settings.warnings]
     for each in wrong:
         print(each, file=sys.stderr)

@@ -13,18 +13,23 @@ _DIRECT = ("kitty", "alacritty", "foot", "wezterm", "ghostty", "direct")
 """Terminals with all colours; a remote host knows TERM only."""
 _NO_COLORS = ("", "dumb", "unknown", "vt100", "vt102", "vt220", "ansi-m")
 _NO_BRAILLE = ("linux", "dumb")
+_PICTURES = {"TERM": "xterm", "COLORTERM": "truecolor", "COLORFGBG": ""}
 _SYSTEMS: Mapping[str, Colors] = {"standard": "16", "256": "256", "truecolor": "truecolor"}
 """Colours by Textual's word for them."""
 _LIGHT_GROUNDS = ("7", "9", "10", "11", "12", "13", "14", "15")
 """Numbers of the light colours in COLORFGBG."""
 
 
-def prepare(ui: Ui) -> Ui:
-    """Resolve `auto` in the settings, and set the environment that Textual reads."""
+def prepare(ui: Ui, *, drawn: bool = False) -> Ui:
+    """Resolve `auto` in the settings, and set the environment that Textual reads.
+
+    A console that is only `drawn`, in pictures, looks the same whatever the terminal can do.
+    """
     # Python itself sets LC_CTYPE if the locale is the C locale: look at the process's beginning.
     initial = Path("/proc/self/environ").read_bytes().split(b"\0")
     ctype = next((entry[9:] for entry in initial if entry.startswith(b"LC_CTYPE=")), b"")
-    ui = resolved(ui, {**os.environ, "LC_CTYPE": os.fsdecode(ctype)})
+    environment = {**os.environ, "LC_CTYPE": os.fsdecode(ctype)}
+    ui = resolved(ui, environment | (_PICTURES if drawn else {}))
     # For NO_COLOR, even empty, Textual sends greys; probedeck leaves out colours itself.
     os.environ.pop("NO_COLOR", None)
     words = {colors: word for word, colors in _SYSTEMS.items()}

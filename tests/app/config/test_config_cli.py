@@ -130,25 +130,27 @@ def test_validate_knows_the_fields_of_own_commands(file: Path, deck: Deck) -> No
 
 def test_validate_tells_all_that_is_wrong(file: Path, deck: Deck) -> None:
     run = "interval = 1000\nbits = 99\ncapture = 'rtt>5'\nfilter = 'prto:tcp'\n"
-    run += "policy = ['a: flws > 5 -> dns', 'b: flows > 5 -> dns']\npolicies = 'none.toml'"
+    run += "policy = ['a: flws > 5 -> dns', 'b: flows > 5 -> dns']\npolicies = 'none.toml'\n"
+    run += "interfce = 'eth0'"
     write(file, f"\ufeff[ui]\nthme = 1\n[run]\n{run}\n")
     code, out, err = deck("config", "validate")
     assert (code, out) == (2, "")
     assert err.splitlines() == [
         f"{file}:2: [ui] thme: unknown key; did you mean theme?",
         f"{file}:4: --interval 1000 is not between 0.01 and 300 seconds",
+        f"{file}:5: bits = 99 is not between 4 and 14",
         f"{file}:6: --capture: 'rtt>5' can't choose what is captured (column 1); it can filter "
         "what is shown",
         "rtt>5",
         "^",
-        f"{file}:5: bits = 99 is not between 4 and 14",
-        f"{file}:9: {file.parent}/none.toml: No such file or directory; did you mean {file.name}?",
-        f"{file}:8: policy 'a': condition: 'flws' is no metric (column 4); did you mean flows?",
-        "a: flws > 5 -> dns",
-        "   ^",
         f"{file}:7: --filter: flows have no 'prto' (column 1); did you mean proto?",
         "prto:tcp",
         "^",
+        f"{file}:8: policy 'a': condition: 'flws' is no metric (column 4); did you mean flows?",
+        "a: flws > 5 -> dns",
+        "   ^",
+        f"{file}:9: {file.parent}/none.toml: No such file or directory; did you mean {file.name}?",
+        f"{file}:10: [run] interfce: unknown key; only -i names the interface",
     ]
     code, _, err = deck("config", "validate", "/nowhere.toml")
     assert (code, err) == (2, "/nowhere.toml cannot be read: No such file or directory\n")

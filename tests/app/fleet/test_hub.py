@@ -11,6 +11,7 @@ import pytest
 
 from app.api import wire
 from app.api.address import Remote
+from app.api.connection_events import lost
 from app.fleet import connection, hub, link
 from app.fleet.host_state import HostPhase, HostState
 from app.fleet.hosts import FleetHost
@@ -96,6 +97,13 @@ def test_a_refused_token_is_said_and_the_host_comes_when_it_is_right(
     assert state(followed, host).reason == "no valid token"
     host.refusal = b""
     assert followed.is_in(HostPhase.UP, host.name)
+
+
+def test_a_lost_connection_names_its_address_once() -> None:
+    event = lost("https://10.78.0.2:8765", "https://10.78.0.2:8765: peer closed connection")
+    assert (event.source, event.text) == (
+        "https://10.78.0.2:8765", "connection lost: peer closed connection",
+    )  # fmt: skip
 
 
 def test_a_killed_host_is_lost_at_once_and_comes_back(

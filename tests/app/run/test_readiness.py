@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.run.readiness import announced
-from bpf.errors import ProbedeckError
+from bpf.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,7 +50,7 @@ def test_the_file_exists_while_the_run_measures(tmp_path: Path) -> None:
     with announced(str(ready)):
         assert ready.read_text() == f"{os.getpid()}\n"
     assert not ready.exists()
-    with pytest.raises(ProbedeckError, match="--ready-file"), announced(str(tmp_path / "no" / "x")):
+    with pytest.raises(UsageError, match="--ready-file"), announced(str(tmp_path / "no" / "x")):
         pass
 
 

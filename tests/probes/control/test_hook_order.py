@@ -60,12 +60,14 @@ TUNSETIFF, IFF_TUN, IFF_TAP, IFF_NO_PI = 0x400454CA, 1, 2, 0x1000
 
 
 @contextmanager
-def foreign_tcx(ifindex: int, kind: AttachType, flags: int = 0) -> Iterator[str]:
+def foreign_tcx(
+    ifindex: int, kind: AttachType, flags: int = 0, name: str = "theirs"
+) -> Iterator[str]:
     """A program of others that returns TC_ACT_OK; how it is called."""
-    program = ok_program()
+    program = ok_program(name)
     link = links.link_create(program, ifindex, kind, flags)
     try:
-        yield f"TCX program 'theirs' id {syscall.prog_info(program).id}"
+        yield f"TCX program {name!r} id {syscall.prog_info(program).id}"
     finally:
         os.close(link)
         os.close(program)
@@ -215,6 +217,13 @@ def test_who_comes_and_goes_is_told(deck: Deck, monkeypatch: pytest.MonkeyPatch)
     gone = "tc ingress: no other program runs first any more"
     assert becomes(lambda: gone in deck.said("info", "right"), 5)
     assert ingress_of(deck.controller).before == ()
+    # Another probedeck is no alarm.
+    with foreign_tcx(deck.right.ifindex, AttachType.TCX_INGRESS, BEFORE, "probedeck") as other:
+        text = text.replace(foreign, other)
+        assert becomes(lambda: text in deck.said("info", "right"), 5)
+        assert len(deck.said("warning", "right")) == 1
+        status = ingress_of(deck.controller)
+        assert (status.before, status.foreign) == ((other,), [])
 
 
 def test_programs_of_ours_are_nobody_elses(deck: Deck) -> None:

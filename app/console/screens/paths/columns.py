@@ -87,8 +87,9 @@ HOPS: TableSpec[HopLine] = TableSpec(
             value=lambda one: one.hop.numbers.loss),
         ColumnSpec("adds", "Adds ms", 7, "right", unit="ms", larger_first=True,
             help="Delay that the way from the nearest earlier hop that answers adds to the median"
-            " round trip, in milliseconds. A hop is taken to be no farther than any later one:"
-            " slow answers of a router add nothing.",
+            " round trip, in milliseconds. A hop is taken to be no farther than any later one, the"
+            " destination included: slow answers of a router add nothing. The picture has the same"
+            " numbers.",
             cell=lambda one: milliseconds(one.hop.adds), tone=lambda one: one.adds_tone,
             value=lambda one: in_ms(one.hop.adds)),
         ColumnSpec("share", "", 8, priority=3, drawn=True,
@@ -99,7 +100,8 @@ HOPS: TableSpec[HopLine] = TableSpec(
             cell=lambda one: MISSING if one.is_silent else milliseconds(one.hop.last),
             value=lambda one: in_ms(one.hop.last)),
         ColumnSpec("median", "Median", 6, "right", priority=1, unit="ms", larger_first=True,
-            help="Median of the last minute, in milliseconds.",
+            help="Median of the last minute, in milliseconds: of probes, which go out with the flows'"
+            " packets; for the destination, of the flows' own packets.",
             cell=lambda one: milliseconds(one.hop.numbers.median), tone=lambda one: one.time_tone,
             value=lambda one: in_ms(one.hop.numbers.median)),
         ColumnSpec("p95", "p95", 6, "right", priority=2, unit="ms", larger_first=True,

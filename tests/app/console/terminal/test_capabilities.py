@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.config.model import Ui
-from app.console.terminal.capabilities import resolved
+from app.console.terminal.capabilities import prepare, resolved
 from tests.app.console.fake import desk
 from tests.support.console.terminal import Terminal
 
@@ -78,6 +78,15 @@ def test_low_bandwidth_takes_what_needs_few_bytes_unless_more_was_asked_for() ->
     asked = resolved(asked, UTF8)
     assert (asked.glyphs, asked.colors, asked.mouse) == ("braille", "256", False)
     assert resolved(Ui(low_bandwidth=True), {**UTF8, "NO_COLOR": "1"}).colors == "none"
+
+
+@pytest.mark.parametrize("term", ["xterm", "linux", "dumb", "xterm-256color", ""])
+def test_pictures_without_a_terminal_are_the_same_for_every_term(
+    term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", {"TERM": term, "COLORFGBG": "0;15", "LANG": "C.UTF-8"})
+    ui = prepare(Ui(), drawn=True)
+    assert (ui.colors, ui.glyphs, ui.theme) == ("truecolor", "braille", "auto")
 
 
 @pytest.mark.parametrize(
