@@ -100,8 +100,8 @@ HOPS: TableSpec[HopLine] = TableSpec(
             cell=lambda one: MISSING if one.is_silent else milliseconds(one.hop.last),
             value=lambda one: in_ms(one.hop.last)),
         ColumnSpec("median", "Median", 6, "right", priority=1, unit="ms", larger_first=True,
-            help="Median of the last minute, in milliseconds: of probes, which go out with the flows'"
-            " packets; for the destination, of the flows' own packets.",
+            help="Median of the last minute, in milliseconds: of probes, which go out with packets"
+            " of the flows; for the destination, of the flows' own packets.",
             cell=lambda one: milliseconds(one.hop.numbers.median), tone=lambda one: one.time_tone,
             value=lambda one: in_ms(one.hop.numbers.median)),
         ColumnSpec("p95", "p95", 6, "right", priority=2, unit="ms", larger_first=True,
