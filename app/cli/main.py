@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from typing import NoReturn
 
@@ -125,6 +126,8 @@ def main() -> NoReturn:
     """Run the command line; a ProbedeckError becomes one line on standard error."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _allow_open_files()
+    # Of regular expressions that the user writes: `[[` may mean something else in a later Python.
+    warnings.simplefilter("ignore", FutureWarning)
     try:
         if asked := os.environ.get(ASKED, ""):
             code: int | None = shell_complete(cli, {}, "probedeck", ASKED, asked)

@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from app.fleet.plane import ChosenHosts
     from probes.control_plane import ControlPlane
 
-_DEADLY = (
-    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
-)  # fmt: skip
+_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""Signals that end the console with code 0, as they do runs without one."""
+_DEADLY = (*_ENDING, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that end the console, after it has given the terminal back."""
 
 
@@ -159,7 +159,7 @@ class ConsoleApp(DiffApp[int]):
         # Before Textual takes the terminal: from then on the console must give it back.
         loop = asyncio.get_running_loop()
         for number in _DEADLY:
-            loop.add_signal_handler(number, self.exit, 128 + number)
+            loop.add_signal_handler(number, self.exit, 0 if number in _ENDING else 128 + number)
 
     def get_default_screen(self) -> Screen[Any]:
         return StartingScreen(self._where)

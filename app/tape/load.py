@@ -21,6 +21,7 @@ NESTING = 8
 """`Source` within `Source`."""
 MOST_LINES = 10_000
 """Limit of the lines of a tape with its sources: nested sources may double them each time."""
+STDIN = Path("/dev/stdin")
 _MOST_BYTES = 1 << 20
 
 
@@ -203,7 +204,9 @@ def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
 def text_of(path: Path) -> str:
     """Return the text of a tape's file. Raises UsageError, and TapeError if it is no text."""
     try:
-        with as_invoker(), open(path, "rb", opener=open_trusted) as file:
+        # The user has opened standard input, which may be a pipe.
+        opener = None if path == STDIN else open_trusted
+        with as_invoker(), open(path, "rb", opener=opener) as file:
             content = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else str(error)

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from app.config.paths import state_dir, write_private
 from app.files import exists, expand
-from app.tape.load import load, of_text, text_of
+from app.tape.load import STDIN, load, of_text, text_of
 from app.tape.model import Tape
 from bpf.errors import UsageError, did_you_mean
 
 SUFFIX = ".tape"
 _LIBRARY = Path(__file__).with_name("library")
-_STDIN = Path("/dev/stdin")
 _REGISTER = re.compile(r"[a-z]")
 
 
@@ -54,7 +53,7 @@ class TapeStore:
     def given(self, name: str) -> Tape:
         """Load a tape from a command line, where `-` is standard input."""
         if name == "-":
-            return of_text(text_of(_STDIN), str(_STDIN), self.filters, self.variables)
+            return of_text(text_of(STDIN), str(STDIN), self.filters, self.variables)
         return self.load(name)
 
 

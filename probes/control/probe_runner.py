@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from bpf.compiler import Compiler
@@ -17,6 +18,7 @@ from probes.control.health import HealthWatches
 from probes.control.hook_watch import HookWatch
 from probes.control.loss_events import LossEvents
 from probes.control.running_probe import RunningProbe, RunningProbes
+from probes.control.wall_clock import WallClock
 from probes.control_plane import (
     MOST_ROWS,
     Check,
@@ -58,6 +60,7 @@ class ProbeRunner:
         """Rows that could not be written to this run's tables, by table."""
         self.outputs: OutputControl = NoOutputs()
         self._loss_events = LossEvents()
+        self._wall_clock = WallClock()
         self.memory_limit = default_limit()
         """Bytes of kernel memory that the maps of all probes may take."""
         self._compiler = compiler
@@ -78,7 +81,7 @@ class ProbeRunner:
         self._health.take(item)
         for listener in self._listeners:
             listener(item)
-        for event in self._loss_events.take(item):
+        for event in chain(self._loss_events.take(item), self._wall_clock.take()):
             self.publish(event)
 
     def probes(self) -> tuple[ProbeInfo, ...]:

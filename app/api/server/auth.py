@@ -54,6 +54,10 @@ class AuthMiddleware:
     def _judge(self, scope: Scope) -> tuple[Response | None, str]:
         """Return a refusal or None, and why this client may only read."""
         headers = Headers(scope=scope)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # RFC 9112, 6.1: a proxy in front may take the rest for another request.
+            said = Problem("a request has Content-Length or Transfer-Encoding", exit_code=2)
+            return refusal(HTTPStatus.BAD_REQUEST, said, {"connection": "close"}), ""
         read_only = ""
         if self._rights.token:
             scheme, _, given = headers.get("authorization", "").partition(" ")

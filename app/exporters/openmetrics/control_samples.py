@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
+from pathlib import Path
 
 from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import Sample
@@ -24,6 +26,8 @@ def control_samples(plane: ControlPlane) -> Iterator[Sample]:
             yield of.OUTPUT_UNDELIVERED(output.name, reason, value=records)
     for table, rows in plane.unwritten.items():
         yield of.UNWRITTEN(table, value=rows)
+    resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    yield of.RESIDENT_MEMORY(value=resident * mmap.PAGESIZE)
     memory = plane.memory()
     yield of.MAP_MEMORY(value=memory.used)
     yield of.MAP_MEMORY_LIMIT(value=memory.limit)

@@ -232,6 +232,9 @@ OUTPUT_QUEUE = _family(
 UNWRITTEN = _family(
     "unwritten_rows", "counter", "Rows of a table that could not be written to its file.", "table"
 )
+RESIDENT_MEMORY = _family(
+    "resident_memory_bytes", "gauge", "Resident memory of the controller's process.", unit="bytes"
+)
 MAP_MEMORY = _family("map_memory_bytes", "gauge", "Kernel memory of all maps.", unit="bytes")
 MAP_MEMORY_LIMIT = _family(
     "map_memory_limit_bytes", "gauge", "Most kernel memory of maps; 0: unknown.", unit="bytes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,12 @@ def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
     with open(wrong) as file:
         said = deck_ends("macro", "check", "-", stdin=file)[2]
     assert said.startswith("/dev/stdin:1:1: there is no verb or command 'Enterr'")
-    assert deck_ends("macro", "check", "triage")[0] == 0
+    with subprocess.Popen(["echo", "Enterr"], stdout=subprocess.PIPE) as pipe:
+        assert deck_ends("macro", "check", "-", stdin=pipe.stdout)[2].splitlines()[0] == (
+            "/dev/stdin:1:1: there is no verb or command 'Enterr'; did you mean Enter?"
+        )
+    nested = tape(tmp_path, "Wait /[[x]/\n", "nested.tape")  # Python warns of a later meaning
+    assert deck_ends("macro", "check", nested)[2] == ""
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,21 @@ def test_a_connection_that_is_used_again_is_not_cut_off(
             time.sleep(0.2)
 
 
+def test_a_request_with_two_lengths_is_refused_and_closed(
+    make_site: MakeSite, tokens: dict[str, Any]
+) -> None:
+    """RFC 9112, 6.1: a proxy may take the rest of the body for another request."""
+    with make_site(socket="", **tokens).raw() as raw:
+        raw.sendall(
+            b"POST /v1/probes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer write-4711-abcdefgh\r\n"
+            b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" + ASK.encode()
+        )
+        got = answer(raw)
+    assert got.startswith(b"HTTP/1.1 400")
+    assert b"connection: close" in got
+    assert got.count(b"HTTP/1.1") == 1
+
+
 def test_a_long_compile_is_not_taken_for_a_slow_client(
     make_site: MakeSite, tokens: dict[str, Any]
 ) -> None:

@@ -27,6 +27,7 @@ def test_windows_since_the_listener_began_are_counted(tcp: Site, http: httpx.Cli
     flows = [v for name, v in found.items() if name.startswith("probedeck_flow_packets_total")]
     assert sum(flows) == 24
     assert found['probedeck_unwritten_rows_total{table="flows"}'] == 7
+    assert found["probedeck_resident_memory_bytes"] > 10 << 20
     assert found["probedeck_map_memory_bytes"] == tcp.plane.memory().used
 
 
