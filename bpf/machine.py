@@ -43,13 +43,9 @@ def system_calls() -> SystemCalls:
 def time_limit(variable: str, usual: float) -> float:
     """Return the seconds of a variable of the environment, by which slow machines set a limit.
 
-    Raises UsageError unless it is a number from 1 to 3600.
+    Raises UsageError unless it is a whole number from 1 to 3600.
     """
-    text = os.environ.get(variable) or str(usual)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds <= 3600:
+    text = os.environ.get(variable, "")
+    if text and not (text.isascii() and text.isdigit() and 1 <= int(text) <= 3600):
         raise UsageError(f"{variable}: {text!r} is no number of seconds", hint="1 to 3600")
-    return seconds
+    return float(text or usual)

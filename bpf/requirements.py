@@ -18,9 +18,9 @@ from bpf.syscall import PRIVILEGES
 NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 MORE_FILES = "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a unit"
 _LEAST_FILES = 256
-"""A run without outputs and applications holds about 120."""
-_ENOUGH_FILES = 1024
-"""A console with outputs, a trace and five applications holds about 470."""
+"""A run without outputs and applications holds about 120. A console with outputs, a trace and five
+applications holds about 470.
+"""
 
 
 def requirements() -> Iterator[HostCheck]:
@@ -47,8 +47,7 @@ def require() -> None:
     lacking = [check for check in requirements() if check.status is Status.FATAL]
     if lacking:
         words = ", ".join(f"{check.name}: {check.detail}" for check in lacking)
-        unprivileged = lacking[0].name.startswith("CAP_") and os.geteuid()
-        hint = PRIVILEGES if unprivileged else lacking[0].remedy
+        hint = PRIVILEGES if "CAP_" in words and os.geteuid() else lacking[0].remedy
         raise KernelError(f"monitoring can't run here: {words}", hint=hint)
 
 
@@ -101,7 +100,4 @@ def _open_files() -> HostCheck:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _LEAST_FILES:
         return fatal("open files", f"{soft} at most, and a run needs {_LEAST_FILES}", MORE_FILES)
-    if 0 <= soft < _ENOUGH_FILES:
-        detail = f"{soft} at most: few for a console with outputs and applications"
-        return note("open files", detail, MORE_FILES)
     return ok("open files", "no limit" if soft < 0 else f"{soft} at most")

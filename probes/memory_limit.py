@@ -43,12 +43,11 @@ def cgroup_limit(root: Path = Path("/")) -> int:
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text(errors="replace").splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers not in ("", "memory"):
-                continue
-            top, name = _LIMITS[controllers]
+            top, name = _LIMITS.get(controllers, ("", ""))
             folder = root / top / path.lstrip("/")
             for each in (folder, *folder.parents):
-                # ValueError: `max`. OSError: above the mount, or outside of a container.
+                # ValueError: `max`. OSError: other controllers, above the mount, or outside of a
+                # container.
                 with suppress(OSError, ValueError):
                     least = min(least, int((each / name).read_text()))
     return least

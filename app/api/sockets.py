@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Self
 
 from bpf.errors import UsageError
-from probes.config.trusted_file import open_trusted
+from probes.config.trusted_file import read_secret
 
 DEFAULT_SOCKET = "/run/probedeck/api.sock"
 _LEAST_TOKEN = 16
 """Characters."""
 _BACKLOG = 128
-_OTHERS_AND_WRITE = 0o027
-"""Modes that a private key must not have; a group may read it, such as ssl-cert."""
 
 
 @dataclass(slots=True)
@@ -159,13 +157,9 @@ def read_token(path: str, name: str = "token") -> bytes:
     Raises UsageError, which calls the secret by `name`.
     """
     try:
-        with open(path, "rb", opener=open_trusted) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            token = file.read(4096).strip()
+        token = read_secret(path)
     except OSError as error:
         raise UsageError(f"cannot read the {name} in {path}: {error.strerror}") from None
-    if mode & 0o077:
-        raise UsageError(f"others can use the {name} in {path}", hint=f"chmod 600 {path}")
     if not token or not all(0x21 <= byte <= 0x7E for byte in token):
         raise UsageError(f"{path} holds no {name}: one word of ASCII characters")
     if len(token) < _LEAST_TOKEN:
@@ -174,10 +168,3 @@ def read_token(path: str, name: str = "token") -> bytes:
             hint=f"at least {_LEAST_TOKEN}: openssl rand -hex 16",
         )
     return token
-
-
-def check_key(path: str) -> None:
-    """Raise UsageError if others can read a private key, and OSError."""
-    with open(path, "rb", opener=open_trusted) as file:
-        if os.fstat(file.fileno()).st_mode & _OTHERS_AND_WRITE:
-            raise UsageError(f"others can read the TLS key in {path}", hint=f"chmod 600 {path}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
     from probes.control.controller import Controller
 
 
-_BLOCKED_S = 10.0
-"""Time after a signal in which a start may still come to its end."""
+_BLOCKED_S = 10
+"""Seconds after a signal in which a start may still come to its end."""
 
 
 class ItemLoop:
@@ -49,17 +47,11 @@ class ItemLoop:
         """End the loop; any thread and the handler of a signal may call this."""
         self._mailbox.stop()
 
-    def _end(self, number: int) -> None:
-        """End the loop. If the start is blocked, as by a dead file server, end the process soon."""
+    def _end(self) -> None:
+        """End the loop. If the start is blocked, as by a dead file server, SIGALRM ends it soon."""
         self.stop()
         if self._starting:
-            timer = threading.Timer(_BLOCKED_S, self._give_up, (number,))
-            timer.daemon = True
-            timer.start()
-
-    def _give_up(self, number: int) -> None:
-        if self._starting:
-            os._exit(128 + number)
+            signal.alarm(_BLOCKED_S)
 
     def stop_in(self, seconds: float) -> None:
         """End the loop after so many seconds."""
@@ -104,14 +96,15 @@ class ItemLoop:
                 start(controller, spec, stack, over=beside_over)
             finally:
                 self._starting = False
+                signal.alarm(0)
             if spec.duration is not None:
                 self.stop_in(spec.duration)
             yield stack
 
 
-def on_signals(stop: Callable[[int], None]) -> None:
-    """Call `stop` with the number of each signal that ends a run."""
+def on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` for each signal that ends a run."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # nohup(1) ignores SIGHUP, so that a run outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda got, _: stop(got))
+            signal.signal(number, lambda *_: stop())

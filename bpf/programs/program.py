@@ -123,18 +123,16 @@ def make_map(
     spec: MapSpec, *, inner_map_fd: int = 0, like: int | None = None, btf_fd: int = 0
 ) -> int:
     """Create a map, as `map_create` does. Raises KernelError if the kernel refuses."""
-    size, hint = "", ""
     try:
         return map_create(spec, inner_map_fd=inner_map_fd, like=like, btf_fd=btf_fd)
     except OSError as error:
-        if error.errno == errno.ENOMEM:
-            wanted = map_bytes(
-                spec.type, spec.key_size, spec.value_size, spec.max_entries, possible_cpus()
-            )
-            size = f" of {-(-wanted >> 10)} KiB"
-            hint = "choose a smaller --memory, or raise memory.max of this cgroup"
-        text = f"map {spec.name}{size} cannot be made: {error.strerror}"
-        raise KernelError(text, hint=hint) from None
+        text = f"map {spec.name} cannot be made: {error.strerror}"
+        if error.errno != errno.ENOMEM:
+            raise KernelError(text) from None
+        shape = spec.type, spec.key_size, spec.value_size, spec.max_entries
+        size = f"{-(-map_bytes(*shape, possible_cpus()) >> 10)} KiB"
+        hint = "choose a smaller --memory, or raise memory.max of this cgroup"
+        raise KernelError(f"{text}: {size}", hint=hint) from None
 
 
 def sized(spec: MapSpec, entries: int | None) -> MapSpec:

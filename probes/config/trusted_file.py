@@ -71,3 +71,14 @@ def open_trusted(path: str, flags: int) -> int:
         return found
     os.close(found)
     raise PermissionError(EPERM, why, path)
+
+
+def read_secret(path: str, hidden: int = 0o077) -> bytes:
+    """Return a trusted file of 4096 bytes at most, whose mode has none of the bits `hidden`.
+
+    Raises OSError.
+    """
+    with open(path, "rb", opener=open_trusted) as file:
+        if os.fstat(file.fileno()).st_mode & hidden:
+            raise PermissionError(EPERM, f"others can read it; chmod 600 {path}", path)
+        return file.read(4096).strip()

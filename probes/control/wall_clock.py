@@ -1,4 +1,4 @@
-"""Events about jumps of the wall clock: rows before and after one have times of different clocks."""
+"""Events about jumps of the wall clock: rows before and after have times of different clocks."""
 
 from __future__ import annotations
 

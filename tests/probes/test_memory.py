@@ -238,7 +238,7 @@ def test_the_default_limit_respects_the_cgroup(
 
 def test_a_map_that_memory_lacks_room_for_tells_its_size() -> None:
     spec = MapSpec("huge", MapType.ARRAY, 4, 1 << 16, 1 << 26, MapFlag.MMAPABLE)
-    with pytest.raises(KernelError, match=r"huge of 4294967296 KiB .*; choose .*--memory") as error:
+    with pytest.raises(KernelError, match=r"huge .*: 4294967296 KiB; choose .*--memory") as error:
         make_map(spec)
     assert error.value.exit_code == 4
 

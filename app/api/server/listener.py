@@ -21,7 +21,7 @@ from app.api.server.command_endpoints import CommandRunner
 from app.api.server.connections import ConnectionLimiter, Limits
 from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import UsageError
-from probes.config.trusted_file import check_regular
+from probes.config.trusted_file import check_regular, read_secret
 from probes.control_plane import ControlPlane
 
 _PATIENCE_S = 1.0
@@ -172,7 +172,8 @@ def _tls(options: Api) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         check_regular(options.certificate)
-        sockets.check_key(options.key or options.certificate)
+        # A group may read the key, such as Debian's ssl-cert.
+        read_secret(options.key or options.certificate, 0o027)
         # Without this, OpenSSL would ask for a password on the terminal.
         context.load_cert_chain(options.certificate, options.key or None, password=lambda: b"")
     except ssl.SSLError as error:

@@ -68,7 +68,7 @@ def segment(
     options = with_key(SegmentOptions(key, parse_ratio(ratio), FlowFilter.parse(filter)))
     options.check()
     ended = threading.Event()
-    on_signals(lambda _: ended.set())
+    on_signals(ended.set)
     remotes = [_remote(each, hosts, token, ca) for each in (first, second)]
     with (
         RemoteController(remotes[0]) as one,

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import http.client
-import os
 import ssl
 import time
 from http import HTTPStatus
@@ -19,7 +18,7 @@ from app.exporters.exporter import DeliveryError, RejectedError
 from app.exporters.host import ExportHost
 from app.files import as_invoker
 from bpf.errors import UsageError
-from probes.config.trusted_file import check_regular, open_trusted
+from probes.config.trusted_file import check_regular, read_secret
 
 _PATIENCE_S = 5.0
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
@@ -78,15 +77,13 @@ class Webhook:
 def key_of(path: str) -> bytes:
     """Return the secret in a file. Raises UsageError if others can read it."""
     try:
-        with as_invoker(), open(path, "rb", opener=open_trusted) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            key = file.read(4096).strip()
+        with as_invoker():
+            key = read_secret(path)
     except OSError as error:
         raise UsageError(f"option key: {path}: {error.strerror}") from None
-    if mode & 0o077 or not key:
-        hint = f"chmod 600 {path}" if key else "openssl rand -hex 16 makes one"
-        what = "others can use the key" if key else "it holds no key"
-        raise UsageError(f"option key: {path}: {what}", hint=hint)
+    if not key:
+        hint = "openssl rand -hex 16 makes one"
+        raise UsageError(f"option key: {path}: it holds no key", hint=hint)
     return key
 
 

@@ -26,8 +26,8 @@ def control_samples(plane: ControlPlane) -> Iterator[Sample]:
             yield of.OUTPUT_UNDELIVERED(output.name, reason, value=records)
     for table, rows in plane.unwritten.items():
         yield of.UNWRITTEN(table, value=rows)
-    resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    yield of.RESIDENT_MEMORY(value=resident * mmap.PAGESIZE)
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    yield of.RESIDENT_MEMORY(value=int(pages[1]) * mmap.PAGESIZE)
     memory = plane.memory()
     yield of.MAP_MEMORY(value=memory.used)
     yield of.MAP_MEMORY_LIMIT(value=memory.limit)
