@@ -6,6 +6,9 @@ import difflib
 import functools
 from collections.abc import Iterable, Sequence
 
+MORE_FILES = "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a unit"
+"""Remedy for EMFILE."""
+
 
 class ProbedeckError(Exception):
     """Base of every error that is shown to a user as one line, never as a traceback."""

@@ -10,13 +10,12 @@ import resource
 from collections.abc import Callable, Iterator
 
 from bpf import features
-from bpf.errors import KernelError
+from bpf.errors import MORE_FILES, KernelError
 from bpf.features import Capability
 from bpf.host_check import HostCheck, Status, fatal, note, ok
 from bpf.syscall import PRIVILEGES
 
 NOT_ALLOWED = (errno.EPERM, errno.EACCES)
-MORE_FILES = "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a unit"
 _LEAST_FILES = 256
 """A run without outputs and applications holds about 120. A console with outputs, a trace and five
 applications holds about 470.

@@ -26,7 +26,7 @@ from app.cli.subcommands.serve import serve
 from app.cli.subcommands.sql import sql
 from app.cli.subcommands.tape import tape
 from app.cli.subcommands.trace import trace
-from bpf.errors import KernelError, ProbedeckError, TextError, UsageError
+from bpf.errors import MORE_FILES, KernelError, ProbedeckError, TextError, UsageError
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel, 130 ctrl-C before"
@@ -153,8 +153,6 @@ def main() -> NoReturn:
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
-        from bpf.requirements import MORE_FILES
-
         print(f"probedeck: {error.strerror}; {MORE_FILES}", file=sys.stderr)
         code = KernelError.exit_code
     except KeyboardInterrupt:

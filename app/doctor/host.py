@@ -37,8 +37,7 @@ def privileges() -> Iterator[HostCheck]:
     if nice in features.capabilities():
         yield ok(nice.name, "held")
     else:
-        detail = "not held: a swap waits 10 ms, not 50 us"
-        yield note(nice.name, detail, requirements.get(nice))
+        yield note(nice.name, "not held: a swap waits 10 ms, not 50 us", requirements.get(nice))
 
 
 def kernel() -> Iterator[HostCheck]:

@@ -19,7 +19,7 @@ from bpf.compiler.diagnostics import (
 from bpf.compiler.maps import CompiledMap, MapReader
 from bpf.compiler.remarks import no_inserts
 from bpf.compiler.source import context_mismatch, place_of
-from bpf.errors import KernelError
+from bpf.errors import MORE_FILES, KernelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def digest(
         count = len(reply["programs"]) + len(reply["maps"])
         raise KernelError(
             f"{name} has {count} programs and maps, and only {len(fds)} could be opened",
-            hint="raise the limit of open files (ulimit -n)",
+            hint=MORE_FILES,
         )
     spare = iter(fds)
     programs = {

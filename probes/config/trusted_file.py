@@ -61,15 +61,18 @@ def open_trusted(path: str, flags: int) -> int:
     If this process is root's, other accounts than root and the user must not be able to write it.
     """
     found = open_regular(path, flags)
-    status, who = os.fstat(found), invoker()
-    why = ""
-    if status.st_uid not in (who.uid, 0):
-        why = f"it belongs to another account than root and the user; chown root {path}"
-    elif status.st_mode & (S_IWGRP | S_IWOTH):
-        why = f"others than its owner may write it; chmod go-w {path}"
-    if not why or os.geteuid() or Path(f"/proc/self/fd/{found}").resolve().is_relative_to(PROGRAM):
+    status = os.fstat(found)
+    foreign = status.st_uid not in (invoker().uid, 0)
+    if (
+        not (foreign or status.st_mode & (S_IWGRP | S_IWOTH))
+        or os.geteuid()
+        or Path(f"/proc/self/fd/{found}").resolve().is_relative_to(PROGRAM)
+    ):
         return found
     os.close(found)
+    why = f"others than its owner may write it; chmod go-w {path}"
+    if foreign:
+        why = f"it belongs to another account than root and the user; chown root {path}"
     raise PermissionError(EPERM, why, path)
 
 

@@ -24,8 +24,11 @@ class WallClock:
         passed_ns = self._before[0] - boot_ns
         jump_ns = self._before[1] - wall_ns - passed_ns
         if abs(jump_ns) > _LEAST_NS + passed_ns * _SLEW:
-            text = f"the wall clock jumped by {jump_ns / 1e9:+.1f} s: times of rows jump, too"
-            yield Event.now("warning", "clock", text, "wall clock", value=jump_ns / 1e9, unit="s")
+            yield Event.now(
+                "warning", "clock",
+                f"the wall clock jumped by {jump_ns / 1e9:+.1f} s: times of rows jump, too",
+                "wall clock", value=jump_ns / 1e9, unit="s",
+            )  # fmt: skip
 
 
 def _clocks() -> tuple[int, int]:

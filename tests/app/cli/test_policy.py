@@ -68,7 +68,7 @@ def test_a_seed_file_is_secret_and_goes_before_the_policies(
     secret, key = tmp_path / "seed", "0123456789abcdef0123456789abcdef"
     secret.write_text(f"{key}\n")
     secret.chmod(0o640)
-    with pytest.raises(UsageError, match=r"others can use the seed in .*; chmod 600"):
+    with pytest.raises(UsageError, match=r"the seed in .*: others can read it; chmod 600"):
         monitor_of(seed_file=str(secret))
     secret.chmod(0o600)
     assert monitor_of(seed_file=str(secret)).seed == key

@@ -94,7 +94,7 @@ def test_a_webhook_dies_returns_refuses_and_is_signed(
     with web() as server:
         port = server.port
         url = f"http://ana:hush@127.0.0.1:{port}/T0/secret?key={key}&name=hook"
-        with pytest.raises(UsageError, match="others can use the key; chmod 600"):
+        with pytest.raises(UsageError, match="others can read it; chmod 600"):
             controller.outputs.add(OutputConfig(url))
         key.chmod(0o600)
         added = controller.outputs.add(OutputConfig(url))
