@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from importlib.resources import files
 from pathlib import Path
 from typing import cast
 
@@ -88,25 +87,6 @@ async def test_a_tape_does_what_an_operator_would(tmp_path: Path) -> None:
     assert "filter proto:tcp" in drawn
     assert "<svg" in (tmp_path / "a.svg").read_text()
     assert len((tmp_path / "tables/a.csv").read_text().splitlines()) == 3
-
-
-DOCS = Path(__file__).parents[3] / "docs"
-
-
-@pytest.mark.parametrize("tape", ["the first of docs/tapes.md", "triage"])
-async def test_tapes_that_come_with_probedeck_play_to_their_ends(
-    tape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = (DOCS / "tapes.md").read_text().partition("    # flood.tape\n")[2].partition("\n\n")[0]
-    if tape == "triage":
-        text = files("app.tape.library").joinpath("triage.tape").read_text()
-    async with desk(first="overview") as console:
-        await console.feed(flow(1, 10), flow(2, 30, size=10))
-        # No monitor runs here: its tables stay empty.
-        await play(console, text)
-        assert console.app.tapes.state_of("flow.view") == "directions"
-    assert len(list(tmp_path.rglob("*.csv"))) >= 1
 
 
 async def test_what_is_named_is_known_to_a_screen_that_was_not_turned_to_before() -> None:

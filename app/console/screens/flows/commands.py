@@ -6,14 +6,17 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.commands.flow_view import GROUP_NOUNS, NODES, Grouping
+from app.commands.flow_view import DIRECTIONS, GROUP_NOUNS, NODES, Grouping
 from app.console.live.chosen import plane_of
 from app.console.screen import ConsoleScreen
+from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.flow import QUIET_NS
 from app.console.screens.flows.group import Group
+from app.console.screens.flows.group_rows import SPECS
 from app.console.screens.flows.rows import path_of
 from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey
+from app.console.tables.spec import TableSpec
 from bpf.errors import UsageError
 from probes.flow.grouping import group
 from probes.flow.records import Array
@@ -42,6 +45,15 @@ class ViewCommands:
 
     def do_flow_view_back(self) -> None:
         self._turn(-1)
+
+    def do_flow_sort(self, column: str = "") -> None:
+        """Sort the view, or the first view that has the column."""
+        views: dict[str, TableSpec[Any]] = {DIRECTIONS: FLOWS, **SPECS}
+        fitting = [kind for kind, spec in views.items() if column in spec.sortable]
+        known = self._shown.by.kind in fitting or self._screen.console.time.compared is not None
+        if fitting and not known:
+            self._turn_to(Grouping(fitting[0]))
+        self._screen.sort_rows(column)
 
     def do_flow_group(self, by: str) -> None:
         self.do_flow_view(GROUP_NOUNS[by])

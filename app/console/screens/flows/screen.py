@@ -11,7 +11,7 @@ import numpy as np
 from textual import on
 from textual.widget import Widget
 
-from app.commands.flow_view import DIRECTIONS, Grouping
+from app.commands.flow_view import Grouping
 from app.console.live.chosen import plane_of
 from app.console.live.flows import MAX_FLOWS
 from app.console.live.owners import owned
@@ -27,7 +27,7 @@ from app.console.screens.flows.detail import FlowDetail, flow_subject, group_sub
 from app.console.screens.flows.flow import endpoint
 from app.console.screens.flows.group import Group
 from app.console.screens.flows.group_columns import GROUP_CHANGES, GROUPS
-from app.console.screens.flows.group_rows import OWNED_FROM, SPECS, GroupRows, group_columns
+from app.console.screens.flows.group_rows import OWNED_FROM, GroupRows, group_columns
 from app.console.screens.flows.grouped import GroupedFlows, GroupKey
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.rows import FlowRows, flow_columns
@@ -35,7 +35,6 @@ from app.console.screens.flows.selection import Selection
 from app.console.screens.flows.table import live_table
 from app.console.screens.flows.totals import TotalsLine
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.console.tables.spec import TableSpec
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, RowTable
@@ -311,16 +310,6 @@ class FlowsScreen(ConsoleScreen):
         if view.left_out:
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 2))
         self.show_notes(*notes)
-
-    def do_flow_sort(self, column: str = "") -> None:
-        """Sort the view, or the first view that has the column."""
-        views: dict[str, TableSpec[Any]] = {DIRECTIONS: FLOWS, **SPECS}
-        fitting = [kind for kind, spec in views.items() if column in spec.sortable]
-        known = column in self.table.spec.sortable or self.console.time.compared is not None
-        if fitting and not known:
-            self.shown.turn_to(Grouping(fitting[0]))
-            self.show()
-        self.sort_rows(column)
 
     do_flow_reverse = ConsoleScreen.reverse_rows
 
