@@ -176,15 +176,24 @@ class Snapshot:
         return self.end_utc_ns - (self.end_ns - monotonic_ns)
 
 
+_SNAPSHOT_BYTES = 1 << 10
+"""Of a snapshot in memory, beside its rows."""
+_MAX_METRIC_SNAPSHOTS = 300
+"""Of a metric. Only REST reads its past, and its windows may be as short as 10 ms."""
+_RECENT = 60
+"""Snapshots of a table that stay while all tables together fit into `max_bytes`."""
+
+
 class History:
     """The last snapshots of every table, as many as fit into a number of bytes.
 
     If they do not fit, the largest table drops its oldest snapshot, so that a probe with large
-    tables leaves the others their past. Any thread may read and write.
+    tables leaves the others their past. The older past of all tables gets a quarter of the bytes:
+    a few flows would else fill them for half an hour. Any thread may read and write.
     """
 
     def __init__(self, max_bytes: int = 64 << 20, max_snapshots: int = 3600) -> None:
-        """`max_snapshots` is for each table."""
+        """`max_snapshots` is for each table of a built-in probe."""
         self._max_bytes = max_bytes
         self._max_snapshots = max_snapshots
         self._tables: dict[tuple[str, str, str], deque[Snapshot]] = {}
@@ -196,17 +205,25 @@ class History:
             key = (snapshot.probe, snapshot.side, snapshot.metric)
             table = self._tables.setdefault(key, deque())
             table.append(snapshot)
-            self._sizes[key] = self._sizes.get(key, 0) + snapshot.rows.nbytes
-            if len(table) > self._max_snapshots:
+            self._sizes[key] = self._sizes.get(key, 0) + _size(snapshot)
+            if len(table) > (_MAX_METRIC_SNAPSHOTS if snapshot.is_metric else self._max_snapshots):
                 self._give_up(key)
-            while sum(self._sizes.values()) > self._max_bytes:
+            while (held := sum(self._sizes.values())) > self._max_bytes // 4:
                 largest = max(self._sizes, key=self._sizes.__getitem__)
-                if len(self._tables[largest]) == 1:
+                least = 1 if held > self._max_bytes else _RECENT
+                if len(self._tables[largest]) <= least:
                     return
                 self._give_up(largest)
 
     def _give_up(self, key: tuple[str, str, str]) -> None:
-        self._sizes[key] -= self._tables[key].popleft().rows.nbytes
+        self._sizes[key] -= _size(self._tables[key].popleft())
+
+    def forget(self, probe: str) -> None:
+        """Drop the metrics of a probe that was removed: another one may take its name."""
+        with self._lock:
+            for key in [key for key in self._tables if key[0] == probe]:
+                if self._tables[key][-1].is_metric:
+                    del self._tables[key], self._sizes[key]
 
     def snapshots(self, probe: str = "") -> tuple[Snapshot, ...]:
         """Return all snapshots, or those of one probe, oldest first."""
@@ -230,6 +247,10 @@ class History:
 
     def __len__(self) -> int:
         return sum(map(len, tuple(self._tables.values())))
+
+
+def _size(snapshot: Snapshot) -> int:
+    return snapshot.rows.nbytes + _SNAPSHOT_BYTES
 
 
 SEVERITIES = ("info", "warning", "error")

@@ -186,7 +186,9 @@ class ProbeRunner:
             for dependent in probe.dependents():
                 self._remove(dependent)
             probe.wind_up()
-        return self._running.finish(self._pop_running(name))
+        last = self._running.finish(self._pop_running(name))
+        self.history.forget(name)
+        return last
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         return self._running.find(name).export()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ _AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximu
 def rows_of(entries: Entries, agg: str) -> Array:
     """Return the rows of a table: keys and values, aggregated over the CPUs by `agg`."""
     values = aggregate(entries.values, agg) if agg else entries.values
-    value = np.dtype((values.dtype, values.shape[1:]))
-    rows = np.empty(len(entries), np.dtype([("key", entries.keys.dtype), ("value", value)]))
+    rows = np.empty(len(entries), _row(entries.keys.dtype, values.dtype, values.shape[1:]))
     rows["key"] = entries.keys
     rows["value"] = values
     return rows
@@ -33,6 +33,13 @@ def aggregate(values: Array, agg: str) -> Array:
     return _divided(reduced, values.shape[1]) if agg == "avg" else reduced
 
 
+# Kept windows share a dtype: it takes more memory than a few rows.
+@lru_cache(256)
+def _row(key: np.dtype[Any], value: np.dtype[Any], shape: tuple[int, ...]) -> np.dtype[Any]:
+    return np.dtype([("key", key), ("value", np.dtype((value, shape)))])
+
+
+@lru_cache(256)
 def _widened(dtype: np.dtype[Any], agg: str) -> np.dtype[Any]:
     if dtype.names is not None:
         fields: Mapping[str, Any] = dtype.fields or {}

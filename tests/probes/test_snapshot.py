@@ -8,6 +8,7 @@ import pytest
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.snapshot import History, Loss, LossReason, Snapshot
+from probes.tables.conversion import TableKind, TableSchema
 from tests.probes.running import compile_for
 
 
@@ -46,7 +47,8 @@ def test_what_is_left_out_on_purpose_is_no_loss() -> None:
 
 
 def test_history_keeps_the_last_that_fit() -> None:
-    history = History(max_bytes=80)
+    # A snapshot takes memory beside its rows: those of small windows must not add up.
+    history = History(max_bytes=5 * (1024 + 16))
     for window in range(20):
         history.append(snapshot(window, rows=2))
     assert [s.window for s in history.snapshots()] == [15, 16, 17, 18, 19]
@@ -54,11 +56,35 @@ def test_history_keeps_the_last_that_fit() -> None:
     assert [s.window for s in history.snapshots()] == [20]
 
 
+def test_the_older_past_takes_a_quarter() -> None:
+    history = History(max_bytes=4 << 20)
+    for window in range(1000):
+        history.append(snapshot(window, rows=1024))
+    assert len(history.snapshots()) == (1 << 20) // (9 << 10)
+    for window in range(1000, 1100):
+        history.append(snapshot(window, rows=7 * 1024))
+    # The last minute stays: it takes less than all bytes.
+    assert [s.window for s in history.snapshots()] == list(range(1040, 1100))
+
+
 def test_history_is_bounded_in_number_too() -> None:
     history = History(max_snapshots=3)
     for window in range(10):
         history.append(snapshot(window, rows=0))
     assert [s.window for s in history.snapshots()] == [7, 8, 9]
+
+
+def test_the_history_of_a_metric_is_shorter_and_ends_with_its_probe() -> None:
+    history = History()
+    schema = TableSchema(TableKind.HASH)
+    for window in range(1000):
+        history.append(snapshot(window))
+        history.append(snapshot(window, probe="mine", metric="hits", schema=schema))
+    assert len(history.snapshots("flow")) == 1000
+    assert [s.window for s in history.snapshots("mine")] == list(range(700, 1000))
+    history.forget("mine")
+    history.forget("flow")
+    assert {s.probe for s in history.snapshots()} == {"flow"}
 
 
 def test_the_reasons_are_those_of_the_header(compiler: Compiler) -> None:
