@@ -131,6 +131,8 @@ class ControlPlane(MapAccess, Protocol):
     """
     unwritten: Mapping[str, int]
     """Rows that could not be written to the tables of the run, by table."""
+    late_by: float
+    """Seconds by which a slow link delays windows at the moment; 0 if it keeps up."""
     outputs: OutputControl
     """The outputs of the run: what delivers windows and events to other programs."""
     segment: SegmentControl

@@ -194,13 +194,17 @@ class Client:
         return self._http.ask(tuple[Cost, ...], "GET", _path("probes", name, "cost"))
 
     @contextmanager
-    def stream(self, timeout: float, top: int | None = None) -> Iterator[httpx.Response]:
-        """Stream `wire` records, with windows of the `top` largest flows or of all.
+    def stream(
+        self, timeout: float, *, packed: bool = False, **query: int
+    ) -> Iterator[httpx.Response]:
+        """Stream `wire` records, compressed if `packed`. `query` is described in docs/api.md.
 
         Raises ProbedeckError after `timeout` seconds of silence.
         """
-        query = {} if top is None else {"top": top}
-        with self._http.responding("GET", "stream", timeout=timeout, params=query) as response:
+        headers = {"accept-encoding": "gzip"} if packed else None
+        with self._http.responding(
+            "GET", "stream", timeout=timeout, params=query, headers=headers
+        ) as response:
             check_stream(response.headers.get("content-type", ""), self.url)
             yield response
 

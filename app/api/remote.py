@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Self
@@ -26,6 +28,10 @@ from probes.snapshot import Event, History, HookStatus, Snapshot
 _SILENCE_S = 10.0
 """Longest silence: the controller sends a sign of life every 2 s."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
+_LATE_S = 2.0
+"""Least delay of a slow link."""
+_ROWS = 100
+"""Flows of a window for a screen on a slow link: more than it has lines."""
 
 
 class RemotePlane(Client):
@@ -39,6 +45,8 @@ class RemotePlane(Client):
         """Why changes are refused, as of the last status."""
         self.unwritten: Mapping[str, int] = {}
         """Rows that the controller could not write, by table, as of its last status."""
+        self.late_by = 0.0
+        """Of several hosts always 0: their hub reports its connections."""
         self.outputs: OutputControl = RemoteOutputs(self._http)
         self.segment: SegmentControl = RemoteSegment(self._http)
         self._hooks: tuple[HookStatus, ...] = ()
@@ -122,9 +130,14 @@ class RemoteController(RemotePlane):
     reports that. An unreadable record ends the connection: see `failure`.
     """
 
-    def __init__(self, remote: Remote) -> None:
-        """Raises ProbedeckError if no controller answers, or if it refuses the token."""
+    def __init__(self, remote: Remote, *, screen: bool = False, few: bool = False) -> None:
+        """A `screen` needs no whole windows that come late: they have the largest flows only, as
+        many as it has lines, and very late ones are missing. `few`: all windows are so small.
+        Raises ProbedeckError if no controller answers, or if it refuses the token."""
         super().__init__(remote)
+        self._query = {"behind": _ROWS} if screen else {}
+        self._query |= {"top": _ROWS} if few else {}
+        self._packed = screen and not remote.url.startswith("unix:")
         self._is_lost = False
         self._connected: socket.socket | None = None
         self._stopping = threading.Event()
@@ -171,7 +184,7 @@ class RemoteController(RemotePlane):
                 # A bug here or in a listener: make it visible.
                 self._end(ProbedeckError(f"{self.url}: {type(error).__name__}: {error}"))
             finally:
-                self._connected = None
+                self._connected, self.late_by = None, 0.0
                 self._first.set()
             if self._failure or self._stopping.is_set():
                 return
@@ -183,19 +196,30 @@ class RemoteController(RemotePlane):
 
     def _read(self) -> None:
         decoder = wire.Decoder()
-        with self.stream(_SILENCE_S) as response:
+        # Seconds from the end of the last window to its arrival, by the clocks of both hosts; the
+        # least of this connection; and the arrival of the first bytes of an incomplete record.
+        delay, least, begun = 0.0, math.inf, math.inf
+        with self.stream(_SILENCE_S, packed=self._packed, **self._query) as response:
             network = response.extensions["network_stream"]
             self._connected = network.get_extra_info("socket")
             if self._stopping.is_set():
                 return
-            for part in response.iter_raw():
+            for part in response.iter_bytes():
+                now = time.monotonic()
                 if self._is_lost:
                     self.learn()
                     self._is_lost = False
                     self.publish(connection_events.again(self.url))
                 self._first.set()
                 for record in decoder.feed(part):
+                    begun = math.inf
+                    if isinstance(record, Snapshot):
+                        delay = now - record.end_ns / 1e9
+                        least = min(delay, least)
                     self.take(record)
+                begun = min(begun, now) if decoder.pending else math.inf
+                late = max(delay - least, now - begun)
+                self.late_by = late if late > _LATE_S else 0.0
 
     def _end(self, error: ProbedeckError) -> None:
         self._failure = error

@@ -138,9 +138,14 @@ class Decoder:
             if (record := self._take(part)) is not None:
                 yield record
 
+    @property
+    def pending(self) -> bool:
+        """Whether the last record is cut off so far."""
+        return bool(self._data or self._skipped or not self._in_length)
+
     def end(self) -> None:
         """Raises MalformedError if a record is cut off."""
-        if self._data or self._skipped or not self._in_length:
+        if self.pending:
             raise MalformedError("the stream ends within a record")
 
     def _take(self, part: bytearray) -> WireRecord | None:

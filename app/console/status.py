@@ -80,6 +80,8 @@ def _badge(console: Console) -> StatusItem:
         return StatusItem("ENDED", Tone.BAD, badge=True)
     if console.frame.last is None:
         return StatusItem("STARTING", Tone.MUTED, badge=True)
+    if late := plane.late_by:
+        return StatusItem(f"SLOW LINK: {age(late)} LATE", Tone.WARN, badge=True)
     if plane.interval and (old := moment.since_window) > _STALE_AFTER * plane.interval:
         return StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
     return StatusItem("LIVE", Tone.GOOD, badge=True)

@@ -119,7 +119,9 @@ class ChosenHosts:
 
     def _opened(self, name: str, *, several: bool) -> RemotePlane:
         host = self._hosts[name]
-        plane = _HubPlane(host, self._hub) if several else RemoteController(host.remote)
+        plane = (
+            _HubPlane(host, self._hub) if several else RemoteController(host.remote, screen=True)
+        )
         plane.listen(partial(self._publish, name))
         return plane
 

@@ -58,6 +58,7 @@ class ProbeRunner:
         """Why changes, and loading any code, are refused; empty if they are allowed."""
         self.unwritten: Mapping[str, int] = {}
         """Rows that could not be written to this run's tables, by table."""
+        self.late_by = 0.0
         self.outputs: OutputControl = NoOutputs()
         self._loss_events = LossEvents()
         self._wall_clock = WallClock()

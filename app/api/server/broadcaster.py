@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator
 
@@ -15,6 +17,8 @@ from probes.snapshot import Event, Snapshot
 
 _ALIVE_S = 2.0
 """Longest silence of a stream."""
+_BEHIND_NS, _STALE_NS = 1_500_000_000, 5_000_000_000
+"""Age of a window at which its reader is behind, and at which it is dropped for newer ones."""
 
 
 class TooManyError(ProbedeckError):
@@ -24,8 +28,13 @@ class TooManyError(ProbedeckError):
 class Subscription:
     """One reader's queue. A full queue drops its oldest records; other readers lose nothing."""
 
-    def __init__(self, max_bytes: int, max_items: int, top: TopFlows | None = None) -> None:
-        self._top = top
+    def __init__(
+        self, max_bytes: int, max_items: int, top: int | None = None, behind: int | None = None
+    ) -> None:
+        """Windows have the `top` largest flows; those that come late have the `behind` largest,
+        and stale ones are dropped. None: windows of all flows."""
+        self._top = TopFlows(top) if top else None
+        self._behind = TopFlows(behind) if behind else None
         self._max_bytes = max_bytes
         self._max_items = max_items
         # Two queues: large tables must not displace events.
@@ -67,18 +76,31 @@ class Subscription:
         yield wire.ALIVE
         while not self._closed:
             if (record := self._take()) is not None:
-                # Cut here, in the thread of the API: publishers do not wait.
-                if self._top is not None and not isinstance(record, wire.Lost):
-                    record = self._top.of(record)
-                yield wire.encode(record)
+                yield wire.encode(self._cut(record))
                 continue
             try:
                 await asyncio.wait_for(self._ready.wait(), _ALIVE_S)
             except TimeoutError:
                 yield wire.ALIVE
 
+    async def packed(self) -> AsyncIterator[bytes]:
+        """Yield `records` as one gzip stream, each record complete."""
+        packer = zlib.compressobj(1, wbits=zlib.MAX_WBITS + 16)
+        async for record in self.records():
+            yield packer.compress(record) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+    def _cut(self, record: wire.WireRecord) -> wire.WireRecord:
+        """Cut a window, in the thread of the API: publishers do not wait."""
+        if isinstance(record, Snapshot):
+            late = self._behind if _age(record) > _BEHIND_NS else None
+            if (top := late or self._top) is not None:
+                return top.of(record)
+        return record
+
     def _take(self) -> wire.WireRecord | None:
         with self._lock:
+            while self._behind and len(self._tables) > 1 and _age(self._tables[0]) > _STALE_NS:
+                self._drop()
             if lost := wire.Lost(self._lost_windows, self._lost_events):
                 self._lost_windows, self._lost_events = {}, 0
                 return lost
@@ -107,6 +129,10 @@ class Subscription:
     def _wake(self) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ready.set)
+
+
+def _age(table: Snapshot) -> int:
+    return time.monotonic_ns() - table.end_ns
 
 
 class Broadcaster:
@@ -147,14 +173,13 @@ class Broadcaster:
             max(0, first - 1 - after),
         )
 
-    def open(self, top: int | None = None) -> Subscription:
-        """Open a subscription in the reader's event loop, with windows of the `top` largest flows
-        or of all. Raises TooManyError."""
+    def open(self, top: int | None = None, behind: int | None = None) -> Subscription:
+        """Open a `Subscription` in the reader's event loop. Raises TooManyError."""
         with self._lock:
             if len(self._subscriptions) >= self._max_subscriptions:
                 count = len(self._subscriptions)
                 raise TooManyError(f"there are {count} streams, and more are not allowed")
-            subscription = Subscription(*self._limits, TopFlows(top) if top else None)
+            subscription = Subscription(*self._limits, top, behind)
             self._subscriptions = (*self._subscriptions, subscription)
             return subscription
 

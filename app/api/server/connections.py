@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+_UNSENT_BYTES = 8 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,10 @@ class _Connection(H11Protocol):
         # Any unsent byte may be a stall: a small unread answer would otherwise stay for good.
         # Not 0: TLS would pause with an empty buffer.
         transport.set_write_buffer_limits(high=1, low=0)
+        # A slow link gets the newest window next: none waits in a long buffer of the kernel.
+        with contextlib.suppress(OSError):  # a Unix socket
+            opened = transport.get_extra_info("socket")
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:

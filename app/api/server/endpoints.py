@@ -194,20 +194,26 @@ class ProbeEndpoints(Endpoints):
     # An endless answer is not in the description: a program that tries every route would hang.
     @route("GET", "/v1/stream", response_class=Response, include_in_schema=False)
     async def stream(
-        self, top: Annotated[WholeNumber | None, Query(ge=1)] = None
+        self,
+        top: Annotated[WholeNumber | None, Query(ge=1)] = None,
+        behind: Annotated[WholeNumber | None, Query(ge=1)] = None,
+        accept_encoding: Annotated[str, Header()] = "",
     ) -> StreamingResponse:
         """Stream every snapshot and event from now on. A slow reader loses the oldest windows, and
-        the stream reports the loss. With `top`, windows of flows have only the largest flows."""
-        subscription = self._broadcaster.open(top)
+        the stream reports the loss. With `top`, windows of flows have only the largest flows; with
+        `behind`, those that come late do. `Accept-Encoding: gzip` compresses the stream."""
+        subscription = self._broadcaster.open(top, behind)
+        is_packed = "gzip" in accept_encoding
 
         async def records() -> AsyncIterator[bytes]:
             try:
-                async for record in subscription.records():
-                    yield record
+                async for part in subscription.packed() if is_packed else subscription.records():
+                    yield part
             finally:
                 self._broadcaster.leave(subscription)
 
-        return StreamingResponse(records(), media_type=wire.MEDIA_TYPE)
+        headers = {"content-encoding": "gzip"} if is_packed else {}
+        return StreamingResponse(records(), headers=headers, media_type=wire.MEDIA_TYPE)
 
     @route("POST", "/v1/compile", *CHANGE, 415)
     def compile(self, config: Submitted, request: Request) -> Check:

@@ -174,7 +174,7 @@ def console(
     from app.api.address import Remote
     from app.api.remote import RemoteController
 
-    remote = RemoteController(Remote(url, token, ca))
+    remote = RemoteController(Remote(url, token, ca), screen=True, few=settings.ui.low_bandwidth)
     if as_lines:
         from app.console.plain import entry as lines
 

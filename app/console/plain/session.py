@@ -12,7 +12,7 @@ from app import resolve
 from app.console.live.state import Frame, LiveState
 from app.console.plain.changes import FrameChanges, traffic_line
 from app.console.plain.tables import busiest, path_lines, policy_lines
-from app.console.screens.overview.connections import connection_troubles
+from app.console.screens.overview.connections import connection_troubles, link_troubles
 from app.console.screens.overview.model import late
 from app.console.screens.overview.now import calm, troubles
 from app.console.screens.overview.outputs import output_troubles
@@ -104,7 +104,7 @@ class PlainSession:
         self._paths.take(frame.paths, self._traced)
         self._triggers.view = frame.monitor
         now, pulses, ended = time.monotonic(), frame.pulses, {}
-        silent = late(pulses.probes.values(), now, self._plane.interval)
+        silent = late(pulses.probes.values(), now, self._plane)
         if silent:
             with suppress(ProbedeckError):
                 # Only if a probe is late: listing probes is slow, and needs pydantic.
@@ -114,8 +114,9 @@ class PlainSession:
                 pulses = replace(pulses, probes=here)
                 silent = [one for one in silent if one.name in known]
         connections = connection_troubles(frame, self._paths)
+        slow = link_troubles(self._plane.late_by)
         failing = output_troubles(self._outputs, frame.utc_ns)
         return troubles(
             pulses, silent, ended, now, frame.flows.left_out, self._paths, self._triggers, events,
-            frame.utc_ns, others=(*connections, *failing),
+            frame.utc_ns, others=(*connections, *slow, *failing),
         )  # fmt: skip

@@ -72,6 +72,7 @@ class FakePlane:
 
     def __init__(self) -> None:
         self.history = History()
+        self.late_by = 0.0
         self.read_only = ""
         self.unwritten: Mapping[str, int] = {}
         self.outputs: OutputControl = NoOutputs()

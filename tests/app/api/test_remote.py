@@ -195,6 +195,20 @@ def test_a_token_that_may_only_read_says_so(make_site: MakeSite, tokens: dict[st
         RemoteController(Remote(site.url, tokens["token"]))
 
 
+def test_a_slow_link_is_no_silence(make_site: MakeSite, tokens: dict[str, Any]) -> None:
+    site = make_site(socket="", **tokens)
+    with RemoteController(Remote(site.url, tokens["token"]), screen=True, few=True) as remote:
+        heard = Heard(remote)
+        for age in (0, 4):
+            late = window(np.zeros(200, FLOW), 1)
+            site.plane.publish(replace(late, end_ns=time.monotonic_ns() - age * 10**9))
+            assert becomes(lambda age=age: len(heard.snapshots) > age // 4)  # type: ignore[misc]
+            assert becomes(lambda age=age: (remote.late_by > 3) == (age == 4))  # type: ignore[misc]
+        assert len(heard.snapshots[0].rows) == 100
+        site.listener.close()
+        assert becomes(lambda: not remote.late_by)
+
+
 def test_a_lost_connection_is_made_again(tmp_path: Path) -> None:
     path = str(tmp_path / "api.sock")
     first, second = FakePlane(), FakePlane()

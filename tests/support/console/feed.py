@@ -164,6 +164,7 @@ class FakeController:
 
     def __init__(self) -> None:
         self.history = History()
+        self.late_by = 0.0
         self.read_only = ""
         self.interval = 1.0
         self.capture = ""

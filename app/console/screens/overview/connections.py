@@ -40,6 +40,13 @@ def connection_troubles(frame: Frame, paths: Paths) -> list[Trouble]:
     return [*_limited(frame, of, paths), *_full_queues(of)]
 
 
+def link_troubles(late: float) -> Iterator[Trouble]:
+    """Yield a sentence about a link that delays windows by `late` seconds; 0: it does not."""
+    if late:
+        text = f"The link is slow: windows come {age(late)} late, with the largest flows only"
+        yield Trouble(Kind.SILENT, late, text, Tone.WARN, "events", None)
+
+
 def _limited(frame: Frame, of: Owned, paths: Paths) -> Iterator[Trouble]:
     sockets = of.sockets
     wrong = np.isin(sockets["limit"], list(_WAITS)) & (sockets["limit_s"] >= _LASTS_S)

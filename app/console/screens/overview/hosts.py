@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from app.console.live.chosen import ask_hosts, current_host, several
 from app.console.protocol import Console
 from app.console.screens.events.columns import EVENTS
+from app.console.screens.overview.connections import link_troubles
 from app.console.screens.overview.trouble import Kind, Trouble
 from app.console.screens.paths.hosts import TracedByHost
 from app.console.tables.columns import columns
@@ -43,10 +44,11 @@ class HostAnswers:
 
 
 def host_troubles(console: Console) -> Iterator[Trouble]:
-    """Yield sentences for chosen hosts: missing, wrong clock, active policies.
+    """Yield sentences for chosen hosts: slow link, missing, wrong clock, active policies.
 
     The screen itself has the policies of the host under the cursor.
     """
+    yield from link_troubles(console.plane.late_by)
     hosts, missing = console.hosts.chosen, console.frame.missing
     if hosts is None or len(hosts.chosen) == 1:
         return

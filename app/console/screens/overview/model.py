@@ -18,6 +18,7 @@ from app.console.screens.paths.hosts import PathHosts, TracedByHost
 from app.console.screens.paths.lines import LITTLE
 from app.console.screens.paths.model import CELL, MINUTE, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
+from probes.control_plane import ControlPlane
 from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.monitor.state import PolicyState
@@ -81,8 +82,11 @@ def rates(traffic: Array, way: str, cells: int) -> Rates:
     )
 
 
-def late(pulses: Iterable[Pulse], now: float, interval: float) -> list[Pulse]:
-    """Return the late probes; `now` is `time.monotonic()`, `interval` the least interval."""
+def late(pulses: Iterable[Pulse], now: float, plane: ControlPlane) -> list[Pulse]:
+    """Return the probes that are silent at `now`, by `time.monotonic()`."""
+    if plane.late_by:
+        return []  # A slow link is no silence of probes.
+    interval = plane.interval
     return [one for one in pulses if now - one.came_at > LATE * max(one.interval, interval)]
 
 

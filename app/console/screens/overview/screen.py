@@ -70,8 +70,10 @@ from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Way
 
-_Looked = tuple[TracedByHost, MonitorInfo | None, dict[str, str] | None, tuple[OutputStatus, ...]]
-"""Traced paths, the monitor, the failure of each probe by name (only if one is late), outputs."""
+_Outputs = tuple[OutputStatus, ...]
+_Looked = tuple[TracedByHost, MonitorInfo | None, dict[str, str] | None, _Outputs, int]
+"""Traced paths, the monitor, the failure of each probe by name (only if one is late), outputs, and
+the seconds by which the link is late."""
 _SHARES = {"conversations": 3, "hosts": 2}
 """Blocks that get more rows than others."""
 _LINES = ((50, 4), (30, 2), (0, 1))
@@ -193,12 +195,12 @@ class OverviewScreen(PollingScreen[_Looked]):
             # Only if a probe is late: listing probes is slow, and needs pydantic.
             known = {one.name: one.failure for one in plane.probes()} if missed else None
             outputs = plane.outputs.status() if one else ()
-            return *ask_hosts(), known, outputs
+            return *ask_hosts(), known, outputs, round(plane.late_by)
 
         return ask
 
     def apply(self, answer: _Looked) -> None:
-        self._traced, self._monitor, known, self._outputs = answer
+        self._traced, self._monitor, known, self._outputs, _ = answer
         if known is None:
             return
         self._ended = {name: why for name, why in known.items() if why}
@@ -212,7 +214,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         return replace(pulses, probes=here)
 
     def _late(self, pulses: Pulses) -> list[Pulse]:
-        return late(pulses.probes.values(), self._now, self.console.plane.interval)
+        return late(pulses.probes.values(), self._now, self.console.plane)
 
     @property
     def _events(self) -> tuple[Event, ...]:
@@ -359,8 +361,6 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def _show_notes(self) -> None:
         self.show_notes(*notes(self.console.frame, self._trouble))
-
-    # Moving about
 
     @on(Block.CursorLeft)
     def _passed(self, event: Block.CursorLeft) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
+import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.api import wire
+from app.api.server.broadcaster import Broadcaster
 from app.api.server.top_flows import TopFlows
 from bpf.errors import UsageError
 from probes.flow.records import FLOW
@@ -49,6 +53,44 @@ def test_the_largest_flows_stay_and_the_rest_is_summed_exactly() -> None:
     (back,) = wire.Decoder().feed(wire.encode(cut))
     assert isinstance(back, Snapshot)
     assert back.rest == cut.rest
+
+
+async def test_a_reader_that_is_behind_gets_cut_windows_and_no_stale_ones() -> None:
+    broadcaster = Broadcaster()
+    subscription = broadcaster.open(behind=50)
+    now = time.monotonic_ns()
+    for number, age in enumerate((9, 8, 3, 0)):
+        broadcaster.publish(replace(window(flows(1000), number), end_ns=now - age * 10**9))
+    decoder, got = wire.Decoder(), []
+    async for part in subscription.records():
+        got += decoder.feed(part)
+        if len(got) == 3:
+            break
+    lost, late, fresh = got
+    assert lost == wire.Lost({"flow": 2})
+    assert isinstance(late, Snapshot)
+    assert isinstance(fresh, Snapshot)
+    assert (late.window, len(late.rows), fresh.window, len(fresh.rows)) == (2, 50, 3, 1000)
+
+
+async def test_packed_records_are_whole_and_much_smaller() -> None:
+    """A link of 64 kbit/s carries the windows of a screen: 8,000 bytes a second."""
+    broadcaster = Broadcaster()
+    subscription = broadcaster.open(top=100)
+    rows = flows(680)
+    unpacker, decoder, sizes = zlib.decompressobj(zlib.MAX_WBITS + 16), wire.Decoder(), []
+    stream = subscription.packed()
+    for number in range(5):
+        rows["packets"] += 3
+        broadcaster.publish(whole := window(rows.copy(), number))
+        got: list[wire.WireRecord] = []
+        while not got:
+            part = await anext(stream)
+            got += decoder.feed(unpacker.decompress(part))
+        sizes.append(len(part))
+    assert isinstance(got[0], Snapshot)
+    assert len(got[0].rows) == 100
+    assert max(sizes) * 10 < len(wire.encode(whole))
 
 
 def test_a_small_window_and_other_tables_stay_as_they_are() -> None:

@@ -317,6 +317,11 @@ async def test_old_data_and_the_end_are_marked_with_the_reason() -> None:
         console.app.show_status()
         await console.pilot.pause()
         assert "NO DATA FOR 1h01m" in console.strip
+        console.controller.late_by = 13.0
+        console.app.show_status()
+        await console.pilot.pause()
+        assert "SLOW LINK: 13 s LATE" in console.strip
+        console.controller.late_by = 0.0
         console.controller.ended = ProbedeckError("interface eth0 went away")
         await console.feed()
         assert "ENDED" in console.strip

@@ -220,6 +220,10 @@ def fails(plane: FakePlane) -> None:
     plane.fail("flow", "the interface went away")
 
 
+def slows(plane: FakePlane) -> None:
+    plane.late_by = 13
+
+
 def goes(plane: FakePlane) -> None:
     del plane.running["flow"]
 
@@ -245,6 +249,7 @@ async def test_a_sentence_about_a_probe_leads_to_its_program() -> None:
         (lambda _: None, "▲ Probe flow is silent: no window for 1h06m"),
         (fails, "✕ Probe flow has ended: the interface went away"),
         (goes, "● Nothing is wrong: 1 probe running"),
+        (slows, "▲ The link is slow: windows come 13 s late"),
     ],
 )
 async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
@@ -264,7 +269,7 @@ async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
         await console.still()
         assert said in console.text
         # Old numbers are muted.
-        if happens is not goes:
+        if happens not in (goes, slows):
             source = screen(console).block("traffic").source
             assert Tone.MUTED in source.tones(0)
             assert set(tones(console, "traffic")) == {Tone.MUTED}
