@@ -206,7 +206,7 @@ def test_the_stream_brings_what_is_published(tcp: Site, http: httpx.Client) -> N
     tcp.plane.add(config())
     decoder = wire.Decoder()
     with http.stream("GET", "/v1/stream") as answer:
-        parts = answer.iter_raw()
+        parts = answer.iter_bytes()
         assert next(parts) == wire.ALIVE
         sent = tcp.plane.export("counter")
         got: list[Any] = []
