@@ -96,7 +96,7 @@ async def test_it_says_how_to_begin_and_then_what_passes() -> None:
         nasty = "[/red] \x1b[31m \u202e \udc80"
         console.controller.publish(Event.now("error", nasty, nasty))
         await console.still()
-        assert "[/red] ·[31m" in console.text
+        assert "[/red] ?[31m" in console.text
         assert "\x1b" not in console.text
         assert console.lines[-1].rstrip().endswith("q Quit")
 
