@@ -132,8 +132,8 @@ LOST: dict[str, Any] = {"answered": 190, "lost": 10, "loss_low": 0.027, "loss_hi
         (
             row(PathRowKind.ALIAS, flows=2),
             "info",
-            "10.94.6.2 hop 4: answered by 10.94.2.2, was 10.94.7.2, for 2 flows: another router, or "
-            "another address of the same one; later hops and the round-trip time are the same",
+            "10.94.6.2 hop 4: answered by 10.94.2.2, was 10.94.7.2, for 2 flows: another router, "
+            "or another address of the same one; later hops and the round-trip time are the same",
         ),
         (
             row(PathRowKind.ALIAS, amount=1),
