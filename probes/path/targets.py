@@ -215,6 +215,8 @@ class TracedDestination:
             self.notes(),
             stateful_hop=self.extent.guard.stateful_hop,
             finder=self.extent.hidden.asked,
+            end=self.extent.hidden.end,
+            heard=bool(self._kernel["heard_ns"][0]),
             unprobed={
                 reason.value: int(count)
                 for reason, count in zip(Unprobed, since["unprobed"], strict=False)

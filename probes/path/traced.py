@@ -99,3 +99,7 @@ class Traced:
     """The flow that the tracer sends while no application does, such as `udp:33434`."""
     path_mtu: PathMtu | None = None
     """None: unknown."""
+    end: int = 0
+    """The nearest hop at which the destination answered an echo request of the finder; 0: none."""
+    heard: bool = False
+    """Whether packets of the destination came."""

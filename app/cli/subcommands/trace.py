@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import click
 
@@ -33,6 +34,7 @@ Examples:
 _STDERR = 2
 _OWN = "--without-traffic"
 _IS_FLOW = re.compile(f"({'|'.join(OwnProtocol)})(:|$)").match
+_REPORT = "--report"
 _REPORTS = ("text", "markdown", "json")
 _OF_RUN = ("format", "out", "duration", "networks")
 """Options that `run` has, too."""
@@ -49,7 +51,9 @@ class TraceCommand(GroupedCommand):
         ctx.obj = args[at + 1 :]
         if args[at:] == ["--"]:
             raise UsageError("no program after --")
-        given = _with_value(args[:at], "--report", _REPORTS.__contains__, _REPORTS[0])
+        # The word after --report may be a destination.
+        ctx.meta[_REPORT] = dict(pairwise(args[:at])).get(_REPORT)
+        given = _with_value(args[:at], _REPORT, _REPORTS.__contains__, _REPORTS[0])
         given = _with_value(given, _OWN, _IS_FLOW, OwnProtocol.ICMP)
         return super().parse_args(ctx, given)
 
@@ -75,8 +79,8 @@ def _with_value(
     required=True,
 )  # fmt: skip
 @option(
-    "-i", "--interface", metavar="NAME", required=True, group=GENERAL,
-    help="Interface that the flows leave by.",
+    "-i", "--interface", metavar="NAME", default="", group=GENERAL,
+    usual="the default route's", help="Interface that the flows leave by.",
 )  # fmt: skip
 @option(
     _OWN, metavar="[icmp|udp|tcp][:PORT]", group=GENERAL, usual="icmp if no protocol is given",
@@ -119,7 +123,7 @@ def trace(
     output goes to standard error. With --report, tables are only written into a DIR.
     """
     # Imported here: other commands start without numpy.
-    from app.resolve import check_routes
+    from app.resolve import check_routes, default_interface
     from app.run import headless
     from app.run.report import ReportFormat, ReportWriter
 
@@ -141,6 +145,7 @@ def trace(
     if arguments := click.get_current_context().obj:
         program = ChildProcess(arguments, stdout=_STDERR if report or to_stdout else None)
     # Checked before DNS queries.
+    interface = interface or default_interface()
     interfaces.find(interface)
     found = [address for name in destinations for address in _resolved(name)]
     check_routes(found)
@@ -176,12 +181,21 @@ def described_by(options: Options, *, names: bool) -> tuple[Describe, Callable[.
 
 
 def _resolved(name: str) -> tuple[str, ...]:
-    """Return the addresses of a destination. If it is a host name, print them."""
+    """Return the addresses of a destination. If it is a host name, print them.
+
+    Raises UsageError.
+    """
     # Imported here: other commands start without numpy.
     from app.resolve import addresses
     from app.run.headless import say
 
-    found = addresses(name)
+    try:
+        found = addresses(name)
+    except UsageError as error:
+        if name != click.get_current_context().meta[_REPORT]:
+            raise
+        what = f"--report {name!r} is neither {', '.join(_REPORTS)} nor a destination"
+        raise UsageError(what, hint=str(error)) from None
     if found != (name,):
         say(f"{name} is {', '.join(found)}")
     return found

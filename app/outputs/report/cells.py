@@ -22,6 +22,8 @@ from app.outputs.view import iso
 TITLES = ("loss %", "95 %", "sent", "last", "med", "min", "p95", "max", "jit")
 """Columns of numbers; times are in milliseconds."""
 UNITS = "Times are in ms; 95 %: limits of the loss rate; med: median; jit: jitter."
+_SELDOM = 0.1
+"""A router that leaves more than this share of probes unanswered answers seldom."""
 _MANY = 8
 """Most routers of one hop that are listed."""
 
@@ -44,6 +46,10 @@ def lines(destination: ReportedDestination) -> Iterator[ReportLine]:
         yield from _hop(hop)
     for trips in destination.trips:
         yield _trips(destination, trips)
+    if destination.hops and not destination.trips:
+        numbers = ("-", "-", "", *_times(ReportedTimes()))
+        name = destination.facts.name
+        yield ReportLine("end", destination.address, name, numbers, (destination.arrival,))
 
 
 def _hop(hop: ReportedHop) -> Iterator[ReportLine]:
@@ -53,7 +59,8 @@ def _hop(hop: ReportedHop) -> Iterator[ReportLine]:
     if hop.is_stateful:
         marks.append("NAT or firewall behind it")
     if hop.cleared and hop.routers:
-        marks.append("answers seldom")
+        seldom = (hop.loss.share or 0) > _SELDOM
+        marks.append("answers seldom" if seldom else "some of its answers are missing")
     counts = (*_loss(hop.loss), str(hop.sent))
     if not hop.routers:
         numbers = (*counts, *_times(ReportedTimes()))

@@ -59,6 +59,7 @@ def _destination(found: ReportedDestination) -> dict[str, Any]:
             }
             for each in found.trips
         ],
+        "arrival": None if found.trips else found.arrival,
         "probes": {name: getattr(own, name) for name in own.__slots__},
         "path_mtu": asdict(found.path_mtu) if found.path_mtu else None,
         "notes": list(found.notes),

@@ -25,6 +25,8 @@ from probes.path.traced import PathMtu, Traced
 
 _NEVER_SENT = (ProbeOutcome.DROPPED, ProbeOutcome.BEYOND_PATH)
 """Outcomes of probes that say nothing about a hop of the path."""
+_FEW = 5
+"""Fewer probes without an answer tell of no hop behind the last router."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class ReportedHop:
 
 @dataclass(frozen=True, slots=True)
 class ReportedTrips:
-    """Round trips of the flows themselves to the destination, by one method."""
+    """Round trips to the destination by one method: of the flows themselves, or of probes that it
+    answers."""
 
     measured_by: MeasuredBy
     loss: ReportedLoss
@@ -161,6 +164,8 @@ class ReportedDestination:
     """The flow that the tracer sent while no application did; empty for none."""
     hops: tuple[ReportedHop, ...]
     trips: tuple[ReportedTrips, ...]
+    arrival: str
+    """What tells that the path arrives, if `trips` are empty."""
     probes: OwnProbes
     path_mtu: PathMtu | None
     """None: unknown."""
@@ -238,7 +243,8 @@ def _destination(
         state.packets if state else 0,
         state.own_flow if state else "",
         hops,
-        tuple(_trips(tally)),
+        tuple(_trips(address, tally)),
+        _arrival(state),
         _probes(tally, state, is_clear),
         state.path_mtu if state else None,
         (*_notes(state), *reasons),
@@ -270,15 +276,10 @@ def _hops(
     describe: Describe,
 ) -> Iterator[ReportedHop]:  # fmt: skip
     by_hop: dict[int, list[tuple[bytes, RouterTally]]] = {}
-    ends = []
     for (hop, address), router in tally.routers.items():
-        if address_text(address, tally.version) == destination:
-            ends.append((hop, address, router))
-        else:
+        if address_text(address, tally.version) != destination:
             by_hop.setdefault(hop, []).append((address, router))
-    # A destination that answers probes does so at every hop from its own on.
-    for hop, address, router in sorted(ends, key=lambda each: each[0])[:1]:
-        by_hop.setdefault(hop, []).append((address, router))
+    arrives = len(tally.routers) > sum(map(len, by_hop.values()))
     length, stateful = (state.length, state.stateful_hop) if state else (0, 0)
     for hop in range(1, max([length, *by_hop]) + 1):
         outcomes = tally.outcomes[hop] + tally.beside[hop]
@@ -291,6 +292,9 @@ def _hops(
         if not sent:
             continue
         found = sorted(by_hop.get(hop, ()), key=lambda each: -each[1].times.count)
+        alone = arrives and sent < _FEW and hop > max(by_hop, default=0)
+        if not found and (answered or alone):
+            continue  # The destination answered, or will be found nearer.
         yield ReportedHop(
             hop,
             sent,
@@ -327,11 +331,28 @@ def _change(kind: PathRowKind, amount: int) -> str:
     return ", ".join(f"{name} {old} to {new}" for name, old, new in parts if old != new)
 
 
-def _trips(tally: DestinationTally) -> Iterator[ReportedTrips]:
+def _trips(destination: str, tally: DestinationTally) -> Iterator[ReportedTrips]:
     for method, (answered, lost) in sorted(tally.ended_trips.items()):
         times = tally.trips.get(method, RouterTally()).times
         loss = ReportedLoss.of(int(lost), int(answered + lost))
         yield ReportedTrips(method, loss, ReportedTimes.of(times))
+    # A destination that answers probes does so at every hop from its own on.
+    own = [key for key in tally.routers if address_text(key[1], tally.version) == destination]
+    if own and not tally.ended_trips:
+        hop, router = min(own)[0], tally.routers[min(own)]
+        outcomes = tally.outcomes[hop] + tally.beside[hop]
+        answered, lost = router.times.count, int(outcomes[ProbeOutcome.UNANSWERED])
+        loss = ReportedLoss.of(lost, answered + lost)
+        yield ReportedTrips(MeasuredBy.PROBE, loss, ReportedTimes.of(router.times))
+
+
+def _arrival(state: Traced | None) -> str:
+    """What tells that the path reaches the destination, if no round trip does."""
+    if state and state.end:
+        return f"answers an echo request at hop {state.end}"
+    if state and state.heard:
+        return "sends packets to this host"
+    return "nothing tells whether the path arrives"
 
 
 def _probes(tally: DestinationTally, state: Traced | None, is_clear: Array) -> OwnProbes:

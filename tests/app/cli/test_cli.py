@@ -49,6 +49,10 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("--verson", "No such option '--verson'. Did you mean '--version'?"),
         ("run", "nothing to watch; give -i NAME, or --only with --probe FILE"),
         ("run -i lo --hedless", "No such option '--hedless'. (Did you mean one of: '--headless'"),
+        (
+            "trace -i lo 192.0.2.1 --report html",
+            "--report 'html' is neither text",
+        ),
         ("run -i lo also", "Got unexpected extra argument (also); see --help"),
         ("run -i lp", "no interface 'lp'; "),
         ("run -i lo --interval fast", "Invalid value for '--interval': "),

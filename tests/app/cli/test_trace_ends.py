@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_counts_are_printed_although_the_interface_is_gone(tmp_path: Path) -> No
     *_, counted, error = err.splitlines()
     assert counted.startswith(f"probedeck: {len(rows(table))} probes, ")
     assert left.ifname in error
+
+
+def test_the_interface_of_the_default_route_is_the_usual_one() -> None:
+    with veth_pair() as (left, right), inside(left.ns):
+        code, _, err = deck_ends("trace", right.ipv4, "--duration", "0.1", ns=left.ns)
+        assert (code, "no default route" in err) == (2, True)
+        subprocess.run(["ip", "route", "add", "default", "dev", left.ifname], check=True)
+        code, _, err = deck_ends("trace", right.ipv4, "--duration", "0.1", ns=left.ns)
+    assert (code, f"no packet to it left by {left.ifname}" in err) == (0, True)
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ def test_routers_of_a_hop_share_it() -> None:
     assert [(each.address, each.share, each.flows) for each in hop.routers] == [
         (ROUTER, 0.75, 3), (OTHER, 0.25, 1),
     ]  # fmt: skip
-    first, second = cells.lines(made.destinations[0])
+    first, second, _ = cells.lines(made.destinations[0])
     assert first.remarks[:2] == ("75% of answers, 3 flows", "AS64500 Example | Net, DE")
     assert (second.hop, second.label, second.remarks) == ("", OTHER, ("25% of answers, 1 flow",))
     assert second.numbers[:3] == ("", "", "")
@@ -124,7 +124,7 @@ def test_routers_of_a_hop_share_it() -> None:
 
 def test_many_routers_of_a_hop_are_cut_short() -> None:
     parts = [rows(2, [1.0], router=f"198.51.100.{n}") for n in range(12)]
-    *_, last = cells.lines(report(*parts).destinations[0])
+    *_, last, _ = cells.lines(report(*parts).destinations[0])
     assert last.label == "and 4 more"
 
 
@@ -134,7 +134,8 @@ def test_silent_hops_belong_to_the_path_as_far_as_it_is_known() -> None:
     made = report(*parts, length=4)
     assert [hop.hop for hop in made.destinations[0].hops] == [1, 2, 3, 4]
     lines = list(cells.lines(made.destinations[0]))
-    assert [line.label for line in lines] == [ROUTER, "no answer", ROUTER, "no answer"]
+    labels = [ROUTER, "no answer", ROUTER, "no answer", "192.0.2.2"]
+    assert [line.label for line in lines] == labels
     assert lines[1].numbers == ("100", "70.1-100", "9", "-", "-", "-", "-", "-", "-")
 
 
@@ -145,7 +146,7 @@ def test_hops_beside_the_flow_are_marked_and_no_probes() -> None:
     beside = rows(2, [2.0, 2.0], lost=1, method=MeasuredBy.BESIDE_THE_FLOW)
     note = "the first router does not answer"
     (destination,) = report(silent, beside, notes=(note,)).destinations
-    first, second = cells.lines(destination)
+    first, second, _ = cells.lines(destination)
     assert (first.label, first.numbers[:3], first.remarks) == ("no answer", ("-", "-", "9"), ())
     assert (second.label, second.numbers[0], second.numbers[2]) == (ROUTER, "33.3", "3")
     assert "UDP: measured beside the flow" in second.remarks
@@ -211,7 +212,7 @@ def test_changes_by_middleboxes_stand_at_their_hop() -> None:
 def test_labels_are_those_of_the_last_answer() -> None:
     made = rows(1, [1.0, 1.0])
     made["label_count"][0], made["labels"][0, 0] = 1, 24001 << 12 | 1 << 8 | 1
-    (line,) = cells.lines(report(made).destinations[0])
+    line, _ = cells.lines(report(made).destinations[0])
     assert line.remarks[-1] == "MPLS 24001:0:1:1"
 
 
@@ -232,22 +233,52 @@ def test_events_stand_with_their_destination() -> None:
     assert "3 earlier events are left out." in text.render(many)
 
 
-def test_a_destination_that_answers_probes_is_the_last_hop() -> None:
-    """It answers at every hop from its own on; a longer branch has further routers."""
+def test_a_destination_that_answers_probes_is_the_end_and_no_hop() -> None:
+    """It answers at every hop from its own on; a longer branch has further routers. Single probes
+    to nearer hops had no answer before."""
     parts = [rows(hop, [1.0]) for hop in (1, 2)]
-    ends = [rows(hop, [5.0], router="192.0.2.2") for hop in (3, 4, 5)]
-    (destination,) = report(*parts, *ends).destinations
-    assert [hop.hop for hop in destination.hops] == [1, 2, 3]
-    (destination,) = report(*parts, *ends, rows(4, [2.0], router=OTHER)).destinations
-    assert [[each.address for each in hop.routers] for hop in destination.hops] == [
-        [ROUTER], [ROUTER], ["192.0.2.2"], [OTHER],
-    ]  # fmt: skip
+    ends = [rows(hop, [5.0], router="192.0.2.2") for hop in (5, 6, 7)]
+    early = [rows(hop, [], lost=1) for hop in (3, 4)]
+    (destination,) = report(*parts, *early, *ends, length=4).destinations
+    assert [hop.hop for hop in destination.hops] == [1, 2]
+    (*_, end) = cells.lines(destination)
+    assert (end.hop, end.label, end.remarks) == ("end", "192.0.2.2", ("measured by probe",))
+    assert end.numbers[:4] == ("0", "0-79.3", "1", "5.00")
+    (destination,) = report(*parts, *ends, rows(6, [2.0], router=OTHER)).destinations
+    assert [hop.hop for hop in destination.hops] == [1, 2, 6]
+
+
+@pytest.mark.parametrize(
+    ("lost", "remark"), [(40, "answers seldom"), (6, "some of its answers are missing")]
+)
+def test_a_router_that_answers_nearly_always_does_not_answer_seldom(lost: int, remark: str) -> None:
+    parts = rows(1, [1.0] * (200 - lost), lost=lost), rows(2, [1.0] * 400)
+    first, *_ = cells.lines(report(*parts).destinations[0])
+    assert first.remarks[-1] == remark
+
+
+@pytest.mark.parametrize(
+    ("state", "remark"),
+    [
+        ({"end": 3, "heard": True}, "answers an echo request at hop 3"),
+        ({"heard": True}, "sends packets to this host"),
+        ({}, "nothing tells whether the path arrives"),
+    ],
+)
+def test_without_a_round_trip_the_end_says_whether_the_path_arrives(
+    state: dict[str, Any], remark: str
+) -> None:
+    made = report(rows(1, [1.0]), rows(2, [1.0]), **state)
+    (*_, end) = cells.lines(made.destinations[0])
+    assert (end.hop, end.remarks, set(end.numbers)) == ("end", (remark,), {"-", ""})
+    assert json.loads(document.render(made))["destinations"][0]["arrival"] == remark
+    assert len(list(cells.lines(report(length=0).destinations[0]))) == 0
 
 
 def test_a_stateful_device_and_an_own_flow_are_named() -> None:
     parts = rows(1, [1.0]), rows(2, [2.0])
     (destination,) = report(*parts, stateful_hop=1, own_flow="udp:33434", finder=3).destinations
-    first, second = cells.lines(destination)
+    first, second, _ = cells.lines(destination)
     assert first.remarks[-1] == "NAT or firewall behind it"
     assert "NAT" not in str(second.remarks)
     assert cells.summary(destination).endswith("1 flow probed, with an own flow (udp:33434)")
@@ -318,7 +349,7 @@ def test_text_fits_eighty_columns_or_is_as_wide_as_it_needs() -> None:
 def test_markdown_has_rows_of_one_width() -> None:
     lines = markdown.render(everything()).splitlines()
     tables = [line.replace("\\|", "") for line in lines if line.startswith("|")]
-    assert len(tables) == 5 + 2 + 3
+    assert len(tables) == 5 + 2 + 4
     assert {line.count("|") for line in tables} == {13}
     assert lines.count("## 192.0.2.2 (www.example.org)") == 1
 

@@ -49,7 +49,7 @@ def test_a_destinations_life(tcp: Site, http: httpx.Client) -> None:
         "live": [1, 2, 3, 4], "silent": [5], "packets": 100, "sent": 60, "matched": 59,
         "sent_bytes": 2400, "matched_bytes": 3304, "unmatched": 1, "foreign": 0,
         "notes": ["NAT or firewall behind hop 2"], "unprobed": {}, "own_flow": "",
-        "path_mtu": None, "finder": 0, "stateful_hop": 0,
+        "path_mtu": None, "finder": 0, "stateful_hop": 0, "end": 0, "heard": False,
     }  # fmt: skip
 
     gone = http.delete("/v1/paths/192.0.2.1", params=FLOW._asdict())
