@@ -55,7 +55,7 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ),
         ("run -i lo also", "Got unexpected extra argument (also); see --help"),
         ("run -i lp", "no interface 'lp'; "),
-        ("run -i lo --interval fast", "Invalid value for '--interval': "),
+        ("run -i lo --interval fast", "Invalid value for '--interval': 'fast' is no number; "),
         ("run -i lo --interval 0", "--interval 0" + EXTENT),
         ("run -i lo --memory 64X", "--memory: '64X' is no size; write a number with K, M or G, "),
         ("run -i lo --headless --memory 100K", "the flow tables of "),
