@@ -124,6 +124,8 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._own_flows = OwnFlows(interface.name, self._timeout_ns, key)
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that were untraced."""
+        self._quiet_ns = 0
+        """When the answers to the last probes of untraced destinations have come."""
         self._joined: list[Side] = []
         self._maps: list[Map] = []
         self._tables: ProbeMaps | None = None
@@ -203,6 +205,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 timed = self._round_trips.collect((*self._targets, target), now)
                 self._round_trips.forget(target.index)
                 rows = target.collect(now, timeout_ns, timed, final=True)
+                self._quiet_ns = max(self._quiet_ns, target.extent.answered_by(rows))
                 rows = np.concatenate([rows, timed, own], dtype=HOP)
                 self._leaving.append((target.destination.address, rows))
                 self._own_traffic.leave(target.summary())
@@ -325,14 +328,13 @@ class PathProbe(BuiltinProbe[PathGeneration]):
 
     def close(self) -> None:
         with self._lock:
+            if self._joined:
+                # No clone may come back to a hook that was left, no answer reach an application.
+                self.wind_up()
+                time.sleep(max(0, self._quiet_ns - time.monotonic_ns()) / 1e9)
             self.finder.close()
             self._mtu_searches.close()
             self._own_flows.close()
-            if self._joined:
-                # No clone may come back to a hook that was left.
-                for target in self._targets:
-                    target.stop()
-                grace.wait()
             for side in self._joined:
                 self._points[side].chain.remove(self._stages[side])
             self._joined.clear()

@@ -17,6 +17,9 @@ from probes.path.probing_plan import HopSchedule, ProbingPlan, hops_of
 from probes.path.records import HOP, Array, ProbeOutcome, no_rows
 from probes.path.slots import Destination
 
+_ANSWERS_NS = 300_000_000
+"""The end of tracing waits at most so long for answers."""
+
 
 class PathExtent:
     """Decides from all rows of a destination, poll by poll: first `judge`, then `decide`."""
@@ -56,6 +59,12 @@ class PathExtent:
                 " echo requests, because routers there answer no UDP probe (address translation or"
                 " a firewall)"
             )
+
+    def answered_by(self, rows: Array) -> int:
+        """Return when the last answers to probes in flight come, in rows of dtype HOP."""
+        flying = rows["outcome"] == ProbeOutcome.IN_FLIGHT
+        late_ns = min(2 * self._lengths.slowest_ns, _ANSWERS_NS)
+        return int(rows["sent_ns"][flying].max(initial=0)) + late_ns
 
     def judge(self, rows: Array, overdue: Array, timed: Array, heard_ns: int, now_ns: int) -> None:
         """Mark losses in rows of dtype HOP as BEYOND_PATH if the path of their flow ends before.

@@ -70,6 +70,11 @@ class FlowLengths:
         """The farthest hop at which a router answered any flow."""
         return int(self._tops()[0])
 
+    @property
+    def slowest_ns(self) -> int:
+        """The longest round trip lately."""
+        return int(self._flows["rtt_ns"][0])
+
     def longest_of(self, protocol: int, now_ns: int) -> int:
         """The farthest hop at which a router answered the flows of a protocol that were probed
         lately; -1 without such a flow."""

@@ -14,15 +14,13 @@ from probes.path.slots import Destination
 
 _SETTLED_NS = 1_000_000_000
 """The finder is asked if the last router is the same for so long."""
-_PAUSES_NS = (10_000_000_000, 60_000_000_000)
-"""Time before the second request and before all later ones."""
-_CONFIRM_NS = 2_000_000_000
-"""The same before the second request, if the first one seems to have found hidden routers."""
 _ANSWERED_NS = 1_000_000_000
 """All answers to a request have come after so long."""
 _MEASURE_NS = 950_000_000
 """Time between two requests to a hop that answers them: a little under 1 s, because polls come
 every 0.25 s."""
+_PAUSES_NS = (_MEASURE_NS, _MEASURE_NS, 10_000_000_000, 60_000_000_000)
+"""Time between two requests to a hop that does not answer: the first ones may have been lost."""
 _HEARD_NS = 3_000_000_000
 _HIDDEN = 2
 """Fewer hidden routers than this may be routers that do not answer."""
@@ -130,9 +128,7 @@ class HiddenHops:
             self.note = f"NAT or firewall behind {where}: packets pass, probes do not"
 
     def _ask(self, frontier: Frontier, hides: bool, now_ns: int) -> None:
-        pause_ns = _PAUSES_NS[self._rounds > 1]
-        if hides and self._rounds == 1:
-            pause_ns = _CONFIRM_NS
+        pause_ns = _PAUSES_NS[min(self._rounds, len(_PAUSES_NS)) - 1]
         farthest = max(frontier.length, self.routers.bit_length() - 1)
         last = self.end or frontier.end or max(farthest + AHEAD, frontier.back + 1)
         hops = mask_within(frontier.length + 1, min(last, MAX_HOPS))

@@ -191,9 +191,9 @@ class Packet:
         else:
             head += mark(sequence)
         if protocol == UDP:
-            claimed = int.from_bytes(head[4:6], "big")
-            if not discard or claimed <= len(head):
-                claimed = len(head) + 8 * discard
+            claimed, whole = int.from_bytes(head[4:6], "big"), guard is Guard.NONE
+            if whole or claimed <= len(head):
+                claimed = len(head) + 8 * (not whole)
             head[4:6] = struct.pack(">H", claimed)
         elif protocol == ECHO[self.version]:
             pseudo = b"".join(self.addresses) + struct.pack(">II", 20, protocol)
