@@ -1,8 +1,9 @@
 """Attacks that policies tell, alone and beside other traffic, and false alarms.
 
-    python -I -m bench.policies --captures DIR [--policies examples/policies.toml] [--ratio 10]
+    python -I -m bench.policies [--policies examples/policies.toml] [--captures DIR] [--ratio 10]
 
-`DIR/labels.toml` describes the captures:
+First come the made attacks and loads of `bench/policies/made.py`, in two halves: those by which the
+policies were chosen, and others. Then come captures. `DIR/labels.toml` describes them:
 
     [[capture]]
     file = "pkt.TCP.synflood.spoofed.pcap"
@@ -24,20 +25,19 @@ import argparse
 import heapq
 import random
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
 from app.lab.capture import CapturedFrame, CaptureFile, open_capture
 from app.lab.policy_runner import PolicyRunner, Told
+from bench.policies.made import scores
 from bench.support.report import Report
 from bpf.errors import ProbedeckError
 from probes.monitor.policy import load
-from tests.support.made.loads import LOADS
-from tests.support.made.traffic import pcap
+from tests.support.made.judge import fired, named
 
 _SECOND = 1_000_000_000
 _BY = 3.0
@@ -134,32 +134,17 @@ def _moved(data: bytes, copy: int) -> bytes:
     return bytes(moved)
 
 
-def fired(runner: PolicyRunner, frames: Iterable[CapturedFrame]) -> dict[str, Told]:
-    """First alarms by policy."""
-    told = reversed(runner.run(frames).told)
-    return {each.transition.policy: each for each in told if each.transition.begins}
-
-
-def named(told: Told, capture: Labelled) -> bool:
-    """Whether the finding has the culprit first, and the victim first."""
-    finding = told.finding
-    if finding is None:
-        return False
-    sides = ((capture.source, finding.sources), (capture.destination, finding.destinations))
-    return all(not name or (side.top and side.top[0].name == name) for name, side in sides)
-
-
 class Score:
     def __init__(self) -> None:
         self.attacks = self.told = self.named = self.runs = self.false = 0
 
     def attack(
-        self, how: str, capture: Labelled, alarms: dict[str, Told], begin: float
+        self, how: str, capture: Labelled, alarms: Mapping[str, Told], begin: float
     ) -> Iterator[str]:
         self.attacks += 1
         mine = alarms.get(capture.policy)
         in_time = mine is not None and mine.seconds - begin <= _BY
-        who = mine is not None and named(mine, capture)
+        who = mine is not None and named(mine, capture.source, capture.destination)
         self.told += in_time
         self.named += in_time and who
         when = f"{mine.seconds - begin:.1f} s" if mine else "-"
@@ -169,7 +154,7 @@ class Score:
             yield f"    {mine.finding.text if mine.finding else 'no finding'}"
         yield from self.others(capture.name, alarms, capture.policy)
 
-    def others(self, name: str, alarms: dict[str, Told], expected: str = "") -> Iterator[str]:
+    def others(self, name: str, alarms: Mapping[str, Told], expected: str = "") -> Iterator[str]:
         self.runs += 1
         wrong = {policy: told for policy, told in alarms.items() if policy != expected}
         self.false += bool(wrong)
@@ -186,33 +171,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--captures", type=Path, required=True)
+    parser.add_argument("--captures", type=Path)
     parser.add_argument("--policies", type=Path, default=Path("examples/policies.toml"))
     parser.add_argument("--ratio", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=3.0, help="least length of a made one")
     options = parser.parse_args()
-    captures = list(labelled(options.captures))
+    with PolicyRunner(load(options.policies).policy) as runner:
+        report = Report("Made attacks and loads")
+        for way, score in scores(runner, options.seconds):
+            report.row(f"{way}: told", f"{score.told} of {score.attacks}")
+            share = score.named / score.attacks
+            text = f"{score.named} of {score.attacks}"
+            report.target(f"{way}: told and named", text, share >= _TARGET)
+            report.row(f"{way}: another alarm, too", f"{score.misnamed} of {score.attacks}")
+            text = f"{score.false} of {score.loads}"
+            report.target(f"{way}: false alarms", text, score.false <= ("held" in way))
+        if options.captures:
+            over_captures(runner, options.captures, options.ratio)
+        report.end()
+
+
+def over_captures(runner: PolicyRunner, folder: Path, ratio: float) -> None:
+    captures = list(labelled(folder))
     attacks = [each for each in captures if each.policy]
     ordinary = [each for each in captures if not each.policy]
     mix, score, quiet = OrdinaryMix(ordinary), Score(), Score()
-    with PolicyRunner(load(options.policies).policy) as runner:
-        for each in attacks:
-            print(
-                *score.attack("alone", each, fired(runner, each.frames), each.start),
-                sep="\n",
-                flush=True,
-            )
-            attack = shifted(each.attack, round(_QUIET * _SECOND))
-            rate = min(options.ratio * peak(attack), _MOST_RATE)
-            beside = mix.frames(rate, _QUIET + _ATTACK)
-            mixed = heapq.merge(beside, attack, key=lambda frame: frame.time_ns)
-            show(score.attack("mixed", each, fired(runner, mixed), _QUIET))
-        for each in ordinary:
-            show(quiet.others(each.name, fired(runner, each.frames)))
-        for name, make in LOADS.items():
-            made = CaptureFile(BytesIO(pcap(make(5.0, np.random.default_rng(1)))), name)
-            show(quiet.others(name, fired(runner, made)))
+    for each in attacks:
+        show(score.attack("alone", each, fired(runner.run(each.frames)), each.start))
+        attack = shifted(each.attack, round(_QUIET * _SECOND))
+        beside = mix.frames(min(ratio * peak(attack), _MOST_RATE), _QUIET + _ATTACK)
+        mixed = heapq.merge(beside, attack, key=lambda frame: frame.time_ns)
+        show(score.attack("mixed", each, fired(runner.run(mixed)), _QUIET))
+    for each in ordinary:
+        show(quiet.others(each.name, fired(runner.run(each.frames))))
     share = score.named / max(1, score.attacks)
-    report = Report(f"Told within {_BY:g} s, alone and beside {options.ratio:g} times the rate:")
+    report = Report(f"Told within {_BY:g} s, alone and beside {ratio:g} times the rate:")
     report.row("right name", f"{score.told} of {score.attacks}")
     report.target("right name and culprit", f"{score.named} of {score.attacks}", share >= _TARGET)
     report.row("another alarm beside an attack", f"{score.false} of {score.runs}")

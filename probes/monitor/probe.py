@@ -202,6 +202,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._engine = Engine()
             self._log = PolicyLog(self._engine, self._utc)
             self._sketches.clear()
+            self.counters.recent.clear()
             self.keep_time(now)
             for policy in policies:
                 self._engine.set(policy, self._now())

@@ -15,6 +15,9 @@ UNITS = {
     "destinations": "destinations",
     "ports": "ports",
     "source_ports": "ports",
+    "recent_sources": "sources",
+    "recent_destinations": "destinations",
+    "recent_ports": "ports",
     "single_flows": "flows",
     "short_flows": "flows",
     "answered_flows": "flows",
@@ -25,7 +28,8 @@ UNITS = {
     "top_source_port": "ratio",
 }
 """Unit of each metric that a selection can have. `flows`, `sources`, `destinations`, `ports`
-(destination ports) and `source_ports` are numbers of distinct ones. `single_flows` have one packet,
+(destination ports) and `source_ports` count distinct values, `recent_...` in the last 60 windows
+together. `single_flows` have one packet,
 `short_flows` at most two. `answered_flows` have packets of both directions in the selection, and
 count once; `unanswered_flows` have one direction. `top_...` is the largest share of the selection's
 packets that one of them has."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -30,7 +31,7 @@ from probes.monitor.selected import Estimate, SelectedMetric
 from probes.monitor.selection import Selections, place_of
 from probes.monitor.sketch import Sketch
 
-MAX_SLOTS = 32
+MAX_SLOTS = 48
 _BITS = 10
 """2**_BITS registers of a slot."""
 _PLACES = 64
@@ -50,6 +51,13 @@ _LARGEST = {
     "top_port": "ports",
     "top_source_port": "source_ports",
 }
+_RECENT = {
+    "recent_sources": "sources",
+    "recent_destinations": "destinations",
+    "recent_ports": "ports",
+}
+"""Metrics of the last RECENT_WINDOWS windows together, by the metric of one window."""
+RECENT_WINDOWS = 60
 _SAMPLED: dict[str, tuple[str, Callable[[Array], Array]]] = {
     "single_flows": ("flows", lambda seen: seen >> 2 < 2),
     "short_flows": ("flows", lambda seen: seen >> 2 < 3),
@@ -70,7 +78,7 @@ def _part_of(metric: SelectedMetric) -> _Part:
     """The part that a metric distinguishes."""
     if metric.name in _SAMPLED:
         return _Part(metric.selection, _SAMPLED[metric.name][0])
-    return _Part(metric.selection, _LARGEST.get(metric.name, metric.name))
+    return _Part(metric.selection, (_LARGEST | _RECENT).get(metric.name, metric.name))
 
 
 class _Slot:
@@ -137,6 +145,8 @@ class SelectedCounters:
         self._counted: dict[str, int] = {}
         """Bit of each selection."""
         self._slots: dict[_Part, _Slot] = {}
+        self.recent: dict[SelectedMetric, deque[Array]] = {}
+        """Registers of the last windows, u4 (2**_BITS,), of the metrics in _RECENT."""
         self._complete: frozenset[SelectedMetric] = frozenset()
         """Metrics that were counted from the begin of this window."""
 
@@ -196,6 +206,10 @@ class SelectedCounters:
             cpus = self._slots[_part_of(metric)].view(half)
             if metric.name in _LARGEST:
                 values[metric] = largest_share(cpus["buckets"], int(counts["packets"][bit]))
+            elif metric.name in _RECENT:
+                recent = self.recent.setdefault(metric, deque(maxlen=RECENT_WINDOWS))
+                recent.append(cpus["registers"]["value"].max(axis=0))
+                values[metric] = _distinct(np.array(recent))
             elif metric.name in _SAMPLED:
                 values[metric] = sampled(cpus["registers"], _SAMPLED[metric.name][1])
             else:
@@ -287,6 +301,7 @@ class SelectedCounters:
     def _remove_unneeded(self) -> None:
         metrics = self._metrics()
         self._complete &= metrics
+        self.recent = {each: self.recent[each] for each in self.recent.keys() & metrics}
         selections = {metric.selection for metric in metrics}
         old_slots = self._slots.keys() - {_part_of(metric) for metric in metrics}
         old = self._counted.keys() - selections
@@ -311,7 +326,7 @@ class SelectedCounters:
 
 
 def _distinct(registers: Array) -> Estimate:
-    """The number of distinct values, of registers (CPUs, 2**_BITS) u4."""
+    """The number of distinct values, of registers (n, 2**_BITS) u4 of CPUs or windows."""
     sketch = Sketch.of_cpus(registers, _BITS, "")
     return Estimate(sketch.flows(), *sketch.band())
 

@@ -10,7 +10,7 @@ METRICS_TABLE = "metrics"
 POLICIES_TABLE = "policies"
 TRIGGERS_TABLE = "triggers"
 """Names of its three tables: `Snapshot.metric`."""
-MAX_POLICIES = 31
+MAX_POLICIES = 40
 """Policies and their conditions share 64 selections, and a replacement needs a spare one."""
 
 

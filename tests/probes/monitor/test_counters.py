@@ -13,6 +13,7 @@ import pytest
 
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
+from probes.monitor import selected_counters
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.records import Array
 from probes.monitor.selected import UNITS, Estimate, SelectedMetric
@@ -319,6 +320,24 @@ def test_short_flows_and_answers_are_counted_by_a_sample(bed: Bed) -> None:
         assert value.low <= truth[name] <= value.high, name
         assert value.value == pytest.approx(truth[name], rel=0.2), name
     assert set(window(bed).values()) == {(0, 0, 0)}
+
+
+def test_recent_values_are_those_of_the_last_windows_together(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow scan has one port in a window, and dozens in a minute."""
+    monkeypatch.setattr(selected_counters, "RECENT_WINDOWS", 3)
+    count(bed, p="recent_ports on proto:udp")
+    found = []
+    for port in (1, 2, 2, 3, 0, 0, 0):
+        if port:
+            bed.run(Sent(4, 1, 2, UDP, 1000, port, 0, 80).frame())
+        found.append(round(window(bed)["recent_ports on proto:udp"].value))
+    assert found == [1, 2, 2, 2, 2, 1, 0]
+    bed.run(Sent(4, 1, 2, UDP, 1000, 9, 0, 80).frame())
+    assert window(bed)["recent_ports on proto:udp"].value == pytest.approx(1, rel=0.1)
+    bed.monitor.counters.recent.clear()
+    assert window(bed)["recent_ports on proto:udp"].value == 0
 
 
 def test_a_sample_over_cpus() -> None:

@@ -347,7 +347,7 @@ def test_the_tables_limits_are_told(bed: Bed) -> None:
     bed.run(frame())
     assert bed.counted("counting")[0] == 1
     for number in range(MAX_POLICIES - 1):
-        bed.set(f"more{number}: always -> counting on src:10.0.0.0/{number + 1}")
+        bed.set(f"more{number}: always -> counting on src:10.{number}.0.0/16")
     with pytest.raises(UsageError, match=str(MAX_POLICIES)):
         bed.set("last: always -> counting")
     bed.run(frame("10.0.0.1", "203.0.113.1"))

@@ -1,84 +1,113 @@
-"""Made loads: what ordinary traffic looks like where it resembles an attack."""
+"""Made loads: ordinary traffic where it resembles an attack.
+
+`LOADS` are those by which the policies were chosen; `loads_held_out.py` has others. Most have both
+directions, as a router sees them; `incoming` keeps one host's packets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from tests.support.made.attacks import EVERYBODY, HTTP, SSH, TLS, in_fragments
 from tests.support.made.traffic import (
     CLIENT,
     ECHO_REPLY,
+    ECHO_REQUEST,
     ICMP,
     SERVER,
     UDP,
     A,
     F,
+    Make,
     P,
     R,
     Random,
     Rows,
     S,
     addresses,
+    among,
+    answered,
+    anywhere,
+    between,
+    both,
+    bursts,
     connections,
+    each,
+    incoming,
     lasting,
     mixed,
     packets,
     ports,
+    some,
+    stream,
+    talks,
 )
 
-Load = Callable[[float, Random], Rows]
+HOSTS = 0x0A140100
+"""10.20.1.0: hosts of an office."""
+NAT = 0xC6336409
+"""198.51.100.9: many hosts behind one address."""
 
 
-def voice(seconds: float, random: Random, calls: int = 250) -> Rows:
-    """A gateway with 50 packets of 214 bytes a second for each call."""
-    rows = lasting(calls, 50 * calls, seconds, random, protocol=UDP, size=214, destination=SERVER)
-    flow = np.arange(len(rows)) % calls
-    rows["source"] = 0x0A140000 + flow % 40
-    rows["source_port"] = rows["destination_port"] = 16384 + 2 * flow
-    rows["flags"] = 0
-    return rows
+def flows(count: int, up: float, down: float = 0, **columns: Any) -> Make:
+    """Flows that share rates of packets of both directions. `down_size` is the size of answers;
+    `per_host` flows share a client."""
+    down_size, per_host = columns.pop("down_size", 66), columns.pop("per_host", 1)
+    up_size = columns.pop("size", 66)
+
+    def sent(rate: float, size: int) -> Make:
+        given = {
+            "src": lambda n, _: HOSTS + np.arange(n) % count // per_host, "dst": SERVER,
+            "sport": each(40000, count), "dport": 443, "flags": A, "size": size,
+        } | columns  # fmt: skip
+        return stream(rate, **given)
+
+    def make(seconds: float, random: Random) -> Rows:
+        back = answered(sent(down, down_size)(seconds, random))
+        return mixed(sent(up, up_size)(seconds, random), back)
+
+    return make
 
 
-def games(seconds: float, random: Random, players: int = 100) -> Rows:
-    """A game server."""
-    return lasting(
-        players, 20 * players, seconds, random, flags=0, protocol=UDP, size=60,
-        destination=SERVER, destination_port=27015,
+def asked(rate: float, port: int, up: int = 80, down: int = 120, **columns: Any) -> Make:
+    """UDP requests from new ports, each with one answer."""
+    return talks(rate, f">:{up} <:{down}", proto=UDP, spread=0.02, dport=port, **columns)
+
+
+def calls(count: int) -> Make:
+    """Calls with 50 packets of 214 bytes a second in each direction."""
+    return flows(count, 50 * count, 50 * count, proto=UDP, flags=0, size=214, down_size=214,
+                 dport=16384)  # fmt: skip
+
+
+def office(seconds: float, random: Random, rate: float = 5000) -> Rows:
+    """An office's usual traffic, at any rate: downloads, calls, browsing, DNS, an upload."""
+    tcp, quic = 0.45 * rate, 0.2 * rate
+    return mixed(
+        lasting(
+            12, tcp, seconds, random, size=1514, source_port=443, source=0x97650101,
+            destination=CLIENT, destination_port=50000,
+        ),
+        lasting(
+            6, quic, seconds, random, flags=0, protocol=UDP, size=1292, source_port=443,
+            destination=CLIENT + 1, destination_port=50100,
+        ),
+        incoming(calls(max(1, round(rate / 1000))))(seconds, random),
+        connections(rate / 60, seconds, random, addresses(80, random, 0x0A140000, 16), spread=0.3),
+        answers(rate / 100)(seconds, random),
+        lasting(3, rate / 6, seconds, random, destination=SERVER, destination_port=22),
     )  # fmt: skip
 
 
-def answers(seconds: float, random: Random, rate: float = 2200) -> Rows:
+def answers(rate: float, servers: int = 500, size: tuple[int, int] = (90, 410)) -> Make:
     """A resolver that gets answers of name servers."""
-    rows = packets(rate, seconds, random, protocol=UDP, destination=SERVER, source_port=53)
-    rows["source"] = addresses(len(rows), random, bits=9)
-    rows["destination_port"] = ports(len(rows), random)
-    rows["size"] = random.integers(90, 410, len(rows))
-    return rows
+    return stream(rate, proto=UDP, src=some(servers, bits=9), sport=53, dst=SERVER, dport=ports,
+                  size=between(*size))  # fmt: skip
 
 
-def resolver(seconds: float, random: Random) -> Rows:
-    """A resolver: queries of its clients, and answers of name servers."""
-    rows = packets(2000, seconds, random, protocol=UDP, destination=SERVER, destination_port=53)
-    rows["source"] = 0x0A140000 + random.integers(0, 400, len(rows))
-    rows["source_port"] = ports(len(rows), random)
-    rows["size"] = 78
-    return mixed(rows, answers(seconds, random, 1900))
-
-
-def dnsperf(seconds: float, random: Random, rate: float = 25_000) -> Rows:
-    """Queries as fast as a test tool sends them."""
-    rows = lasting(20, rate, seconds, random, flags=0, protocol=UDP, destination=SERVER)
-    rows["source"], rows["destination_port"], rows["size"] = CLIENT, 53, 75
-    return rows
-
-
-def short_connections(seconds: float, random: Random, rate: float = 4100) -> Rows:
-    """`ab`: a connection for each request, from one client."""
-    return connections(rate, seconds, random, spread=0.002)
-
-
-def keep_alive(seconds: float, random: Random, rate: float = 48_000) -> Rows:
+def keep_alive(seconds: float, random: Random, rate: float = 20_000) -> Rows:
     """`ab -k`: few connections, opened at once, and many requests."""
     opened = connections(100 / 0.02, 0.02, random, flags=(S, A))
     rows = lasting(100, rate, seconds, random, destination=SERVER, destination_port=443)
@@ -86,34 +115,6 @@ def keep_alive(seconds: float, random: Random, rate: float = 48_000) -> Rows:
     rows["source_port"] = 1024 + np.arange(len(rows)) % 100
     rows["flags"] = np.where(np.arange(len(rows)) % 2, A, P | A)
     return mixed(opened, rows)
-
-
-def throughput(seconds: float, random: Random, rate: float = 26_000) -> Rows:
-    """`iperf3 -P 4`."""
-    return lasting(4, rate, seconds, random, size=1514, destination=SERVER, destination_port=5201)
-
-
-def downloads(seconds: float, random: Random) -> Rows:
-    """Large answers of a few servers, by TCP and by QUIC."""
-    quic = lasting(
-        3, 4000, seconds, random, flags=0, protocol=UDP, size=1292, source_port=443,
-        destination=CLIENT, destination_port=50100,
-    )  # fmt: skip
-    tcp = lasting(
-        6, 8000, seconds, random, size=1514, source_port=443, destination=CLIENT,
-        destination_port=50200,
-    )  # fmt: skip
-    return mixed(quic, tcp)
-
-
-def upload(seconds: float, random: Random) -> Rows:
-    """A backup to elsewhere: acknowledgements by TCP, and through a tunnel."""
-    tcp = lasting(
-        4, 20_000, seconds, random, source_port=443, destination=CLIENT, destination_port=50300
-    )
-    tunnel = packets(8000, seconds, random, protocol=UDP, size=146, source=0x0A140007)
-    tunnel["source_port"] = tunnel["destination_port"] = 51820
-    return mixed(tcp, tunnel)
 
 
 def arriving(seconds: float, random: Random, rate: float = 3000) -> Rows:
@@ -134,11 +135,6 @@ def visitors(seconds: float, random: Random, rate: float = 300) -> Rows:
     return mixed(closed, reset)
 
 
-def health_checks(seconds: float, random: Random) -> Rows:
-    """Connections that are reset once they are established."""
-    return connections(1000, seconds, random, flags=(S, A, R), spread=0.002)
-
-
 def pings(seconds: float, random: Random) -> Rows:
     """Answers to a monitoring system that pings an office."""
     rows = packets(250, seconds, random, protocol=ICMP, size=98, destination=CLIENT)
@@ -147,29 +143,87 @@ def pings(seconds: float, random: Random) -> Rows:
     return rows
 
 
-def office(seconds: float, random: Random, rate: float = 5000) -> Rows:
-    """An office's usual traffic, at any rate: downloads, calls, browsing, DNS, an upload."""
-    tcp, quic = 0.45 * rate, 0.2 * rate
-    return mixed(
-        lasting(
-            12, tcp, seconds, random, size=1514, source_port=443, source=0x97650101,
-            destination=CLIENT, destination_port=50000,
-        ),
-        lasting(
-            6, quic, seconds, random, flags=0, protocol=UDP, size=1292, source_port=443,
-            destination=CLIENT + 1, destination_port=50100,
-        ),
-        voice(seconds, random, calls=round(rate / 1000)),
-        connections(rate / 60, seconds, random, addresses(80, random, 0x0A140000, 16), spread=0.3),
-        answers(seconds, random, rate / 100),
-        lasting(3, rate / 6, seconds, random, destination=SERVER, destination_port=22),
-    )  # fmt: skip
+PAGE = ">S <SA >A >PA:600 <A:1514*12 >A*6 <PA:900 >PA:700 <A:1514*20 >A*10 >PA:500 <A:1514*10 >A*5"
+"""A browser's connection, which stays."""
+DISCOVERY = 0xEFFFFFFA
+"""239.255.255.250."""
+BITTORRENT = both(
+    stream(150, proto=UDP, src=anywhere, sport=ports, dst=CLIENT, dport=51413, size=145),
+    talks(8, ">S >S", spread=1.1, src=CLIENT, dst=anywhere, dport=ports),
+    flows(40, 1500, 900, proto=UDP, flags=0, src=CLIENT, dst=each(0x2D000105, 40), sport=51413,
+        dport=each(20000, 40), size=1442, down_size=66),
+)  # fmt: skip
 
-
-LOADS: dict[str, Load] = {
-    each.__name__: each
-    for each in (
-        voice, games, answers, resolver, dnsperf, short_connections, keep_alive, throughput,
-        downloads, upload, arriving, visitors, health_checks, pings, office,
-    )
+LOADS: dict[str, Make] = {
+    "calls, 250": calls(250),
+    "calls, 200, a gateway": incoming(calls(200)),
+    "call, video": flows(2, 400, 400, proto=UDP, flags=0, size=1142, down_size=1142, dport=3478),
+    "games": flows(100, 2000, 2000, proto=UDP, flags=0, size=60, down_size=200, dport=27015),
+    "answers of name servers": answers(2200),
+    "resolver": both(answers(1900), asked(2000, 53, 78, 160, src=some(400, HOSTS, 9))),
+    "dnsperf": flows(20, 15_000, proto=UDP, flags=0, src=CLIENT, dport=53, size=75),
+    "ab": talks(3000, HTTP, spread=0.002),
+    "ab, a host's side": incoming(talks(4100, HTTP, spread=0.002)),
+    "ab, kept connections": keep_alive,
+    "iperf": flows(4, 20_000, 5000, size=1514, dport=5201),
+    "iperf by UDP": flows(1, 8000, 10, proto=UDP, flags=0, size=1512, dport=5201),
+    "download": flows(6, 3000, 12_000, down_size=1514),
+    "download by QUIC": flows(3, 1000, 8000, proto=UDP, flags=0, down_size=1292),
+    "backup": flows(4, 12_000, 4000, size=1514, dport=873),
+    "backup to elsewhere, its answers": incoming(flows(4, 12_000, 12_000, dst=0x97650102,
+        dport=443), SERVER),
+    "WireGuard": flows(2, 4000, 4000, proto=UDP, flags=0, size=1490, down_size=1490, sport=51820,
+        dport=51820),
+    "WireGuard, acknowledgements": flows(1, 8000, proto=UDP, flags=0, size=146, sport=51820,
+        dport=51820),
+    "clients that arrive at once": arriving,
+    "visitors": visitors,
+    "flash crowd": talks(400, PAGE, spread=1.5, src=some(2500)),
+    "browser": both(talks(12, PAGE, src=CLIENT, dst=some(20)), asked(15, 53, src=CLIENT)),
+    "browser by QUIC": both(flows(5, 500, 2500, proto=UDP, flags=0, src=CLIENT,
+        dst=each(0x97650105, 5), down_size=1292), asked(15, 53, src=CLIENT)),
+    "BitTorrent": BITTORRENT,
+    "NAT": talks(150, TLS, src=NAT, dst=some(300)),
+    "NTP pool": asked(800, 123, 90, 90, src=anywhere),
+    "Kubernetes' checks": talks(60, HTTP, src=CLIENT, dst=each(SERVER, 60),
+        dport=among(8080, 9090, 8443, 10250)),
+    "balancer's checks": talks(1000, ">S <SA >A >R", spread=0.002),
+    "balancer's checks, half-open": talks(20, ">S <SA >R", spread=0.002, dst=each(SERVER, 10)),
+    "git": talks(5, SSH + " >PA:500*10 <A:1514*60", spread=0.8, src=some(6, HOSTS, 5), dport=22),
+    "Prometheus": talks(100, HTTP + " <A:1514*10", dst=each(SERVER, 100), dport=9100),
+    "syslog": flows(60, 2500, proto=UDP, flags=0, size=240, dport=514),
+    "NetFlow": flows(8, 900, proto=UDP, flags=0, size=1442, dport=2055),
+    "mail": both(talks(10, SSH, src=some(40), dport=25),
+        talks(15, TLS, src=some(40, HOSTS, 7), dport=993)),
+    "database restart": bursts(talks(2000, ">S <SA >A >PA:90 <PA:200", src=each(HOSTS, 30),
+        dport=5432), 60, 0.3),
+    "database is down": talks(40, ">S <RA", spread=0.001, src=each(HOSTS, 10), dport=5432),
+    "IPTV": flows(20, 6000, proto=UDP, flags=0, size=1370, src=SERVER, dst=each(0xEFC00001, 20),
+        sport=5000, dport=5000),
+    "NFS in fragments": in_fragments(flows(2, 700, proto=UDP, flags=0, dport=2049)),
+    "Pi-hole's unbound": asked(30, 5335, 80, 120),
+    "Pi-hole's unbound, answers": incoming(asked(30, 5335), CLIENT),
+    "Pi-hole's unbound, busy": asked(100, 5335, 80, 120),
+    "Consul": incoming(asked(40, 8600), CLIENT),
+    "RADIUS": incoming(asked(40, 1812, 150, 90, dst=each(SERVER, 2)), CLIENT),
+    "Kerberos": asked(40, 88, 240, 1400, src=some(60, HOSTS, 8)),
+    "STUN": incoming(asked(60, 3478, 62, 106), CLIENT),
+    "multicast DNS": both(stream(60, proto=UDP, src=each(HOSTS, 40), sport=5353, dst=0xE00000FB,
+        dport=5353, size=200), incoming(asked(40, 5353), CLIENT)),
+    "GTP": incoming(asked(60, 2152), CLIENT),
+    "SNMP poller, bursts": bursts(asked(500, 161, 88, 140, src=CLIENT, dst=each(HOSTS, 400)), 10,
+        3),
+    "SNMP poller, answers": bursts(incoming(asked(500, 161, 88, 140, src=CLIENT,
+        dst=each(HOSTS, 400)), CLIENT), 10, 3),
+    "DNSSEC resolver": both(answers(200, 300, (300, 1100)),
+        asked(150, 53, 80, 600, src=some(50, HOSTS, 8))),
+    "DNSSEC resolver, answers": answers(200, 300, (300, 1100)),
+    "MELSOFT": both(asked(30, 5560, 70, 90, src=CLIENT),
+        stream(10, proto=UDP, src=each(HOSTS, 2), sport=ports, dst=EVERYBODY, dport=5560)),
+    "monitoring's pings": both(pings, stream(250, proto=ICMP, src=CLIENT, dst=each(0x0A140000, 3),
+        dport=ECHO_REQUEST, size=98)),
+    "SSDP": stream(80, proto=UDP, src=each(HOSTS, 60), sport=ports, dst=DISCOVERY, dport=1900,
+        size=220),
+    "office": office,
 }  # fmt: skip
+"""By name. `office` is also the traffic beside attacks and other loads."""

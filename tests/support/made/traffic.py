@@ -1,44 +1,61 @@
 """Made traffic: captures of attacks and of ordinary loads, as rows of packets.
 
-Each function makes rows of dtype PACKET (n,) from a rate and a number of seconds. The same
-`generator` makes the same packets. Frames have headers only; their recorded length is the size.
+A `Make` makes rows of dtype PACKET (n,) from a number of seconds. The same generator of random
+numbers makes the same packets. Frames have headers only; their recorded length is the size.
 """
 
 from __future__ import annotations
 
-import struct
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from app.lab.capture import CapturedFrame
+
 Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Random = np.random.Generator
+Make = Callable[[float, Random], Rows]
+Pick = Callable[[int, Random], Any]
+"""Makes values of a column for a number of packets."""
 PACKET = np.dtype([
     ("time_ns", "i8"), ("source", ">u4"), ("destination", ">u4"), ("source_port", ">u2"),
     ("destination_port", ">u2"), ("protocol", "u1"), ("flags", "u1"), ("fragment", ">u2"),
-    ("size", "u4"),
+    ("size", "u4"), ("kind", "u1"),
 ])  # fmt: skip
-"""A packet of IPv4. ICMP has type and code in place of the destination port, as flows do, and the
-identifier in place of the source port. `fragment` is the header's word; `size` is of the frame."""
+"""A packet of IPv4, or of another kind. ICMP has type and code in place of the destination port, as
+flows do, and the identifier in place of the source port. `fragment` is the header's word; `size` is
+of the frame."""
 F, S, R, P, A, U = (1 << bit for bit in range(6))
 """TCP flags."""
-ICMP, TCP, UDP, GRE, ESP = 1, 6, 17, 47, 50
+ICMP, TCP, UDP, GRE, ESP, ICMP6 = 1, 6, 17, 47, 50, 58
 ECHO_REQUEST, ECHO_REPLY = 0x0800, 0x0000
+IPV6, ARP = 1, 2
+IPV6_NETWORK = 0x20010DB8
+"""Kinds of packets. An address of IPv6 has the bits of IPv4 at its end."""
 MORE_FRAGMENTS = 0x2000
 VICTIM, ATTACKER, CLIENT, SERVER = 0xC6336401, 0xC0000242, 0x0A140003, 0x0A1E0005
 """198.51.100.1, 192.0.2.66, 10.20.0.3, 10.30.0.5."""
-_RECORD = np.dtype([
-    ("seconds", "<u4"), ("nanoseconds", "<u4"), ("captured", "<u4"), ("length", "<u4"),
-    ("link", "u1", (14,)), ("version", "u1"), ("tos", "u1"), ("ip_length", ">u2"),
-    ("identification", ">u2"), ("fragment", ">u2"), ("ttl", "u1"), ("protocol", "u1"),
-    ("checksum", ">u2"), ("source", ">u4"), ("destination", ">u4"),
+_LINK = np.frombuffer(bytes.fromhex("020000000001 020000000002 0800"), "u1")
+_ARP_REQUEST = np.frombuffer(
+    bytes.fromhex("ffffffffffff 020000000001 0806 0001 0800 06 04 0001").ljust(60, b"\0"), "u1"
+)
+_ENDS = [("source", ">u4"), ("destination", ">u4")]
+_TRANSPORT = [
     ("ports", ">u2", (2,)), ("word", ">u2", (4,)), ("offset", "u1"), ("flags", "u1"),
     ("end", "u1", (6,)),
+]  # fmt: skip
+_FRAME = np.dtype([
+    ("link", "u1", (14,)), ("version", "u1"), ("tos", "u1"), ("ip_length", ">u2"),
+    ("identification", ">u2"), ("fragment", ">u2"), ("ttl", "u1"), ("protocol", "u1"),
+    ("checksum", ">u2"), *_ENDS, *_TRANSPORT,
 ])  # fmt: skip
-"""A frame in a pcap file."""
-_HEADER = 16
-_CAPTURED = _RECORD.itemsize - _HEADER
-_LINK = np.frombuffer(bytes.fromhex("020000000001 020000000002 0800"), "u1")
+_FRAME6 = np.dtype([
+    ("link", "u1", (14,)), ("version", "u1"), ("label", "u1", (3,)), ("ip_length", ">u2"),
+    ("protocol", "u1"), ("ttl", "u1"), ("from", ">u4", (3,)), ("source", ">u4"),
+    ("to", ">u4", (3,)), ("destination", ">u4"), *_TRANSPORT,
+])  # fmt: skip
 
 
 def packets(rate: float, seconds: float, random: Random, **columns: Any) -> Rows:
@@ -70,23 +87,38 @@ def faster(rows: Rows, factor: float) -> Rows:
     return rows
 
 
-def pcap(rows: Rows) -> bytes:
-    """A pcap file, with times in nanoseconds."""
-    records = np.zeros(len(rows), _RECORD)
-    records["seconds"], records["nanoseconds"] = np.divmod(rows["time_ns"], 1_000_000_000)
-    records["captured"] = _CAPTURED
-    records["length"] = np.maximum(rows["size"], _CAPTURED)
-    records["link"], records["version"], records["ttl"] = _LINK, 0x45, 64
-    records["ip_length"] = records["length"] - len(_LINK)
-    for name in ("fragment", "protocol", "source", "destination", "flags"):
-        records[name] = rows[name]
-    icmp = rows["protocol"] == ICMP
-    records["ports"][:, 0] = np.where(icmp, rows["destination_port"], rows["source_port"])
-    records["ports"][:, 1] = np.where(icmp, 0, rows["destination_port"])
-    records["word"][:, 0] = np.where(icmp, rows["source_port"], 0)
-    records["offset"] = 0x50
-    head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 16, 1)
-    return head + records.tobytes()
+def frames(rows: Rows) -> Iterator[CapturedFrame]:
+    """The packets as frames of a capture."""
+    data = np.empty(len(rows), object)
+    for kind in np.unique(rows["kind"]):
+        where = np.flatnonzero(rows["kind"] == kind)
+        made = _headers(rows[where], kind)
+        all_bytes = made.tobytes()
+        size = len(all_bytes) // len(made)
+        data[where] = [all_bytes[at : at + size] for at in range(0, len(all_bytes), size)]
+    lengths = map(max, rows["size"].tolist(), map(len, data))
+    yield from map(CapturedFrame, rows["time_ns"].tolist(), data, lengths)
+
+
+def _headers(rows: Rows, kind: int) -> Rows:
+    if kind == ARP:
+        return np.broadcast_to(_ARP_REQUEST, (len(rows), len(_ARP_REQUEST))).copy()
+    made = np.zeros(len(rows), _FRAME6 if kind == IPV6 else _FRAME)
+    made["link"], made["ttl"], made["offset"] = _LINK, 64, 0x50
+    for name in ("protocol", "source", "destination", "flags"):
+        made[name] = rows[name]
+    icmp = np.isin(rows["protocol"], (ICMP, ICMP6))
+    made["ports"][:, 0] = np.where(icmp, rows["destination_port"], rows["source_port"])
+    made["ports"][:, 1] = np.where(icmp, 0, rows["destination_port"])
+    made["word"][:, 0] = np.where(icmp, rows["source_port"], 0)
+    if kind == IPV6:
+        made["link"][:, 12:], made["version"] = (0x86, 0xDD), 0x60
+        made["ip_length"] = np.maximum(rows["size"], made.itemsize) - 54
+        made["from"] = made["to"] = IPV6_NETWORK, 0, 0
+        return made
+    made["version"], made["fragment"] = 0x45, rows["fragment"]
+    made["ip_length"] = np.maximum(rows["size"], made.itemsize) - len(_LINK)
+    return made
 
 
 def addresses(count: int, random: Random, network: int = 0x2D000000, bits: int = 24) -> Rows:
@@ -130,3 +162,120 @@ def lasting(
     if "source_port" not in columns:
         rows["source_port"] = 40000 + flow
     return rows
+
+
+# Columns
+
+
+def anywhere(count: int, random: Random) -> Rows:
+    """Addresses at random, as forged ones are."""
+    return random.integers(0x01000000, 0xDF000000, count, "u4")
+
+
+def some(count: int, network: int = 0x2D000000, bits: int = 26) -> Pick:
+    """A number of addresses of a network of `bits` host bits, in random order."""
+    return lambda n, random: random.choice(addresses(count, random, network, bits), n)
+
+
+def each(first: int, count: int) -> Pick:
+    """One value after the other, again and again."""
+    return lambda n, random: first + np.arange(n) % count
+
+
+def shuffled(first: int, count: int) -> Pick:
+    """Different values in random order, again and again."""
+    return lambda n, random: first + random.permutation(count)[np.arange(n) % count]
+
+
+def among(*values: int) -> Pick:
+    return lambda n, random: random.choice(np.array(values), n)
+
+
+def between(first: int, last: int) -> Pick:
+    return lambda n, random: random.integers(first, last + 1, n)
+
+
+_SHORT = {"src": "source", "dst": "destination", "sport": "source_port",
+          "dport": "destination_port", "proto": "protocol"}  # fmt: skip
+
+
+def _fill(rows: Rows, random: Random, columns: dict[str, Any]) -> None:
+    for name, value in columns.items():
+        rows[_SHORT.get(name, name)] = value(len(rows), random) if callable(value) else value
+
+
+def stream(rate: float, **columns: Any) -> Make:
+    """Packets at a rate. Columns, in their short names, are values or picks."""
+
+    def make(seconds: float, random: Random) -> Rows:
+        rows = packets(rate, seconds, random)
+        _fill(rows, random, columns)
+        return rows
+
+    return make
+
+
+_STEP = re.compile(r"([<>])([FSRPAU]*)(?::(\d+))?(?:\*(\d+))?")
+
+
+def talks(rate: float, script: str, *, spread: float = 0.05, **columns: Any) -> Make:
+    """Conversations that begin at a rate. The script has `>FLAGS:SIZE*COUNT` for packets of the
+    client, and `<` for answers: `>S <SA >A >PA:300 <A:1514*20`. They lie evenly within `spread`
+    seconds. Columns are the client's."""
+
+    def make(seconds: float, random: Random) -> Rows:
+        opened = packets(rate, seconds, random, destination=SERVER)
+        _fill(opened, random, {"src": CLIENT, "sport": ports, "dport": 443} | columns)
+        steps = [
+            step for word in script.split() if (step := _STEP.fullmatch(word))
+            for _ in range(int(step[4] or 1))
+        ]  # fmt: skip
+        assert len(steps) >= len(script.split())
+        parts = []
+        for number, (way, flags, size, _) in enumerate(step.groups() for step in steps):
+            part = later(opened, spread * number / len(steps))
+            if way == "<":
+                part = answered(part)
+            part["flags"] = sum(1 << "FSRPAU".index(flag) for flag in flags)
+            part["size"] = int(size or 66)
+            parts.append(part)
+        rows = mixed(*parts)
+        kept: Rows = rows[rows["time_ns"] < seconds * 1e9]
+        return kept
+
+    return make
+
+
+def answered(rows: Rows) -> Rows:
+    """The same packets the other way."""
+    other = rows.copy()
+    for one, another in (("source", "destination"), ("source_port", "destination_port")):
+        other[one], other[another] = rows[another], rows[one]
+    return other
+
+
+def both(*makes: Make) -> Make:
+    """Several at once."""
+    return lambda seconds, random: mixed(*(make(seconds, random) for make in makes))
+
+
+def incoming(make: Make, host: int = SERVER) -> Make:
+    """The packets that a host receives."""
+
+    def received(seconds: float, random: Random) -> Rows:
+        rows = make(seconds, random)
+        kept: Rows = rows[rows["destination"] == host]
+        return kept
+
+    return received
+
+
+def bursts(make: Make, every: float, length: float) -> Make:
+    """The packets of the first `length` seconds of each `every`."""
+
+    def some_time(seconds: float, random: Random) -> Rows:
+        rows = make(seconds, random)
+        kept: Rows = rows[rows["time_ns"] % round(every * 1e9) < length * 1e9]
+        return kept
+
+    return some_time

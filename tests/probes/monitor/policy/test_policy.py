@@ -198,8 +198,8 @@ MALFORMED = {
     "one filter": (f'{A}select = "dport:53"\n', "5:10: policy[0].select: must be a list"),
     "two of one name": (A + A, "6:8: policy[1].name: there are two policies 'a'"),
     "too many": (
-        "".join(A.replace('"a"', f'"a{n}"') for n in range(32)),
-        "1:1: policy: there are 32, and can be 31",
+        "".join(A.replace('"a"', f'"a{n}"') for n in range(41)),
+        "1:1: policy: there are 41, and can be 40",
     ),
     "a profile of what is none": (
         '[profiles]\nweb = ["dns", "trace"]\n',
