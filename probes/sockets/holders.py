@@ -204,7 +204,7 @@ def _rows_of_proc() -> Iterator[tuple[Any, ...] | None]:
 
 
 def _rows_of_process(folder: str, tgid: int) -> Iterator[tuple[Any, ...] | None]:
-    process: tuple[int, int, int, str] | None = None
+    process: tuple[int, int, int, bytes] | None = None
     for descriptor in os.listdir(f"{folder}/fd"):
         try:
             target = os.readlink(f"{folder}/fd/{descriptor}")
@@ -218,10 +218,10 @@ def _rows_of_process(folder: str, tgid: int) -> Iterator[tuple[Any, ...] | None]
         yield (0, 0, start, int(target[8:-1]), netns, tgid, uid, 0, 0, 0, 0, b"", comm)
 
 
-def _process(folder: str) -> tuple[int, int, int, str]:
+def _process(folder: str) -> tuple[int, int, int, bytes]:
     """Return start (ns, CLOCK_BOOTTIME), network namespace, user and name of a process."""
-    stat = Path(folder, "stat").read_text(encoding="utf-8", errors="replace")
-    _, _, fields = stat.rpartition(")")
+    stat = Path(folder, "stat").read_bytes()
+    _, _, fields = stat.rpartition(b")")
     start = int(fields.split()[19]) * TICK_NS
-    comm = stat[stat.index("(") + 1 : stat.rindex(")")]
+    comm = stat[stat.index(b"(") + 1 : stat.rindex(b")")]
     return start, os.stat(f"{folder}/ns/net").st_ino, os.stat(folder).st_uid, comm

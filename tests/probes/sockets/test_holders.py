@@ -21,14 +21,16 @@ from probes.sockets.opened import TICK_NS
 
 ALONE = """
 import ctypes, os, socket, sys
-with open("/proc/self/comm", "w") as comm:
-    comm.write("alone")
+with open("/proc/self/comm", "wb") as comm:
+    comm.write(bytes.fromhex("616c 1b ff c3a9"))
 ctypes.CDLL(None).unshare(0x40000000)
 held = [socket.socket(socket.AF_INET6, socket.SOCK_STREAM) for _ in range(300)]
 print(os.fstat(held[0].fileno()).st_ino, flush=True)
 sys.stdin.read()
 """
 """Holds 300 sockets in a new network namespace, and one inherited socket."""
+COMM = b"al\x1b\xff\xc3\xa9"
+"""Its name: any bytes but NUL may be in one."""
 
 Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
@@ -85,7 +87,7 @@ def test_a_row_tells_the_socket_and_its_process(found: Holders) -> None:
     assert of_udp["uid"] == os.getuid()
     assert of_udp["netns"] == os.stat("/proc/self/ns/net").st_ino
     theirs = rows[rows["tgid"] == pid]
-    assert set(theirs["comm"].tolist()) == {b"alone"}
+    assert set(theirs["comm"].tolist()) == {COMM}
     assert (theirs["netns"] == netns).sum() == 300
     assert (theirs["inode"] == inode).sum() == 1
     # The inherited socket has two holders, and is of the namespace where it was made.
@@ -185,5 +187,6 @@ def test_without_the_kernel_s_types_proc_is_read_a_slice_at_a_time(
         assert len(slices) >= 300 // 32
         assert rows[rows["inode"] == inode]["tgid"].tolist() == [pid]
         assert (rows["start_ns"] % TICK_NS == 0).all()
+        assert set(rows[rows["tgid"] == pid]["comm"].tolist()) == {COMM}
     with pytest.raises(KernelError, match="no types"):
         Holders(compiler, SOURCE.read_text())
