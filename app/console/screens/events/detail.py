@@ -57,7 +57,7 @@ class EventDetail(Horizontal):
         if line.event is not self._about:
             self._about, self._then = line.event, ()
         if not self._then:
-            # The window of an event ends after it. The cause of what ends was there at its begin.
+            # The window of an event ends after it. The flow that fills a queue runs at the begin.
             event = begin_of(line)
             with suppress(UsageError):
                 self._then = tuple(_traffic(time.frame_since(event.utc_ns), event))
