@@ -100,7 +100,7 @@ async def test_the_whole_of_a_long_text_is_shown_below() -> None:
         await say(console, "flow", LONG)
         await say(console, "flow", "first line\nsecond \x1b[31m line")
         await console.press("d")
-        assert whole(console) == [" Event     first line", " " * 11 + "second ·[31m line"]
+        assert whole(console) == [" Event     first line?second ?[31m line"]
         await console.press("j")
         assert "word39" in whole(console)[-1]
         assert max(map(len, whole(console))) <= 80
