@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
 from probes.output_control import OutputControl
-from probes.reports import Compatibility, MapReadings, ProgramInfo
+from probes.reports import WAITS, Compatibility, MapReadings, ProgramInfo
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 if TYPE_CHECKING:
@@ -75,6 +75,12 @@ class ProbeInfo:
     """Error that ended it; empty while it runs."""
     config: ProbeConfig
 
+    @property
+    def state(self) -> str:
+        """`runs`, the interfaces that it waits for, or the error that ended it."""
+        away = dict.fromkeys(each.interface for each in self.programs if each.mode == WAITS)
+        return self.failure or (f"waits for interface {' and '.join(away)}" if away else "runs")
+
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
@@ -83,6 +89,8 @@ class Replacement:
     generation: int
     seconds: float
     compatibility: Compatibility
+    state: str = "runs"
+    """As `ProbeInfo.state`."""
 
 
 @dataclass(frozen=True, slots=True)

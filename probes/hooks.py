@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from bpf.attach import ingress, order
+from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Attachment, Hook, attach
 from bpf.attach.chain import Chain, Stage
 from bpf.attach.event_hook import EventHook
 from bpf.attach.hook import AnyHook
 from bpf.attach.ingress import HookChoice
-from bpf.attach.interface import Interface
+from bpf.attach.interface import Interface, LinkState
 from bpf.compiler import Compiled
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.programs import grace
+from probes.reports import WAITS
 from probes.sharing import SharedMaps
 from probes.snapshot import HookStatus
 
@@ -39,11 +42,15 @@ def on_best_hook(make: Callable[[], _T]) -> _T:
 class HookKey(NamedTuple):
     """A hook of an interface."""
 
-    interface_index: int
-    """0 for events."""
+    interface: Interface | None
+    """None for events."""
     hook: AnyHook
     monitored: bool = False
     """Behind the monitor, for packets that policies select."""
+
+    @classmethod
+    def of(cls, interface: Interface, hook: AnyHook, *, monitored: bool = False) -> HookKey:
+        return cls(interface if interface.index else None, hook, monitored)
 
 
 class ProbeChain(Protocol):
@@ -79,6 +86,10 @@ class InterfaceHook:
         """Whether another process detached the program."""
         self.attachment: Attachment | None = None
         """None before `attach`: until then only PROG_TEST_RUN brings packets."""
+        self.waits = False
+        """Whether it is attached when its interface returns."""
+        self.refusal = ""
+        """Why the interface that returned does not take it yet."""
         self.users = 0
         """Number of users; `Hooks` counts them."""
 
@@ -88,9 +99,12 @@ class InterfaceHook:
         self.attachment = attach(
             self.hook, self.chain.fd, self.interface, by_link=by_link, generic=generic
         )
+        self.waits, self.refusal = False, ""
 
     @property
     def mode(self) -> str:
+        if self.waits:
+            return WAITS
         if self.removed:
             return "removed"
         return self.attachment.mode if self.attachment else "not attached"
@@ -98,7 +112,7 @@ class InterfaceHook:
     @property
     def status(self) -> HookStatus:
         note = self.attachment.note if self.attachment else ""
-        reason = "; ".join(filter(None, (self.reason, note)))
+        reason = "; ".join(filter(None, (self.reason, note, self.refusal)))
         return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
 
     def look(self, own: set[int]) -> bool:
@@ -119,7 +133,9 @@ class InterfaceHook:
         self.before = () if self.removed else others
         return (self.before, self.removed) != known
 
-    def detach(self) -> None:
+    def detach(self, *, waits: bool = False) -> None:
+        """Detach it, for good or until its interface returns."""
+        self.waits = waits and (self.waits or self.attachment is not None)
         if self.attachment:
             self.attachment.close()
             self.attachment = None
@@ -141,13 +157,16 @@ class MonitoredHook:
     """Maps, by name, that all programs here share."""
     prepare: Callable[[Compiled], None]
     """Prepares the maps of compile time for trials of an application."""
-    mode: str = "monitor"
     users: int = 0
     interface: Interface = field(init=False)
     hook: AnyHook = field(init=False)
 
     def __post_init__(self) -> None:
         self.interface, self.hook = self.point.interface, self.point.hook
+
+    @property
+    def mode(self) -> str:
+        return WAITS if self.point.waits else "monitor"
 
     @property
     def status(self) -> HookStatus:
@@ -166,29 +185,57 @@ def macros_of(interface: Interface, hook: AnyHook) -> dict[str, int | str]:
 class Hooks:
     """Every hook in use, detached after its last user. Any thread may call it."""
 
-    def __init__(self, attach: Callable[[InterfaceHook], None]) -> None:
-        """`attach` attaches a hook; in tests it may do nothing."""
+    def __init__(
+        self, attach: Callable[[InterfaceHook], None], follow: Callable[[], None] = lambda: None
+    ) -> None:
+        """`attach` attaches a hook; in tests it may do nothing. `follow` renews `interfaces`."""
         self._attach = attach
+        self._follow = follow
+        self.interfaces: WeakSet[Interface] = WeakSet()
+        """Interfaces that a probe may use, one object for each."""
         self._points: dict[HookKey, InterfaceHook] = {}
+        self.ingress: Hook | None = None
+        """The hook of `--ingress`, for probes that run on every hook."""
         self.maps = SharedMaps()
         """Maps that several programs share."""
-        self._choices: dict[HookKey, HookChoice] = {}
+        self._choices: WeakKeyDictionary[Interface, dict[AnyHook, HookChoice]]
+        self._choices = WeakKeyDictionary()
         """The last decision about each hook."""
-        self._refused: dict[int, str] = {}
+        self._refused: WeakKeyDictionary[Interface, str] = WeakKeyDictionary()
         """Reasons why drivers refused native XDP, by interface."""
-        self._monitored: dict[int, MonitoredHook] = {}
+        self._monitored: dict[Interface, MonitoredHook] = {}
         """By interface."""
         # Attaching publishes an event, and listeners may call back: hence the RLock.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+
+    def find(self, name: str) -> Interface:
+        """Return an interface, also by the name before it was renamed or went away.
+
+        Raises UsageError with the nearest name if it is unknown.
+        """
+        self._follow()
+        with self.lock:
+            try:
+                found = interfaces.find(name)
+            except UsageError:
+                for point in self._points.values():
+                    if name in (point.interface.name, *point.interface.former):
+                        return point.interface
+                raise
+            for each in self.interfaces:
+                if each.index == found.index and each.state is not LinkState.AWAY:
+                    return each
+            self.interfaces.add(found)
+            return found
 
     def choose(self, interface: Interface, wish: Hook | None, reason: str = "") -> HookChoice:
         """Return the hook for a probe; None as `wish` leaves the choice on ingress open.
 
         `reason` explains a wish that the operator did not express.
         """
-        with self._lock:
-            choice = self._choice(interface, wish, reason)
-            self._choices[HookKey(interface.index, choice.hook)] = choice
+        with self.lock:
+            choice = self._choice(interface, wish or self.ingress, reason)
+            self._choices.setdefault(interface, {})[choice.hook] = choice
             return choice
 
     def _choice(self, interface: Interface, wish: Hook | None, reason: str) -> HookChoice:
@@ -197,11 +244,15 @@ class Hooks:
             return HookChoice(Hook.TC_INGRESS, "no Ethernet header")
         if wish is not None:
             return HookChoice(wish, reason)
-        if point := self._points.get(HookKey(interface.index, Hook.XDP)):
+        for hook in (Hook.XDP, Hook.TC_INGRESS):
+            point = self._points.get(HookKey.of(interface, hook))
+            if point and point.waits:
+                return HookChoice(hook, point.reason, auto=point.auto)
+        if point := self._points.get(HookKey.of(interface, Hook.XDP)):
             if point.mode == "native":
                 return HookChoice(Hook.XDP, "native XDP is in use already", auto=True)
             return HookChoice(Hook.TC_INGRESS, "only generic XDP is possible", auto=True)
-        if why := self._refused.get(interface.index):
+        if why := self._refused.get(interface):
             return HookChoice(Hook.TC_INGRESS, why, auto=True)
         try:
             return ingress.choose(interface)
@@ -210,18 +261,18 @@ class Hooks:
 
     def acquire(self, interface: Interface, hook: AnyHook) -> InterfaceHook:
         """Return a hook, not yet attached if it is new. The caller must `release` it."""
-        with self._lock:
-            key = HookKey(interface.index, hook)
+        with self.lock:
+            key = HookKey.of(interface, hook)
             point = self._points.get(key)
             if point is None:
-                choice = self._choices.get(key)
+                choice = self._choices.get(interface, {}).get(hook)
                 point = self._points[key] = InterfaceHook(interface, hook, choice)
             point.users += 1
             return point
 
     def place(self, interface: Interface, where: HookKey) -> ProbeHook:
         """Return a hook as `acquire`, or the one behind the interface's monitor."""
-        with self._lock:
+        with self.lock:
             if not where.monitored:
                 return self.acquire(interface, where.hook)
             point = self.monitored(interface)
@@ -230,20 +281,20 @@ class Hooks:
 
     def offer(self, point: MonitoredHook) -> None:
         """Offer a place behind a monitor to programs, until `withdraw`."""
-        with self._lock:
-            self._monitored[point.interface.index] = point
+        with self.lock:
+            self._monitored[point.interface] = point
 
     def withdraw(self, point: MonitoredHook) -> None:
         """End an offer. Raises UsageError while it has programs."""
-        with self._lock:
+        with self.lock:
             if point.users:
                 raise UsageError("the monitor has applications", hint="remove them first")
-            del self._monitored[point.interface.index]
+            del self._monitored[point.interface]
 
     def monitored(self, interface: Interface) -> MonitoredHook:
         """Return the hook behind its monitor. Raises UsageError if it has no monitor."""
-        with self._lock:
-            if point := self._monitored.get(interface.index):
+        with self.lock:
+            if point := self._monitored.get(interface):
                 return point
             raise UsageError(
                 f"no monitor runs on {interface.name}, and so no application of it can",
@@ -251,42 +302,46 @@ class Hooks:
             )
 
     def attach(self, point: ProbeHook) -> None:
-        """Attach a hook unless it is attached already. Raises as bpf.attach.attachment.attach does.
+        """Attach a hook unless it is attached already; if its interface is away, when it returns.
 
-        Raises XdpRefusedError if the operator left the choice open: `choose` then returns TC.
+        Raises as bpf.attach.attachment.attach does, and XdpRefusedError if the operator left the
+        choice open: `choose` then returns TC.
         """
-        with self._lock:
+        with self.lock:
             if not isinstance(point, InterfaceHook) or point.attachment is not None:
+                return
+            if point.interface.state is LinkState.AWAY:
+                point.waits = True
                 return
             try:
                 self._attach(point)
             except ProbedeckError as error:
                 if point.hook is not Hook.XDP or not point.auto:
                     raise
-                self._refused[point.interface.index] = error.message
+                self._refused[point.interface] = error.message
                 raise XdpRefusedError(error.message, hint=error.hint) from None
 
     def rest(self, point: ProbeHook) -> None:
         """Detach a hook while its chain is empty; `attach` attaches it again."""
-        with self._lock:
+        with self.lock:
             if isinstance(point, InterfaceHook) and not len(point.chain):
                 point.detach()
 
     def look(self) -> list[InterfaceHook]:
         """List the programs before ours on each hook; return the hooks whose list changed."""
-        with self._lock:
+        with self.lock:
             attached = [point for point in self._points.values() if point.attachment]
             own = {point.program_id for point in attached}
             return [point for point in attached if point.look(own)]
 
     def release(self, point: ProbeHook) -> None:
         """Release a hook; the last user's release detaches it."""
-        with self._lock:
+        with self.lock:
             point.users -= 1
             if isinstance(point, InterfaceHook) and not point.users:
-                del self._points[HookKey(point.interface.index, point.hook)]
+                del self._points[HookKey.of(point.interface, point.hook)]
                 point.close()
 
     def in_use(self) -> Sequence[InterfaceHook]:
-        with self._lock:
+        with self.lock:
             return tuple(self._points.values())

@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Item
 
-_LOOK_S = 1.0
-"""Seconds between two checks of the interfaces."""
+_LONGEST_SLEEP_S = 3600.0
 _SHORTEST_FIRST_S = 0.25
 """Least seconds of a first window, or half the interval: rates of a shorter one say little."""
 _TOGETHER_NS = 2_000_000
@@ -29,10 +27,6 @@ class Probe(Protocol):
 
     @property
     def name(self) -> str: ...
-
-    @property
-    def interfaces(self) -> Sequence[Interface]:
-        """Watched interfaces; index 0 for events. The probe ends when the last one goes away."""
 
     @property
     def alarm_fd(self) -> int:
@@ -69,7 +63,7 @@ class Poller:
     Windows end at whole multiples of the interval in UTC: windows of several probes, and of hosts
     with the same time, begin and end together. A window that ends early does not move the next.
     `stop` polls and publishes the last window. An error is published as an Event and ends the
-    poller. If the last interface goes away, the poller polls once more and ends.
+    poller.
     """
 
     def __init__(
@@ -164,7 +158,6 @@ class Poller:
             self._fail(ProbedeckError(f"{self._probe.name} ended: {type(error).__name__}: {error}"))
 
     def _poll_until_stopped(self) -> None:
-        down: set[str] = set()
         interval, first = self._interval, self._first
         due = self._due(first=True) if first is None else time.monotonic() + first
         with select.epoll() as epoll:
@@ -172,7 +165,7 @@ class Poller:
             if self._probe.alarm_fd >= 0:
                 epoll.register(self._probe.alarm_fd, select.EPOLLIN)
             while True:
-                woken = epoll.poll(max(0.0, min(due - time.monotonic(), _LOOK_S)))
+                woken = epoll.poll(max(0.0, min(due - time.monotonic(), _LONGEST_SLEEP_S)))
                 # Before the reasons for it: a later one wakes the thread again.
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._wake_fd)
@@ -187,7 +180,6 @@ class Poller:
                 if over or changed:
                     # Late windows are skipped, not caught up.
                     interval, due = self._interval, self._due(first=changed)
-                self._look_at_interfaces(down, exported=ends)
 
     def _due(self, *, first: bool) -> float:
         """Return the next end of a window, in seconds of CLOCK_MONOTONIC."""
@@ -196,27 +188,6 @@ class Poller:
             return math.inf
         least = min(interval / 2, _SHORTEST_FIRST_S) if first else interval / 10
         return time.monotonic() + least + -(time.time() + least) % interval
-
-    def _look_at_interfaces(self, down: set[str], *, exported: bool) -> None:
-        """Publish events of interfaces that went down or up; `down` has the names of those down.
-
-        Raises ProbedeckError if all interfaces are gone.
-        """
-        # Events have no interface.
-        interfaces = [each for each in self._probe.interfaces if each.index]
-        if interfaces and not any(interface.exists() for interface in interfaces):
-            if not exported:
-                self.export()
-            raise ProbedeckError(f"interface {interfaces[0].name} went away")
-        for interface in interfaces:
-            if interface.is_up() == (interface.name in down):
-                down ^= {interface.name}
-                severity, word, phase = "info", "is up", "end"
-                if interface.name in down:
-                    severity, phase = "warning", "begin"
-                    word = "is down" if interface.exists() else "went away"
-                text = f"the interface {word}"
-                self._publish(Event.now(severity, interface.name, text, "link", phase))
 
     def _fail(self, error: ProbedeckError) -> None:
         with self._ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.console.protocol import Console
 from bpf.attach.attachment import Hook
+from probes.reports import WAITS
 from widgets.format import age, clock, counted, duration, percent, zone
 from widgets.status import StatusItem
 from widgets.tones import Tone
@@ -91,8 +92,8 @@ def _hook_items(console: Console, where: str) -> list[StatusItem]:
     """Return the mode of each hook, and programs of others that see packets first."""
     hooks = console.plane.hook_status()
     modes = " ".join(each.mode for each in hooks if each.hook != Hook.TC_EGRESS.value)
-    removed = any(each.mode == "removed" for each in hooks)
-    tone = Tone.BAD if removed else Tone.NORMAL
+    blind = any(each.mode in ("removed", WAITS) for each in hooks)
+    tone = Tone.BAD if blind else Tone.NORMAL
     remote = ":/" in where
     interfaces = ",".join(dict.fromkeys(each.interface for each in hooks)) if remote else ""
     items = [StatusItem(f"{interfaces or where} {modes}".rstrip(), tone, priority=1)]

@@ -14,13 +14,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import IO, TYPE_CHECKING, cast
 
 from app.lab import netns
 from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, LabPlan
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.machine import time_limit
+from probes.snapshot import Event
 
 if TYPE_CHECKING:
     from app.lab.replay import Replay, Replaying
@@ -147,6 +151,20 @@ class Lab:
             mine.close()
             raise
         return Replaying(mine)
+
+    @contextmanager
+    def watched(self, publish: Callable[[Event], None], over: Callable[[], None]) -> Iterator[None]:
+        """Watch the lab during the block. If it ends, another thread publishes that, then calls
+        `over`: its interface never returns."""
+
+        def wait() -> None:
+            self._holder.wait()
+            if self._orders.fileno() >= 0:
+                publish(Event.now("error", "lab", "its processes have ended"))
+                over()
+
+        Thread(target=wait, name="lab", daemon=True).start()
+        yield
 
     def close(self) -> None:
         """End the lab, and wait for the end of its processes. A second call does nothing."""

@@ -40,6 +40,7 @@ def start(
         outputs.add(config)
     metrics = _metrics(controller) if spec.api else None
     controller.limit_maps(spec.probe_memory)
+    controller.prefer(spec.ingress)
     if spec.memory:
         controller.memory_limit = spec.memory
     if spec.flows:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 
 from bpf.errors import UsageError, did_you_mean, printable
@@ -16,32 +17,43 @@ _IFF_UP = 0x1
 _ARPHRD_WITH_ETHERNET_HEADER = {1, 772}  # Ethernet and loopback
 
 
-@dataclass(frozen=True, slots=True)
+class LinkState(Enum):
+    UP = auto()
+    DOWN = auto()
+    AWAY = auto()
+    """There is none of this name: probes wait for it."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Interface:
-    """A network interface."""
+    """A network interface. Its name, index and state change as `HookWatch` follows it."""
 
     name: str
     index: int
     ethernet: bool
     """Whether its frames begin with an Ethernet header; False for tun, WireGuard, PPP."""
+    state: LinkState = LinkState.UP
+    """As last followed; at first it counts as up."""
+    former: set[str] = field(default_factory=set)
+    """Names before it was renamed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", printable(self.name))
 
     def exists(self) -> bool:
-        return bool(self._name_now())
+        return bool(self.name_now())
 
     def is_up(self) -> bool:
         """Whether the interface exists and is up."""
         try:
-            flags: int = struct.unpack_from("H", _ioctl(_SIOCGIFFLAGS, self._name_now()), 16)[0]
+            flags: int = struct.unpack_from("H", _ioctl(_SIOCGIFFLAGS, self.name_now()), 16)[0]
         except OSError:
             return False
         return bool(flags & _IFF_UP)
 
     def packets(self) -> tuple[int, int]:
         """Return the packets received and sent so far; zeros if the interface is gone."""
-        name = self._name_now()
+        name = self.name_now()
         # This thread's network namespace may differ from the process's.
         for line in Path("/proc/thread-self/net/dev").read_text(encoding="utf-8").splitlines():
             of, _, counts = line.partition(":")
@@ -50,8 +62,8 @@ class Interface:
                 return int(fields[1]), int(fields[9])
         return 0, 0
 
-    def _name_now(self) -> str:
-        """Return its present name; empty if the interface is gone."""
+    def name_now(self) -> str:
+        """Ask the kernel for its present name; empty if the interface is gone."""
         try:
             return socket.if_indextoname(self.index)
         except OSError:

@@ -28,6 +28,7 @@ _TYPE_MASK = 0x3FFF
 _BUFFER = 1 << 18
 _TIMEOUT_S = 1
 
+_LINK_GROUP = 1
 _GETLINK, _NEWQDISC, _GETQDISC = 18, 36, 38
 _NEWTFILTER, _DELTFILTER, _GETTFILTER = 44, 45, 46
 _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID, _IFLA_XDP = 5, 10, 18, 37, 43
@@ -88,6 +89,28 @@ def link(ifindex: int) -> LinkInfo:
         tuple(dict.fromkeys(filter(None, ids))),
         0 if elsewhere else _number(found.get(_IFLA_LINK, b"")),
     )
+
+
+def link_changes() -> socket.socket:
+    """Open a socket that becomes readable when an interface of this namespace changes.
+
+    The messages are only a sign: the kernel drops some if there are too many.
+    """
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    opened.setblocking(False)
+    opened.bind((0, _LINK_GROUP))
+    return opened
+
+
+def forget_changes(opened: socket.socket) -> None:
+    """Read all messages of `link_changes`."""
+    while True:
+        try:
+            opened.recv(_BUFFER)
+        except BlockingIOError:
+            return
+        except OSError:
+            continue  # Messages were dropped (ENOBUFS), which is reported once.
 
 
 def filters(ifindex: int, parent: int) -> list[TcFilter]:

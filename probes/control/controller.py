@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from bpf.attach import interface as interfaces
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
@@ -61,7 +61,7 @@ class Controller(ProbeRunner):
     def __init__(self, *, by_link: bool = True) -> None:
         unlock()
         super().__init__(Compiler(), by_link=by_link)
-        self._tracing: tuple[str, PathOptions] | None = None
+        self._tracing: tuple[Interface, PathOptions] | None = None
         """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None
 
@@ -69,7 +69,7 @@ class Controller(ProbeRunner):
             self._refuse_changes()
             if self._tracing is None:
                 raise UsageError("no interface is watched whose packets could be compared")
-            return self.start(SEGMENT_PROBE, self._tracing[0], options)
+            return self.start(SEGMENT_PROBE, self._tracing[0].name, options)
 
         def end_segment() -> None:
             text = "ends: nobody has renewed its lease"
@@ -95,7 +95,7 @@ class Controller(ProbeRunner):
         Raises UsageError for an unknown interface or impossible options, and KernelError or
         ProbedeckError if it can't attach.
         """
-        interface = interfaces.find(interface_name)
+        interface = self._hooks.find(interface_name)
         with self._changing:
             self._running.refuse_twice(entry.name)
             used = self._memory_used()
@@ -142,8 +142,7 @@ class Controller(ProbeRunner):
         Raises UsageError for an unknown interface or impossible options.
         """
         options.check()
-        interfaces.find(interface_name)
-        self._tracing = interface_name, options
+        self._tracing = self._hooks.find(interface_name), options
 
     @property
     def path_options(self) -> PathOptions:
@@ -190,7 +189,8 @@ class Controller(ProbeRunner):
             if probe is None:
                 if self._tracing is None:
                     raise UsageError("no interface is watched on which paths could be traced")
-                probe = self.start(PATH_PROBE, *self._tracing)
+                interface, options = self._tracing
+                probe = self.start(PATH_PROBE, interface.name, options)
                 undo.callback(self._remove, PATH_PROBE.name)
             probe.trace(destination, flow, own)
             undo.pop_all()
@@ -250,7 +250,7 @@ class Controller(ProbeRunner):
             if on and not runs:
                 if self._tracing is None:
                     raise UsageError("no interface is watched on which names could pass")
-                self.start(NAMES_PROBE, self._tracing[0], None)
+                self.start(NAMES_PROBE, self._tracing[0].name, None)
             elif runs and not on:
                 self._remove(NAMES_PROBE.name)
 
@@ -325,7 +325,7 @@ class Controller(ProbeRunner):
                 check_names(policy, BUILT_IN, {})
                 interface, options = self._tracing
                 monitor = MonitorOptions(ingress=options.ingress)
-                self.watch_metrics(interface, monitor, policies=[policy])
+                self.watch_metrics(interface.name, monitor, policies=[policy])
                 return self._monitored().policy(policy.name)
             return self._monitored().set_policy(policy)
 

@@ -1,11 +1,17 @@
-"""Attaches hooks, and checks the order of programs on them in a thread."""
+"""Attaches hooks, and follows their interfaces and the order of programs on them in a thread."""
 
 from __future__ import annotations
 
+import os
+import select
 import threading
+from collections.abc import Iterator
 
-from bpf.attach import ingress
+from bpf.attach import ingress, rtnetlink
+from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface, LinkState
+from bpf.errors import ProbedeckError, UsageError
 from probes.hooks import Hooks, InterfaceHook
 from probes.poller import Publish
 from probes.snapshot import Event, HookStatus
@@ -15,37 +21,115 @@ PERIOD = 2.0
 
 
 class HookWatch:
-    """Attaches hooks, and publishes an event when the programs before ours change.
+    """Attaches hooks, also to an interface that returns under its name, and publishes each change
+    of an interface and of the programs before ours.
 
-    Its thread looks every PERIOD seconds, in the network namespace where the first hook is.
+    Its thread looks every PERIOD seconds, and when an interface changes, in the network namespace
+    where the first hook is.
     """
 
     def __init__(self, publish: Publish, *, by_link: bool) -> None:
-        self.hooks = Hooks(self._attach)
+        self.hooks = Hooks(self._attach, self.follow)
         self._publish = publish
         self._by_link = by_link
-        self._stopping = threading.Event()
+        self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="hooks", daemon=True)
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self._stop_fd >= 0:
+            os.eventfd_write(self._stop_fd, 1)
+            if self._thread.ident is not None:
+                self._thread.join()
+            os.close(self._stop_fd)
+            self._stop_fd = -1
+
+    def follow(self) -> None:
+        """Renew the names and states of the interfaces, and attach the hooks that waited."""
+        with self.hooks.lock:
+            points = self.hooks.in_use()
+            events = [
+                event
+                for each in self.hooks.interfaces
+                for event in self._follow(
+                    each, [point for point in points if point.interface is each]
+                )
+            ]
+        for event in events:
+            self._publish(event)
 
     def _run(self) -> None:
-        while not self._stopping.wait(PERIOD):
-            for point in self.hooks.look():
-                self._publish(_order_changed(point.status))
+        poll = select.poll()
+        with rtnetlink.link_changes() as changes:
+            poll.register(changes, select.POLLIN)
+            poll.register(self._stop_fd, select.POLLIN)
+            while self._stop_fd not in dict(poll.poll(PERIOD * 1000)):
+                rtnetlink.forget_changes(changes)
+                self.follow()
+                for point in self.hooks.look():
+                    self._publish(_order_changed(point.status))
+
+    def _follow(self, interface: Interface, points: list[InterfaceHook]) -> Iterator[Event]:
+        """Follow an interface that goes, returns, goes down or up, or gets another name."""
+        was = interface.state
+        if was is not LinkState.AWAY:
+            name = interface.name_now()
+            if not name:
+                was = interface.state = LinkState.AWAY
+                for point in points:
+                    point.detach(waits=True)
+                if points:
+                    yield _changed(interface, "went away, and its probes wait for its return")
+            elif name != interface.name:
+                if points:
+                    text = f"the interface was renamed from {interface.name}"
+                    yield Event.now("info", name, text)
+                interface.former.add(interface.name)
+                interface.name = name
+        if was is LinkState.AWAY:
+            try:
+                interface.index = interfaces.find(interface.name).index
+            except UsageError:
+                return
+        interface.state = LinkState.UP if interface.is_up() else LinkState.DOWN
+        if points and was is not interface.state:
+            word = interface.state.name.lower()
+            back = "is back" if interface.state is LinkState.UP else "is back, and down"
+            yield _changed(interface, back if was is LinkState.AWAY else f"is {word}")
+        for point in points:
+            if point.waits:
+                yield from self._return(point)
+
+    def _return(self, point: InterfaceHook) -> Iterator[Event]:
+        """Attach a hook whose interface is back; it waits on if that fails."""
+        try:
+            if interfaces.find(point.interface.name).ethernet is not point.interface.ethernet:
+                raise UsageError("it is of another kind now", hint="remove and add its probes")
+            yield self._join(point)
+        except ProbedeckError as error:
+            if point.refusal != error.message:
+                point.refusal = error.message
+                yield _event("error", point.status, f"not attached again: {error}")
 
     def _attach(self, point: InterfaceHook) -> None:
         name = point.interface.name
         if point.hook is Hook.XDP and (cost := ingress.interruption(point.interface)):
             self._publish(Event.now("warning", name, cost))
-        point.attach(by_link=self._by_link)
-        point.look({other.program_id for other in self.hooks.in_use()})
+        attached = self._join(point)
         if self._thread.ident is None:
             self._thread.start()
-        self._publish(_attached(point.status))
+        self._publish(attached)
+
+    def _join(self, point: InterfaceHook) -> Event:
+        """Attach a hook; return the event about it."""
+        point.attach(by_link=self._by_link)
+        point.look({other.program_id for other in self.hooks.in_use()})
+        return _attached(point.status)
+
+
+def _changed(interface: Interface, what: str) -> Event:
+    up = interface.state is LinkState.UP
+    severity, phase = ("info", "end") if up else ("warning", "begin")
+    return Event.now(severity, interface.name, f"the interface {what}", "link", phase)
 
 
 def _attached(status: HookStatus) -> Event:

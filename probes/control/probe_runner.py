@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
+from bpf.attach.hook import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ReadOnlyError
 from bpf.maps.memory import held_maps, map_memory
@@ -87,6 +88,10 @@ class ProbeRunner:
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         return tuple(running.info() for running in self._running)
+
+    def prefer(self, ingress: Hook | None) -> None:
+        """Set where programs that run on every hook count incoming packets; None: chosen."""
+        self._hooks.ingress = ingress
 
     def limit_maps(self, limit: int) -> None:
         """Set how many bytes of maps a user's probe may have."""
@@ -286,6 +291,7 @@ class ProbeRunner:
         lost = [f"{m.map} {m.fate.value}" for m in report.maps if m.fate in (Fate.EMPTY, Fate.GONE)]
         more = f", and {len(lost) - _KEPT} more" if len(lost) > _KEPT else ""
         what = f"; {', '.join(lost[:_KEPT])}{more}" if lost else ""
-        text = f"generation {generation} runs, after {seconds * 1000:.0f} ms{what}"
+        state = running.info().state
+        text = f"generation {generation} {state}, after {seconds * 1000:.0f} ms{what}"
         self.publish(Event.now("info", running.name, text))
-        return Replacement(generation, seconds, report)
+        return Replacement(generation, seconds, report, state)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.compiled_config import CompiledConfig
 from probes.control_plane import Cost, NoProbeError, ProbeInfo
@@ -30,6 +31,10 @@ class Replaceable(Probe, Protocol):
     """
 
     builtin: bool
+
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        """Interface of each direction; index 0 for events."""
 
     @property
     def interval(self) -> float: ...

@@ -118,10 +118,10 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
         self._events = EventFolder()
         self._interference = Interference(interface.name)
-        self.finder = Finder(interface.name, key)
-        self._mtu_searches = MtuSearches(interface.name, options.max_hops, key)
+        self.finder = Finder(interface, key)
+        self._mtu_searches = MtuSearches(interface, options.max_hops, key)
         self._mtu_reports = MtuReports()
-        self._own_flows = OwnFlows(interface.name, self._timeout_ns, key)
+        self._own_flows = OwnFlows(interface, self._timeout_ns, key)
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that were untraced."""
         self._quiet_ns = 0
@@ -243,7 +243,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
             fullest, sizes = 0.0, list[tuple[str, str]]()
             self._targets.take_finder_answers()
-            gone = not self.interface.exists()  # this is the last window then
+            gone = not self.interface.exists()  # no answer reaches its probes in flight
             before = self._round_trips.overrun
             timed = self._round_trips.collect(self._targets, started)
             timed = np.concatenate([timed, self._own_flows.rows()], dtype=HOP)

@@ -36,7 +36,7 @@ class CompiledSide:
 
     @property
     def hook_key(self) -> HookKey:
-        return HookKey(self.interface.index, self.hook, self.config.hook == "monitor")
+        return HookKey.of(self.interface, self.hook, monitored=self.config.hook == "monitor")
 
     @property
     def private(self) -> set[str]:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from bpf.attach import interface as interfaces
 from bpf.attach.event_hook import EventHook
 from bpf.attach.hook import AnyHook, Hook
 from bpf.attach.interface import Interface
@@ -114,7 +113,7 @@ def _compile_side(
         source = resolve_offsets(source)
         headers = {name: resolve_offsets(text) for name, text in headers.items()}
     else:
-        interface = interfaces.find(direction.interface)
+        interface = hooks.find(direction.interface)
     hook: AnyHook
     monitored = hooks.monitored(interface) if direction.hook == "monitor" else None
     if monitored:

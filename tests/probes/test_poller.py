@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from bpf.attach import interface as interfaces
-from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError
 from probes.poller import Poller
 from probes.snapshot import Event, Snapshot
@@ -23,7 +21,6 @@ class FakeProbe:
     name = "fake"
 
     def __init__(self) -> None:
-        self.interfaces: list[Interface] = [interfaces.find("lo")]
         self.alarm_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.polls = 0
         self.during: Callable[[], None] = lambda: None
@@ -161,15 +158,6 @@ def test_what_goes_wrong_is_published_and_ends_it(
     poller.stop()
 
 
-def test_an_interface_that_is_gone_ends_it_after_a_last_window(probe: FakeProbe) -> None:
-    probe.interfaces = [Interface("gone", 99999, True)]
-    poller, published = started(probe, 0.01)
-    time.sleep(0.2)
-    assert str(poller.failure) == "interface gone went away"
-    assert isinstance(published[0], Snapshot)
-    poller.stop()
-
-
 def test_without_an_interval_only_the_last_window_is_polled(probe: FakeProbe) -> None:
     """S1.22: and the requested ones."""
     poller, published = started(probe, 0)
@@ -196,35 +184,4 @@ def test_another_interval_ends_the_window_and_holds_from_then_on(probe: FakeProb
     poller.interval = 0.1
     time.sleep(0.35)
     assert len(published) >= windows + 3
-    poller.stop()
-
-
-@pytest.mark.timing
-def test_an_interface_that_goes_away_is_noticed_whatever_the_interval(probe: FakeProbe) -> None:
-    for interval in (0.0, 60.0):
-        probe.interfaces, probe.polls = [interfaces.find("lo")], 0
-        poller, published = started(probe, interval)
-        time.sleep(0.1)
-        probe.interfaces = [Interface("gone", 99999, True)]
-        started_at = time.monotonic()
-        while poller._thread.is_alive() and time.monotonic() < started_at + 3:
-            time.sleep(0.01)
-        assert time.monotonic() - started_at < 1.5
-        assert str(poller.failure) == "interface gone went away"
-        assert [type(item) for item in published] == [Snapshot, Event]
-        poller.interval = 1  # also valid after its end
-        poller.stop()
-
-
-def test_it_goes_on_while_one_of_several_interfaces_is_there(probe: FakeProbe) -> None:
-    probe.interfaces = [Interface("gone", 99999, True), interfaces.find("lo")]
-    poller, published = started(probe, 0.05)
-    time.sleep(0.3)
-    assert poller._thread.is_alive()
-    assert poller.failure is None
-    events = [item for item in published if isinstance(item, Event)]
-    assert [(e.severity, e.source, e.text) for e in events] == [
-        ("warning", "gone", "the interface went away")
-    ]
-    assert len(published) > 4
     poller.stop()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.lab.netns import (
     MTU,
@@ -49,20 +49,23 @@ def veth_pair(
         for _ in names:
             spaces.append(fresh())
             stack.callback(os.close, spaces[-1])
+        ends = [End(*each) for each in zip(spaces, names, (0, 0), ipv4, ipv6, strict=True)]
+        yield join(*ends, mtu=mtu)
 
-        async def join() -> None:
-            hosts = [await open_host(ns) for ns in spaces]
-            await add_veth(hosts[0], names[0], spaces[1], names[1], mtu)
-            for host, ns, name, v4, v6 in zip(hosts, spaces, names, ipv4, ipv6, strict=True):
-                await bring_up(host, ifindex(ns, name), v4, v6)
-            for host, ns, name in zip(hosts, spaces, names, strict=True):
-                await wait_until_running(host, ifindex(ns, name))
-                host.close()
 
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, join()).result()
-        left, right = (
-            End(ns, name, ifindex(ns, name), v4, v6)
-            for ns, name, v4, v6 in zip(spaces, names, ipv4, ipv6, strict=True)
-        )
-        yield left, right
+def join(*ends: End, mtu: int = MTU) -> tuple[End, End]:
+    """Join two namespaces by a veth, also by a new one of the same names; raises OSError."""
+
+    async def make() -> None:
+        hosts = [await open_host(end.ns) for end in ends]
+        await add_veth(hosts[0], ends[0].ifname, ends[1].ns, ends[1].ifname, mtu)
+        for host, end in zip(hosts, ends, strict=True):
+            await bring_up(host, ifindex(end.ns, end.ifname), end.ipv4, end.ipv6)
+        for host, end in zip(hosts, ends, strict=True):
+            await wait_until_running(host, ifindex(end.ns, end.ifname))
+            host.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, make()).result()
+    left, right = (replace(end, ifindex=ifindex(end.ns, end.ifname)) for end in ends)
+    return left, right

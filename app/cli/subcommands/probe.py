@@ -71,7 +71,7 @@ def add(file: str, interface: str, force: bool, **remote: str) -> None:
     with _client(remote, config) as client:
         config = placed(config, interface, client.monitor)
         info = client.add(config, force=force)
-        _say(f"{info.name}: generation {info.generation} runs on {_places(info)}")
+        _say(f"{info.name}: generation {info.generation} {info.state} on {_places(info)}")
 
 
 @probe.command()
@@ -256,7 +256,7 @@ def _tell_fates(report: Compatibility) -> None:
 
 
 def _replaced(name: str, made: Replacement) -> None:
-    _say(f"{name}: generation {made.generation} runs, after {made.seconds * 1e3:.0f} ms")
+    _say(f"{name}: generation {made.generation} {made.state}, after {made.seconds * 1e3:.0f} ms")
 
 
 def _places(info: ProbeInfo) -> str:
@@ -264,7 +264,7 @@ def _places(info: ProbeInfo) -> str:
 
 
 def _row(info: ProbeInfo) -> tuple[str, ...]:
-    state = info.failure or ("built in" if info.builtin else "runs")
+    state = "built in" if info.builtin and info.state == "runs" else info.state
     numbers = str(info.generation), str(info.window)
     return info.name, *numbers, _places(info) or "-", ", ".join(info.metrics) or "-", state
 

@@ -134,7 +134,7 @@ def lab(
         if capture:
             # Packets of the start must not be measured.
             network.settle()
-        beside = partial(capture.running, network.replay) if capture else None
+        beside = partial(capture.running, network.replay) if capture else network.watched
         return _start(
             options, paths, settings, network.interface, instead, startup, beside, listen=listen
         )

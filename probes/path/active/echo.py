@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from bpf.attach.interface import Interface
 from probes.path.active.sockets import (
     FAMILY,
     ClassicProgram,
@@ -96,9 +97,11 @@ class _Message:
 class EchoEngine:
     """Sends echo requests out of one interface. It opens sockets with the first request."""
 
-    def __init__(self, interface: str, key: int, timeout_ns: int = 3_000_000_000) -> None:
+    def __init__(self, interface: Interface, key: int, timeout_ns: int = 3_000_000_000) -> None:
         """`key` is the secret of marks."""
         self._interface, self._key = interface, key
+        self._index = interface.index
+        """Index of the interface that the sockets send by."""
         self._timeout_ns = timeout_ns
         self._sockets: dict[int, socket.socket] = {}
         self._identifier = secrets.randbits(16)
@@ -128,6 +131,8 @@ class EchoEngine:
         if self._credit < 1:
             raise BlockingIOError
         version = destination.version
+        if self._index != self._interface.index:
+            self.close()  # It went away, and is back.
         opened = self._sockets.get(version) or self.open(version)
         self._sequence = self._sequence + 1 & 0xFFFF
         size = max(size, SMALLEST[version])
@@ -195,7 +200,7 @@ class EchoEngine:
             opened.setblocking(False)
             stamp_times(opened)
             attach_filter(opened, _filter(version, self._identifier))
-            bind_to(opened, self._interface)
+            bind_to(opened, self._interface.name)
             if version == 4:
                 opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
             else:
@@ -204,7 +209,7 @@ class EchoEngine:
         except BaseException:
             opened.close()
             raise
-        self._sockets[version] = opened
+        self._sockets[version], self._index = opened, self._interface.index
         return opened
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bpf.attach.interface import Interface
 from probes.path.active.echo import EchoEngine, EchoOutcome
 from probes.path.slots import Destination
 
@@ -34,7 +35,7 @@ class FinderAnswer:
 class Finder:
     """Asks hops of destinations, each once for a call of `ask`."""
 
-    def __init__(self, interface: str, key: int) -> None:
+    def __init__(self, interface: Interface, key: int) -> None:
         """Open nothing until the first hop is asked. `key` is the secret of marks."""
         self._echo = EchoEngine(interface, key)
         self._asked: dict[tuple[Destination, int], None] = {}

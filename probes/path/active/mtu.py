@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
+from bpf.attach.interface import Interface
 from probes.path.active.echo import SMALLEST, EchoAnswer, EchoEngine, EchoOutcome
 from probes.path.slots import Destination
 from probes.path.traced import MtuStep, PathMtu
@@ -72,7 +73,7 @@ Search = Generator[Iterable[Trial], Answers, PathMtu | None]
 class MtuSearches:
     """Searches the path MTU of destinations, each once. `poll` sends and receives."""
 
-    def __init__(self, interface: str, max_hops: int, key: int) -> None:
+    def __init__(self, interface: Interface, max_hops: int, key: int) -> None:
         """Open nothing until the first search. `key` is the secret of marks."""
         self._echo = EchoEngine(interface, key)
         self._interface = interface
@@ -85,7 +86,7 @@ class MtuSearches:
         if destination in self._searches or destination in self._results:
             return
         try:
-            largest = interface_mtu(self._interface)
+            largest = interface_mtu(self._interface.name)
         except OSError:
             return  # The interface is gone.
         search = search_mtu(destination, largest, self._max_hops)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from bpf.attach.interface import Interface
 from probes.path.active.own_sockets import OwnSocket, open_own
 from probes.path.active.sockets import FAMILY
 from probes.path.options import OwnFlow, OwnProtocol
@@ -131,7 +132,9 @@ class _Flow:
 
     def _send(self) -> None:
         opened = self._socket
-        if opened is None:
+        if opened is None or opened.is_stale:
+            self.close()
+            self._waiting.clear()
             opened = self._socket = self._open()
             self._target.take_own(opened.protocol, opened.source_port, opened.destination_port)
             return  # The first packet is the next one: see `stamp_times`.
@@ -164,7 +167,7 @@ class _Flow:
 class OwnFlows:
     """The flows to all destinations, and the thread that sends them."""
 
-    def __init__(self, interface: str, timeout_ns: int, key: int) -> None:
+    def __init__(self, interface: Interface, timeout_ns: int, key: int) -> None:
         """Open nothing and start no thread until the first flow. `key` is the secret of marks."""
         self._interface, self._timeout_ns, self._key = interface, timeout_ns, key
         self._flows: dict[bytes, _Flow] = {}

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+from bpf.attach.interface import Interface
 from probes.path.active.echo import SMALLEST, EchoEngine, EchoOutcome, checksum
 from probes.path.active.sockets import (
     FAMILY,
@@ -53,14 +54,20 @@ class OwnSocket(ABC):
     tells_loss = True
     """Whether a destination that answers at all answers every packet."""
 
-    def __init__(self, destination: Destination, interface: str) -> None:
+    def __init__(self, destination: Destination, interface: Interface) -> None:
         self.destination = destination
-        self.source = source_to(destination, interface)
+        self._interface, self._index = interface, interface.index
+        self.source = source_to(destination, interface.name)
         self.source_port = 0
         """For ICMP the identifier."""
         self.destination_port = 0
         self.packet_bytes = 0
         """With the IP header."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its interface went away, also if it is back."""
+        return self._index != self._interface.index
 
     @abstractmethod
     def send(self) -> tuple[int, int]:
@@ -79,7 +86,9 @@ class EchoFlow(OwnSocket):
 
     measured_by = MeasuredBy.ICMP_ECHO
 
-    def __init__(self, destination: Destination, interface: str, key: int, timeout_ns: int) -> None:
+    def __init__(
+        self, destination: Destination, interface: Interface, key: int, timeout_ns: int
+    ) -> None:
         super().__init__(destination, interface)
         self.protocol = socket.IPPROTO_ICMP if destination.version == 4 else socket.IPPROTO_ICMPV6
         self._echo = EchoEngine(interface, key, timeout_ns)
@@ -112,13 +121,13 @@ class UdpFlow(OwnSocket):
     protocol = socket.IPPROTO_UDP
     tells_loss = False
 
-    def __init__(self, destination: Destination, interface: str, port: int, key: int) -> None:
+    def __init__(self, destination: Destination, interface: Interface, port: int, key: int) -> None:
         super().__init__(destination, interface)
         self._sequence, self._key = secrets.randbits(16), key
         self._socket = socket.socket(FAMILY[destination.version], socket.SOCK_DGRAM)
         try:
             self._socket.setblocking(False)
-            bind_to(self._socket, interface)
+            bind_to(self._socket, interface.name)
             stamp_times(self._socket)
             self._socket.setsockopt(*_RECVERR[destination.version], 1)
             self._socket.connect((destination.text, port))
@@ -174,7 +183,7 @@ class SynFlow(OwnSocket):
     measured_by = MeasuredBy.TCP_HANDSHAKE
     protocol = socket.IPPROTO_TCP
 
-    def __init__(self, destination: Destination, interface: str, port: int) -> None:
+    def __init__(self, destination: Destination, interface: Interface, port: int) -> None:
         super().__init__(destination, interface)
         family = FAMILY[destination.version]
         self._port_keeper = socket.socket(family, socket.SOCK_STREAM)
@@ -184,12 +193,12 @@ class SynFlow(OwnSocket):
             self._port_keeper.close()
             raise
         try:
-            bind_to(self._port_keeper, interface)
+            bind_to(self._port_keeper, interface.name)
             self._port_keeper.bind((self.source, 0))
             self.source_port = self._port_keeper.getsockname()[1]
             self._socket.setblocking(False)
             attach_filter(self._socket, _to_port(destination.version, self.source_port))
-            bind_to(self._socket, interface)
+            bind_to(self._socket, interface.name)
             stamp_times(self._socket)
             if destination.version == 6:
                 level, option = socket.IPPROTO_IPV6, _IPV6_CHECKSUM
@@ -233,7 +242,7 @@ class SynFlow(OwnSocket):
 
 
 def open_own(
-    wanted: OwnFlow, destination: Destination, interface: str, key: int, timeout_ns: int
+    wanted: OwnFlow, destination: Destination, interface: Interface, key: int, timeout_ns: int
 ) -> OwnSocket:
     """Open the sockets of a flow. Raises OSError."""
     if wanted.protocol is OwnProtocol.ICMP:

@@ -2,56 +2,120 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.lab import netns
+from app.lab.cable import open_end
 from app.lab.netns import inside
 from bpf.attach import netlink
 from bpf.compiler import Compiler
 from probes.control.controller import Controller
 from tests.bpf.tools import ended, python, send, xdp_id
-from tests.probes.deck import UDP, Deck, deck, link
+from tests.probes.deck import UDP, Deck, deck, dispatcher, link
 from tests.probes.flow.test_windows import silent_pair
-from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config, direction, total
+from tests.probes.program.tools import PACKETS, TC_COUNTER, config, direction, total
 from tests.support.runs import is_loaded
 from tests.support.sight import becomes, namespaces, namespaces_of
+from tests.support.veth import join
 
 pytestmark = pytest.mark.timing
 
 __all__ = ["deck"]
 
 
-def test_a_probe_whose_interface_went_away_ends(deck: Deck) -> None:
-    """Noticed without an interval too; the last window is published, and it can be removed."""
-    deck.controller.add(deck.config(COUNTER))
-    deck.run(6)
+def test_a_probe_waits_for_its_interface_and_counts_when_it_returns(deck: Deck) -> None:
+    """Beside a probe of another interface, and also if it is replaced meanwhile."""
+    control = deck.controller
+    control.add(deck.config())
+    control.add(deck.config(TC_COUNTER, name="beside", interface="lo", hook="tc"))
+    deck.receive(6)
     link(deck.right, "del")
-    assert becomes(lambda: bool(deck.said("error")), 1.5)
-    assert deck.said("error") == ["interface right went away"]
-    assert deck.info().failure == "interface right went away"
-    assert str(deck.controller.failure()) == "interface right went away"
-    assert total(deck.items) == 6
-    deck.controller.remove("probe")
-    assert deck.controller.failure() is None
-    assert not deck.controller.hooks()
+    assert becomes(lambda: bool(deck.said("warning", "right")))
+    assert deck.said("warning", "right") == [
+        "the interface went away, and its probes wait for its return"
+    ]
+    assert deck.info().state == "waits for interface right"
+    assert deck.info("beside").state == "runs"
+    assert control.failure() is None
+    report = control.replace(deck.config())
+    assert (report.generation, report.state) == (2, "waits for interface right")
+    assert report.compatibility.warnings == ()
+    assert control.roll_back("probe").state == "waits for interface right"
+    assert deck.said("info")[-1].startswith("generation 3 waits for interface right, after ")
+
+    rejoin(deck, "right")
+    assert becomes(lambda: deck.info().state == "runs")
+    assert deck.xdp() == dispatcher(deck)
+    told = deck.said("info", "right")
+    assert any(text.startswith("xdp: native") for text in told[1:])
+    assert "the interface is back" in told or "the interface is up" in told
+    control.export("probe")
+    deck.items.clear()
+    deck.receive(100)
+    report = control.replace(deck.config())
+    assert (report.state, report.compatibility.warnings) == ("runs", ())
+    deck.receive(100)
+    last = control.export("probe")
+    assert total(deck.items) == 200
+    assert last[0].hooks[0].mode == "native"
+    control.remove("probe")
+    control.remove("beside")
+    assert deck.xdp() == 0
 
 
-def test_a_probe_goes_on_as_long_as_one_of_its_interfaces_is_there(deck: Deck) -> None:
-    source = direction(TC_COUNTER, PACKETS)
-    deck.controller.add(deck.config(COUNTER, egress=source))
-    deck.run(6)
+def test_an_interface_keeps_its_probes_under_another_name(deck: Deck) -> None:
+    control = deck.controller
+    both = deck.config(egress=direction(TC_COUNTER, PACKETS, interface="right"))
+    control.add(both)
+    link(deck.right, "set", state="down")
+    link(deck.right, "set", ifname="wan")
+    link(deck.right, "set", state="up")
+    assert becomes(lambda: deck.said("info", "wan")[-1:] == ["the interface is up"])
+    assert deck.said("info", "wan")[0] == "the interface was renamed from right"
+    assert {program.interface for program in deck.info().programs} == {"wan"}
+    assert {status.interface for status in control.hook_status()} == {"wan"}
+    assert deck.said("warning") == []
+    # A file has the old name.
+    assert control.replace(both).compatibility.warnings == ()
+    assert becomes(lambda: receives(deck))
+    control.export("probe")
+    deck.items.clear()
+    deck.receive(100)
+    tables = control.export("probe")
+    assert {table.interface for table in tables} == {"wan"}
+    assert sum(table.rows["value"][0] for table in tables if table.side == "ingress") == 100
+
+    # Of the name "wan" there is an interface without Ethernet headers first.
     link(deck.right, "del")
-    assert becomes(lambda: bool(deck.said("warning", "right")), 1.5)
-    assert deck.said("warning", "right") == ["the interface went away"]
-    time.sleep(1.1)
-    assert not deck.said("error")
-    assert deck.said("warning", "right") == ["the interface went away"]
-    assert deck.info().failure == ""
-    assert total(deck.controller.export("probe")) == 6
+    assert becomes(lambda: deck.info().state == "waits for interface wan")
+    tun = open_end(deck.right.ns, "wan")
+    assert becomes(lambda: bool(deck.said("error", "wan")))
+    os.close(tun)
+    why = "not attached again: it is of another kind now; remove and add its probes"
+    assert deck.said("error", "wan") == [f"xdp: {why}", f"tc egress: {why}"]
+    assert deck.info().state == "waits for interface wan"
+    rejoin(deck, "wan")
+    assert becomes(lambda: deck.info().state == "runs")
+    control.remove("probe")
+
+
+def rejoin(deck: Deck, name: str) -> None:
+    """Make both interfaces of the deck again. Nobody speaks on them by himself."""
+    for off in "01":
+        for end in (deck.left, deck.right):
+            netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": off})
+        if off == "0":
+            deck.left, deck.right = join(deck.left, replace(deck.right, ifname=name))
+
+
+def receives(deck: Deck) -> bool:
+    return send(deck.left, deck.right, 1) == 1
 
 
 def test_where_the_kernel_has_no_links_it_is_all_the_same(

@@ -171,7 +171,7 @@ def test_an_interface_that_is_down_or_goes_away(make_host: MakeHost) -> None:
     host.send(0.05, flow)
     assert becomes(lambda: host.network.by_hop(PEER[4]).total() > before + 10)
     link(end_of(host), "del")
-    assert becomes(lambda: host.info().failure == "interface wire went away")
+    assert becomes(lambda: host.info().state == "waits for interface wire")
     host.controller.untrace(PEER[4])
     rows = host.rows()
     outcomes = outcomes_of(rows)

@@ -56,7 +56,7 @@ def _state(programs: Programs, slot: Slot) -> tuple[str, Tone]:
         return f"failed: {info.failure}", Tone.BAD
     if draft is not None and draft.modified:
         return "modified", Tone.WARN
-    return "runs", Tone.GOOD
+    return info.state, Tone.GOOD if info.state == "runs" else Tone.BAD
 
 
 def editing_items(
@@ -72,8 +72,8 @@ def editing_items(
     if draft.modified:
         saved = ", saved" if not draft.unsaved else ""
         items.append(StatusItem(f"MODIFIED{saved}", Tone.WARN, badge=True))
-    elif failure := programs.infos[slot.probe].failure:
-        items.append(StatusItem(failure, Tone.BAD, priority=1))
+    elif (state := programs.infos[slot.probe].state) != "runs":
+        items.append(StatusItem(state, Tone.BAD, priority=1))
     else:
         generation = programs.infos[slot.probe].generation
         items.append(StatusItem(f"generation {generation} runs this", Tone.GOOD, priority=2))

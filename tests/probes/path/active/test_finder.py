@@ -9,10 +9,17 @@ from collections.abc import Iterable
 
 import pytest
 
+from app.lab.netns import inside
 from app.lab.plan import SERVER
+from bpf.attach.interface import Interface, find
 from probes.path.active.echo import EchoEngine, EchoOutcome
 from probes.path.active.finder import Finder, FinderAnswer
+from probes.path.slots import Destination
+from probes.path.targets import destination_of
+from tests.probes.deck import link
 from tests.probes.path.active.conftest import KEY, MakeRow, Row
+from tests.support.veth import join, veth_pair
+from tests.support.waiting import wait_for
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
@@ -37,7 +44,7 @@ def found(
 @VERSIONS
 def test_routers_and_destination_answer_but_silent_routers(make_row: MakeRow, version: int) -> None:
     row = make_row(silent=("r2",))
-    finder = Finder(row.interface, KEY)
+    finder = Finder(find(row.interface), KEY)
     try:
         answers = found(finder, row, version, range(1, 8), 6)
     finally:
@@ -60,7 +67,7 @@ def test_a_firewall_that_drops_echo_hides_only_the_destination(
     kind = "icmp" if version == 4 else "icmpv6"
     row.nft(SERVER, "add table inet t; add chain inet t c { type filter hook input priority 0; }; "
             f"add rule inet t c {kind} type echo-request drop")  # fmt: skip
-    finder = Finder(row.interface, KEY)
+    finder = Finder(find(row.interface), KEY)
     try:
         answers = found(finder, row, version, range(1, 8), 4)
     finally:
@@ -80,7 +87,7 @@ def test_behind_address_translation(make_row: MakeRow, version: int) -> None:
         f"add chain {family} n p {{ type nat hook postrouting priority 100; }}; "
         f'add rule {family} n p oifname "right" masquerade',
     )
-    finder = Finder(row.interface, KEY)
+    finder = Finder(find(row.interface), KEY)
     try:
         answers = found(finder, row, version, range(1, 6), 5)
     finally:
@@ -90,7 +97,7 @@ def test_behind_address_translation(make_row: MakeRow, version: int) -> None:
 
 def test_many_hops_are_asked_at_a_limited_rate(make_row: MakeRow) -> None:
     row = make_row(routers=1)
-    finder = Finder(row.interface, KEY)
+    finder = Finder(find(row.interface), KEY)
     try:
         started = time.monotonic()
         answers = found(finder, row, 4, range(1, 31), 30)
@@ -103,7 +110,7 @@ def test_many_hops_are_asked_at_a_limited_rate(make_row: MakeRow) -> None:
 def test_nothing_is_open_until_a_hop_is_asked_and_after_the_end(make_row: MakeRow) -> None:
     row = make_row(routers=1)
     before = set(os.listdir("/proc/self/fd"))
-    finder = Finder(row.interface, KEY)
+    finder = Finder(find(row.interface), KEY)
     assert finder.answers() == []
     assert set(os.listdir("/proc/self/fd")) == before
     found(finder, row, 4, [1], 1)
@@ -119,7 +126,7 @@ def test_a_refused_request_is_no_error_of_the_caller(make_row: MakeRow) -> None:
     row = make_row(routers=1)
     row.run("client", "ip", "route", "del", "default")
     row.run("client", "ip", "-6", "route", "del", "default")
-    finder = Finder("none", KEY)
+    finder = Finder(Interface("none", 99999, ethernet=True), KEY)
     finder.ask(row.destination(4), [1, 2])
     assert finder.answers() == []
     assert finder.failure == os.strerror(19)
@@ -130,7 +137,7 @@ def test_a_refused_request_is_no_error_of_the_caller(make_row: MakeRow) -> None:
 def test_ping_beside_it_is_undisturbed(make_row: MakeRow, version: int) -> None:
     """The host's own ping gets its replies, once each, and the finder none of them."""
     row = make_row(routers=2)
-    finder = Finder(row.interface, KEY)
+    finder = Finder(find(row.interface), KEY)
     try:
         finder.ask(row.destination(version), [1])
         finder.answers()
@@ -157,7 +164,7 @@ def test_large_requests_are_never_fragmented(make_row: MakeRow, version: int) ->
     """A router reports the smaller link; a request larger than the interface's MTU is refused."""
     row = make_row()
     row.mtu(2, 1300)
-    engine = EchoEngine(row.interface, KEY)
+    engine = EchoEngine(find(row.interface), KEY)
     try:
         with pytest.raises(OSError, match="too long"):
             engine.send(row.destination(version), 30, 1501)
@@ -172,3 +179,22 @@ def test_large_requests_are_never_fragmented(make_row: MakeRow, version: int) ->
     }  # fmt: skip
     assert answers[1500].mtu == 1300
     assert answers[1500].responder == row.router(2, version)
+
+
+def test_requests_leave_by_an_interface_that_returned() -> None:
+    """Its sockets were bound to the interface before."""
+    with veth_pair() as (left, right), inside(left.ns):
+        used = find("left")
+        finder = Finder(used, KEY)
+        far = [destination_of(address) for address in (right.ipv4, right.ipv6)]
+        wait_for(lambda: answered(finder, far[0]) and answered(finder, far[1]))
+        link(left, "del")
+        join(left, right)
+        used.index = find("left").index
+        wait_for(lambda: answered(finder, far[0]) and answered(finder, far[1]))
+        finder.close()
+
+
+def answered(finder: Finder, far: Destination) -> bool:
+    finder.ask(far, [1])
+    return any(answer.destination == far for answer in finder.answers())

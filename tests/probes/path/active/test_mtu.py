@@ -32,7 +32,7 @@ def text(packed: bytes, version: int) -> str:
 
 def searched(row: Row, version: int, seconds: float = 25) -> tuple[PathMtu | None, float]:
     """Search until the end. Returns the result, and the seconds that it took."""
-    searches = MtuSearches(row.interface, 12, KEY)
+    searches = MtuSearches(find(row.interface), 12, KEY)
     destination = row.destination(version)
     started = time.monotonic()
     try:

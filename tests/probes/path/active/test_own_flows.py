@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
+from bpf.attach.interface import find
 from probes.path.active.own_flows import OwnFlows, _Flow
 from probes.path.active.own_sockets import OwnAnswer, OwnSocket
 from probes.path.options import OwnFlow, OwnProtocol
@@ -46,7 +47,7 @@ class Target:
 
 @contextlib.contextmanager
 def flows(row: Row, timeout: float = 0.5) -> Iterator[OwnFlows]:
-    opened = OwnFlows(row.interface, round(timeout * 1e9), KEY)
+    opened = OwnFlows(find(row.interface), round(timeout * 1e9), KEY)
     try:
         yield opened
     finally:
@@ -83,6 +84,7 @@ class Sender(OwnSocket):
 
     measured_by = MeasuredBy.ICMP_ECHO
     protocol = socket.IPPROTO_ICMP
+    is_stale = False
 
     def __init__(self) -> None:
         self.source_port = self.destination_port = 7
