@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
 from probes.output_control import OutputControl
-from probes.reports import WAITS, Compatibility, MapReadings, ProgramInfo
-from probes.snapshot import Event, History, HookStatus, Snapshot
+from probes.reports import Compatibility, MapReadings, ProgramInfo
+from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side

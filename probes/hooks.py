@@ -16,13 +16,12 @@ from bpf.attach.chain import Chain, Stage
 from bpf.attach.event_hook import EventHook
 from bpf.attach.hook import AnyHook
 from bpf.attach.ingress import HookChoice
-from bpf.attach.interface import Interface, LinkState
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.programs import grace
-from probes.reports import WAITS
 from probes.sharing import SharedMaps
-from probes.snapshot import HookStatus
+from probes.snapshot import WAITS, HookStatus
 
 _T = TypeVar("_T")
 
@@ -223,7 +222,7 @@ class Hooks:
                         return point.interface
                 raise
             for each in self.interfaces:
-                if each.index == found.index and each.state is not LinkState.AWAY:
+                if each.index == found.index and each.up is not None:
                     return each
             self.interfaces.add(found)
             return found
@@ -310,7 +309,7 @@ class Hooks:
         with self.lock:
             if not isinstance(point, InterfaceHook) or point.attachment is not None:
                 return
-            if point.interface.state is LinkState.AWAY:
+            if point.interface.up is None:
                 point.waits = True
                 return
             try:

@@ -10,10 +10,6 @@ if TYPE_CHECKING:
     from probes.config.model import Side
 
 
-WAITS = "waits"
-"""Mode of a hook whose interface went away: it is attached when the interface returns."""
-
-
 class Fate(StrEnum):
     """Effect of a replacement on the contents of a map."""
 

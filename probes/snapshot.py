@@ -80,6 +80,10 @@ def lost_of(losses: Losses) -> Loss:
     return sum((loss for reason, loss in losses.items() if reason.is_loss), Loss())
 
 
+WAITS = "waits"
+"""Mode of a hook whose interface went away: it is attached when the interface returns."""
+
+
 @dataclass(frozen=True, slots=True)
 class HookStatus:
     """Attachment of one hook of an interface."""

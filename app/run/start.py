@@ -39,8 +39,7 @@ def start(
     for config in spec.outputs:
         outputs.add(config)
     metrics = _metrics(controller) if spec.api else None
-    controller.limit_maps(spec.probe_memory)
-    controller.prefer(spec.ingress)
+    controller.configure_programs(spec.probe_memory, spec.ingress)
     if spec.memory:
         controller.memory_limit = spec.memory
     if spec.flows:

@@ -101,7 +101,7 @@ def _reason(mode: str, hook: Hook, interface: Interface, error: OSError) -> str:
         if error.errno == errno.EEXIST:
             return "an interface above it has an XDP program"
     # A link on an interface that is gone is an invalid argument to the kernel.
-    if not interface.exists():
+    if not interface.name_now():
         return os.strerror(errno.ENODEV)
     if mode == "tcx" and error.errno == errno.EINVAL:
         return "kernel 6.6 has it"

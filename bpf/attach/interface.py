@@ -6,7 +6,6 @@ import fcntl
 import socket
 import struct
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from pathlib import Path
 
 from bpf.errors import UsageError, did_you_mean, printable
@@ -17,13 +16,6 @@ _IFF_UP = 0x1
 _ARPHRD_WITH_ETHERNET_HEADER = {1, 772}  # Ethernet and loopback
 
 
-class LinkState(Enum):
-    UP = auto()
-    DOWN = auto()
-    AWAY = auto()
-    """There is none of this name: probes wait for it."""
-
-
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Interface:
     """A network interface. Its name, index and state change as `HookWatch` follows it."""
@@ -32,16 +24,13 @@ class Interface:
     index: int
     ethernet: bool
     """Whether its frames begin with an Ethernet header; False for tun, WireGuard, PPP."""
-    state: LinkState = LinkState.UP
-    """As last followed; at first it counts as up."""
+    up: bool | None = True
+    """As last followed; None: it is away, and its probes wait for its return."""
     former: set[str] = field(default_factory=set)
     """Names before it was renamed."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", printable(self.name))
-
-    def exists(self) -> bool:
-        return bool(self.name_now())
+        self.name = printable(self.name)
 
     def is_up(self) -> bool:
         """Whether the interface exists and is up."""

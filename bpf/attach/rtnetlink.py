@@ -92,25 +92,10 @@ def link(ifindex: int) -> LinkInfo:
 
 
 def link_changes() -> socket.socket:
-    """Open a socket that becomes readable when an interface of this namespace changes.
-
-    The messages are only a sign: the kernel drops some if there are too many.
-    """
+    """Open a socket that becomes readable when an interface of this namespace changes."""
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-    opened.setblocking(False)
     opened.bind((0, _LINK_GROUP))
     return opened
-
-
-def forget_changes(opened: socket.socket) -> None:
-    """Read all messages of `link_changes`."""
-    while True:
-        try:
-            opened.recv(_BUFFER)
-        except BlockingIOError:
-            return
-        except OSError:
-            continue  # Messages were dropped (ENOBUFS), which is reported once.
 
 
 def filters(ifindex: int, parent: int) -> list[TcFilter]:

@@ -12,6 +12,7 @@ from bpf.abi import AttachType, ProgType
 from bpf.compiler.diagnostics import (
     CompileError,
     Diagnostic,
+    end_of_log,
     parse_clang,
     parse_map,
     parse_verifier,
@@ -20,6 +21,8 @@ from bpf.compiler.maps import CompiledMap, MapReader
 from bpf.compiler.remarks import no_inserts
 from bpf.compiler.source import context_mismatch, place_of
 from bpf.errors import MORE_FILES, KernelError
+
+_EMPTY = "clang left no instruction of it: C leaves undefined what it does; see clang's warnings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,12 @@ def digest(
     for program in reply["programs"]:
         function = program["name"]
         line, column = place_of(source, function)
-        if why := context_mismatch(source, function, prog_type):
+        program["log"] = end_of_log(program["log"])
+        if not program["instructions"]:
+            # Nothing is left behind an undefined expression, and clang warns of that.
+            places = [(d.line, d.column) for d in diagnostics if d.severity == "warning"]
+            errors.append(Diagnostic(name, *min(places, default=(line, column)), "error", _EMPTY))
+        elif why := context_mismatch(source, function, prog_type):
             if len(reply["programs"]) > 1:
                 why += "; choose the program of this hook by its name: function"
             errors.append(Diagnostic(name, line, column, "error", why))

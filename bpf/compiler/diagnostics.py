@@ -31,10 +31,13 @@ _LLVM_ERROR = re.compile(r"^LLVM ERROR: (?P<text>.*)$", re.MULTILINE)
 _ASSEMBLER = re.compile(r"^error: <inline asm>:\d+:\d+: (?P<text>.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r" to 0x[0-9a-f]+: .*$")
 _MAP = re.compile(r"could not open bpf map: (?P<map>\w+), error: (?P<text>.*)")
-_VERIFIER_PLACE = re.compile(r"^; .*@ (?P<file>[^\s:]+):(?P<line>\d+)$")
+_VERIFIER_PLACE = re.compile(r"^.*@ (?P<file>[^\s:]+):(?P<line>\d+)$")
 _VERIFIER_STEP = re.compile(
     r"^(\d+: |processed |from \d+ to |R\d+\w*=|(old|cur) state:|frame\d|last_idx|regs=|parent )"
 )
+_TOO_LARGE = "BPF program is too large"
+MOST_LOG = 1 << 18
+"""Characters of a log that are kept."""
 _INFINITE_LOOP = re.compile(r"infinite loop detected at insn \d+")
 _NO_ADDRESS = re.compile(r"\(18\) r\d = 0x[0-9a-f]{1,7}\b")
 """An ld_imm64 of a small constant: an unresolved reference into .rodata or .bss."""
@@ -112,7 +115,7 @@ class CompileError(UsageError):
         self.name = name
         self.diagnostics = tuple(diagnostics)
         self.verifier_log = verifier_log
-        """The verifier's log in full; empty if the verifier did not refuse."""
+        """The verifier's log, see `end_of_log`; empty if the verifier did not refuse."""
 
     def renamed(self, files: Mapping[str, str]) -> CompileError:
         """Return the same error with file names replaced: `files` maps names in it to new ones."""
@@ -182,10 +185,12 @@ def parse_verifier(
 ) -> Diagnostic:
     """Return the verifier's reason, in plain words and its own, and the line that it had reached.
 
-    `source` is the text of the file `name`. The reason is the last lines of the log that are
-    neither instructions nor register states. If the log has no lines, the place is the last line
-    of `places`, the end of a log with lines.
+    `source` is the text of the file `name`, `log` what `end_of_log` returns. The reason is the last
+    rows of the log that are neither instructions nor register states. If the log has no lines, the
+    place is the last line of `places`, the end of a log with lines.
     """
+    # This reason stands behind an instruction.
+    log = log.replace(_TOO_LARGE, f"\n{_TOO_LARGE}")
     place = _last_place(log) or _last_place(places)
     file, line = (place["file"], int(place["line"])) if place else ("", 0)
     reason: list[str] = []
@@ -203,6 +208,13 @@ def parse_verifier(
     elif said := advice(text, log, source, line if file == name else 0):
         text = f"{said} ({text})"
     return Diagnostic(file, line, 0, "error", f"the verifier refused {program}: {text}")
+
+
+def end_of_log(log: str) -> str:
+    """Return a log of the verifier, or its last rows if it is long: its end has the reason."""
+    if len(log) <= MOST_LOG:
+        return log
+    return f"; {len(log) - MOST_LOG} characters before\n{log[-MOST_LOG:].partition(chr(10))[2]}"
 
 
 def _last_place(log: str) -> re.Match[str] | None:

@@ -31,6 +31,8 @@ TRACING = 26  # BPF_PROG_TYPE_TRACING
 FDS_PER_MESSAGE = 250  # the kernel takes at most SCM_MAX_FD = 253
 LOG_BYTES = 1 << 24
 LOG_LEAST = 128  # what a kernel takes
+MOST_PLACES = 4096
+"""Bytes of a log's lines that are searched for the last one."""
 
 UAPI_HEADER = "/usr/include/linux/bpf.h"
 """A header of the kernel's user-space API, to which the header tree links."""
@@ -215,9 +217,14 @@ class CompileHelper:
             log = self.log.value
             if fd < 0 and b"\n; " not in log:
                 # After EINVAL, libbcc tries again without lines. ENOSPC, for a log that exceeds the
-                # buffer, ends its tries; the log's end is in the buffer.
-                load(1, self.log, max(LOG_LEAST, len(log)))
-                places = self.log.value
+                # buffer, ends its tries; the log's end is in the buffer. A longer buffer has more
+                # of it: in a short program the only line is at its beginning.
+                for more in range(0, MOST_PLACES, 16):
+                    room = max(LOG_LEAST, len(log) + more)
+                    load(1, self.log, room)
+                    places = self.log.value
+                    if b"@ " in places or len(places) + 1 < room:
+                        break
             # libbcc prints a truncated log on fd 2, too.
             os.ftruncate(2, mark)
             os.lseek(2, mark, os.SEEK_SET)

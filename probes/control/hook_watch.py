@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from bpf.attach import ingress, rtnetlink
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
-from bpf.attach.interface import Interface, LinkState
-from bpf.errors import ProbedeckError, UsageError
+from bpf.attach.interface import Interface
+from bpf.errors import ProbedeckError, UsageError, printable
 from probes.hooks import Hooks, InterfaceHook
 from probes.poller import Publish
 from probes.snapshot import Event, HookStatus
@@ -46,55 +46,52 @@ class HookWatch:
     def follow(self) -> None:
         """Renew the names and states of the interfaces, and attach the hooks that waited."""
         with self.hooks.lock:
-            points = self.hooks.in_use()
+            points: dict[Interface, list[InterfaceHook]] = {x: [] for x in self.hooks.interfaces}
+            for point in self.hooks.in_use():
+                points.get(point.interface, []).append(point)
+            # Nobody asks about an interface without hooks.
             events = [
-                event
-                for each in self.hooks.interfaces
-                for event in self._follow(
-                    each, [point for point in points if point.interface is each]
-                )
+                e for each in points for e in self._follow(each, points[each]) if points[each]
             ]
         for event in events:
             self._publish(event)
 
     def _run(self) -> None:
-        poll = select.poll()
-        with rtnetlink.link_changes() as changes:
-            poll.register(changes, select.POLLIN)
-            poll.register(self._stop_fd, select.POLLIN)
-            while self._stop_fd not in dict(poll.poll(PERIOD * 1000)):
-                rtnetlink.forget_changes(changes)
+        ended = False
+        while not ended:
+            # The messages are only a sign, so a new socket costs less than reading them all.
+            with rtnetlink.link_changes() as changes:
+                poll = select.poll()
+                for fd in (changes.fileno(), self._stop_fd):
+                    poll.register(fd, select.POLLIN)
                 self.follow()
                 for point in self.hooks.look():
                     self._publish(_order_changed(point.status))
+                ended = self._stop_fd in dict(poll.poll(PERIOD * 1000))
 
     def _follow(self, interface: Interface, points: list[InterfaceHook]) -> Iterator[Event]:
         """Follow an interface that goes, returns, goes down or up, or gets another name."""
-        was = interface.state
-        if was is not LinkState.AWAY:
-            name = interface.name_now()
+        was = interface.up
+        if was is not None:
+            name = printable(interface.name_now())
             if not name:
-                was = interface.state = LinkState.AWAY
+                was = interface.up = None
                 for point in points:
                     point.detach(waits=True)
-                if points:
-                    yield _changed(interface, "went away, and its probes wait for its return")
+                yield _changed(interface, "went away, and its probes wait for its return")
             elif name != interface.name:
-                if points:
-                    text = f"the interface was renamed from {interface.name}"
-                    yield Event.now("info", name, text)
                 interface.former.add(interface.name)
-                interface.name = name
-        if was is LinkState.AWAY:
+                interface.name, old = name, interface.name
+                yield Event.now("info", name, f"the interface was renamed from {old}")
+        if was is None:
             try:
                 interface.index = interfaces.find(interface.name).index
             except UsageError:
                 return
-        interface.state = LinkState.UP if interface.is_up() else LinkState.DOWN
-        if points and was is not interface.state:
-            word = interface.state.name.lower()
-            back = "is back" if interface.state is LinkState.UP else "is back, and down"
-            yield _changed(interface, back if was is LinkState.AWAY else f"is {word}")
+        interface.up = interface.is_up()
+        if was is not interface.up:
+            back, state = "back, and " * (was is None), "up" if interface.up else "down"
+            yield _changed(interface, f"is {back}{state}")
         for point in points:
             if point.waits:
                 yield from self._return(point)
@@ -127,8 +124,7 @@ class HookWatch:
 
 
 def _changed(interface: Interface, what: str) -> Event:
-    up = interface.state is LinkState.UP
-    severity, phase = ("info", "end") if up else ("warning", "begin")
+    severity, phase = ("info", "end") if interface.up else ("warning", "begin")
     return Event.now(severity, interface.name, f"the interface {what}", "link", phase)
 
 

@@ -89,13 +89,10 @@ class ProbeRunner:
     def probes(self) -> tuple[ProbeInfo, ...]:
         return tuple(running.info() for running in self._running)
 
-    def prefer(self, ingress: Hook | None) -> None:
-        """Set where programs that run on every hook count incoming packets; None: chosen."""
-        self._hooks.ingress = ingress
-
-    def limit_maps(self, limit: int) -> None:
-        """Set how many bytes of maps a user's probe may have."""
-        self._compiler.map_limit = limit
+    def configure_programs(self, map_limit: int, ingress: Hook | None = None) -> None:
+        """Set how many bytes of maps a user's probe may have, and the hook where one that runs on
+        every hook counts incoming packets; None: chosen for the interface."""
+        self._compiler.map_limit, self._hooks.ingress = map_limit, ingress
 
     def memory(self) -> MemoryUse:
         return MemoryUse(sum(held_maps().values()), self.memory_limit)

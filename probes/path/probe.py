@@ -243,7 +243,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
             fullest, sizes = 0.0, list[tuple[str, str]]()
             self._targets.take_finder_answers()
-            gone = not self.interface.exists()  # no answer reaches its probes in flight
+            gone = not self.interface.name_now()  # no answer reaches its probes in flight
             before = self._round_trips.overrun
             timed = self._round_trips.collect(self._targets, started)
             timed = np.concatenate([timed, self._own_flows.rows()], dtype=HOP)

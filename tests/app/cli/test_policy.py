@@ -143,7 +143,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
         start(cast(Controller, Recorder()), run_spec(options, "lo", "1"), stack)
     # Outputs hear from the start. Limits come next, then paths: a policy may trace some at once.
     assert [name for name, _, _ in calls] == [
-        "listen", "limit_maps", "configure_paths", "watch_metrics",
+        "listen", "configure_programs", "configure_paths", "watch_metrics",
     ]  # fmt: skip
     _, (interface, monitor), named = calls[3]
     assert (interface, monitor.bits) == ("lo", 8)

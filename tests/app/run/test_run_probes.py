@@ -15,6 +15,7 @@ from app.lab.netns import inside
 from app.run.spec import probes_of
 from bpf.errors import UsageError
 from probes.config.model import load
+from tests.support.kernel import TC_MODE
 from tests.support.runs import deck, deck_ends, rows, stop
 from tests.support.sight import becomes
 from tests.support.tables import records_in
@@ -84,6 +85,7 @@ def test_a_probe_instead_of_the_flow_probe_fills_its_file_alone(
     out = tmp_path / "out"
     path = probe(tmp_path, format_name=format_name, side=side)
     arguments = ("run", "-i", "left", "--only", "--probe", path, "--headless", "-o", str(out))
+    arguments += ("--ingress", "xdp")
     table = out / f"ports.{side}.packets.{format_name}"
     with deck(*arguments, ns=left.ns) as run:
         assert becomes(lambda: len(rows(out / "windows.csv")) > 0, 10)
@@ -97,6 +99,8 @@ def test_a_probe_instead_of_the_flow_probe_fills_its_file_alone(
     assert (counted(table, 7001), counted(table, 7002)) == (30, 7)
     windows = [int(row["window"]) for row in rows(out / "windows.csv")]
     assert windows == list(range(1, len(windows) + 1))
+    hooks = {row["hooks"] for row in rows(out / "windows.csv")}
+    assert hooks == {"xdp native" if side == "ingress" else f"tc egress {TC_MODE}"}
     assert sorted(p.name for p in out.iterdir()) == sorted(
         ["events.csv", table.name, "windows.csv"]
     )

@@ -6,7 +6,7 @@ import pytest
 
 from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler, Diagnostic
-from bpf.compiler.diagnostics import parse_clang, parse_verifier
+from bpf.compiler.diagnostics import end_of_log, parse_clang, parse_verifier
 from tests.bpf.compiler.marked_source import marked
 
 HEADERS = {"sizes.h": "#define ENTRIES 8\nstruct size { u32 bytes; };\n"}
@@ -234,6 +234,50 @@ def test_the_verifiers_line_is_right_in_functions_of_one_line(
     (diagnostic,) = caught.value.diagnostics
     at = line + 2 if "other lines" in what else line
     assert (diagnostic.file, diagnostic.line) == ("my.c", at)
+
+
+@pytest.mark.parametrize("name", ["t.c", "e1.ingress.c", "the_long_name_of_a_short_probe.egress.c"])
+def test_the_line_of_a_short_program_depends_on_no_name(compiler: Compiler, name: str) -> None:
+    """Without maps the kernel's log has a line only at its beginning."""
+    for before in ("", "\n\n"):
+        text, line, _ = marked(
+            f"{before}int prog(struct xdp_md *ctx) {{\n"
+            "@bpf_skb_load_bytes((void *)ctx, 0, 0, 0);\nreturn XDP_PASS; }\n"
+        )
+        with pytest.raises(CompileError, match="has no bpf_skb_load_bytes") as caught:
+            compiler.compile(text, ProgType.XDP, name=name)
+        assert [(d.file, d.line) for d in caught.value.diagnostics] == [(name, line)]
+
+
+def test_a_program_without_instructions_is_told_by_clangs_warning(compiler: Compiler) -> None:
+    text, line, column = marked(
+        "int prog(struct xdp_md *ctx) {\nint z = 0;\n@*(u32 *)0 = 5;\nreturn XDP_PASS; }\n"
+    )
+    with pytest.raises(CompileError, match="clang left no instruction of it") as caught:
+        compiler.compile(text, ProgType.XDP, name="my.c")
+    error = caught.value.diagnostics[-1]
+    assert (error.line, error.column, error.severity) == (line, column, "error")
+
+
+def test_a_log_that_was_cut_gives_its_reason_and_stays_short() -> None:
+    """The kernel's buffer was full of a loop: the first row is the rest of one, and the reason
+    stands behind an instruction."""
+    round_ = (
+        ";  @ e1.ingress.c:7\n15: (85) call bpf_ktime_get_ns#5      ; R0=scalar()\n"
+        ";  @ e1.ingress.c:6\n21: (2d) if r1 > r2 goto pc-7         ; R0=scalar() R1=pkt_end()\n"
+    )
+    log = end_of_log(
+        f"f r1 > r2 goto pc-7         ; R0=scalar() R1=pkt_end()\n{round_ * 9000}"
+        "21: (2d) if r1 > r2 goto pc-7 BPF program is too large. Processed 1000001 insn\n"
+        "processed 1000001 insns (limit 1000000) max_states_per_insn 4 total_states 12504\n"
+    )
+    assert len(log) < 300_000
+    assert log.startswith("; ")
+    found = parse_verifier("prog", log)
+    assert (found.file, found.line) == ("e1.ingress.c", 6)
+    assert "too many steps to verify" in found.text
+    assert "(BPF program is too large. Processed 1000001 insn; " in found.text
+    assert end_of_log("short") == "short"
 
 
 def test_llvms_column_is_right_in_a_function_of_one_line(compiler: Compiler) -> None:

@@ -35,7 +35,7 @@ __all__ = ["deck"]
 
 def test_a_configuration_is_all_that_a_probe_needs(deck: Deck) -> None:
     """S1.2, S1.5, S1.6: compiled, verified, injected, exported and taken away again."""
-    before = held_ids()
+    maps, programs, descriptors = held_ids()
     info = deck.controller.add(deck.config())
     assert deck.xdp() == dispatcher(deck)
     (program,) = info.programs
@@ -53,7 +53,8 @@ def test_a_configuration_is_all_that_a_probe_needs(deck: Deck) -> None:
     assert deck.said("info") == ["removed"]
     assert deck.said("info", "right") == [f"xdp: {program.mode} (the source is for XDP only)"]
     assert total(deck.items) == 8
-    assert held_ids() == before
+    # And the socket by which it hears of interfaces.
+    assert held_ids() == (maps, programs, descriptors + 1)
 
 
 def test_the_controller_is_a_control_plane(deck: Deck) -> None:
@@ -112,7 +113,7 @@ def test_where_it_is_read_only_nothing_is_changed_and_all_may_look(
 
 def test_anothers_program_on_an_interface_is_left_alone(deck: Deck, compiler: Compiler) -> None:
     """S1.6: neither direction gets a program; beside it, by TC, the probe runs."""
-    held = held_ids()
+    maps, programs, descriptors = held_ids()
     with compiler.compile(COUNTER, Hook.XDP.prog_type) as foreign:
         attachment = attach(Hook.XDP, foreign.programs["count"].fd, find("right"))
         theirs = deck.xdp()
@@ -129,7 +130,7 @@ def test_anothers_program_on_an_interface_is_left_alone(deck: Deck, compiler: Co
         assert total(deck.controller.remove("probe")) >= 4
         assert deck.xdp() == theirs
         attachment.close()
-    assert held_ids() == held
+    assert held_ids() == (maps, programs, descriptors + 1)
 
 
 SECRET = """\
@@ -263,14 +264,14 @@ def test_the_cost_of_a_generation_is_measured_once(deck: Deck, compiled: list[st
 def test_a_probe_has_only_so_much_memory_for_its_maps(deck: Deck) -> None:
     """A snapshot metric's map counts twice: packets write to one while the other is read."""
     source = UDP.replace("packets, u64, 1", "packets, u64, 1000")
-    deck.controller.limit_maps(15_000)
+    deck.controller.configure_programs(15_000)
     for change in (deck.controller.add, deck.controller.check):
         with pytest.raises(UsageError) as caught:
             change(deck.config(source))
         assert "its maps take 16 KiB, and a probe may have 15 KiB" in str(caught.value)
         assert "--probe-memory" in caught.value.hint
     assert deck.controller.probes() == ()
-    deck.controller.limit_maps(16_000)
+    deck.controller.configure_programs(16_000)
     deck.controller.add(deck.config(source))
     with pytest.raises(UsageError, match="may have"):
         deck.controller.replace(deck.config(UDP.replace("packets, u64, 1", "packets, u64, 1001")))

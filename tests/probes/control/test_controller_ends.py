@@ -54,7 +54,7 @@ def test_a_probe_waits_for_its_interface_and_counts_when_it_returns(deck: Deck) 
     assert deck.xdp() == dispatcher(deck)
     told = deck.said("info", "right")
     assert any(text.startswith("xdp: native") for text in told[1:])
-    assert "the interface is back" in told or "the interface is up" in told
+    assert "the interface is back, and up" in told or "the interface is up" in told
     control.export("probe")
     deck.items.clear()
     deck.receive(100)
