@@ -64,6 +64,10 @@ class PassageCounts:
     """Packets that may have arrived while the receiver recorded only a part."""
     in_flight: int = 0
     """Packets that were sent within the horizon before the end, and have not arrived."""
+    early: int = 0
+    """Packets that were sent before the receiver recorded: they are not compared."""
+    late: int = 0
+    """Packets at the end that are not compared yet, beside those in flight."""
     duplicated: int = 0
     """Arrivals of a packet that had arrived before."""
     unsent: int = 0
@@ -195,6 +199,7 @@ class OneWay:
         `offset_ns`: the receiver's clock minus the sender's, at most `error_ns` from the true one.
         """
         if not self._from.end_ns or not self._to.end_ns:
+            self._count(late=len(self._sent) - self.counts.late)
             return
         # By the sender's clock, as all times from here on.
         slack = error_ns + MARGIN_NS
@@ -203,7 +208,11 @@ class OneWay:
         decided = int(np.searchsorted(self._sent.times, known - self._horizon_ns - slack))
         self._decide(self._sent.take(decided), offset_ns, slack)
         waiting = self._sent.arrivals == _NEVER
-        self._count(in_flight=int(waiting.sum()) - self.counts.in_flight)
+        in_flight = int(waiting.sum())
+        self._count(
+            in_flight=in_flight - self.counts.in_flight,
+            late=len(waiting) - in_flight - self.counts.late,
+        )
         oldest = known - 3 * (self._horizon_ns + slack)
         self._from.forget(oldest)
         self._to.forget(oldest + offset_ns)
@@ -266,6 +275,7 @@ class OneWay:
         earliest = sent.times + offset_ns - slack
         # Packets that may have arrived before the receiver's first window are no finding.
         measured = earliest >= self._to.start_ns + MARGIN_NS
+        self._count(early=int((~measured).sum()))
         sent, earliest = sent.keep(measured), earliest[measured]
         delivered = sent.arrivals != _NEVER
         whole = self._to.holds(earliest, earliest + self._horizon_ns + 2 * slack)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -79,10 +80,14 @@ class SegmentRun:
             self._comparison = SegmentComparison(horizon_s, one_clock=len(boots) == 1)
             for number, host in enumerate(hosts):
                 host.listen(self._taker(number))
-            for host, status in zip(hosts, statuses, strict=True):
-                host.segment.measure(options, LEASE_S)
-                if not status.running:
+            # At once: packets that only one of the hosts records are not compared.
+            with ThreadPoolExecutor(len(hosts)) as threads:
+                starts = [threads.submit(host.segment.measure, options, LEASE_S) for host in hosts]
+            for host, status, start in zip(hosts, statuses, starts, strict=True):
+                if not (status.running or start.exception()):
                     undo.callback(host.remove, PROBE)
+            for start in starts:
+                start.result()
             self.look_at_clocks()
             self._undo = undo.pop_all()
 

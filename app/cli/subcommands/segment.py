@@ -23,6 +23,8 @@ Examples:
   probedeck segment http://10.0.0.1:8765 http://10.0.0.2:8765 'host:10.0.0.1 host:10.0.0.2'
   probedeck segment ams fra 'net:192.0.2.0/24 proto:tcp' --hosts hosts.toml --ratio 1/64 --for 60"""
 _STEP_S = 0.25
+_MOST_NAMES = 22
+"""Characters of both hosts together that fit into the heads of the table."""
 
 
 @click.command(cls=GroupedCommand, epilog=EXAMPLES)
@@ -84,7 +86,7 @@ def segment(
         print(json.dumps(_finite(asdict(report)), indent=2))
         return
     print_table(_table(report, first, second))
-    for line in _notes(report, options.ratio, horizon):
+    for line in _notes(report, options.ratio, horizon, first, second):
         print(line)
 
 
@@ -110,8 +112,9 @@ def _finite(value: object) -> object:
 def _table(report: SegmentReport, first: str, second: str) -> list[tuple[str, ...]]:
     there, back = report.there, report.back
     one, other = there.counts, back.counts
+    a, b = (first, second) if len(first + second) <= _MOST_NAMES else ("A", "B")
     rows: list[tuple[str, ...]] = [
-        ("", f"{first} -> {second}", f"{second} -> {first}"),
+        ("", f"{a} -> {b}", f"{b} -> {a}"),
         ("pass the filter", f"{there.sent_packets:,}", f"{back.sent_packets:,}"),
         ("chosen", f"{one.sent:,}", f"{other.sent:,}"),
         ("delivered", f"{one.delivered:,}", f"{other.delivered:,}"),
@@ -133,6 +136,8 @@ def _table(report: SegmentReport, first: str, second: str) -> list[tuple[str, ..
 _RARE = {
     "unknown": "unknown",
     "in_flight": "in flight",
+    "early": "not compared: early",
+    "late": "not compared: late",
     "missing": "not recorded",
     "duplicated": "duplicated",
     "reordered": "reordered",
@@ -155,8 +160,8 @@ def _milliseconds(passage: Passage, name: str, error: float) -> str:
     return f"{text} +- {error * 1e3:.3f}" if error else text
 
 
-def _notes(report: SegmentReport, ratio: int, horizon: float) -> list[str]:
-    notes = []
+def _notes(report: SegmentReport, ratio: int, horizon: float, first: str, second: str) -> list[str]:
+    notes = [f"A: {first}", f"B: {second}"] if len(first + second) > _MOST_NAMES else []
     if ratio > 1:
         notes.append(f"One of {ratio} packets is chosen; the counts are of chosen packets.")
     if report.one_clock:
@@ -172,6 +177,11 @@ def _notes(report: SegmentReport, ratio: int, horizon: float) -> list[str]:
             notes.append(
                 f"Of {counts.sent:,} packets none arrived within {horizon:g} s. Does the filter "
                 "choose packets that pass both hosts, and does no NAT lie between them?"
+            )
+        if counts.early or counts.late:
+            notes.append(
+                "Not compared: early packets were sent before the other host recorded, late ones "
+                f"in the last {horizon:g} s and in the window that was open at the end."
             )
         if counts.unknown or counts.missing or counts.untold:
             notes.append(

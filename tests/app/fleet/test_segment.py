@@ -85,6 +85,12 @@ def test_packets_on_their_way_at_the_end_are_not_lost() -> None:
     assert "lost" not in found
     assert found["in_flight"] == 3  # what arrived in the margin before the end is not looked at yet
     assert found["sent"] == found["delivered"]
+    assert found["sent"] + found["in_flight"] + found["late"] == len(sent)
+
+
+def test_packets_are_late_as_long_as_nothing_comes_from_the_other_host() -> None:
+    silent = [("received", number) for number in range(6)]
+    assert counts(compared(steady(), [], without=silent)) == {"late": 400}
 
 
 def test_a_long_silence_ends_as_loss_once_the_horizon_is_over() -> None:
@@ -125,7 +131,7 @@ def test_a_receiver_that_starts_later_misses_nothing() -> None:
     sent = steady()
     received = [each for each in after(sent) if each[1] >= 2 * S]
     found = counts(compared(sent, received, without=[("received", 0), ("received", 1)]))
-    assert found == {"sent": 246, "delivered": 246}  # without the margin
+    assert found == {"sent": 246, "delivered": 246, "early": 154}  # the margin is early, too
     late = [each for each in sent if each[1] >= 2 * S]
     found = counts(compared(late, after(sent), without=[("sent", 0), ("sent", 1)]))
     assert found == {"sent": 250, "delivered": 250}
