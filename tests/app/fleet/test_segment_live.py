@@ -382,22 +382,17 @@ def test_the_command_measures_and_leaves_nothing_running(
     finally:
         ended.set()
         sender.join()
-    head, *lines = capsys.readouterr().out.splitlines()
-    # Paths of sockets are too long for a terminal.
+    head, *lines, a, b, clock, uncompared = capsys.readouterr().out.splitlines()
     assert head.split() == ["A", "->", "B", "B", "->", "A"]
-    assert all(len(line) < 80 for line in lines if not line.startswith(("A:", "B:", "Not")))
-    notes = lines[lines.index(f"A: {segment.urls[0]}") :]
-    del lines[-len(notes) :]
-    assert notes[1:3] == [f"B: {segment.urls[1]}", "Both hosts read one clock: delays are exact."]
-    assert notes[3].startswith("Not compared: early packets were sent before")
+    assert max(map(len, lines)) < 80
+    assert (a, b) == (f"A: {segment.urls[0]}", f"B: {segment.urls[1]}")
+    assert clock == "Both hosts read one clock: delays are exact."
+    assert uncompared.startswith("Not compared: early packets were sent before")
     cells = {name: rest for name, *rest in (re.split("  +", line) for line in lines)}
-    counts = {
-        name: int(there.split()[0].replace(",", ""))
-        for name, (there, _) in cells.items()
-        if not name.startswith("delay")
-    }
+    rows = ((name, there) for name, (there, _) in cells.items() if not name.startswith("delay"))
+    counts = {name: int(there.split()[0].replace(",", "")) for name, there in rows}
     decided = counts["delivered"] + counts["lost"] + counts.get("unknown", 0)
-    assert 0 < counts["delivered"] <= decided == counts["chosen"] <= counts["pass the filter"]
+    assert 0 < counts["delivered"] <= decided == counts["chosen"]
     others = ("chosen", "in flight", "not compared: early", "not compared: late", "not recorded")
     assert counts["pass the filter"] == sum(counts.get(name, 0) for name in others)
     assert re.fullmatch(r"\d+\.\d{3} ms", cells["delay, median"][0])

@@ -85,9 +85,8 @@ def test_a_probe_instead_of_the_flow_probe_fills_its_file_alone(
     out = tmp_path / "out"
     path = probe(tmp_path, format_name=format_name, side=side)
     arguments = ("run", "-i", "left", "--only", "--probe", path, "--headless", "-o", str(out))
-    arguments += ("--ingress", "xdp")
     table = out / f"ports.{side}.packets.{format_name}"
-    with deck(*arguments, ns=left.ns) as run:
+    with deck(*arguments, "--ingress", "xdp", ns=left.ns) as run:
         assert becomes(lambda: len(rows(out / "windows.csv")) > 0, 10)
         ends = (left, right) if side == "egress" else (right, left)
         send(*ends, 7001, 30)
