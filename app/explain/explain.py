@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.explain.material import Material, ends_of, gather
+from app.explain.material import Material, Silence, ends_of, gather
 from app.explain.model import (
     ExplainedHop,
     ExplainedLimit,
@@ -17,15 +17,48 @@ from app.explain.model import (
     Explanation,
     LimitSpan,
 )
-from app.explain.place import HopTimes, loss_of, queues_of, times_of
+from app.explain.place import HopTimes, fault_of, loss_of, queues_of, times_of
 from app.explain.words import sentence
 from app.outputs.routers import Describe, nothing_known
+from bpf.sockets.tuples import UDP
 from probes.filter.network import address_text
-from probes.path.events.words import address_of, going_on, loop_text
-from probes.path.records import DESTINATION_HOP, PathRowKind
+from probes.path.analysis.round_trips.clocks import side_of
+from probes.path.events.words import going_on, loop_text
+from probes.path.records import (
+    DESTINATION_HOP,
+    MeasuredBy,
+    PathRowKind,
+    ProbeOutcome,
+    QueueSide,
+)
+from probes.path.traced import NO_ROUTER
 from probes.snapshot import Snapshot
-from probes.sockets.records import By, Limit, Reason
-from probes.sockets.words import limit_text, span
+from probes.sockets.limits import FIN, RST, vain
+from probes.sockets.records import SOCKET, By, Limit, Reason
+from probes.sockets.words import limit_text, retransmitted_share, span
+
+_RESTS_S = 2.0
+"""A conversation without a packet for so long rests."""
+_ANSWER_S = 0.2
+"""A shorter pause may be the machine's."""
+_HALF = 0.5
+"""Share of the time in which a conversation waits for the far end, and of the delay that the own
+queue holds: from there on they decide."""
+_REQUEST = 3
+"""Segments: a first request has no more, such as the begin of a TLS handshake."""
+_SHARES = ("busy", "rwnd", "sndbuf")
+_NO_QUEUE = "no queue at any hop that answers"
+_NEAR = 2
+"""A queue before the first hop seems to be at this one if the first one answers seldom."""
+
+
+class OwnQueue(NamedTuple):
+    """The queue of this host's interface."""
+
+    name: str
+    """Its kind and its interface, such as `tbf of eth0`."""
+    waiting: int = 0
+    """Bytes."""
 
 
 def explain(
@@ -33,15 +66,17 @@ def explain(
     items: Iterable[Snapshot],
     describe: Describe = nothing_known,
     untraced: str = "",
+    own: OwnQueue = OwnQueue(""),  # noqa: B008 - immutable
 ) -> Explanation:
     """Explain a conversation, a row of dtype GROUP, by the tables of the last minute.
 
     `items` are windows of the probes flow, sockets, path and drops; missing ones leave their part
-    empty. `describe` names routers. `untraced` is the reason why the path is not traced.
+    empty. `describe` names routers. `untraced` is the reason why the path is not traced. `own` is
+    the queue of the interface now.
     """
     material = gather(conversation, items)
     flow, who, why = ends_of(material.conversation), _owner(material), _limit(material)
-    where = _place(material, describe, why, untraced)
+    where = _place_of(material, describe, why, untraced, own)
     seconds = max(material.seconds, 1e-9)
     return Explanation(
         sentence=sentence(flow, who, why, where),
@@ -60,7 +95,9 @@ def explain(
 def _owner(material: Material) -> ExplainedOwner:
     if not len(material.sockets):
         return ExplainedOwner()
-    socket, owner = material.sockets[-1], material.owner
+    # The newest row may lack the owner: the socket closed, or was not asked for.
+    owned = material.sockets[material.sockets["owner"] > 0]
+    socket, owner = (owned if len(owned) else material.sockets)[-1], material.owner
     reason = Reason(int(socket["reason"]))
     if owner is None:
         return ExplainedOwner(reason="" if reason is Reason.OWNED else reason.about)
@@ -81,20 +118,15 @@ def _owner(material: Material) -> ExplainedOwner:
 
 
 def _limit(material: Material) -> ExplainedLimit:
-    sockets = material.sockets
-    if not len(sockets):
-        return ExplainedLimit()
-    last, spans = sockets[-1], material.spans
+    sockets, spans = material.sockets, material.spans
+    last = sockets[-1] if len(sockets) else np.zeros((), SOCKET)
     seconds: dict[str, float] = {}
     for limit, span_s in zip(sockets["limit"].tolist(), spans.tolist(), strict=True):
         if label := Limit(limit).label:
             seconds[label] = seconds.get(label, 0.0) + span_s
     longest = sorted(seconds.items(), key=lambda each: -each[1])
     total = max(float(spans.sum()), 1e-9)
-    sent = max(1, int(sockets["segments"].sum()))
-    busy, rwnd, sndbuf = (
-        float((sockets[name] * spans).sum() / total) for name in ("busy", "rwnd", "sndbuf")
-    )
+    shares = {name: float((sockets[name] * spans).sum() / total) for name in _SHARES}
     counts = {name: int(sockets[name].sum()) for name in ("segments", "sent", "received")}
     now = {
         name: int(last[name])
@@ -102,58 +134,119 @@ def _limit(material: Material) -> ExplainedLimit:
             "rtt_us", "queue_us", "delivery_rate", "cwnd", "unacked", "notsent", "rqueue",
         )
     }  # fmt: skip
+    answer_us, unanswered = _answers(material)
+    verdict, since_s, rest = _verdict(material, last, told=answer_us + unanswered > 0)
     return ExplainedLimit(
-        limit=Limit(int(last["limit"])).label,
-        since_s=int(last["limit_s"]),
-        text=limit_text(last),
+        limit=verdict.label,
+        since_s=int(since_s),
+        text=limit_text(last) if verdict == last["limit"] else verdict.label,
         minute=tuple(LimitSpan(label, round(each, 3)) for label, each in longest),
         floor_us=max(0, now["rtt_us"] - now["queue_us"]),
-        retransmitted=min(1.0, int(sockets["retransmitted"].sum()) / sent),
+        retransmitted=retransmitted_share(sockets),
         unacked_bytes=int(last["unacked"]) * int(last["mss"]),
         samples=len(sockets),
-        busy=busy,
-        rwnd=rwnd,
-        sndbuf=sndbuf,
+        answer_us=answer_us,
+        unanswered=unanswered,
+        rest=rest,
+        **shares,
         **now,
         **counts,
     )
 
 
-def _place(
-    material: Material, describe: Describe, why: ExplainedLimit, untraced: str
+def _verdict(material: Material, last: Any, *, told: bool) -> tuple[Limit, float, str]:
+    """Return the verdict, the seconds since when it holds, and why no packet comes.
+
+    `last` is the last row of dtype SOCKET, zero without one. `told`: times of answers are known, or
+    that there are none. A conversation that rests, or waits for answers, has another verdict than
+    its last window with packets.
+    """
+    sockets, flags, back = material.sockets, material.flags, material.flags_back
+    verdict, since_s = Limit(int(last["limit"])), float(last["limit_s"])
+    pause = material.pauses[-1] if material.pauses else Silence(0.0, False, False)
+    rests = pause.seconds >= _RESTS_S
+    if not len(sockets):  # Nobody looked while its socket was open.
+        alone = not material.conversation["in_packets"]
+        verdict = Limit(int(vain(*(np.array([each]) for each in (flags, back, alone, rests)))[0]))
+    life_s = float(material.conversation["last_ns"] - material.conversation["first_ns"]) / 1e9
+    waited = sum(_waits_s(material)) >= max(_HALF * life_s, _ANSWER_S)
+    ended = "reset" if back & RST else "closed" if flags & (FIN | RST) else ""
+    busy = verdict in (Limit.NO_ANSWER, Limit.REFUSED) or (waited and ended == "closed")
+    busy |= any(last[name] for name in ("unacked", "notsent", "rqueue"))
+    busy |= material.conversation["protocol"] == UDP and told
+    if rests and not busy:
+        # A request may be the first one. A sender that gets no data at all needs no answer.
+        needed = sockets["received"].any() or sockets["segments"].sum() <= _REQUEST
+        rest = ended or ("asked" if last["asked"] and needed else "idle")
+        return Limit.SENDER if rest == "asked" else Limit.IDLE, pause.seconds, rest
+    if waited and verdict in (Limit.UNKNOWN, Limit.APPLICATION, Limit.IDLE):
+        verdict = Limit.SENDER
+    return verdict, since_s, ""
+
+
+def _answers(material: Material) -> tuple[int, int]:
+    """Return the usual time until an answer, us, 0 if unknown, and the DNS queries without one."""
+    queries = material.hops[material.hops["measured_by"] == MeasuredBy.DNS]
+    took, lost = _waits_s(material), 0
+    if material.conversation["protocol"] == UDP and len(queries):
+        answered = queries[queries["received_ns"] > 0]
+        took = ((answered["received_ns"] - answered["sent_ns"]) / 1e9).tolist()
+        lost = int((queries["outcome"] == ProbeOutcome.UNANSWERED).sum())
+    return (round(float(np.median(took)) * 1e6) if took else 0), lost
+
+
+def _waits_s(material: Material) -> list[float]:
+    """Return the times, s, until the far end answered data of this host after a pause."""
+    waits = [each.seconds for each in material.pauses if each.asked and each.answered]
+    return [each for each in waits if each >= _ANSWER_S]
+
+
+def _place_of(
+    material: Material, describe: Describe, why: ExplainedLimit, untraced: str, own: OwnQueue
 ) -> ExplainedPlace:
-    times = times_of(material)
-    queues = queues_of(material, times)
-    version = int(material.conversation["version"])
-    hops = tuple(_hops(times, queues, version, describe))
-    if not times.last:
-        return ExplainedPlace(text=untraced or "no answer from the path yet")
-    loop = going_on(material.findings, PathRowKind.LOOP)
-    if loop is not None:
-        router, hop = address_of(loop, "responder"), int(loop["hop"])
-        return ExplainedPlace(hop, router, text=loop_text(loop), hops=hops)
+    vain = why.limit == Limit.NO_ANSWER.label
+    # Hops behind a break have answered before.
+    times = times_of(material, why.since_s if vain and why.sent else 0)
+    nothing = not material.conversation["in_packets"]
+    fault = fault_of(material, times) if vain or (nothing and not why.limit) else ""
+    if (loop := going_on(material.findings, PathRowKind.LOOP)) is not None:
+        fault = loop_text(loop)
+    held = why.limit in (Limit.RECEIVER.label, Limit.SENDER.label)
+    queues = queues_of(material, times, held=held)
+    hops = tuple(_hops(times, queues, int(material.conversation["version"]), describe))
     loss = loss_of(material)
+    takes_us, least_us = own.waiting * 1e6 / max(why.delivery_rate, 1), _HALF * why.queue_us
+    if fault or not times.last:
+        silent = material.pauses and material.pauses[-1].seconds >= _RESTS_S
+        unknown = "the flow sends nothing" if silent else "no answer from the path yet"
+        return ExplainedPlace(fault=fault, text=fault or untraced or unknown, hops=hops)
     if why.limit == Limit.LOSS.label and loss is not None:
         hop = times.last if loss["hop"] == DESTINATION_HOP else int(loss["hop"])
         return _at(hop, 0.0, "packets are lost", hops)
+    if why.limit == Limit.QUEUE.label and queues.argmax() <= _NEAR and takes_us >= least_us:
+        text = f"{span(why.queue_us)} of queue in this host's own {own.name}, before hop 1"
+        return ExplainedPlace(1, queue_ms=why.queue_us / 1e3, own=own.name, text=text, hops=hops)
     if queues.any():
-        hop = int(queues.argmax())
-        amount = span(float(queues[hop]) / 1e3)
-        return _at(hop, float(queues[hop]) / 1e6, f"{amount} of queue", hops)
-    text = "no queue at any hop that answers"
+        subject = f"{span(float(queues.max()) / 1e3)} of queue"
+        side = side_of(times.trips)
+        return _at(int(queues.argmax()), float(queues.max()) / 1e6, subject, hops, side)
+    text = NO_ROUTER if times.arrived and times.last == 1 else _NO_QUEUE
     if not times.arrived:
         text += f"; the path behind hop {times.last} does not answer"
     return ExplainedPlace(text=text, hops=hops)
 
 
-def _at(hop: int, queue_ms: float, subject: str, hops: Sequence[ExplainedHop]) -> ExplainedPlace:
+def _at(
+    hop: int, queue_ms: float, subject: str, hops: Sequence[ExplainedHop],
+    side: QueueSide = QueueSide.EITHER,
+) -> ExplainedPlace:  # fmt: skip
     routers = {each.hop: each.router for each in hops}
     before = next((routers[n] for n in range(hop - 1, 0, -1) if routers.get(n)), "")
     router = routers.get(hop, "")
     ends = f"between {before or 'this host'} and {router or 'the next router'}"
-    return ExplainedPlace(
-        hop, router, before, queue_ms, f"{subject} at hop {hop}, {ends}", tuple(hops)
-    )
+    way = side.words if side else ""
+    text = f"{subject} at hop {hop}, {ends}" + (f", {way}" if way else "")
+    return ExplainedPlace(hop, router, before, queue_ms, way, text=text, hops=tuple(hops))
 
 
 def _hops(

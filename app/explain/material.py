@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from app.explain.model import ExplainedEnds
+from bpf.sockets.tuples import TCP
 from probes.drops.counted import DROPS_TABLE, Dropped, of_flow, summed
 from probes.drops.counted import PROBE as DROPS
 from probes.filter.network import address_text, protocol_name
 from probes.flow.grouping import GROUP, group
-from probes.flow.records import Array
+from probes.flow.records import FLOW, Array, FlowDirection
 from probes.flow.services import WITH_PORTS, service_name
 from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
-from probes.sockets.joined import sockets_of
+from probes.sockets import joined
+from probes.sockets.limits import PSH
 from probes.sockets.records import OWNERS_TABLE, PROBE, SOCKET, SOCKETS_TABLE
 
 PAST_NS = 60_000_000_000
+FRAGMENTATION_NEEDED = 3 * 256 + 4
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A time without a packet of the conversation, from one window to another."""
+
+    seconds: float
+    asked: bool
+    """Whether this host sent data right before it."""
+    answered: bool
+    """Whether a packet of the far end ended it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +55,14 @@ class Material:
     """dtype HOP (k,): path probes to the far end."""
     findings: Array = field(default_factory=lambda: np.empty(0, PATH))
     """dtype PATH (l,): findings about the path to the far end."""
+    pauses: tuple[Silence, ...] = ()
+    """Pauses of the conversation, oldest first; the last one may go on."""
+    flags: int = 0
+    """TCP flags of both directions."""
+    flags_back: int = 0
+    """Of the far end."""
+    errors: Array = field(default_factory=lambda: np.empty(0, FLOW))
+    """dtype FLOW: ICMP errors that came to this host because a packet did not arrive."""
     losses: dict[LossReason, Loss] = field(default_factory=dict)
     """Packets that the tables of flows lack, of all flows."""
     drops: tuple[Dropped, ...] | None = None
@@ -58,18 +80,25 @@ def gather(conversation: Any, items: Iterable[Snapshot]) -> Material:
     windows = _recent(tables, PROBE, SOCKETS_TABLE)
     found = [(window, _row(window.rows, conversation)) for window in windows]
     known = [(window, row) for window, row in found if len(row)]
+    mine = [(window, _rows_of(conversation, window)) for window in flows]
+    both = np.concatenate([np.empty(0, FLOW), *(rows for _, rows in mine)])
+    back = both["direction"] == FlowDirection.INGRESS
     sockets = np.concatenate([np.empty(0, SOCKET), *(row for _, row in known)])
     losses: dict[LossReason, Loss] = {}
     for window in flows:
         add_losses(losses, window.losses)
     return Material(
-        conversation=_summed(conversation, flows),
+        conversation=_summed(conversation, both),
         seconds=sum(window.seconds for window in flows),
         sockets=sockets,
         spans=np.array([window.seconds for window, _ in known], "f8"),
         owner=_owner(sockets, _recent(tables, PROBE, OWNERS_TABLE)),
         hops=_to(conversation, HOP, _recent(tables, "path", HOPS_TABLE)),
         findings=_to(conversation, PATH, _recent(tables, "path", PATHS_TABLE)),
+        errors=_errors(conversation, flows),
+        pauses=tuple(_pauses(mine)),
+        flags=int(np.bitwise_or.reduce(both["tcp_flags"])),
+        flags_back=int(np.bitwise_or.reduce(both["tcp_flags"][back])),
         losses=losses,
         drops=_drops(conversation, _recent(tables, DROPS, DROPS_TABLE)),
     )
@@ -116,18 +145,55 @@ def _drops(conversation: Any, tables: Sequence[Snapshot]) -> tuple[Dropped, ...]
 
 def _row(sockets: Array, conversation: Any) -> Array:
     """Return the socket of a conversation, (1,) or (0,)."""
-    at = sockets_of(np.array([conversation], GROUP), sockets)
+    at = joined.sockets_of(np.array([conversation], GROUP), sockets)
     return sockets[at[at >= 0]]
 
 
-def _summed(conversation: Any, flows: Sequence[Snapshot]) -> Any:
-    """Return the conversation's row with its counts of all windows."""
-    rows = [item.rows[_perhaps(item.rows, conversation)] for item in flows]
-    if not rows:
-        return conversation
-    groups = group(np.concatenate(rows), "conversations").rows
+def _summed(conversation: Any, rows: Array) -> Any:
+    """Return the conversation's row with its counts of all windows, rows (n,) of dtype FLOW."""
+    groups = group(rows, "conversations").rows
     mine = groups[groups["id"] == conversation["id"]]
     return mine[0] if len(mine) else conversation
+
+
+def _rows_of(conversation: Any, window: Snapshot) -> Array:
+    """Return both directions of a conversation, dtype FLOW (n,)."""
+    rows = window.rows[_perhaps(window.rows, conversation)]
+    ends = joined.ends_of(np.array([conversation], GROUP))
+    found: Array = rows[(joined.ends_of(rows) == ends).all(axis=1)]
+    return found
+
+
+def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
+    """Yield the pauses between packets of different windows, and the one at the end.
+
+    `flows` are windows and the conversation's rows in them.
+    """
+    until_ns, asked = 0, False
+    for _, rows in flows:
+        if not len(rows):
+            continue
+        first, last = rows[rows["first_ns"].argmin()], rows[rows["last_ns"].argmax()]
+        if until_ns:
+            answered = bool(first["direction"] == FlowDirection.INGRESS)
+            yield Silence((int(first["first_ns"]) - until_ns) / 1e9, asked, answered)
+        until_ns = int(last["last_ns"])
+        leaves = rows["direction"] == FlowDirection.EGRESS
+        # TCP sets PSH at the end of data.
+        asked = bool((rows["tcp_flags"][leaves] & PSH).any())
+        asked |= bool(last["protocol"] != TCP and last["direction"] == FlowDirection.EGRESS)
+    if until_ns:
+        yield Silence((flows[-1][0].end_ns - until_ns) / 1e9, asked, False)
+
+
+def _errors(conversation: Any, flows: Sequence[Snapshot]) -> Array:
+    """Return the rows of ICMP errors to the near end, without those about the size of packets."""
+    rows = np.concatenate([np.empty(0, FLOW), *(window.rows for window in flows)])
+    kind = rows["destination_port"]
+    wanted = (rows["protocol"] == 1) & (kind >> 8 == 3) & (kind != FRAGMENTATION_NEEDED)
+    wanted |= (rows["protocol"] == 58) & (kind >> 8 == 1)
+    found: Array = rows[wanted & (rows["destination"] == conversation["near"]).all(axis=1)]
+    return found
 
 
 def _perhaps(flows: Array, conversation: Any) -> Array:

@@ -86,6 +86,13 @@ class ExplainedLimit:
     sndbuf: float = 0.0
     samples: int = 0
     """Windows with a socket."""
+    answer_us: int = 0
+    """Usual time from the last data to the answer of the far end, with its time to think."""
+    rest: str = ""
+    """Why no packet comes: `idle`, `asked` (the far end has not answered yet), `closed`, or `reset`
+    by the far end; empty if packets come."""
+    unanswered: int = 0
+    """DNS queries of the last minute without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,12 @@ class ExplainedPlace:
     before: str = ""
     """The router one hop before; empty: this host."""
     queue_ms: float = 0.0
+    side: str = ""
+    """The way on which packets wait: `on the way back`; empty if unknown."""
+    own: str = ""
+    """The queue, if it is this host's own: `tbf of eth0`."""
+    fault: str = ""
+    """Why packets do not arrive: `10.0.3.1 at hop 3 reports: host unreachable`; else empty."""
     text: str = ""
     """A sentence: the place, or why it is unknown."""
     hops: tuple[ExplainedHop, ...] = ()

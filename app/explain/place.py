@@ -1,4 +1,4 @@
-"""The hop of a queue, also of one that stood before tracing began."""
+"""The hop of a queue, also of one that stood before tracing, and why packets do not arrive."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from app.explain.material import Material
+from bpf.sockets.tuples import TCP
+from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.path.analysis.round_trips.queues import amounts
 from probes.path.events.words import going_on
+from probes.path.probing_plan import initial_ttl
 from probes.path.records import (
     DESTINATION_HOP,
     HOP_COUNT,
@@ -26,6 +29,15 @@ _SHARE = 0.2
 """A queue at a hop is at least this part of the connection's whole delay above its floor."""
 _FEW = 3
 """Answers of a hop, before its times count."""
+_REPORTS = {
+    (1, 0x300): "network unreachable", (1, 0x301): "host unreachable",
+    (1, 0x303): "port unreachable", (1, 0x309): "prohibited by a filter",
+    (1, 0x30A): "prohibited by a filter", (1, 0x30D): "prohibited by a filter",
+    (58, 0x100): "no route", (58, 0x101): "prohibited by a filter",
+    (58, 0x103): "address unreachable", (58, 0x104): "port unreachable",
+}  # fmt: skip
+"""Meanings of ICMP errors by protocol, and type * 256 + code (RFC 792, RFC 1812, RFC 4443)."""
+_LARGE = "the far end answers small packets: perhaps larger ones do not arrive"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,69 +56,81 @@ class HopTimes:
     lost: Array
     responders: list[bytes]
     """The last router of each hop; empty: none answered."""
+    trips: Array
+    """dtype HOP (n,): round trips of the flow to the far end, which does not think in between."""
 
 
-def times_of(material: Material) -> HopTimes:
+def times_of(material: Material, seconds: int = 0) -> HopTimes:
     """Return the times of all hops, by the probes of this conversation's own packets if it has
-    some at each hop, else of all packets to the far end."""
+    some, else of all packets to the far end; of the last `seconds` only unless that is 0."""
     hops = material.hops
-    own = hops[_of_flow(hops, material.conversation)]
-    probes = own if len(own) else hops
-    answered = probes["outcome"] <= ProbeOutcome.UNREACHABLE
-    lost = probes["outcome"] == ProbeOutcome.UNANSWERED
-    rtt = (probes["received_ns"] - probes["sent_ns"]).astype("f8")
-    recent = probes["sent_ns"] > probes["sent_ns"].max(initial=0) - RECENT_NS
+    newest_ns = hops["sent_ns"].max(initial=0)
+    if seconds:
+        hops = hops[hops["sent_ns"] > newest_ns - seconds * 1_000_000_000]
+    since_ns = newest_ns - RECENT_NS
+    # A server may have to ask others before it answers a DNS query.
+    is_trip = (hops["hop"] == DESTINATION_HOP) & (hops["measured_by"] != MeasuredBy.DNS)
+    mine = _of_flow(hops, material.conversation)
+    is_probe = (hops["measured_by"] == MeasuredBy.PROBE) & (hops["hop"] != DESTINATION_HOP)
+    fresh = mine & is_probe & (hops["sent_ns"] > since_ns)
+    # A flow that only repeats packets causes few probes.
+    probes = hops[mine & is_probe if fresh.any() and not seconds else is_probe]
+    trips = hops[mine & is_trip if (mine & is_trip).any() else is_trip]
     median, least = np.full(HOP_COUNT, np.nan), np.full(HOP_COUNT, np.nan)
     counts = np.zeros((2, HOP_COUNT), "i8")
     responders = [b""] * HOP_COUNT
-    arrived_at = 0
-    of_path = (probes["measured_by"] == MeasuredBy.PROBE) & (probes["hop"] != DESTINATION_HOP)
+
+    def add(hop: int, here: Array) -> None:
+        answers = here[here["outcome"] <= ProbeOutcome.UNREACHABLE]
+        answers = answers[answers["received_ns"] > 0]
+        lost = int((here["outcome"] == ProbeOutcome.UNANSWERED).sum())
+        counts[:, hop] = len(answers), lost
+        if not len(answers):
+            return
+        rtt = (answers["received_ns"] - answers["sent_ns"]).astype("f8")
+        least[hop] = rtt.min()
+        if (recent := answers["sent_ns"] > since_ns).any():
+            median[hop] = np.median(rtt[recent])
+        responders[hop] = answers[answers["received_ns"].argmax()]["responder"].tobytes()
+
     for hop in range(1, HOP_COUNT):
-        here = of_path & (probes["hop"] == hop)
-        answers = here & answered & (probes["received_ns"] > 0)
-        counts[:, hop] = answers.sum(), (here & lost).sum()
-        if not answers.any():
-            continue
-        least[hop] = rtt[answers].min()
-        if (answers & recent).any():
-            median[hop] = np.median(rtt[answers & recent])
-        newest = probes[answers][probes["received_ns"][answers].argmax()]
-        responders[hop] = newest["responder"].tobytes()
-        if not arrived_at and responders[hop] == material.conversation["far"].tobytes():
-            arrived_at = hop
+        add(hop, probes[probes["hop"] == hop])
+    far = material.conversation["far"].tobytes()
     known = np.flatnonzero(counts[0])
-    last = arrived_at or (int(known[-1]) if len(known) else 0)
+    arrived = far in responders
+    last = responders.index(far) if arrived else int(known.max(initial=0))
+    trips = trips[(trips["outcome"] == ProbeOutcome.ANSWERED) & (trips["received_ns"] > 0)]
+    # Without routers, none took one away from the TTL of the answers.
+    ttls = set(trips["ttl"].tolist()) - {0}
+    direct = bool(not last and ttls and all(initial_ttl(each) == each for each in ttls))
     # The flow's own round trips, if the destination answers no probes.
-    trips = answered & (probes["hop"] == DESTINATION_HOP) & (probes["received_ns"] > 0)
-    if not arrived_at and last and last + 1 < DESTINATION_HOP and trips.any():
-        last += 1
-        least[last] = rtt[trips].min()
-        if (trips & recent).any():
-            median[last] = np.median(rtt[trips & recent])
-        counts[0, last] = trips.sum()
-        responders[last] = material.conversation["far"].tobytes()
-        arrived_at = last
-    return HopTimes(last, bool(arrived_at), median, least, counts[0], counts[1], responders)
+    if not arrived and (last or direct) and last + 1 < DESTINATION_HOP and len(trips):
+        last, arrived = last + 1, True
+        add(last, trips)
+    return HopTimes(last, arrived, median, least, counts[0], counts[1], responders, trips)
 
 
-def queues_of(material: Material, times: HopTimes) -> Array:
+def queues_of(material: Material, times: HopTimes, *, held: bool) -> Array:
     """Return the delay by a queue at each hop, ns, f8 (HOP_COUNT,).
 
-    A queue that the path probe has found counts. Otherwise a hop's delay is compared with its least
-    one, or with the least round-trip time of the whole connection if that is less: a hop on the way
-    is not farther than the end. So a queue is found that was there before tracing began.
+    A hop's delay is compared with its least one, or with the least round-trip time of the whole
+    connection if that is less: a hop on the way is not farther than the end. So a queue is found
+    that was there before tracing began. `held`: the far end reads slowly, or thinks before it
+    answers, so the flow's own round trips may be longer than the path's.
     """
     found = np.zeros(HOP_COUNT)
-    for row in _reported(material):
-        found[_place(int(row["hop"]), times)] = row["amount_ns"]
-    if found.any() or not times.last:
+    if not times.last:
         return found
     last = material.sockets[-1] if len(material.sockets) else None
-    queue_ns = float(last["queue_us"]) * 1e3 if last is not None else 0.0
-    floor_ns = float(last["rtt_us"]) * 1e3 - queue_ns if last is not None else np.nan
+    # Sockets of UDP know no time.
+    timed = last is not None and last["rtt_us"] > 0
+    queue_ns = float(last["queue_us"]) * 1e3 if timed else 0.0
+    floor_ns = float(last["rtt_us"]) * 1e3 - queue_ns if timed else np.nan
     hops = slice(1, times.last + 1)
     excess = times.median_ns[hops] - np.fmin(times.least_ns[hops], floor_ns)
     excess[times.answered[hops] < _FEW] = np.nan
+    if held:
+        excess[-1] = np.nan
     limit = np.full((1, times.last), max(_LEAST_NS, _SHARE * queue_ns))
     found[hops] = amounts(excess[None, :], limit)[0]
     return found
@@ -117,19 +141,41 @@ def loss_of(material: Material) -> Any:
     return going_on(material.findings, PathRowKind.LOSS)
 
 
-def _reported(material: Material) -> list[Any]:
-    """The last summaries of hops with a queue, of the conversation's flow if there are some."""
-    rows = material.findings
-    rows = rows[rows["kind"] == PathRowKind.SUMMARY]
-    own = rows[_of_flow(rows, material.conversation)]
-    rows = own if len(own) else rows
-    rows = rows[rows["at_ns"] > rows["at_ns"].max(initial=0) - RECENT_NS]
-    newest = {int(row["hop"]): row for row in rows[np.argsort(rows["at_ns"])]}
-    return [row for row in newest.values() if row["amount_ns"] > 0]
+def fault_of(material: Material, times: HopTimes) -> str:
+    """Return why packets of a conversation without answers do not arrive; empty if unknown."""
+    version = int(material.conversation["version"])
+    rows = material.hops[material.hops["outcome"] == ProbeOutcome.UNREACHABLE]
+    if len(rows):
+        row = rows[rows["received_ns"].argmax()]
+        kind = int(row["icmp_type"]) << 8 | int(row["icmp_code"])
+        return _report(row["responder"], version, kind, int(row["hop"]))
+    errors = material.errors
+    own = errors[(errors["source"] == material.conversation["far"]).all(axis=1)]
+    # Errors of routers may be about other flows, too.
+    others = errors if len(np.unique(errors["source"], axis=0)) == 1 else errors[:0]
+    found = own if len(own) else others
+    report = ""
+    if len(found):
+        row = found[found["last_ns"].argmax()]
+        report = _report(row["source"], version, int(row["destination_port"]), 0)
+    if len(own) or material.conversation["protocol"] != TCP:
+        return report if len(own) else ""
+    if times.arrived:
+        begun = len(material.sockets) and material.sockets["sent"].any()
+        return _LARGE if begun else "the host answers probes, the port does not"
+    silent = np.isin(material.hops["outcome"], (ProbeOutcome.UNANSWERED, ProbeOutcome.BEYOND_PATH))
+    silent &= material.hops["hop"] == times.last + 1
+    # Perhaps the next hop was only not asked.
+    known = times.last and silent.any()
+    behind = f"the path behind hop {times.last} does not answer" if known else ""
+    perhaps = f"{report}, perhaps about this flow" if report else ""
+    return "; ".join(filter(None, (behind, perhaps)))
 
 
-def _place(hop: int, times: HopTimes) -> int:
-    return times.last if hop == DESTINATION_HOP else hop
+def _report(responder: Array, version: int, kind: int, hop: int) -> str:
+    meaning = _REPORTS.get((1 if version == 4 else 58, kind), "unreachable")
+    at = f" at hop {hop}" if hop and hop != DESTINATION_HOP else ""
+    return f"{address_text(responder.tobytes(), version)}{at} reports: {meaning}"
 
 
 def _of_flow(rows: Array, conversation: Any) -> Array:

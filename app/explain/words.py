@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.explain.model import ExplainedEnds, ExplainedLimit, ExplainedOwner, ExplainedPlace
+from probes.path.records import QueueSide
 from probes.sockets.records import Limit
-from probes.sockets.words import LOSES, percent, rate, size, span
+from probes.sockets.words import loses, percent, rate, size, span
 
 _NETWORK = (Limit.QUEUE, Limit.LOSS)
+_BACK = QueueSide.BACK.words
+_DNS = 53
 
 
 def name_of(who: ExplainedOwner, flow: ExplainedEnds) -> str:
@@ -26,13 +29,23 @@ def sentence(
     """`nginx (web.service) is limited by the network: 80 ms of queue at hop 4, since 12 s`."""
     name = name_of(who, flow)
     if not why.limit:
-        return f"{name} {_without(flow, who, why)}"
+        return f"{name} {_without(flow, who, why, where)}"
     limit = _LIMITS[why.limit]
     text = f"{name} {_SENTENCES[limit](flow, why)}"
-    if limit in _NETWORK and where.hop:
-        text += f" at hop {where.hop}"
+    if why.rest:
+        text = f"{name} {_RESTS[why.rest].format(far=flow.far)}"
+    elif limit is Limit.QUEUE and where.own:
+        text += f" in this host's own {where.own}"
+    elif limit in _NETWORK and where.hop:
+        text += f" at hop {where.hop}" + (f" {where.side}" if where.side == _BACK else "")
+    elif limit is Limit.SENDER and why.answer_us:
+        text += _answers(flow.far, why, where)
+    elif limit in (Limit.SENDER, Limit.LOST_BEFORE) and where.queue_ms:
+        text += f"; {where.text}"
+    elif limit is Limit.NO_ANSWER and where.fault:
+        text += f": {where.fault}"
     text += f", since {seconds(why.since_s)}"
-    if limit is not Limit.LOSS and why.retransmitted > LOSES:
+    if loses(limit, why.retransmitted):
         text += f"; it loses {percent(why.retransmitted)} of its segments"
     return text
 
@@ -46,8 +59,29 @@ def seconds(count: float) -> str:
     return f"{count / 3600:.0f} h"
 
 
-def _without(flow: ExplainedEnds, who: ExplainedOwner, why: ExplainedLimit) -> str:
+def _answers(far: str, why: ExplainedLimit, where: ExplainedPlace) -> str:
+    """`: answers take 801 ms, the path 13 ms`."""
+    last = where.hops[-1] if where.hops else None
+    path, path_us = "the path", float(why.floor_us)
+    if not path_us and last and last.rtt_ms:
+        path, path_us = path if last.router == far else f"hop {last.hop}", last.rtt_ms * 1e3
+    beside = f", {path} {span(path_us)}" if path_us else ""
+    return f": answers take {span(why.answer_us)}{beside}"
+
+
+def _without(
+    flow: ExplainedEnds, who: ExplainedOwner, why: ExplainedLimit, where: ExplainedPlace
+) -> str:
     """Return the end of the sentence without a verdict."""
+    if flow.protocol == "udp" and flow.far_port == _DNS and why.answer_us:
+        lost = f"; {why.unanswered} queries got no answer" if why.unanswered else ""
+        return f"waits for the DNS server {flow.far}{_answers(flow.far, why, where)}{lost}"
+    if why.unanswered:
+        return f"gets no answer from the DNS server {flow.far} to {why.unanswered} queries"
+    if where.fault:
+        return f"gets no answer from {flow.far}: {where.fault}"
+    if why.answer_us:
+        return f"waits for {flow.far}{_answers(flow.far, why, where)}"
     if who.reason and not who.process:
         return f"has no owner on this host: {who.reason}"
     if not why.samples:
@@ -69,8 +103,14 @@ def _receiver(flow: ExplainedEnds, why: ExplainedLimit) -> str:
 the time"
 
 
+_RESTS = {
+    "idle": "is idle: the flow sends nothing",
+    "asked": "waits for {far}: it has not answered the last data",
+    "closed": "is idle: the connection was closed",
+    "reset": "has no connection any more: {far} reset it",
+}
 _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
-    Limit.IDLE: lambda flow, why: "is idle: it sends no data, and none waits",
+    Limit.IDLE: lambda flow, why: _RESTS[why.rest or "idle"].format(far=flow.far),
     Limit.APPLICATION: _busy,
     Limit.RECEIVER: _receiver,
     Limit.SEND_BUFFER: lambda flow, why: (
@@ -92,7 +132,14 @@ _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
     Limit.LOST_BEFORE: lambda flow, why: (
         "is limited by the network: segments are lost before they reach this host"
     ),
-    Limit.SENDER: lambda flow, why: f"waits for {flow.far}: data comes no faster",
+    Limit.SENDER: lambda flow, why: (
+        f"waits for {flow.far}" + ("" if why.answer_us else ": data comes no faster")
+    ),
+    Limit.NO_ANSWER: lambda flow, why: (
+        f"gets no answer from {flow.far} to "
+        + (f"{size(why.unacked_bytes)} of data" if why.sent else "its SYNs")
+    ),
+    Limit.REFUSED: lambda flow, why: f"is refused: {flow.far} answers its SYN by a reset",
 }  # fmt: skip
 _LIMITS = {each.label: each for each in Limit if each}
 ABOUT = {label: limit.about for label, limit in _LIMITS.items()}

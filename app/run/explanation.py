@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from app.explain import Explanation, choose, explain, far_end, nothing_passes
+from app.explain import (
+    Explanation,
+    OwnQueue,
+    choose,
+    explain,
+    far_end,
+    nothing_passes,
+)
 from app.resolve import detour
 from app.run.headless import say
 from app.run.item_loop import ItemLoop
 from app.run.spec import RunSpec
 from app.run.totals import Totals
 from bpf.attach import interface as interfaces
+from bpf.attach import rtnetlink
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
+from probes.path.options import OwnFlow
 from probes.snapshot import Event, Snapshot
 
 _LOOK_S = 2.0
@@ -27,6 +37,8 @@ _MOST_S = 15.0
 """Longest wait for numbers after the choice."""
 _FEW = 10
 """Answers of the last hop, before the path is known."""
+_BACKLOGS = 9
+"""Windows whose queue on this host is compared: it is the median."""
 
 
 class _Watch:
@@ -39,9 +51,12 @@ class _Watch:
         self._conversation: Any = None
         self._traced_at = 0.0
         self._untraced = ""
+        self._ifindex = interfaces.find(spec.interface).index
+        self._backlogs: deque[tuple[str, int]] = deque([("", 0)], maxlen=_BACKLOGS)
 
     def take(self, window: Snapshot) -> bool:
         """Look at a window of flows; return whether the run can end. Raises ProbedeckError."""
+        self._backlogs.append(rtnetlink.backlog(self._ifindex))
         if self._conversation is None:
             looked = time.monotonic() - self._begin
             if looked >= _LOOK_S:
@@ -60,9 +75,11 @@ class _Watch:
             if choice.conversation is None:
                 raise nothing_passes(choice, self._text, ProbedeckError)
             self._conversation = choice.conversation
+        kind, waits = sorted(self._backlogs, key=lambda each: each[1])[len(self._backlogs) // 2]
         return explain(
-            self._conversation, items, self._spec.describe, self._untraced or self._absence()
-        )
+            self._conversation, items, self._spec.describe, self._untraced or self._absence(),
+            OwnQueue(f"{kind} of {self._spec.interface}", waits),
+        )  # fmt: skip
 
     def _choose(self) -> None:
         choice = choose(self._controller.history.snapshots(), self._text)
@@ -73,7 +90,8 @@ class _Watch:
         if choice.passing > 1:
             say(f"{choice.passing} conversations pass; the largest one goes to {far}")
         try:
-            self._controller.trace(far)
+            # Connections that do not begin, or rest, send no packet from which a probe is made.
+            self._controller.trace(far, own=OwnFlow.parse("icmp"))
         except ProbedeckError as error:
             self._untraced = f"the path is not traced: {error}"
         self._traced_at = time.monotonic()
@@ -83,13 +101,15 @@ class _Watch:
         knows_why = bool(found.why.limit) or found.flow.protocol != "tcp" or not found.why.samples
         hops = found.where.hops
         knows_where = bool(hops) and hops[-1].answered >= _FEW
-        return knows_why and (knows_where or bool(self._untraced))
+        return knows_why and (knows_where or bool(self._untraced or self._absence()))
 
     def _absence(self) -> str:
-        """Why there may be no probes of the path; empty if packets leave by the interface."""
+        """Why there may be no probes of the path, or no answers; empty if nothing is known."""
         far = far_end(self._conversation)
         words = detour(far, interfaces.find(self._spec.interface))
-        return f"the path is not traced: {far} {words}" if words else ""
+        notes = [note for each in self._controller.traced() for note in each.notes
+                 if each.destination == far]  # fmt: skip
+        return f"the path is not traced: {far} {words}" if words else next(iter(notes), "")
 
 
 def _begin(loss: str, begin: Callable[[bool], None]) -> None:

@@ -35,7 +35,8 @@ _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID, _IFLA_XDP = 5, 10,
 _IFLA_INFO_KIND = 1
 _IFLA_XDP_IDS = (7, 5, 6, 4)
 """Attributes with a program id: the NIC's, which runs first, native, generic, and any."""
-_TCA_KIND, _TCA_OPTIONS, _TCA_CHAIN = 1, 2, 11
+_TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _TCA_CHAIN = 1, 2, 7, 11
+_TCA_STATS_QUEUE = 3
 _TCA_BPF_FD, _TCA_BPF_NAME, _TCA_BPF_FLAGS, _TCA_BPF_ID = 6, 7, 8, 11
 _DIRECT_ACTION = 1
 _CLSACT_HANDLE, _CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1
@@ -160,6 +161,19 @@ def qdiscs(ifindex: int) -> list[str]:
         for reply in request(socket.NETLINK_ROUTE, _GETQDISC, body, _DUMP)
         if _TC.unpack_from(reply)[1] == ifindex
     ]
+
+
+def backlog(ifindex: int) -> tuple[str, int]:
+    """Return the kind of an interface's fullest queueing discipline, and its bytes that wait."""
+    body = _TC.pack(socket.AF_UNSPEC, ifindex, 0, 0, 0)
+    found = [("", 0)]
+    for reply in request(socket.NETLINK_ROUTE, _GETQDISC, body, _DUMP):
+        fields = attributes(reply[_TC.size :])
+        queue = attributes(fields.get(_TCA_STATS2, b"")).get(_TCA_STATS_QUEUE, bytes(8))
+        if _TC.unpack_from(reply)[1] == ifindex:
+            found.append((text(fields[_TCA_KIND]), _number(queue[4:8])))
+    # A class has its own; the first one, the root, has their sum.
+    return max(found, key=lambda each: each[1])
 
 
 def request(family: int, kind: int, body: bytes, flags: int = 0) -> Iterator[bytes]:

@@ -67,8 +67,8 @@ _NO_SAMPLE = 0xFFFFFFFF
 
 INFO = np.dtype(
     [
-        ("found", "?"), ("state", "u1"), ("app_limited", "?"), ("pad", "u1"), ("info_bytes", "u2"),
-        ("rtos", "u2"), ("cookie", "u8"), ("cgroup", "u8"),
+        ("found", "?"), ("state", "u1"), ("app_limited", "?"), ("retries", "u1"),
+        ("info_bytes", "u2"), ("rtos", "u2"), ("cookie", "u8"), ("cgroup", "u8"),
         *((name, form) for name, _, form in _TCP_INFO if form == "u8"),
         ("inode", "u4"), ("uid", "u4"), ("rqueue", "u4"), ("wqueue", "u4"),
         ("wmem", "u4"), ("sndbuf", "u4"), ("rmem", "u4"), ("rcvbuf", "u4"), ("drops", "u4"),
@@ -84,7 +84,8 @@ folder in which the socket was made, of an accepted socket its listener's, and 0
 and `sndbuf` (`rmem`, `rcvbuf`) are bytes of kernel memory; `drops` counts received packets that did
 not fit. The rest is of TCP: `info_bytes` is the length of tcp_info, and fields behind it are zero.
 Rates are bytes/s, and `max_pacing_rate` is 2**64 - 1 without a limit. `min_rtt_us` is 0 before the
-first sample. `segments_out` counts segments with data, repeated ones included; `bytes_sent` counts
+first sample. `retries` counts timeouts since the last acknowledgement. `segments_out` counts
+segments with data, repeated ones included; `bytes_sent` counts
 likewise. `bytes_received` counts the FIN of the other end as one byte. `busy_us`, `rwnd_us` and
 `sndbuf_us` are times since the start of the connection."""
 
@@ -215,6 +216,7 @@ def _fill_tcp(info: Array, index: Array, values: _Values, word: int, size: int) 
             column = values.u8 if form == "u8" else values.u4
             info[name][index] = column(word + offset // 4)
     if size >= 8:
+        info["retries"][index] = values.u4(word) >> 16 & 0xFF
         info["app_limited"][index] = values.u4(word + 1) >> 24 & 1
     floor = info["min_rtt_us"]
     floor[floor == _NO_SAMPLE] = 0

@@ -12,7 +12,7 @@ from probes.filter.syntax import Node
 
 LIMITS = (
     "idle", "application", "receiver", "send-buffer", "paced", "queue", "loss", "bandwidth",
-    "reads-slowly", "lost-before", "sender",
+    "reads-slowly", "lost-before", "sender", "no-answer", "refused",
 )  # fmt: skip
 """Words for limits of connections; their codes begin with 1."""
 _PROCESS = Texts("process", "name of the process contains the text", ("nginx",))

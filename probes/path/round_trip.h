@@ -8,10 +8,10 @@
  * write its sample. So CPUs that meet can lose a sample, but never make one up.
  *
  * A receiver may hold its answer back: TCP delays an acknowledgement by 40 ms or more unless it has
- * received more than a full segment, and a server may think before it answers. The time of such an
- * answer counts only if it is near the least time of the flow in the last minute, or if the answer
- * left before the next segment arrived. Otherwise the sample says that the packet was answered, and
- * no time.
+ * received more than a full segment and its window stays open, and a server may think before it
+ * answers. The time of such an answer counts only if it is near the least time of the flow in the
+ * last minute, or if the answer left before the next segment arrived. Otherwise the sample says
+ * that the packet was answered, and no time.
  *
  * TARGETS, ALL_EXCHANGES (1 for the compiler; user space makes TARGETS * EXCHANGES) and EXPIRY_NS
  * come from probes/path/programs.py.
@@ -81,8 +81,9 @@ struct exchange {
 
     u64 follow_ns; /* when the next data was sent; 0: not yet */
     u32 follow_end;
-    u32 unused;
-    u64 busy; /* a CPU is changing the flow or its timed packet */
+    u16 window; /* the destination's last one, not scaled */
+    u16 widest; /* its largest one */
+    u64 busy;   /* a CPU is changing the flow or its timed packet */
     u64 seen_ns;
     u64 due_ns;          /* earlier packets are not timed */
     u64 heard_ns;        /* last packet that might have been an answer */
@@ -187,6 +188,7 @@ struct segment {
     u32 options; /* offset */
     u32 payload; /* offset */
     u32 size;    /* of the payload */
+    u16 window;  /* not scaled */
     u8 flags;
     bool has_clock;
 };
@@ -305,6 +307,7 @@ static __always_inline bool read_segment(CONTEXT *ctx, struct passage *passage,
     segment->sequence = bpf_ntohl(tcp.sequence);
     segment->acknowledged = bpf_ntohl(tcp.acknowledged);
     segment->flags = tcp.flags;
+    segment->window = bpf_ntohs(tcp.window);
     segment->options = passage->at + 20;
     segment->payload = passage->at + header;
     segment->size = passage->length - header;

@@ -45,6 +45,23 @@ static __always_inline bool was_lost(CONTEXT *ctx, struct exchange *exchange,
     return !tells_duplicate(ctx, segment);
 }
 
+/*
+ * Take note of the destination's window. Returns whether the window is as wide as usual, and was so
+ * before: a receiver that reads slowly acknowledges late, or when its process reads.
+ */
+static __always_inline bool is_wide(struct exchange *exchange, struct segment *segment) {
+    u16 window = segment->window, before = exchange->window;
+    if (segment->flags & TCP_SYN) /* has another scale */
+        return true;
+    if (!exchange->widest)
+        before = window;
+    exchange->window = window;
+    if (window > exchange->widest)
+        exchange->widest = window;
+    u32 least = exchange->widest - exchange->widest / 4;
+    return window >= least && before >= least;
+}
+
 /* These two are no kinds of samples. */
 #define NO_ANSWER 16
 #define WRONG_ANSWER 17 /* the right one will not come */
@@ -52,6 +69,9 @@ static __always_inline bool was_lost(CONTEXT *ctx, struct exchange *exchange,
 static __always_inline u32 arrive_tcp(CONTEXT *ctx, struct exchange *exchange,
                                       struct segment *segment, u64 sent_ns, u64 now) {
     u32 method = exchange->method, expected = exchange->expected;
+    bool wide = is_wide(exchange, segment);
+    if (!sent_ns)
+        return NO_ANSWER;
     if (segment->flags & TCP_RST)
         return WRONG_ANSWER;
     if (!(segment->flags & TCP_ACK))
@@ -82,7 +102,7 @@ static __always_inline u32 arrive_tcp(CONTEXT *ctx, struct exchange *exchange,
     /* If the answer does not cover the next segment, it left before that arrived. */
     prompt |= follow_ns && after(exchange->follow_end, segment->acknowledged) &&
               follow_ns - sent_ns <= rtt >> FOLLOW_SHIFT;
-    return kind_of(exchange, sent_ns, now, prompt);
+    return kind_of(exchange, sent_ns, now, prompt && (wide || method == METHOD_HANDSHAKE));
 }
 
 /*
@@ -146,7 +166,7 @@ static __always_inline void take_answer(CONTEXT *ctx, u32 index, u32 l3, bool ip
     if (!exchange)
         return;
     u64 sent_ns = *(volatile u64 *)&exchange->sent_ns;
-    if (!sent_ns && !quic)
+    if (!sent_ns && !quic && protocol != IPPROTO_TCP)
         return;
     u64 now = bpf_ktime_get_ns();
     /* Copied before the claim: afterwards another packet may be timed. */
@@ -159,7 +179,7 @@ static __always_inline void take_answer(CONTEXT *ctx, u32 index, u32 l3, bool ip
     } else if (dns) {
         if (exchange->ports == passage.ports && udp.payload[2] & DNS_RESPONSE &&
             exchange->expected == dns_number(udp.payload))
-            kind = kind_of(exchange, sent_ns, now, false);
+            kind = SAMPLE_TIMED; /* with the server's time to think: no time of the path */
     } else if (exchange->expected == echo.number && !is_marked_echo(ctx, &passage)) {
         kind = SAMPLE_TIMED; /* a probe has the numbers of the application's request */
     }

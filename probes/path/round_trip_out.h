@@ -56,6 +56,7 @@ static __always_inline struct exchange *take_free(struct passage *passage, u32 *
     exchange->source[0] = passage->source[0];
     exchange->source[1] = passage->source[1];
     exchange->due_ns = exchange->heard_ns = exchange->mss = exchange->known = 0;
+    exchange->window = exchange->widest = 0;
     exchange->least_ns = exchange->least_before_ns = NEVER;
     exchange->least_since_ns = now;
     exchange->spin_in = exchange->spin_out = 2;

@@ -17,10 +17,10 @@ from bpf.syscall import map_delete, map_update
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.planning.extent import PathExtent
 from probes.path.planning.hidden_hops import HopFinder
-from probes.path.probing_plan import HopSchedule
+from probes.path.probing_plan import HopSchedule, initial_ttl
 from probes.path.records import Array
 from probes.path.slots import Destination, InFlight
-from probes.path.traced import Traced, Unprobed
+from probes.path.traced import NO_ROUTER, Traced, Unprobed
 
 FLOWS = 4
 """Flows of one destination that are traced, unless all are."""
@@ -170,8 +170,8 @@ class TracedDestination:
         return (mtu, self._kernel["mtu_reporter"][0].tobytes()) if mtu else None
 
     def application_packets(self) -> int:
-        """Return the number of packets that applications sent so far."""
-        return int(self._kernel["packets"][0])
+        """Return the number of packets that applications sent so far, and that can be probes."""
+        return int(self._kernel["packets"][0]) - int(self._kernel["unprobed"].sum())
 
     def take_own(self, protocol: int, source_port: int, destination_port: int) -> None:
         """Tell the kernel which flow is the tracer's own; of ICMP the source port is the
@@ -199,6 +199,9 @@ class TracedDestination:
 
     def summary(self) -> Traced:
         since = {name: self._kernel[name][0] - self._before[name] for name in _COUNTERS}
+        # Each router on the way back takes one away from the TTL.
+        ttl = int(self._kernel["ttl"][0])
+        near = not self.extent.plan.length and 0 < ttl == initial_ttl(ttl)
         return Traced(
             self.destination.text,
             () if self.every else tuple(self.flows),
@@ -212,7 +215,7 @@ class TracedDestination:
             int(since["matched_bytes"]),
             int(since["unmatched"]),
             int(since["foreign"]),
-            self.notes(),
+            self.notes() or ((NO_ROUTER,) if near else ()),
             stateful_hop=self.extent.guard.stateful_hop,
             finder=self.extent.hidden.asked,
             end=self.extent.hidden.end,

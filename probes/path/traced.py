@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from probes.path.options import TracedFlow
 
+NO_ROUTER = "no router between: the same network"
+"""Note about a destination whose packets come with a TTL as hosts send them."""
+
 
 class Unprobed(StrEnum):
     """Why a packet cannot become a probe, in the order of `enum unprobed` of path.h."""

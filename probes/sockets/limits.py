@@ -13,6 +13,8 @@ import numpy as np
 from probes.flow.records import Array
 from probes.sockets.records import Limit
 
+FIN, SYN, RST, PSH = 0x01, 0x02, 0x04, 0x08
+
 LIMITED = np.dtype([
     ("limit", "u1"), ("limit_s", "u2"), ("busy", "f4"), ("rwnd", "f4"), ("sndbuf", "f4"),
     ("sent", "u8"), ("received", "u8"), ("segments", "u4"), ("retransmitted", "u4"),
@@ -36,7 +38,8 @@ _COUNTERS = {
 }
 """Columns of LIMITED and their counters in INFO."""
 _SHARES = {"busy": "busy_us", "rwnd": "rwnd_us", "sndbuf": "sndbuf_us"}
-_STATES = (1, 2, 4, 5, 7, 8, 9, 11)
+_SYN_SENT = 2
+_STATES = (1, _SYN_SENT, 4, 5, 7, 8, 9, 11)
 """States of a connection with tcp_info (include/net/tcp_states.h): all but TIME_WAIT, LISTEN and
 requests."""
 
@@ -53,6 +56,12 @@ _LOSS_LEFT = 0.18
 _BUSY, _RWND, _SNDBUF = 0.5, 0.3, 0.2
 """Shares of time from which on they decide. Connections that a window limits had 0.99 and more,
 others 0."""
+_FULL = 0.7
+"""Share of the receiver's largest window that is on the way if a queue takes it."""
+_OPEN = 60_000
+"""Bytes. A window that stays larger than this one is that of a process that reads at once."""
+_RETRIES, _SYN_RETRIES = 2, 1
+"""Timeouts without an acknowledgement: one may be a loss, or a late answer."""
 _WAITING_SEGMENTS = 2
 """Fewer unsent segments may wait for Nagle's algorithm or for a timer."""
 _CWND_SHARE = 0.8
@@ -71,11 +80,11 @@ _KNOWN = np.dtype([
     ("cookie", "u8"), ("at", "f8"), ("counters", "u8", (len(_COUNTERS),)),
     ("shares", "u8", (len(_SHARES),)), ("dsacks", "u8"), ("lost", "f4"), ("gaps", "f4"),
     ("votes", "f4", (len(Limit),)), ("limit", "u1"), ("since", "f8"),
-    ("vote", "u1"), ("vote_since", "f8"), ("pad", "V2"),
+    ("vote", "u1"), ("vote_since", "f8"), ("window", "u4"), ("pad", "V2"),
 ])  # fmt: skip
 """A socket's last state: its counters at the time `at`, fading numbers of `lost` sent segments, of
-`gaps` in received ones and of `votes`, the
-verdict with its begin, and the last window's vote with its begin."""
+`gaps` in received ones and of `votes`, the verdict with its begin, the last window's vote with its
+begin, and the largest `window` of the receiver."""
 
 
 class SocketLimits:
@@ -106,7 +115,8 @@ class SocketLimits:
             new = ~known & opened[first] & (self._at > 0)
             before["at"][new] = self._at
             known |= new
-        known &= present
+        # close() with a linger time of 0 sets the counters of a connection to 0.
+        known &= present & (now["bytes_sent"] >= before["counters"][:, 0])
         seconds = np.where(known, at_s - before["at"], 0.0)
         found = _differences(before, now, seconds, known)
         floors = floor_of(now, floors_us[first])
@@ -150,7 +160,8 @@ class SocketLimits:
         after["lost"] = np.maximum(lost, 0)
         after["gaps"] = before["gaps"] * fade + found["out_of_order"]
         lossy, gaps = after["lost"] >= _LOSS_LEFT, after["gaps"] >= _LOSS_LEFT
-        votes = votes_of(found, now, floors, seconds, lossy, gaps)
+        after["window"] = np.maximum(before["window"], now["send_window"])
+        votes = votes_of(found, now, floors, seconds, lossy, gaps, after["window"])
         counts = votes != Limit.UNKNOWN
         after["votes"] *= fade[:, None]
         rows = np.flatnonzero(counts)
@@ -185,13 +196,12 @@ def _words(known: Array) -> Array:
 
 
 def _since(now: Array, before: Array) -> Array:
-    """Return the differences of counters (n,) u8; the kernel keeps some in 32 bits."""
-    wrapped = now < before
-    result: Array = np.where(
-        wrapped,
-        (now.astype("u4") - before.astype("u4")).astype("u8"),
-        now.astype("u8") - before.astype("u8"),
-    )
+    """Return the differences of counters (n,) u8. Those that the kernel keeps in 32 bits wrap; one
+    that otherwise went back began anew."""
+    more = now.astype("i8") - before.astype("i8")
+    if now.dtype.itemsize == 4:
+        more = more.astype("i4")
+    result: Array = np.maximum(more, 0).astype("u8")
     return result
 
 
@@ -215,17 +225,35 @@ def floor_of(info: Array, floors_us: Array) -> Array:
     return result
 
 
+def vain(flags: Array, back: Array, alone: Array, over: Array) -> Array:
+    """Return the verdicts (n,) u1 of connections that this host wanted to open, in vain; UNKNOWN of
+    others.
+
+    `flags` (n,) are TCP flags of both directions, `back` those of the far end. `alone`: nothing
+    came back, `over`: and the application waits no more.
+    """
+    wanted = (flags & SYN > 0) & (back & SYN == 0)
+    found: Array = np.select(
+        [wanted & (back & RST > 0), wanted & alone & over],
+        [Limit.REFUSED, Limit.NO_ANSWER],
+        Limit.UNKNOWN,
+    ).astype("u1")
+    return found
+
+
 def votes_of(
-    found: Array, info: Array, floors_us: Array, seconds: Array, lossy: Array, gaps: Array
-) -> Array:
+    found: Array, info: Array, floors_us: Array, seconds: Array, lossy: Array, gaps: Array,
+    windows: Array,
+) -> Array:  # fmt: skip
     """Return what limited each connection (n,) u1 Limit in one window; UNKNOWN of other sockets.
 
     `found` (n,) LIMITED has the window's differences, `info` (n,) INFO the state at its end,
     `floors_us` (n,) the least round-trip time. `lossy` and `gaps` (n,) bool tell of lost segments
-    in the last seconds: sent ones, and ones that should have been received.
+    in the last seconds: sent ones, and ones that should have been received. `windows` (n,) are the
+    largest windows of the receivers so far, bytes.
     """
     tcp = (info["info_bytes"] > 0) & np.isin(info["state"], _STATES)
-    votes = _sending(found, info, floors_us, seconds, lossy)
+    votes = _sending(found, info, floors_us, seconds, lossy, windows)
     nothing = (found["sent"] == 0) & (info["unacked"] == 0) & (info["notsent"] == 0)
     votes[nothing] = Limit.IDLE
     late = info["rqueue"] > found["received"] / np.maximum(seconds, _SHORTEST_S) * _READ_LATE_S
@@ -234,6 +262,10 @@ def votes_of(
     votes[receiving & gaps] = Limit.LOST_BEFORE
     # A process that reads nothing at all receives nothing any more.
     votes[(receiving | nothing) & late] = Limit.READS_SLOWLY
+    begins = info["state"] == _SYN_SENT
+    votes[begins] = Limit.UNKNOWN
+    patience = np.where(begins, _SYN_RETRIES, _RETRIES)
+    votes[(info["retries"] >= patience) & (info["unacked"] > 0)] = Limit.NO_ANSWER
     votes[~tcp] = Limit.UNKNOWN
     # UDP: datagrams that found the receive buffer full.
     votes[~tcp & (found["drops"] > 0)] = Limit.READS_SLOWLY
@@ -241,22 +273,30 @@ def votes_of(
     return votes
 
 
-def _sending(found: Array, info: Array, floors_us: Array, seconds: Array, lossy: Array) -> Array:
+def _sending(
+    found: Array, info: Array, floors_us: Array, seconds: Array, lossy: Array, windows: Array
+) -> Array:
     """Return what limited each sender (n,) u1. The last rule that fits decides."""
     votes = np.full(len(info), Limit.BANDWIDTH, "u1")
-    queue = found["queue_us"]
-    waiting = (info["notsent"] >= _WAITING_SEGMENTS * info["mss"].astype("u8")) & (info["mss"] > 0)
+    mss = info["mss"].astype("u8")
+    waiting = (info["notsent"] >= _WAITING_SEGMENTS * mss) & (mss > 0)
     waiting |= (info["unacked"] >= _CWND_SHARE * info["cwnd"]) & ~info["app_limited"]
     full = (info["wmem"] >= info["sndbuf"]) & (info["sndbuf"] > 0)
     limit = info["max_pacing_rate"]
     paced = (limit > 0) & (limit < _NO_RATE) & (limit != _NO_RATE_32)
     paced &= found["sent"] >= _PACED_SHARE * limit.astype("f8") * seconds
+    queued = found["queue_us"] >= np.maximum(_QUEUE_US, _QUEUE_SHARE * floors_us)
     votes[lossy] = Limit.LOSS
-    votes[queue >= np.maximum(_QUEUE_US, _QUEUE_SHARE * floors_us)] = Limit.QUEUE
+    votes[queued] = Limit.QUEUE
     votes[~waiting] = Limit.APPLICATION
     votes[~waiting & full] = Limit.SEND_BUFFER
     votes[waiting & paced] = Limit.PACED
-    votes[found["sndbuf"] >= _SNDBUF] = Limit.SEND_BUFFER
-    votes[found["rwnd"] >= _RWND] = Limit.RECEIVER
+    votes[(found["sndbuf"] >= _SNDBUF) & ~queued] = Limit.SEND_BUFFER
+    # A slow reader answers late, too: its window is small, and often nothing is on the way. If the
+    # largest window ever is on the way all the time, a queue takes it, and would take a larger one.
+    carried = found["sent"] / np.maximum(seconds, _SHORTEST_S) * info["rtt_us"] / 1e6
+    on_the_way = np.minimum(info["unacked"] * mss, carried)
+    takes = queued & (windows >= _OPEN) & (on_the_way >= _FULL * windows)
+    votes[(found["rwnd"] >= _RWND) & ~takes] = Limit.RECEIVER
     votes[(found["busy"] < _BUSY) & (found["rwnd"] < _RWND)] = Limit.APPLICATION
     return votes

@@ -80,7 +80,10 @@ class Limit(_Described):
     UNKNOWN = 0, ""
     IDLE = 1, "no data is sent, and none waits"
     APPLICATION = 2, "the application gives too little to send"
-    RECEIVER = 3, "the receiver's window is full: the other end reads slowly"
+    RECEIVER = (
+        3,
+        "the receiver's window is full: the other end reads slowly, or its buffer is small",
+    )
     SEND_BUFFER = 4, "the send buffer is too small"
     PACED = 5, "the application or a traffic control limits the pacing rate"
     QUEUE = 6, "packets wait in a queue of the network"
@@ -89,6 +92,8 @@ class Limit(_Described):
     READS_SLOWLY = 9, "the receiving process reads slower than data comes"
     LOST_BEFORE = 10, "received segments are lost before this host"
     SENDER = 11, "the other end sends no faster, or the path to this host carries no more"
+    NO_ANSWER = 12, "packets are repeated in vain: the path is broken, or the other end is silent"
+    REFUSED = 13, "the other end refuses the connection by a reset"
 
     @property
     def label(self) -> str:
@@ -106,7 +111,7 @@ SOCKET = np.dtype([
     ("delivery_rate", "u8"), ("app_limited", "?"), ("busy", "f4"), ("rwnd", "f4"),
     ("sndbuf", "f4"), ("sent", "u8"), ("received", "u8"), ("segments", "u4"),
     ("retransmitted", "u4"), ("out_of_order", "u4"), ("reordered", "u4"), ("rtos", "u4"),
-    ("drops", "u4"), ("queue_us", "u4"),
+    ("drops", "u4"), ("queue_us", "u4"), ("asked", "?"),
 ])  # fmt: skip
 """A socket that flows of the window belong to; one row for each pair of ends.
 
@@ -124,7 +129,8 @@ SOCKET = np.dtype([
 - Now: `rtt_us`, `min_rtt_us`, `rttvar_us` microseconds; `cwnd`, `unacked` segments; `mss` bytes;
   `notsent`, `rqueue`, `wqueue` bytes (of a listener, `rqueue` connections to accept and `wqueue`
   their limit); `delivery_rate` bytes/s, `app_limited`: whether the application limited it.
-  `queue_us`: microseconds of `rtt_us` above the path's floor.
+  `queue_us`: microseconds of `rtt_us` above the path's floor. `asked`: this host sent the last data
+  of the connection.
 - In the window: `busy`, `rwnd`, `sndbuf` shares of the time, 0 to 1, with data to send, limited by
   the receiver's window, limited by the send buffer; `sent`, `received` bytes of payload;
   `segments` sent; `retransmitted`, `out_of_order`, `reordered` segments; `rtos` timeouts;

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from probes.flow.records import Array
 from probes.sockets.records import Limit
 
-LOSES = 0.005
+_LOSES = 0.005
 """A connection that retransmits more than this share of its segments loses, whatever limits it."""
+_FEW = 10
+"""Segments."""
 
 
 def limit_texts(rows: Array) -> list[str]:
@@ -25,14 +29,22 @@ def limit_text(row: Any) -> str:
     limit = Limit(int(row["limit"]))
     if limit is Limit.UNKNOWN:
         return ""
-    text = _WORDS[limit](row)
     share = retransmitted_share(row)
-    return f"{text}, loses {percent(share)}" if share > LOSES and limit is not Limit.LOSS else text
+    return _WORDS[limit](row) + (f", loses {percent(share)}" if loses(limit, share) else "")
 
 
-def retransmitted_share(row: Any) -> float:
-    """Return retransmitted of sent segments in the window, 0 to 1."""
-    return min(1.0, int(row["retransmitted"]) / max(1, int(row["segments"])))
+def loses(limit: Limit, share: float) -> bool:
+    """Whether the share of retransmitted segments is worth a word beside the verdict."""
+    return share > _LOSES and limit not in (Limit.LOSS, Limit.NO_ANSWER)
+
+
+def retransmitted_share(rows: Any) -> float:
+    """Return retransmitted of sent segments of a row, or of rows, of dtype SOCKET: 0 to 1.
+
+    The share of a few segments tells nothing, and is 0.
+    """
+    segments = int(np.sum(rows["segments"]))
+    return min(1.0, int(np.sum(rows["retransmitted"])) / segments) if segments >= _FEW else 0.0
 
 
 def percent(share: float) -> str:
@@ -75,6 +87,11 @@ def _loss(row: Any) -> str:
     return f"loss {percent(share)}" if share else "loss"
 
 
+def _receiver(row: Any) -> str:
+    # The last seconds decide, and the window of this row may have been open.
+    return f"peer's window {percent(row['rwnd'])}" if row["rwnd"] >= 0.01 else "peer's window"
+
+
 def _reads_slowly(row: Any) -> str:
     waits = int(row["rqueue"])
     if row["drops"]:
@@ -85,7 +102,7 @@ def _reads_slowly(row: Any) -> str:
 _WORDS: dict[Limit, Callable[[Any], str]] = {
     Limit.IDLE: lambda row: "idle",
     Limit.APPLICATION: lambda row: "application",
-    Limit.RECEIVER: lambda row: f"peer's window {percent(row['rwnd'])}",
+    Limit.RECEIVER: _receiver,
     Limit.SEND_BUFFER: lambda row: "send buffer",
     Limit.PACED: lambda row: f"paced {rate(row['delivery_rate'])}",
     Limit.QUEUE: lambda row: f"queue +{span(row['queue_us'])}",
@@ -94,4 +111,6 @@ _WORDS: dict[Limit, Callable[[Any], str]] = {
     Limit.READS_SLOWLY: _reads_slowly,
     Limit.LOST_BEFORE: lambda row: "lost before here",
     Limit.SENDER: lambda row: "peer sends no faster",
+    Limit.NO_ANSWER: lambda row: "no answer",
+    Limit.REFUSED: lambda row: "refused",
 }

@@ -11,10 +11,7 @@ from bpf.sockets.tuples import TCP, TUPLE
 from probes.flow.grouping import REQUESTS
 from probes.flow.records import Array, FlowDirection, hash_keys
 from probes.sockets.joined import ends_of
-
-SYN = 0x02
-RST = 0x04
-PSH = 0x08
+from probes.sockets.limits import SYN
 
 
 @dataclass(frozen=True, slots=True, eq=False)

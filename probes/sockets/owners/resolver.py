@@ -25,12 +25,10 @@ from bpf.sockets.diag import INFO, SocketState
 from bpf.sockets.tuples import TCP, UDP
 from probes.flow.records import Array
 from probes.sockets.joined import ends_of
+from probes.sockets.limits import PSH, RST, SYN
 from probes.sockets.owners.answers import OwnerAnswers, SocketSources, locate
 from probes.sockets.owners.known import Known, Process, keys_of, without_init
 from probes.sockets.owners.questions import (
-    PSH,
-    RST,
-    SYN,
     Questions,
     far_port_of,
     near_port_of,

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bpf.sockets.diag import INFO
+from bpf.sockets.diag import INFO, SocketState
+from bpf.sockets.tuples import TCP
 from probes.flow.records import Array
 from probes.sockets.floors import Floors
-from probes.sockets.limits import LIMITED, SocketLimits
+from probes.sockets.limits import LIMITED, SYN, SocketLimits, vain
 from probes.sockets.owners.answers import OwnerAnswers
 from probes.sockets.owners.known import Process
-from probes.sockets.owners.questions import SYN, tuples_of
+from probes.sockets.owners.questions import Questions, tuples_of
 from probes.sockets.records import OWNER, OWNERSHIP, SOCKET
 
 MOST_NUMBERS = 1 << 16
@@ -66,8 +67,11 @@ class OwnerRows:
             sockets[name] = getattr(answers, name)[listed]
         for name in _SAME:
             sockets[name] = info[name]
+        sockets["asked"] = info["last_sent_ms"] < info["last_received_ms"]
+        sockets["asked"] |= (info["bytes_sent"] > 0) & (info["bytes_received"] == 0)
         sockets["owner"], sockets["netns"] = numbers[listed], answers.inside[listed]
         self._follow(sockets, info, answers.questions.flags[listed], at_s)
+        _begin(sockets, answers.questions, listed)
         # The socket's own cgroup is its maker's: of an accepted one the listener's.
         known = cgroups[listed] > 0
         sockets["cgroup"][known] = cgroups[listed][known]
@@ -109,6 +113,15 @@ class OwnerRows:
         # The last used ones stay.
         self._numbers[key] = number
         return number
+
+
+def _begin(sockets: Array, questions: Questions, listed: Array) -> None:
+    """Fill in the verdicts of connections that this host wanted to open in the window, in vain."""
+    alone = questions.packets_out[listed] == questions.packets[listed]
+    over = np.isin(sockets["state"], (0, SocketState.CLOSE))
+    found = vain(questions.flags[listed], questions.flags_in[listed], alone, over)
+    decided = (found > 0) & (sockets["protocol"] == TCP)
+    sockets["limit"][decided], sockets["limit_s"][decided] = found[decided], 0
 
 
 def _fill(row: Array, number: int, who: Process, names: Description) -> None:

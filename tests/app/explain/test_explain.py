@@ -14,7 +14,7 @@ from app.explain import Explanation, choose, explain, lines
 from app.explain.model import ExplainedLoss
 from app.outputs.routers import RouterFacts
 from bpf.errors import TextError
-from probes.path.records import DESTINATION_HOP, PathRowKind
+from probes.path.records import PathRowKind
 from probes.snapshot import Loss, LossReason, Snapshot
 from probes.sockets.records import By, Limit, Reason
 from probes.tables.conversion import TableKind, TableSchema
@@ -132,14 +132,6 @@ def test_a_router_that_is_slow_to_answer_is_no_queue() -> None:
     found = explained(*calm, *probes(6, [0.4, 45.0, 3.0, 5.0, 8.0, 11.0], [0.4, 1, 3, 5, 8, 11]))
     assert (found.where.hop, found.where.text) == (0, "no queue at any hop that answers")
     assert "bandwidth: 20 Mbit/s without queue and loss" in found.sentence
-
-
-def test_a_queue_that_the_path_probe_found_goes_first() -> None:
-    row = finding(12, kind=PathRowKind.SUMMARY, hop=5, amount_ns=60_000_000)
-    found = explained(*upload(), *probes(12, STANDS, LEAST), row)
-    assert (found.where.hop, found.where.queue_ms) == (5, 60.0)
-    end = finding(12, kind=PathRowKind.SUMMARY, hop=DESTINATION_HOP, amount_ns=60_000_000)
-    assert explained(*upload(), *probes(12, STANDS, LEAST), end).where.hop == 6
 
 
 def test_hops_without_answers_are_named_and_the_end_counts() -> None:

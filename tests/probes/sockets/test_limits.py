@@ -19,6 +19,8 @@ BUSY = {"busy_us": SECOND, "bytes_sent": 1_000_000, "segments_out": 700}
 """A sender that had data the whole second."""
 WAITING = {"notsent": 500_000, "unacked": 100}
 QUEUED = {**BUSY, **WAITING, "rtt_us": 30_000}
+FULL = {**BUSY, **WAITING, "rtt_us": 100_000, "rwnd_us": SECOND}
+"""The receiver's window is full all the time, and the round-trip time is 90 ms longer."""
 
 
 def info(cookie: int = 7, **values: Any) -> Array:
@@ -90,6 +92,17 @@ _COUNTED = (
         # Data that has just come.
         (Limit.SENDER, {"bytes_received": 10_000_000, "rqueue": 100_000}),
         (Limit.READS_SLOWLY, {"info_bytes": 0, "state": 7, "drops": 5}),
+        # The receiver's whole window waits in the queue: a larger one would make it longer.
+        (Limit.QUEUE, {**FULL, "unacked": 170, "send_window": 250_000, "bytes_sent": 2_500_000}),
+        # A slow reader answers late: its window is small, or nothing is on the way.
+        (Limit.RECEIVER, {**FULL, "unacked": 0, "send_window": 0, "bytes_sent": 2_500_000}),
+        (Limit.RECEIVER, {**FULL, "unacked": 20, "send_window": 30_000, "bytes_sent": 300_000}),
+        (Limit.RECEIVER, {**FULL, "unacked": 170, "send_window": 250_000, "bytes_sent": 300_000}),
+        (Limit.QUEUE, {**FULL, "rwnd_us": 0, "sndbuf_us": SECOND}),
+        (Limit.NO_ANSWER, {**BUSY, **WAITING, "retries": 2, "rtt_us": 90_000}),
+        (Limit.LOSS, {**BUSY, **WAITING, "retries": 1, "retransmitted": 1}),
+        (Limit.NO_ANSWER, {"state": 2, "retries": 1, "unacked": 1}),
+        (Limit.UNKNOWN, {"state": 2, "unacked": 1}),
         (Limit.UNKNOWN, {"info_bytes": 0, "state": 7}),
         (Limit.UNKNOWN, {"state": 10, "rqueue": 128}),
         (Limit.UNKNOWN, {**QUEUED, "found": False}),
@@ -159,6 +172,25 @@ def test_counters_of_32_bits_wrap() -> None:
     assert (found["segments"], found["retransmitted"]) == (32, 2)
 
 
+def test_a_slow_reader_that_once_had_a_larger_window_stays_one() -> None:
+    followed = Followed()
+    followed.step(**BUSY, **WAITING, send_window=400_000)
+    full = {**FULL, "unacked": 70, "send_window": 100_000, "bytes_sent": 1_000_000}
+    found = [followed.step(**full)["limit"] for _ in range(6)]
+    assert found[-1] == Limit.RECEIVER
+
+
+def test_a_connection_that_close_resets_has_no_differences() -> None:
+    """close() with a linger time of 0 sets counters to 0: they once gave 4294986738 segments."""
+    limits, none = SocketLimits(), np.zeros(1, "u4")
+    counts = {"bytes_sent": 30_000_000, "segments_out": 19_442, "retransmitted": 12}
+    limits.window(info(**counts), 1.0, none)
+    limits.window(info(9, bytes_received=5000, retransmitted=3), 1.5, none)
+    found = limits.window(many([info(state=7), info(9, state=7)]), 2.0, np.zeros(2, "u4"))
+    for name in ("sent", "received", "segments", "retransmitted"):
+        assert found[name].tolist() == [0, 0], name
+
+
 def test_rows_keep_their_order_and_may_share_a_socket() -> None:
     limits = SocketLimits()
     rows = many([info(9), info(3), info(0, found=False), info(9)])
@@ -225,7 +257,11 @@ def _socket(limit: Limit, **values: Any) -> Any:
         (Limit.IDLE, {}, "idle"),
         (Limit.APPLICATION, {}, "application"),
         (Limit.APPLICATION, {"segments": 1000, "retransmitted": 21}, "application, loses 2.1 %"),
+        (Limit.APPLICATION, {"segments": 3, "retransmitted": 3}, "application"),
         (Limit.RECEIVER, {"rwnd": 0.98}, "peer's window 98 %"),
+        (Limit.RECEIVER, {}, "peer's window"),
+        (Limit.NO_ANSWER, {"segments": 30, "retransmitted": 3}, "no answer"),
+        (Limit.REFUSED, {}, "refused"),
         (Limit.SEND_BUFFER, {}, "send buffer"),
         (Limit.PACED, {"delivery_rate": 1_000_000}, "paced 8 Mbit/s"),
         (Limit.QUEUE, {"queue_us": 80_000}, "queue +80 ms"),

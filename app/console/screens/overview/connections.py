@@ -27,7 +27,7 @@ _MOST = 3
 _WAITS = {
     Limit.RECEIVER: "waits for {far}", Limit.QUEUE: "waits for {far}",
     Limit.LOSS: "waits for {far}", Limit.READS_SLOWLY: "reads slowly from {far}",
-    Limit.LOST_BEFORE: "waits for {far}",
+    Limit.LOST_BEFORE: "waits for {far}", Limit.NO_ANSWER: "waits for {far}",
 }  # fmt: skip
 _HOPS = {Limit.QUEUE: PathRowKind.QUEUE, Limit.LOSS: PathRowKind.LOSS}
 

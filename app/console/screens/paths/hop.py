@@ -83,10 +83,17 @@ def with_added(hops: Sequence[Hop]) -> list[Hop]:
     A packet to a hop passes all hops before it, so a hop is no farther than any later one. The
     distance of a hop is the least median of this hop and all later ones. A hop adds its distance
     minus the distance of the nearest earlier hop that answers. So a slow answer, or a longer way
-    back, adds nothing. The same with least times in place of medians gives the part without queues.
+    back, adds nothing. A DNS server thinks before it answers, so its time is no distance. The same
+    with least times in place of medians gives the part without queues.
     """
     medians, leasts = (
-        added([getattr(hop.numbers, name) for hop in hops]) for name in ("median", "least")
+        added(
+            [
+                math.nan if hop.methods >> MeasuredBy.DNS & 1 else getattr(hop.numbers, name)
+                for hop in hops
+            ]
+        )
+        for name in ("median", "least")
     )
     return [
         replace(hop, adds=adds, adds_queue=max(0.0, adds - least) if adds == adds else math.nan)

@@ -23,6 +23,9 @@ second on it is on the way back."""
 _WRONG = 0.2
 """A clock that runs so much faster or slower counts no milliseconds."""
 
+_MANY = 10
+"""Round trips, before their changes tell a side."""
+
 CLOCK = np.dtype([("first", "u4"), ("first_ns", "i8"), ("usual", "f8"), ("now", "f8")])
 """A flow: the destination's first timestamp, and when it arrived (0: none). Later ones arrive later
 than it says, in ns: in blocks without a queue, and in the last block (NaN: none)."""
@@ -86,3 +89,22 @@ class Clocks:
             [share <= _THERE, share >= _BACK], [QueueSide.THERE, QueueSide.BACK], QueueSide.EITHER
         )
         return result
+
+
+def side_of(rows: Array) -> QueueSide:
+    """Return the way on which a queue is that was there before tracing began: its length changes,
+    and so do the round-trip times of a flow, rows (n,) of dtype HOP."""
+    rows = rows[(rows["hop"] == DESTINATION_HOP) & (rows["remote_clock"] > 0)]
+    rows = rows[rows["received_ns"] > 0]
+    if len(rows) < _MANY:
+        return QueueSide.EITHER
+    since = rows["received_ns"] - rows["received_ns"][0]
+    ticks = (rows["remote_clock"] - rows["remote_clock"][0]).view("i4").astype("i8")
+    late, took = since - ticks * _TICK_NS, rows["received_ns"] - rows["sent_ns"]
+    spread = float(took.std())
+    if spread < _LEAST_NS or np.abs(late).max() > _WRONG * np.ptp(since) + 50 * _TICK_NS:
+        return QueueSide.EITHER
+    share = float(np.mean((late - late.mean()) * (took - took.mean()))) / spread**2
+    if share <= _THERE:
+        return QueueSide.THERE
+    return QueueSide.BACK if share >= _BACK else QueueSide.EITHER

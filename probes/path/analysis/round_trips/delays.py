@@ -12,7 +12,7 @@ from probes.path.analysis.round_trips.clocks import Clocks
 from probes.path.analysis.round_trips.levels import BLOCK, LEVEL, MIN_ANSWERS
 from probes.path.analysis.round_trips.queues import QUEUE
 from probes.path.analysis.statistics import Ordered, group_starts
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, MeasuredBy, PathRowKind
 
 BLOCK_NS = 450_000_000
 BLOCK_ANSWERS = 5
@@ -64,7 +64,9 @@ class Delays:
 
     def add(self, batch: HopBatch) -> list[Array]:
         """Rows of dtype PATH."""
+        # A DNS server may have to ask others: such a time is no delay of the path.
         answers = batch.answers
+        answers = answers.only(answers.rows["measured_by"] != MeasuredBy.DNS)
         self._clocks.add(batch)
         if len(answers.series):
             self._pending.append((answers.series, answers.rtts_ns))

@@ -99,6 +99,8 @@ class Connection:
     port: int
     next: int = 1000
     """Sequence number of the next data."""
+    window: int = 9
+    """The destination's."""
 
     def out(
         self, data: bytes = b"", options: bytes = b"", *, at: int | None = None, flags: int = ACK,
@@ -117,15 +119,18 @@ class Connection:
     ) -> None:  # fmt: skip
         """Receive a segment, by default one that acknowledges everything."""
         number = self.next if acknowledged is None else acknowledged & 0xFFFFFFFF
-        self.peers.back(TCP, self._header(80, self.port, 7, number, flags, options) + data)
+        header = self._header(80, self.port, 7, number, flags, options, self.window)
+        self.peers.back(TCP, header + data)
 
     @staticmethod
     def _header(
-        source: int, destination: int, sequence: int, acknowledged: int, flags: int, options: bytes
-    ) -> bytes:
+        source: int, destination: int, sequence: int, acknowledged: int, flags: int, options: bytes,
+        window: int = 9,
+    ) -> bytes:  # fmt: skip
         words = 5 + len(options) // 4
         return struct.pack(
-            ">HHIIBBHHH", source, destination, sequence, acknowledged, words << 4, flags, 9, 0, 0
+            ">HHIIBBHHH", source, destination, sequence, acknowledged, words << 4, flags, window,
+            0, 0,
         ) + options  # fmt: skip
 
     def open(self) -> None:
