@@ -23,7 +23,7 @@ from app.outputs.routers import Describe, nothing_known
 from bpf.sockets.tuples import UDP
 from probes.filter.network import address_text
 from probes.path.analysis.round_trips.clocks import side_of
-from probes.path.events.words import going_on, loop_text
+from probes.path.events.words import address_of, going_on, loop_text
 from probes.path.records import (
     DESTINATION_HOP,
     MeasuredBy,
@@ -173,7 +173,8 @@ def _verdict(material: Material, last: Any, *, told: bool) -> tuple[Limit, float
     ended = "reset" if back & RST else "closed" if flags & (FIN | RST) else ""
     busy = verdict in (Limit.NO_ANSWER, Limit.REFUSED) or (waited and ended == "closed")
     busy |= any(last[name] for name in ("unacked", "notsent", "rqueue"))
-    busy |= material.conversation["protocol"] == UDP and told
+    if material.conversation["protocol"] == UDP and told:
+        return verdict, since_s, ""
     if rests and not busy:
         # A request may be the first one. A sender that gets no data at all needs no answer.
         needed = sockets["received"].any() or sockets["segments"].sum() <= _REQUEST
@@ -209,8 +210,9 @@ def _place_of(
     times = times_of(material, why.since_s if vain and why.sent else 0)
     nothing = not material.conversation["in_packets"]
     fault = fault_of(material, times) if vain or (nothing and not why.limit) else ""
+    place = 0, ""
     if (loop := going_on(material.findings, PathRowKind.LOOP)) is not None:
-        fault = loop_text(loop)
+        fault, place = loop_text(loop), (int(loop["hop"]), address_of(loop, "responder"))
     held = why.limit in (Limit.RECEIVER.label, Limit.SENDER.label)
     queues = queues_of(material, times, held=held)
     hops = tuple(_hops(times, queues, int(material.conversation["version"]), describe))
@@ -219,7 +221,7 @@ def _place_of(
     if fault or not times.last:
         silent = material.pauses and material.pauses[-1].seconds >= _RESTS_S
         unknown = "the flow sends nothing" if silent else "no answer from the path yet"
-        return ExplainedPlace(fault=fault, text=fault or untraced or unknown, hops=hops)
+        return ExplainedPlace(*place, fault=fault, text=fault or untraced or unknown, hops=hops)
     if why.limit == Limit.LOSS.label and loss is not None:
         hop = times.last if loss["hop"] == DESTINATION_HOP else int(loss["hop"])
         return _at(hop, 0.0, "packets are lost", hops)

@@ -15,7 +15,7 @@ WATCH_S = 10
 """Longer than the route of `breaks` lasts, and than the first lost DNS query takes to be one."""
 _NO_QUEUE = r"^no queue at any hop that answers|^\d\.\d ms of queue"
 """A busy machine delays packets by some milliseconds."""
-_PATH = r"(the path|hop 5) 1\d ms"
+_PATH = r"(the path|hop [45]) \d+(\.\d)? ms"
 
 SITUATIONS = (
     Situation("slow DNS", partial(made.dns, think=0.8),
