@@ -50,8 +50,8 @@ _WORDS = [
     "\x1b[<64;-5;9999999M", "\x1bO\x1b[1;2", "\x1b]11;rgb:1/2/", "\x1b[?62", "\x1bP", "\xff\x9b",
 ]  # fmt: skip
 _ENDINGS = {
-    "quit": 0, "lost": None,
-    **{name: 128 + signal.Signals[f"SIG{name}"] for name in ("TERM", "HUP", "INT", "QUIT", "USR1")},
+    "quit": 0, "lost": None, "TERM": 0, "HUP": 0, "INT": 0,
+    **{name: 128 + signal.Signals[f"SIG{name}"] for name in ("QUIT", "USR1")},
 }  # fmt: skip
 """How a run ends, and with which code; None: whichever."""
 _PATIENCE = 20.0
