@@ -69,8 +69,9 @@ class MeasuredBy(IntEnum):
     """An edge of QUIC's latency spin bit to its reflection (RFC 9000, section 17.4)."""
     REFUSAL = 7
     """A datagram to the destination's message that its port is unreachable."""
-    BESIDE_THE_FLOW = 8
-    """An ICMP echo request with the TTL of a hop, where no router answers the flow's own probes."""
+    ECHO_BESIDE_THE_FLOW = 8
+    """An ICMP echo request with the TTL of a hop whose router answers no probe of the flow, or with
+    that of the destination behind such hops."""
 
     @property
     def label(self) -> str:

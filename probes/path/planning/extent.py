@@ -111,7 +111,7 @@ class PathExtent:
         found = [each for each in self._answers if self.hidden.measured >> each.ttl & 1]
         self._answers.clear()
         if found and len(self._flow):
-            self.beside = rows_beside(found, self._flow[0])
+            self.beside = rows_beside(found, self.hidden.end, self._flow[0])
 
     def _excuse(self, rows: Array, is_beyond: Callable[[Array], Array]) -> None:
         lost = np.flatnonzero(rows["outcome"] == ProbeOutcome.UNANSWERED)

@@ -143,7 +143,7 @@ def test_hops_beside_the_flow_are_marked_and_no_probes() -> None:
     """The first router is silent, and no later one answers UDP."""
     silent = rows(1, [], lost=9)
     silent["outcome"] = ProbeOutcome.BEYOND_PATH
-    beside = rows(2, [2.0, 2.0], lost=1, method=MeasuredBy.BESIDE_THE_FLOW)
+    beside = rows(2, [2.0, 2.0], lost=1, method=MeasuredBy.ECHO_BESIDE_THE_FLOW)
     note = "the first router does not answer"
     (destination,) = report(silent, beside, notes=(note,)).destinations
     first, second, _ = cells.lines(destination)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.lab.plan import SERVER
+from probes.path.records import DESTINATION_HOP
 from tests.topologies.application import Application
 from tests.topologies.catalogue import LAYOUTS, Layout
 from tests.topologies.network import PLAIN, ROUTERS, VERSIONS, Topology
@@ -25,7 +26,8 @@ def until_known(first: int) -> Callable[[Topology, Application, Tracing], None]:
     """Return a wait until every hop of UDP from `first` on has answered, and the server."""
 
     def during(network: Topology, app: Application, trace: Tracing) -> None:
-        hops = {(version, hop) for version in VERSIONS for hop in range(first, ROUTERS + 2)}
+        every = (*range(first, ROUTERS + 1), DESTINATION_HOP)
+        hops = {(version, hop) for version in VERSIONS for hop in every}
         wait_until(lambda: hops <= {(each.version, each.hop) for each in trace.answers()})
 
     return during
@@ -48,9 +50,9 @@ def test_datagrams_alone_show_every_hop_behind_a_translation(tmp_path: Path) -> 
         assert scene.report.harm() == {}
         told = {
             row.fields["measured_by"]
-            for row in scene.trace.of("udp", hop=ROUTERS + 1, outcome="answered")
+            for row in scene.trace.of("udp", hop=DESTINATION_HOP, outcome="answered")
         }
-        assert told == {"beside the flow"}
+        assert told == {"echo beside the flow"}
 
 
 def swallow(network: Topology) -> None:

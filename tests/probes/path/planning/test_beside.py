@@ -8,7 +8,15 @@ import pytest
 from probes.path.active.finder import FinderAnswer
 from probes.path.options import PathOptions
 from probes.path.planning.extent import PathExtent
-from probes.path.records import HOP, HOP_COUNT, Array, MeasuredBy, ProbeOutcome, no_rows
+from probes.path.records import (
+    DESTINATION_HOP,
+    HOP,
+    HOP_COUNT,
+    Array,
+    MeasuredBy,
+    ProbeOutcome,
+    no_rows,
+)
 from tests.probes.path.planning.test_hidden_hops import SECOND, TO, Finder
 
 UDP = 17
@@ -63,11 +71,11 @@ class Path:
 def test_every_hop_is_measured_beside_the_flow_within_two_seconds(is_silent: bool) -> None:
     path = Path(is_silent=is_silent)
     rows = path.run(2)
-    assert set(rows["hop"].tolist()) == {2, 3, 4, END}
+    assert set(rows["hop"].tolist()) == {2, 3, 4, DESTINATION_HOP}
     assert set(rows["outcome"]) == {ProbeOutcome.ANSWERED}
-    assert set(rows["measured_by"]) == {MeasuredBy.BESIDE_THE_FLOW}
+    assert set(rows["measured_by"]) == {MeasuredBy.ECHO_BESIDE_THE_FLOW}
     assert set(zip(rows["protocol"], rows["source_port"], strict=True)) == {(UDP, 4000)}
-    assert rows["responder"][rows["hop"] == END][0].tobytes() == TO.address
+    assert rows["responder"][rows["hop"] == DESTINATION_HOP][0].tobytes() == TO.address
     notes = list(path.extent.notes())
     assert ("the first router does not answer" in notes) == is_silent
     assert notes[-1].startswith("UDP: hops 2 to 5 are measured beside the flow, by ICMP echo")

@@ -76,7 +76,7 @@ def test_answers_to_the_finder_tell_where_guarded_datagrams_fail() -> None:
     plan.take(rows(UDP, range(3, 8), 30, whole=False, answered=False), START)
     assert plan.stateful_hop == 0
     found = rows(UDP, range(3, 6), 10, whole=True, answered=True)
-    found["measured_by"] = MeasuredBy.BESIDE_THE_FLOW
+    found["measured_by"] = MeasuredBy.ECHO_BESIDE_THE_FLOW
     plan.take(found, START)
     assert plan.stateful_hop == 2
 
