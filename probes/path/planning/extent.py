@@ -55,9 +55,8 @@ class PathExtent:
             yield "the first router does not answer"
         if measured and len(self._flow):
             yield (
-                f"UDP: hops {measured[0]} to {measured[-1]} are measured beside the flow, by ICMP"
-                " echo requests, because routers there answer no UDP probe (address translation or"
-                " a firewall)"
+                f"UDP is measured beside the flow from hop {measured[0]} on, by ICMP echo requests:"
+                " routers there answer no UDP probe (address translation or a firewall)"
             )
 
     def answered_by(self, rows: Array) -> int:

@@ -78,7 +78,7 @@ def test_every_hop_is_measured_beside_the_flow_within_two_seconds(is_silent: boo
     assert rows["responder"][rows["hop"] == DESTINATION_HOP][0].tobytes() == TO.address
     notes = list(path.extent.notes())
     assert ("the first router does not answer" in notes) == is_silent
-    assert notes[-1].startswith("UDP: hops 2 to 5 are measured beside the flow, by ICMP echo")
+    assert notes[-1].startswith("UDP is measured beside the flow from hop 2 on, by ICMP echo")
 
 
 def test_a_hop_that_answered_before_loses_its_request() -> None:
