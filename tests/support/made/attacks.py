@@ -269,6 +269,8 @@ ATTACKS = (
     Attack("tcp_flood", "Xmas", flood(5000, F | P | U)),
     Attack("tcp_flood", "reflected by middleboxes",
         flood(1500, P | A, ports, src=some(400), sport=80, size=754)),
+    Attack("tcp_flood", "reflected by middleboxes to one port",
+        flood(1500, P | A, 4444, src=some(400), sport=80, size=754)),
     Attack("udp_flood", "slow", datagrams(1200, 30120)),
     Attack("udp_flood", "forged sources", datagrams(3000, 30120)),
     Attack("udp_flood", "one source", datagrams(3000, 30120, 554, src=ATTACKER), ATTACKER),
