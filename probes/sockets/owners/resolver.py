@@ -39,6 +39,8 @@ from probes.sockets.records import By, Reason
 
 BUDGET = 5000
 """Limit of questions to the kernel in a window: some 11 ms."""
+CORE_SHARE, _LEAST = 0.1, 200
+"""CPU time of answers, as a share of a core, and the questions that it leaves in any case."""
 ONLY_SYN = 128
 """Most questions for pairs with an incoming SYN only: so a flood costs little."""
 _SEARCHES = 4
@@ -66,7 +68,7 @@ class Resolver:
     def __init__(self, known: Known, sources: SocketSources, budget: int = BUDGET) -> None:
         self._known = known
         self._sources = sources
-        self._budget = budget
+        self._most = self._budget = budget
         self._unheld: dict[int, int] = {}
         """Complete passes when a socket that nobody holds was first seen, by cookie."""
         self._cgroups: dict[int, Process] = {}
@@ -85,6 +87,12 @@ class Resolver:
             answers.listed[np.flatnonzero(which)[:most]] = True
         self._look(answers, np.flatnonzero(answers.listed & ~foreign), began_s)
         return answers
+
+    def spend(self, spent_s: float, window_s: float) -> None:
+        """Ask as much in the next window as fits its share of a core, by the CPU time of this one.
+        Flows that are not asked about have the reason NOT_ASKED."""
+        fits = min(self._budget * CORE_SHARE * window_s / max(spent_s, 1e-6), 2 * self._budget)
+        self._budget = round(min(max(fits, _LEAST), self._most))
 
     def late(self, answers: OwnerAnswers) -> NDArray[np.int64]:
         """Return the places of the questions that a late source may answer."""
@@ -284,7 +292,7 @@ class Resolver:
         """Say what is known of an open socket that no process has."""
         cookie, cgroup, passes = int(info["cookie"]), int(info["cgroup"]), self._known.passes
         first = self._unheld.setdefault(cookie, passes)
-        if len(self._unheld) > self._budget:
+        if len(self._unheld) > self._most:
             del self._unheld[next(iter(self._unheld))]
         if passes >= first + _PASSES:
             answers.leave(at, Reason.KERNEL)

@@ -280,3 +280,24 @@ def test_other_protocols_are_the_kernels_or_of_who_has_a_raw_socket(case: Case) 
     assert case.only(rows) == (0, By.NONE, Reason.KERNEL)
     case.hold(held([5], 55, protocol=89, type=socket.SOCK_RAW))
     assert case.only(rows) == (55, By.HOLDS, Reason.OWNED)
+
+
+def test_answers_take_a_share_of_a_core_in_a_flood_and_count_the_rest(case: Case) -> None:
+    """D8: 9,000 new flows of UDP a second took 962 ms of it, and then nothing was told."""
+    case.resolver = Resolver(case.known, case.host)
+    flood = [flow(IN, THERE, HERE, port, 9, protocol=UDP) for port in range(2000, 3500)]
+
+    def asked() -> int:
+        answers = case.look(*flood)
+        reasons = answers.reason == Reason.NOT_ASKED
+        assert (~answers.listed == reasons).all()
+        return len(reasons) - int(reasons.sum())
+
+    assert asked() == 1500
+    case.resolver.spend(spent_s=0.5, window_s=1.0)
+    assert asked() == 1000
+    case.resolver.spend(spent_s=5.0, window_s=1.0)
+    assert asked() == 200, "never less"
+    for often in range(1, 6):
+        case.resolver.spend(spent_s=0.001, window_s=1.0)
+        assert asked() == min(200 << often, 1500), "and more again, once there is time"
