@@ -48,6 +48,11 @@ _HINTS = tuple(
     for pattern, hint in (
         (r"file not found$", f"available headers: {_HEADERS}"),
         (r"definition of type 'struct tracepoint__", "programs of packets only, not of tracing"),
+        (
+            r"^void function '\w+_takes' should not return",
+            "an application only looks, so it returns nothing; a probe may drop packets, as "
+            "examples/dropper.c does. lookup_or_init() returns, too: use lookup_or_try_init()",
+        ),
         (r"^void function .* should not return", "lookup_or_init() does: use lookup_or_try_init()"),
         (r"unsupported map type", "such as hash, percpu_hash, lru_hash, array, queue, lpm_trie"),
         (r"bpf_map_def", "declare maps by bcc's macros, such as BPF_HASH(name, key, value, size)"),

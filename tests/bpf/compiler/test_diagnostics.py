@@ -179,6 +179,19 @@ def test_clang_is_understood_once_each_with_its_notes() -> None:
     ]
 
 
+def test_an_application_that_returns_a_verdict_is_told_that_it_is_passive() -> None:
+    """D9: the hint spoke of a map's method."""
+    said = "void function '{}' should not return a value [-Wreturn-type]"
+    texts = [
+        parse_clang(f"a.c:7:5: error: {said.format(name)}\n")[0].text
+        for name in ("limiter_takes", "helper")
+    ]
+    assert "an application only looks" in texts[0]
+    assert "examples/dropper.c" in texts[0]
+    assert "lookup_or_try_init" in texts[1]
+    assert "application" not in texts[1]
+
+
 def test_an_older_kernels_log_without_places_still_gives_the_reason() -> None:
     log = (
         "0: R1=ctx(off=0,imm=0) R10=fp0\n; return *value;\n"
