@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Self
 
 from app.lab.capture import MAX_LATE_NS, CapturedFrame, CaptureFile, open_capture
+from app.lab.captured_monitor import CapturedMonitor
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
@@ -26,7 +27,6 @@ from probes.monitor.engine import PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
-from probes.monitor.probe import MonitorProbe
 from probes.snapshot import Event, Snapshot
 
 _SECOND = 1_000_000_000
@@ -93,7 +93,7 @@ class PolicyRunner:
                 compiler, _INTERFACE, where, hooks, memory=memory, tunnels=options.tunnels
             )
             stack.callback(self._flow.close)
-            self._monitor = MonitorProbe(compiler, _INTERFACE, hooks, options)
+            self._monitor = CapturedMonitor(compiler, _INTERFACE, hooks, options)
             stack.callback(self._monitor.close)
             for policy in policies:
                 self._monitor.set_policy(policy, ())
@@ -177,7 +177,9 @@ class PolicyRunner:
 class _Windows:
     """The windows of one capture."""
 
-    def __init__(self, flow: FlowProbe, monitor: MonitorProbe, rest_ns: int, begin_ns: int) -> None:
+    def __init__(
+        self, flow: FlowProbe, monitor: CapturedMonitor, rest_ns: int, begin_ns: int
+    ) -> None:
         self._flow, self._monitor = flow, monitor
         self._rest_ns = rest_ns
         self._begin_ns = begin_ns

@@ -194,20 +194,6 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self.counters.forget(name)
             self._log.forget(name)
 
-    def restart(self, now: Callable[[], int]) -> None:
-        """Begin anew with the same policies, without a window. Keep time by `now` (see
-        `keep_time`)."""
-        with self._lock:
-            policies = [status.policy for status in self._engine.policies()]
-            self._engine = Engine()
-            self._log = PolicyLog(self._engine, self._utc)
-            self._sketches.clear()
-            self.counters.recent.clear()
-            self.keep_time(now)
-            for policy in policies:
-                self._engine.set(policy, self._now())
-            self.router.activate(self._engine.active())
-
     def activate(self, name: str) -> None:
         """Run a policy until `deactivate`."""
         with self._lock:
@@ -249,16 +235,6 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             new = self._current.halves[self._active]
             self._point.chain.replace(self._stage, new.program.fd)
             return self._end_window(old, started)
-
-    def rest(self, count: int) -> int:
-        """End up to `count` windows in which no packet came, without a look at the kernel or a
-        snapshot. The first one ends now. Returns how many have ended."""
-        with self._lock:
-            end_ns, length_ns = self._now(), self._now() - self._start_ns
-            taken, transitions = self._engine.rest(end_ns, length_ns / 1e9, count)
-            self._apply(transitions, np.zeros((), METRIC), self._start_ns, end_ns)
-            self.transitions, self._start_ns = transitions, self._start_ns + taken * length_ns
-            return taken
 
     def _check(self, side: Side, compiled: Compiled) -> None:
         check_programs(compiled, side, PROGRAMS)
