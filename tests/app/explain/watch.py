@@ -26,6 +26,7 @@ loop = ItemLoop(controller)
 warnings, found = [], {}
 with loop.running(controller, spec, Totals()):
     controller.look_for_owners(True)
+    controller.count_drops(True)
     watches = {name: _Watch(controller, spec, text, seconds) for name, text in filters.items()}
     left = list(watches.values())
     print(flush=True)
