@@ -74,6 +74,8 @@ class ProbeInfo:
     failure: str
     """Error that ended it; empty while it runs."""
     config: ProbeConfig
+    warnings: tuple[str, ...] = ()
+    """Of the compiler, and of a forced start; only `add` returns them."""
 
     @property
     def state(self) -> str:

@@ -7,13 +7,15 @@ import shlex
 import subprocess
 import textwrap
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+import click
 import pytest
 
+from app.cli.main import cli
 from app.cli.options import SECTIONS
 from app.config.load import load
 from app.exporters.kinds import parse as parse_output
@@ -22,7 +24,6 @@ from app.outputs.views import VIEWS
 from app.run.monitor import policies_of
 from probes.flow.filter import FlowFilter
 from probes.output_control import OutputConfig
-from tests.support.runs import deck_ends
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -34,11 +35,46 @@ DOCUMENTS = sorted(
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"^    .*\n", re.MULTILINE)
 _PATH = re.compile(r"`((?:[\w.*-]+/)+[\w.*-]*|[\w-]+\.(?:py|c|h|toml))`")
-_INVENTED = {"large.c", "large.toml", "ports.c", "ports.toml", "config.toml"}
-"""Files that a reader would write."""
+_INVENTED = {
+    "large.c",
+    "large.toml",
+    "ports.c",
+    "ports.toml",
+    "config.toml",
+    "bpf_core_read.h",
+    "bpf_tracing.h",
+}
+"""Files that a reader would write, or that do not exist."""
 _COMMAND = re.compile(r"^    (?:sudo )?(?:\./)?probedeck ((?!--)(?:.*\\\n)*.+)", re.MULTILINE)
 _SNIPPET = re.compile(r"^(?:    .+\n)+|(?<=^```toml\n)[^`]+", re.MULTILINE)
 _TOML = re.compile(r"(#.*\n)*(\[|\w+ = )")
+_RUN = {
+    "config init", "config show", "config validate", "config path", "man", "policy check",
+    "tape list", "tape states",
+}  # fmt: skip
+"""Commands that the test runs as the documents have them."""
+_NOT_RUN = {
+    "run": "watches an interface of the reader until Ctrl-C; tests/app/run runs it",
+    "lab": "shows a console; tests/app/lab runs it",
+    "tour": "shows a console; tests/app/console runs it",
+    "console": "shows a console of a controller; tests/app/console runs it",
+    "fleet": "shows a console of the reader's hosts; tests/app/console runs it",
+    "explain": "waits for the reader's connections; tests/app/explain runs it",
+    "trace": "sends packets to hosts of the Internet; tests/app/run runs it",
+    "segment": "needs two hosts; tests/app/fleet runs it",
+    "sql": "needs tables of the reader, and an extra package; tests/app/cli runs it",
+    "doctor": "judges the reader's interface; tests/app/doctor runs it",
+    "probe ": "needs a controller and ports.toml; tests/app/cli runs it",
+    "policy add": "needs a controller; tests/app/cli runs it",
+    "policy list": "needs a controller",
+    "policy replace": "needs a controller",
+    "policy activate": "needs a controller",
+    "policy remove": "needs a controller",
+    "policy test": "needs a capture of the reader; tests/app/cli runs it",
+    "tape check": "needs a tape of the reader; tests/app/tape runs it",
+    "test": "runs the tests",
+}
+"""Why the test only parses the others."""
 _READERS: dict[str, Callable[[str], object]] = {
     "--output": lambda text: parse_output(OutputConfig(text)),
     "--capture": FlowFilter.parse,
@@ -62,13 +98,6 @@ def names() -> frozenset[str]:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     files = listed.stdout.split() or map(str, ROOT.glob("[!.]*/**/*"))
     return frozenset(Path(file).name for file in files)
-
-
-@cache
-def help_of(*command: str) -> str:
-    code, out, error = deck_ends(*command, "--help")
-    assert code == 0, error
-    return out
 
 
 @each_document
@@ -108,21 +137,58 @@ def test_every_class_exists(name: str) -> None:
     assert classes >= set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)`", (ROOT / name).read_text()))
 
 
-@each_document
-def test_every_command_and_option_exists(path: Path) -> None:
+def commands_of(path: Path) -> Iterator[list[str]]:
+    """Yield the words of each command of probedeck in a document."""
     for line in _COMMAND.findall(path.read_text()):
         words = shlex.split(line.replace("\\\n", " "), comments=True)
-        words = words[: next((i for i, word in enumerate(words) if word in "|&"), None)]
+        yield words[: next((i for i, word in enumerate(words) if word in "|&"), None)]
+
+
+def parsed(words: list[str]) -> click.Context:
+    """Parse a command as the program does; raises click.UsageError and ProbedeckError."""
+    context = cli.make_context("probedeck", words)
+    while isinstance(context.command, click.Group):
+        name, command, rest = context.command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        assert command
+        context = command.make_context(name, rest, parent=context)
+    return context
+
+
+@each_document
+def test_every_command_parses(path: Path) -> None:
+    for words in commands_of(path):
         if words[0] == "test":
             continue  # by the launcher: its arguments are pytest's
-        is_group = f"Usage: probedeck {words[0]} [OPTIONS] COMMAND" in help_of(words[0])
-        command = words[: 1 + is_group]
-        words = words[: words.index("--")] if "--" in words else words
-        for option, value in pairwise(words):
+        parsed(list(words))
+        mine = words[: words.index("--")] if "--" in words else words
+        for option, value in pairwise(mine):
             if option in _READERS and value != "URL":
                 _READERS[option](value)
-        for option in filter(re.compile("--?[a-z]").match, words):
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(*command)), line
+
+
+@each_document
+def test_every_block_of_commands_is_valid_shell(path: Path) -> None:
+    for block in _SNIPPET.findall(path.read_text()):
+        if _COMMAND.search(block):
+            text = textwrap.dedent(block)
+            checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
+            assert checked.returncode == 0, checked.stderr
+
+
+@each_document
+def test_a_command_that_ends_by_itself_runs_as_pasted(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for words in commands_of(path):
+        place = " ".join(words[:2])
+        assert (place in _RUN) != any(place.startswith(each) for each in _NOT_RUN), place
+        if place in _RUN and "--cost" not in words:
+            assert not cli(words, standalone_mode=False)
+            assert capsys.readouterr().out
 
 
 @each_document

@@ -166,7 +166,7 @@ _VIEW = (
     Command("view.screenshot", "Write a picture of the screen",
             parameters=(replace(_FILE, check=values.picture_file), _OVERWRITE),
             help=f"A .svg or .png; the default name is {PICTURE_NAME}, with the time of day."
-            " .png needs the extra package: pip install 'probedeck[picture]'.",
+            " .png needs the package resvg-py (>=0.5, <0.6).",
             alias="screenshot"),
     Command("work.cancel", "Cancel running work"),
 )  # fmt: skip

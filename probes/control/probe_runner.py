@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
@@ -149,9 +150,10 @@ class ProbeRunner:
                     kind = ApplicationProbe
                 running = self._running.start(kind(self._compiler, compiled, self._hooks))
                 running.verdicts = verdicts
-            for event in trials.warnings(compiled, cut):
+            events = tuple(trials.warnings(compiled, cut))
+            for event in events:
                 self.publish(event)
-            return running.info()
+            return replace(running.info(), warnings=tuple(event.text for event in events))
 
     def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
         self._refuse_changes()

@@ -71,6 +71,8 @@ def add(file: str, interface: str, force: bool, **remote: str) -> None:
     with _client(remote, config) as client:
         config = placed(config, interface, client.monitor)
         info = client.add(config, force=force)
+        for text in info.warnings:
+            _say(f"warning: {text}")
         _say(f"{info.name}: generation {info.generation} {info.state} on {_places(info)}")
 
 

@@ -30,6 +30,6 @@ def encoded(picture: str, suffix: str) -> bytes:
     try:
         import resvg_py
     except ImportError:
-        hint = "pip install 'probedeck[picture]', or write a .svg"
+        hint = ".venv/bin/pip install 'resvg-py>=0.5,<0.6', or write a .svg"
         raise ProbedeckError("a .png needs the package resvg-py", hint=hint) from None
     return bytes(resvg_py.svg_to_bytes(svg_string=picture))

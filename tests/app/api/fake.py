@@ -138,7 +138,7 @@ class FakePlane:
                 config.name, False, 1, None, 1, programs, _metrics(config), "", config
             )
             self.publish(Event.now("info", config.name, "runs"))
-            return self._probes[config.name]
+            return replace(self._probes[config.name], warnings=_cuts(config))
 
     def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
         self._work()

@@ -145,7 +145,8 @@ def test_what_cuts_off_an_interface_must_be_forced(
     assert f"warning: {why}\n" in probe("check", file)[2]
     assert probe("add", file) == (2, "", refused)
     assert plane.probes() == ()
-    assert probe("add", file, "--force")[0] == 0
+    code, _, said = probe("add", file, "--force")
+    assert (code, said.splitlines()[0]) == (0, f"warning: {why}")
     code, _, said = probe("replace", file)
     assert (code, said.endswith(refused), plane.probes()[0].generation) == (2, True, 1)
     assert probe("replace", file, "--force")[0] == 0

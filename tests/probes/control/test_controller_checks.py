@@ -124,7 +124,8 @@ def test_a_program_that_takes_every_packet_must_be_forced(deck: Deck, name: str)
 
 def test_what_takes_every_packet_runs_if_it_is_forced(deck: Deck) -> None:
     deck.receive(3)
-    deck.controller.add(deck.config(verdict("0")), force=True)
+    info = deck.controller.add(deck.config(verdict("0")), force=True)
+    assert list(info.warnings) == deck.said("warning")
     with pytest.raises(AssertionError):
         deck.receive(3)
     assert [text[:31] for text in deck.said("warning")] == ["ingress lets none of the test f"]

@@ -108,7 +108,11 @@ def empty_text(panel: Panel, programs: Programs, slot: Slot | None) -> str:
     report = checked is not None and checked.check is not None
     return {
         Panel.PROBLEMS: "No problems." if checked else "Not checked yet: f5 compiles and verifies.",
-        Panel.LOG: "Verifier accepted it." if checked else "Not verified yet: f5 does it.",
+        Panel.LOG: "Verifier accepted it."
+        if report
+        else "Not verified: see its problems."
+        if checked
+        else "Not verified yet: f5 does it.",
         Panel.DIFF: "No edits: this source runs.",
         Panel.REPORT: "A swap keeps everything." if report else "f5 tells what a swap would keep.",
         Panel.MAPS: "The maps are at the right.",

@@ -57,6 +57,10 @@ async def test_problems_are_marked_listed_and_gone_to(compiler: Compiler) -> Non
         b.screen.set_focus(b.screen.panel)
         await b.press("enter")
         assert b.editor.cursor_location == (16, 14)
+        # The verifier saw only the text before.
+        while b.screen.source_panel.chosen.value != "log":
+            await b.press("f3")
+        assert "Not verified: see its problems." in b.panel
 
 
 async def test_problems_of_headers_and_of_the_other_direction() -> None:
