@@ -129,9 +129,8 @@ def _has_counts(part: Part) -> Array:
     return np.isin(part.rows["kind"], _COUNTED)
 
 
-def _is_queue(part: Part) -> Array:
-    is_queue: Array = part.rows["kind"] == PathRowKind.QUEUE
-    return is_queue
+def _has_side(part: Part) -> Array:
+    return np.isin(part.rows["kind"], (PathRowKind.QUEUE, PathRowKind.LOSS))
 
 
 def _share(name: str, meaning: str) -> OutputColumn:
@@ -290,7 +289,7 @@ PATHS = OutputView(
         _if(lambda part: part.rows["other_hop"] > 0, "other_hop",
             "route: its last hop that changed; queue, loss: the hop before it that answers; loop: "
             "the hop of its last router; flap: the path's last hop"),
-        _if(_is_queue, "side", f"of a queue: {', '.join(_SIDES.values())}",
+        _if(_has_side, "side", f"of a queue or loss: {', '.join(_SIDES.values())}",
             lambda part: np.array([_SIDES[each] for each in part.rows["side"].tolist()]),
             ColumnType.TEXT),
         _if(lambda part: part.rows["folded"] > 0, "folded",

@@ -165,7 +165,7 @@ class ReportedDestination:
     hops: tuple[ReportedHop, ...]
     trips: tuple[ReportedTrips, ...]
     arrival: str
-    """What tells that the path arrives, if `trips` are empty."""
+    """Evidence that the path arrives, if `trips` are empty."""
     probes: OwnProbes
     path_mtu: PathMtu | None
     """None: unknown."""
@@ -347,7 +347,7 @@ def _trips(destination: str, tally: DestinationTally) -> Iterator[ReportedTrips]
 
 
 def _arrival(state: Traced | None) -> str:
-    """What tells that the path reaches the destination, if no round trip does."""
+    """Return the evidence that the path reaches the destination, if no round trip shows it."""
     if state and state.end:
         return f"answers an echo request at hop {state.end}"
     if state and state.heard:

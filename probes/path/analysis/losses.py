@@ -1,9 +1,13 @@
 """Loss that begins at a hop: all later hops and the destination lose, too (S3.20).
 
 Loss counts if it is certain, by cumulative sums of log-likelihood ratios (E. S. Page, 1954) of a
-loss of 2.5 % against one of 0.5 %. Two hops, or a hop and the destination, must each reach half of
-_SURE, or the destination alone all of it. So if every hop loses 0.5 %, independently, at most one
-in e**18 probes, 60 million, raises a false alarm. A loss of 5 % takes some 150 probes of each hop.
+loss of 2.5 % against one of 0.3 %. All hops behind a link lose what it loses, so their sums add up:
+together they must reach _TOGETHER, and without the one that loses most _HALF; the destination alone
+must reach _SURE. A loss of 3 % takes some 350 probes of all these hops together. The link is the
+one that parts the hops most likely.
+
+A lost datagram of TCP is sent again, a lost acknowledgement is not: so a destination that is timed
+by TCP tells on which way packets are lost.
 
 A router that limits its answers loses nothing. So its silence counts only at a rate of probes at
 which it has answered before.
@@ -11,6 +15,7 @@ which it has answered before.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from math import log
 
@@ -19,21 +24,37 @@ import numpy as np
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.flows import MAX_SERIES, Flows, HopBatch, series_of
 from probes.path.analysis.statistics import loss_interval
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind, ProbeOutcome
+from probes.path.records import (
+    DESTINATION_HOP,
+    HOP_COUNT,
+    PATH,
+    Array,
+    MeasuredBy,
+    PathRowKind,
+    ProbeOutcome,
+    QueueSide,
+)
 
-_USUAL, _LOSS = 0.005, 0.025
+_USUAL, _LOSS = 0.003, 0.025
 _LOST, _ANSWERED = log(_LOSS / _USUAL), log((1 - _LOSS) / (1 - _USUAL))
 _SURE = 18.0
 _HALF = _SURE / 2
+_TOGETHER = 15.0
+_SOME = 3.0
+"""Score from which on a hop seems to lose."""
+_IN_POLL = 3
+"""No more lost probes of a poll count together: an outage has edges."""
+_DOUBT = 3.0
+"""Links that are less likely than the best one by this logarithm are not the place."""
 _PATIENT = 1.5 * _SURE
 """Score up to which a loss waits for nearer hops whose own loss is uncertain."""
-_RUN = 5
+_RUN = 4
 """No more of successive lost probes count: a short outage is no rate of loss."""
 _MARGIN_NS = 250_000_000
 """Time between a timeout and the poll that reports it."""
 _RECENT_NS = 5_000_000_000
-_FADE_NS = 10e9
-"""Half-life of recent outcomes, which tell whether a hop has less loss than another."""
+_POLLS = 240
+"""Polls whose outcomes are kept: a minute. Since the begin of a loss, they tell its place."""
 _STRETCH_NS = 5_000_000_000
 _STRETCH = 100
 """A router is able to answer at a rate if it did so for so long, and for so many probes: routers
@@ -41,6 +62,8 @@ that limit answers let some pass at once."""
 _CLEAN = 0.01
 _FASTER = 1.25
 """It is able to answer so many times as often."""
+
+_TCP = (MeasuredBy.TCP_HANDSHAKE, MeasuredBy.TCP_ACK, MeasuredBy.TCP_TIMESTAMP)
 
 _WAITING = np.dtype([("sent_ns", "i8"), ("series", "i4"), ("lost", "?")])
 HOP_LOSS = np.dtype([
@@ -50,8 +73,9 @@ HOP_LOSS = np.dtype([
 ])  # fmt: skip
 """A hop for all flows of a destination. `score` is the sum that must become certain, `lost` of
 `ended` probes since it was zero at `since_ns`; `run` the lost ones at the end; `last_ns` when the
-last answered one was sent; `recent` outcomes fade. In the `stretch` since `stretch_ns` few are
-lost; `rate` is the highest rate, probes a second, of such a stretch."""
+last answered one was sent; `recent` outcomes are those since the begin of the clearest loss. In the
+`stretch` since `stretch_ns` few are lost; `rate` is the highest rate, probes a second, of such a
+stretch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +90,7 @@ class _Loss:
     ended: int
     worst: float
     """A rate of loss that would be the reported one."""
+    side: QueueSide
     answered: int = 0
     """Probes since the last lost one."""
     over: float = 0.0
@@ -79,8 +104,11 @@ class _State:
     hops: Array = field(default_factory=lambda: np.zeros(HOP_COUNT, HOP_LOSS))
     waiting: Array = field(default_factory=lambda: np.empty(0, _WAITING))
     """Outcomes, held until all earlier probes have an outcome."""
-    now_ns: int = 0
+    past: deque[tuple[int, Array]] = field(default_factory=lambda: deque(maxlen=_POLLS))
+    """Lost and all probes by hop (2, HOP_COUNT) of each poll, and until when they were sent."""
     loss: _Loss | None = None
+    by_tcp: bool = False
+    """Whether packets of TCP time the destination."""
 
 
 class Losses:
@@ -118,6 +146,9 @@ class Losses:
         for destination in np.unique(destinations).tolist():
             state = self._states.setdefault(destination, _State())
             mine = new[destinations == destination]
+            methods = batch.rows["measured_by"][known][destinations == destination]
+            if (timed := mine["series"] % HOP_COUNT == DESTINATION_HOP).any():
+                state.by_tcp = bool(np.isin(methods[timed], _TCP).all())
             state.waiting = np.concatenate((state.waiting, mine))
         places = self._flows.places(rerouted)
         for place, hop in zip(places.tolist(), rerouted["hop"].tolist(), strict=True):
@@ -144,10 +175,9 @@ class Losses:
         counted = waiting[due & there]
         state.waiting = waiting[~due]
         counted = counted[np.argsort(counted["sent_ns"], kind="stable")]
-        state.hops["recent_lost"] *= 0.5 ** ((now_ns - state.now_ns) / _FADE_NS)
-        state.hops["recent"] *= 0.5 ** ((now_ns - state.now_ns) / _FADE_NS)
-        state.now_ns = now_ns
         hops = counted["series"] % HOP_COUNT
+        counts = [np.bincount(each, minlength=HOP_COUNT) for each in (hops[counted["lost"]], hops)]
+        state.past.append((now_ns - self._timeout_ns - _MARGIN_NS, np.array(counts)))
         for hop in np.unique(hops).tolist():
             _count(state.hops[hop : hop + 1], counted[hops == hop])
             if state.loss and state.loss.hop == hop:
@@ -160,9 +190,12 @@ class Losses:
             state.loss = None
             state.hops["score"] = state.hops["lost"] = state.hops["ended"] = 0
             return [self._row(PathRowKind.LOSS_OVER, destination, loss, now_ns)]
-        if not (state.hops["score"] >= _HALF).any():
+        if not (state.hops["score"] >= _SOME).any():
             return []
-        state.loss = _found(state.hops)
+        since_ns = int(state.hops["since_ns"][state.hops["score"].argmax()])
+        polls = np.array([counts for until_ns, counts in state.past if until_ns > since_ns])
+        state.hops["recent_lost"], state.hops["recent"] = polls.sum(axis=0)
+        state.loss = _found(state.hops, polls, by_tcp=state.by_tcp)
         if state.loss is None:
             return []
         return [self._row(PathRowKind.LOSS, destination, state.loss, now_ns)]
@@ -177,7 +210,7 @@ class Losses:
         if not loss.before:
             row["previous"] = 0
         row["other_hop"], row["since_ns"] = loss.before, loss.since_ns
-        row["flows"] = max(1, len(active))
+        row["flows"], row["side"] = max(1, len(active)), loss.side
         row["lost"], row["answered"] = loss.lost, loss.ended - loss.lost
         lost, ended = np.array([loss.lost]), np.array([loss.ended])
         row["loss_low"], row["loss_high"] = loss_interval(lost, ended)
@@ -188,8 +221,6 @@ def _count(hop: Array, rows: Array) -> None:
     """Add outcomes, in order of sending, to a hop, dtype HOP_LOSS (1,)."""
     lost, sent = rows["lost"], rows["sent_ns"]
     count, number = len(rows), int(lost.sum())
-    hop["recent"] += count
-    hop["recent_lost"] += number
     answered = np.flatnonzero(~lost)
     if len(answered):
         hop["last_ns"] = max(int(hop["last_ns"][0]), int(sent[answered[-1]]))
@@ -255,36 +286,68 @@ def _follow(loss: _Loss, rows: Array) -> None:
         loss.answered = after
 
 
-def _found(hops: Array) -> _Loss | None:
-    """The loss that is certain now, if there is one, from hops (HOP_COUNT,) of dtype HOP_LOSS."""
-    newest = int(hops["last_ns"].max())
-    known = np.flatnonzero((hops["last_ns"] > newest - _RECENT_NS) & (hops["recent"] > 0))
+def _found(hops: Array, polls: Array, *, by_tcp: bool = False) -> _Loss | None:
+    """The loss that is certain now, if there is one, from hops (HOP_COUNT,) of dtype HOP_LOSS.
+    `polls` (n, 2, HOP_COUNT) are lost and all probes of each poll since it may have begun.
+    `by_tcp`: packets of TCP time the destination."""
+    newest, scores = int(hops["last_ns"].max()), hops["score"]
+    known = (hops["last_ns"] > newest - _RECENT_NS) & (hops["recent"] > 0)
     took = (hops["last_ns"] - hops["since_ns"]).clip(1) / 1e9
-    able = hops["ended"] / took <= _FASTER * hops["rate"]
+    # Few probes may come closer together by chance.
+    able = (hops["ended"] - _RUN) / took <= _FASTER * hops["rate"]
     able[DESTINATION_HOP] = True
     low, high = loss_interval(hops["recent_lost"], hops["recent"])
-    if hops["score"][DESTINATION_HOP] >= _HALF:  # what the destination loses, routers may lose
+    if scores[DESTINATION_HOP] >= _HALF:  # what the destination loses, routers may lose
         able |= low <= high[DESTINATION_HOP]
-    sure = able & (hops["score"] >= _HALF)
-    losing = [hop for hop in known.tolist() if sure[hop]]
-    if not losing:
+    places = np.flatnonzero(known & (able | (scores < _SOME)))
+    # TCP's data is not lost if only answers and acknowledgements are.
+    timed = by_tcp and bool(known[DESTINATION_HOP])
+    clean = timed and scores[DESTINATION_HOP] < _SOME
+    places = places[places != DESTINATION_HOP] if clean else places
+    lost, ended = hops["recent_lost"][places], hops["recent"][places]
+    likely = _likelihoods(lost, ended)
+    if not len(places):
         return None
-    # Hops with less loss, and all before them, are before the loss.
-    least = min(low[hop] for hop in losing)
-    clean = max((hop for hop in known.tolist() if high[hop] < least), default=0)
-    losing = [hop for hop in losing if hop > clean]
-    scores = hops["score"][losing]
-    if not (len(losing) > 1 or (losing == [DESTINATION_HOP] and scores[0] >= _SURE)):
+    near, far = np.flatnonzero(likely >= likely.max() - _DOUBT)[[0, -1]]
+    behind = places[far:]
+    worst = behind[scores[behind].argmax()]
+    total = _evidence(polls[:, :, behind])
+    alone = behind.tolist() == [DESTINATION_HOP] and scores[worst] >= _SURE
+    rest = _evidence(polls[:, :, behind[behind != worst]])
+    if not (alone or (total >= _TOGETHER and rest >= _HALF)):
         return None
-    first = losing[0]
-    # Later hops that seem to lose nothing are waited for, and others for some time.
-    often = hops["recent"] >= min(hops["recent"][losing]) / 2
-    if any(often[hop] and hops["score"][hop] < _HALF / 2 for hop in known if hop > first):
+    if near < far and total < _PATIENT:
         return None
-    unsure = any(clean < hop < first for hop in known.tolist())
-    if unsure and scores.max() < _PATIENT:
+    # Later hops that lose less show that the others only answer seldom.
+    least = loss_interval(lost[far:].sum(keepdims=True), ended[far:].sum(keepdims=True))[0]
+    if (high[behind] < least).any() or (clean and high[DESTINATION_HOP] >= least):
         return None
-    state = hops[first]
-    lost, ended = int(state["lost"]), int(state["ended"])
-    worst = max(_LOSS, lost / ended / 2)
-    return _Loss(first, clean, int(state["since_ns"]), lost, ended, worst)
+    side = QueueSide.BACK if clean else QueueSide.THERE if timed else QueueSide.EITHER
+    # The hop that loses most has chosen the begin: its share would be too high.
+    others = behind if alone else behind[behind != worst]
+    count, of = (int(hops[name][others].sum()) for name in ("recent_lost", "recent"))
+    before = int(places[near - 1]) if near else 0
+    since_ns = int(hops["since_ns"][worst])
+    return _Loss(int(behind[0]), before, since_ns, count, of, max(_LOSS, count / of / 2), side)
+
+
+def _evidence(polls: Array) -> float:
+    """The sum of log-likelihood ratios of hops from their outcomes by poll (n, 2, hops).
+
+    A poll without most of its probes is an outage, and its neighbours may be its edges."""
+    lost, ended = polls.sum(axis=2).T
+    lost, ended = lost[2 * lost <= ended], ended[2 * lost <= ended]
+    return float(lost.clip(max=_IN_POLL).sum() * _LOST + (ended - lost).sum() * _ANSWERED)
+
+
+def _likelihoods(lost: Array, ended: Array) -> Array:
+    """The logarithms (n,) of the likelihoods that the loss begins at each of n hops, which lost
+    `lost` (n,) of `ended` probes: hops before it lose _USUAL, later ones alike."""
+    before = lost.cumsum() - lost, ended.cumsum() - ended
+    later = lost.sum() - before[0], ended.sum() - before[1]
+    share = (later[0] / later[1].clip(1)).clip(_USUAL, 0.9999)
+    result: Array = sum(
+        number * np.log(rate) + (of - number) * np.log1p(-rate)
+        for (number, of), rate in ((before, _USUAL), (later, share))
+    )
+    return result

@@ -124,7 +124,8 @@ def _what(kind: PathRowKind, row: Any, flows: str) -> str:
                 f"address of the same one{back}; later hops and the round-trip time are the same"
             )
         case PathRowKind.LOSS:
-            return f"loss of {_loss(row)} {_between(row)}, either way, since {ago} ago, for {flows}"
+            side = QueueSide(int(row["side"])).words
+            return f"loss of {_loss(row)} {_between(row)}, {side}, since {ago} ago, for {flows}"
         case PathRowKind.LOSS_OVER:
             return f"loss is over, was {_loss(row)}, for {flows}"
         case PathRowKind.LOOP:

@@ -8,17 +8,28 @@ import numpy as np
 import pytest
 
 from probes.path.analysis.losses import HOP_LOSS, _found
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, PathRowKind
+from probes.path.records import (
+    DESTINATION_HOP,
+    HOP_COUNT,
+    Array,
+    MeasuredBy,
+    PathRowKind,
+    QueueSide,
+)
 from tests.probes.path.analysis.simulated import (
+    SECOND,
+    START,
     Flow,
     Hop,
     Times,
+    analysed,
     answering,
     at,
     events,
     idle,
     of,
     path,
+    probes,
     story,
     told,
     unanswered,
@@ -72,7 +83,7 @@ def test_loss_is_told_at_its_hop_in_some_seconds_and_its_end(number: int, flows:
     assert at(loss) <= 10 + 7.5  # the timeout of 3 s among them
     assert loss["flows"] == flows
     assert 10 <= at(loss, "since_ns") <= 11.5
-    assert 0.02 < loss["loss_low"] < 0.05 < loss["loss_high"] < 0.2
+    assert 0.01 < loss["loss_low"] < 0.05 < loss["loss_high"] < 0.2
     assert (over["kind"], over["hop"]) == (PathRowKind.LOSS_OVER, number)
     assert over["lost"] / (over["lost"] + over["answered"]) == pytest.approx(0.05, abs=0.02)
     assert 23 < at(over) <= 30
@@ -179,17 +190,41 @@ def test_a_little_loss_is_never_told(seed: int) -> None:
 
 
 def test_a_hop_that_may_lose_is_neither_end_of_the_link() -> None:
-    """Hop 4 lags behind by chance: it is waited for, and then left out."""
+    """Hop 4 lost some by chance: it is waited for, and then left out."""
     hops = np.zeros(HOP_COUNT, HOP_LOSS)
     known = [1, 2, 3, 4, 5, DESTINATION_HOP]
-    hops["last_ns"][known], hops["recent"][known], hops["rate"][known] = 10**10, 400, 100
+    hops["last_ns"][known], hops["rate"][known] = 10**10, 100
     hops["since_ns"], hops["ended"] = 8 * 10**9, 150
-    losing = [5, DESTINATION_HOP]
-    hops["recent_lost"][losing], hops["lost"][losing] = 20, 12
-    hops["score"][4], hops["recent_lost"][4] = 3.0, 8
-    hops["score"][losing] = 14.0
-    assert _found(hops) is None
-    hops["score"][losing] = 28.0
-    loss = _found(hops)
+    hops["score"][[4, 5, DESTINATION_HOP]] = 3.0, 14.0, 14.0
+
+    def polls(count: int) -> Array:
+        """Hops 5 and the destination each lose one of 10 probes, hop 4 one of 40."""
+        made = np.zeros((count, 2, HOP_COUNT), "i8")
+        made[:, 1, known], made[:, 0, [5, DESTINATION_HOP]], made[::4, 0, 4] = 10, 1, 1
+        hops["recent_lost"], hops["recent"] = made.sum(axis=0)
+        return made
+
+    assert _found(hops, polls(6)) is None
+    loss = _found(hops, polls(12))
     assert loss is not None
     assert (loss.before, loss.hop) == (3, 5)
+
+
+@pytest.mark.parametrize("seed", [5, 7])
+@pytest.mark.parametrize(
+    ("trips", "side", "seconds"), [(0.03, QueueSide.THERE, 10), (0.0, QueueSide.BACK, 14)]
+)
+def test_three_percent_are_told_in_some_seconds_with_their_link_and_way(
+    seed: int, trips: float, side: QueueSide, seconds: float
+) -> None:
+    """20 probes a second of each of six hops; TCP sends data again, but no acknowledgements."""
+    hops = [
+        replace(hop, times=lossy(hop.times, 0.03, 10, 40)) if number > 3 else hop
+        for number, hop in enumerate(path(6), 1)
+    ]
+    end = Hop(lossy(idle(), trips, 10, 40))
+    rows = probes(Flow(hops, end=30, rate=20, end_to_end=end), seed=seed)
+    rows["measured_by"][rows["hop"] == DESTINATION_HOP] = MeasuredBy.TCP_ACK
+    (loss,) = events(analysed(rows[rows["sent_ns"] < START + 24 * SECOND], 27))
+    assert loss[["kind", "hop", "other_hop", "side"]].item() == (PathRowKind.LOSS, 4, 3, side)
+    assert at(loss) <= 10 + seconds
