@@ -346,8 +346,12 @@ def _likelihoods(lost: Array, ended: Array) -> Array:
     before = lost.cumsum() - lost, ended.cumsum() - ended
     later = lost.sum() - before[0], ended.sum() - before[1]
     share = (later[0] / later[1].clip(1)).clip(_USUAL, 0.9999)
-    result: Array = sum(
-        number * np.log(rate) + (of - number) * np.log1p(-rate)
-        for (number, of), rate in ((before, _USUAL), (later, share))
-    )
+    result: Array = _logarithm(before, _USUAL) + _logarithm(later, share)
+    return result
+
+
+def _logarithm(counts: tuple[Array, Array], share: Array | float) -> Array:
+    """Of the likelihoods of lost and all probes, if a share of them is lost."""
+    lost, ended = counts
+    result: Array = lost * np.log(share) + (ended - lost) * np.log1p(-np.asarray(share))
     return result

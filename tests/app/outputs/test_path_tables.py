@@ -127,7 +127,7 @@ def test_every_kind_has_its_word_and_its_amount(tmp_path: Path) -> None:
     assert {row["kind"]: row["amount_ns"] for row in table if row["amount_ns"]} == {
         "shift": -70_000, "queue": -70_000,
     }  # fmt: skip
-    assert {row["kind"] for row in table if row["side"]} == {"queue"}
+    assert {row["kind"] for row in table if row["side"]} == {"queue", "loss"}
     assert {row["kind"] for row in table if row["lost"] is not None} == {
         "summary", "loss", "loss over",
     }  # fmt: skip
