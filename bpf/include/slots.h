@@ -11,7 +11,7 @@
 #include "hash.h"
 
 #define SLOTS 64 /* places; fewer are in use */
-#define MOST_SLOTS 48
+#define MOST_SLOTS 40
 #define PART_REGISTERS 1024
 #define PART_BUCKETS 256
 

@@ -31,7 +31,7 @@ from probes.monitor.selected import Estimate, SelectedMetric
 from probes.monitor.selection import Selections, place_of
 from probes.monitor.sketch import Sketch
 
-MAX_SLOTS = 48
+MAX_SLOTS = 40
 _BITS = 10
 """2**_BITS registers of a slot."""
 _PLACES = 64
