@@ -126,7 +126,7 @@ def _limit(material: Material) -> ExplainedLimit:
             seconds[label] = seconds.get(label, 0.0) + span_s
     longest = sorted(seconds.items(), key=lambda each: -each[1])
     total = max(float(spans.sum()), 1e-9)
-    shares = {name: float((sockets[name] * spans).sum() / total) for name in _SHARES}
+    busy, rwnd, sndbuf = (float((sockets[name] * spans).sum() / total) for name in _SHARES)
     counts = {name: int(sockets[name].sum()) for name in ("segments", "sent", "received")}
     now = {
         name: int(last[name])
@@ -148,7 +148,9 @@ def _limit(material: Material) -> ExplainedLimit:
         answer_us=answer_us,
         unanswered=unanswered,
         rest=rest,
-        **shares,
+        busy=busy,
+        rwnd=rwnd,
+        sndbuf=sndbuf,
         **now,
         **counts,
     )

@@ -21,6 +21,7 @@ from probes.path.records import (
     PathRowKind,
     ProbeOutcome,
 )
+from probes.sockets.records import SOCKET
 
 RECENT_NS = 5_000_000_000
 _LEAST_NS = 2_000_000
@@ -121,9 +122,9 @@ def queues_of(material: Material, times: HopTimes, *, held: bool) -> Array:
     found = np.zeros(HOP_COUNT)
     if not times.last:
         return found
-    last = material.sockets[-1] if len(material.sockets) else None
+    last: Any = material.sockets[-1] if len(material.sockets) else np.zeros((), SOCKET)
     # Sockets of UDP know no time.
-    timed = last is not None and last["rtt_us"] > 0
+    timed = last["rtt_us"] > 0
     queue_ns = float(last["queue_us"]) * 1e3 if timed else 0.0
     floor_ns = float(last["rtt_us"]) * 1e3 - queue_ns if timed else np.nan
     hops = slice(1, times.last + 1)

@@ -196,9 +196,9 @@ def greets(stage: Stage) -> None:
 
 def rests(stage: Stage) -> None:
     """One request and its answer, then nothing."""
-    stage.serve(lambda end: (end.sendall(end.recv(100)), stage.over.wait()))
+    stage.serve(lambda end: (end.send(end.recv(100)), stage.over.wait()))
     near = stage.connect()
-    stage.later(1, lambda: (near.sendall(bytes(100)), near.recv(100)))
+    stage.later(1, lambda: (near.send(bytes(100)), near.recv(100)))
 
 
 def is_not_answered(stage: Stage) -> None:
