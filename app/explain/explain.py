@@ -45,7 +45,7 @@ _HALF = 0.5
 """Share of the time in which a conversation waits for the far end, and of the delay that the own
 queue holds: from there on they decide."""
 _REQUEST = 3
-"""Segments: a first request has no more, such as the begin of a TLS handshake."""
+"""Segments of a first request, such as the begin of a TLS handshake, at most."""
 _SHARES = ("busy", "rwnd", "sndbuf")
 _NO_QUEUE = "no queue at any hop that answers"
 _NEAR = 2

@@ -59,7 +59,7 @@ others 0."""
 _FULL = 0.7
 """Share of the receiver's largest window that is on the way if a queue takes it."""
 _OPEN = 60_000
-"""Bytes. A window that stays larger than this one is that of a process that reads at once."""
+"""Bytes. A process that reads at once keeps the window larger than this."""
 _RETRIES, _SYN_RETRIES = 2, 1
 """Timeouts without an acknowledgement: one may be a loss, or a late answer."""
 _WAITING_SEGMENTS = 2

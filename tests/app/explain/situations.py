@@ -174,7 +174,7 @@ def asks(stage: Stage, request: int, answer: int, think: float) -> None:
 
 
 def greets(stage: Stage) -> None:
-    """As TLS: a new connection each time, whose first answer takes long."""
+    """Open connections as TLS does: the first answer of each takes long."""
 
     def serve(end: socket.socket) -> None:
         end.recv(2000)

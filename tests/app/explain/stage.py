@@ -2,7 +2,7 @@
 
     client - r1 - r2 - r3 - r4 - r5 - server
 
-Every situation has an address of the server and a port of its own, so all of them play at once.
+Each situation has another address of the server and another port. So all play at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Situation:
     """Label of the verdict; empty: any."""
     udp: bool = False
     port: int = 0
-    """Of the server; 0: one of its own."""
+    """The server's; 0: by the number of the situation."""
     neighbour: bool = False
     """Whether the far end is the first router."""
     queued: bool = False
@@ -139,7 +139,7 @@ class Stage:
         return near, far
 
     def slow(self, node: str, device: str, *matches: str) -> None:
-        """Send matching packets out of a device through a queue of their own."""
+        """Send matching packets out of a device through a slow queue."""
         shape(self.network, node, device, self.port, matches)
 
 

@@ -94,7 +94,7 @@ _COUNTED = (
         (Limit.READS_SLOWLY, {"info_bytes": 0, "state": 7, "drops": 5}),
         # The receiver's whole window waits in the queue: a larger one would make it longer.
         (Limit.QUEUE, {**FULL, "unacked": 170, "send_window": 250_000, "bytes_sent": 2_500_000}),
-        # A slow reader answers late: its window is small, or nothing is on the way.
+        # A slow reader answers late, with a small window or nothing on the way.
         (Limit.RECEIVER, {**FULL, "unacked": 0, "send_window": 0, "bytes_sent": 2_500_000}),
         (Limit.RECEIVER, {**FULL, "unacked": 20, "send_window": 30_000, "bytes_sent": 300_000}),
         (Limit.RECEIVER, {**FULL, "unacked": 170, "send_window": 250_000, "bytes_sent": 300_000}),
