@@ -61,7 +61,8 @@ async def test_a_reader_that_is_behind_gets_cut_windows_and_no_stale_ones() -> N
     now = time.monotonic_ns()
     for number, age in enumerate((9, 8, 3, 0)):
         broadcaster.publish(replace(window(flows(1000), number), end_ns=now - age * 10**9))
-    decoder, got = wire.Decoder(), []
+    decoder = wire.Decoder()
+    got: list[wire.WireRecord] = []
     async for part in subscription.records():
         got += decoder.feed(part)
         if len(got) == 3:
