@@ -80,6 +80,7 @@ class PolicyRunner:
         self._rest_ns = round(rest * 1e9)
         """Time without frames after which another empty window changes nothing."""
         self._of_owners = [policy.name for policy in policies if policy.knows_owners]
+        self._outgoing = [p.name for p in policies if any(m.outgoing for m in p.metrics)]
         options = replace(options, ingress=Hook.XDP, offload=False)
         hooks = Hooks(attach=lambda point: None)
         unlock()
@@ -166,6 +167,8 @@ class PolicyRunner:
         ]
         if self._of_owners:
             notes.append(f"owners are unknown in a capture: {', '.join(self._of_owners)}")
+        if self._outgoing:
+            notes.append(f"a capture has no outgoing packets: {', '.join(self._outgoing)}")
         if windows.skipped_ns:
             notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
         if backwards:

@@ -19,43 +19,18 @@
 #include "hash.h"
 #include "kernel.h"
 #include "select.h"
-#include "slots.h"
+#include "sketch.h"
 #include "tracer.h"
 #include "tunnel.h"
 #include <uapi/linux/udp.h>
 
-#define SELECTIONS 64
-#define COMBINATIONS 256 /* of the first eight conjunctions */
-
-#define NO_PROTOCOL 256 /* not IP, or not parsed; ARP requests and replies come next */
-#define TALLIES (NO_PROTOCOL + 3)
 #define ARP_HEAD 0x40600080100ULL /* of Ethernet and IPv4; the operation follows */
-
-#define TCP_FLAGS 63 /* FIN, SYN, RST, PSH, ACK and URG */
-#define FRAGMENT 64
-
-/* Counters of one CPU in this window, and user space's settings for them. */
-struct sketch {
-    struct wire_size tallies[TALLIES]; /* by protocol: user space adds up the eight counters */
-    u64 flags[2 * FRAGMENT]; /* packets by TCP flags, 0 for others; a fragment has FRAGMENT too */
-    struct wire_size combined[COMBINATIONS]; /* by the conjunctions that hold; in no `selected` */
-    struct wire_size selected[SELECTIONS];   /* by `place_of` the selection */
-    u64 slots_of[SELECTIONS];                /* likewise: bits of its slots */
-    u32 parts[SLOTS];                        /* by `place_of` the slot */
-    u64 selection_of[SLOTS];                 /* likewise: the bit of its selection */
-    u64 hashes[RECORDS][PARTS];              /* of this packet */
-    u64 counted;                             /* selections that are counted */
-    u64 sketched;                            /* selections with slots */
-    u64 paired;                              /* selections with slots of pairs */
-    u32 registers[REGISTERS];                /* 0: empty */
-};
 
 /* User space's settings for the programs. */
 struct control {
     u32 applications[SELECTIONS]; /* by `place_of` the selection; bit n: runs application n */
 };
 
-BPF_F_TABLE("array", u32, struct sketch, sketches, CPUS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct control, controls, 1, BPF_F_MMAPABLE);
 /* By `place_of` the selection: packets of it that went to applications. */
 BPF_PERCPU_ARRAY(chosen, u64, SELECTIONS);
@@ -86,11 +61,6 @@ struct telemetry {
     __be16 count;
 };
 #define TELEMETRY_VERSION 1
-
-static __always_inline void count(struct wire_size *tally, struct wire_size size) {
-    tally->packets += size.packets;
-    tally->bytes += size.bytes;
-}
 
 static __always_inline void raise_register(u32 *registers, u32 mask, u64 hash) {
     u32 *largest = &registers[hash & mask];
@@ -181,7 +151,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
         return true;
     }
     u32 promised = bpf_ntohs(telemetry->count), found = 0;
-    u64 active = selector->active, counted = sketch->counted, present = 0;
+    u64 active = selector->active, counted = sketch->incoming.counted, present = 0;
     struct record *record = (void *)(telemetry + 1);
     for (; found < RECORDS && found < promised; found++, record++) {
         if ((void *)(record + 1) > c.end)
@@ -222,16 +192,16 @@ int count_records(CONTEXT *ctx) {
         hash_parts(sketch->hashes[at], &selected->packet.key, selected->hash,
                    selected->selections & sketch->paired);
     }
-    u64 selections = present & sketch->counted;
+    u64 selections = present & sketch->incoming.counted;
     for (u64 n = 0; n < SELECTIONS && selections; n++) {
         u64 bit = selections & -selections;
         selections ^= bit;
         u32 place = place_of(bit);
-        slots_left |= sketch->slots_of[place];
+        slots_left |= sketch->incoming.slots_of[place];
         for (u64 at = 0; has_record(selection, at); at++) {
             struct selected *selected = &selection->packets[at];
             if (selected->selections & bit)
-                count(&sketch->selected[place], (struct wire_size){1, selected->bytes});
+                count(&sketch->incoming.selected[place], (struct wire_size){1, selected->bytes});
         }
     }
     for (u64 n = 0; n < MOST_SLOTS && slots_left; n++) {
@@ -253,30 +223,6 @@ int count_records(CONTEXT *ctx) {
 }
 
 #else
-
-/* Count a packet for its selections, and its parts for those that have slots. */
-static __always_inline void observe_selections(struct sketch *sketch, struct flow_key *key,
-                                               struct wire_size size, u64 hash, u64 selections) {
-    u64 slots_left = 0, paired = selections & sketch->paired;
-    for (u64 n = 0; n < SELECTIONS && selections; n++) {
-        u32 place = place_of(selections & -selections);
-        selections &= selections - 1;
-        count(&sketch->selected[place], size);
-        slots_left |= sketch->slots_of[place];
-    }
-    if (!slots_left)
-        return;
-    u64 *hashes = sketch->hashes[0];
-    hash_parts(hashes, key, hash, paired);
-    for (u64 n = 0; n < MOST_SLOTS && slots_left; n++) {
-        u32 place = place_of(slots_left & -slots_left);
-        slots_left &= slots_left - 1;
-        u64 part = hashes[sketch->parts[place] & (PARTS - 1)];
-        struct slot *slot = slot_at(place);
-        if (slot && part)
-            observe_part(slot, part, size.packets);
-    }
-}
 
 /* Return 1 for an ARP request, 2 for a reply, 0 for other frames without a flow. */
 static __always_inline u64 arp_operation(CONTEXT *ctx, struct packet *packet) {
@@ -303,7 +249,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct selector *selector = the_selector();
     if (!selector)
         return true;
-    u64 active = selector->active, counted = sketch->counted;
+    u64 active = selector->active, counted = sketch->incoming.counted;
     u64 held = active | counted ? conjunctions_of(selector, &packet) : 0;
     u64 selections = held ? selections_with(selector, held) : 0;
     if (selections & counted) {
@@ -312,7 +258,8 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
             count(&sketch->combined[held], size);
             return true;
         }
-        observe_selections(sketch, &packet.key, size, hash, selections & counted);
+        observe_selections(sketch, &sketch->incoming, &packet.key, size, hash,
+                           selections & counted);
     }
     struct selection *selection = selections & active ? selection_of_cpu() : 0;
     if (!selection)

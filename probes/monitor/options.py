@@ -12,7 +12,7 @@ from bpf.errors import UsageError
 from probes.tunnels import Tunnels
 
 _HALVES = 2
-_TALLIES = 259 * 16 + 128 * 8 + 64 * (16 + 8 + 4 + 8) + 45 * 64 + 24
+_TALLIES = 259 * 16 + 128 * 8 + 64 * (16 + 8) * 2 + 64 * (4 + 8) + 45 * 64 + 32
 """Bytes of a CPU's counters by protocol, by TCP flags and by selection."""
 _REGISTER = 4
 BITS = (4, 14)

@@ -26,6 +26,7 @@ from probes.flow.sizes import DATAGRAMS
 from probes.hooks import Hooks, MonitoredHook, ProbeHook
 from probes.map_reading import LentMap, lend
 from probes.monitor.applications.catalog import seed_trial_packet
+from probes.monitor.counting.outgoing import Outgoing
 from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo
@@ -141,6 +142,10 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._router = PolicyRouter(compiled, self._shared, self._point.chain.reserve)
             self.owners = OwnerFollower(self._router)
             self._counters = SelectedCounters(self._router.selections)
+            self._outgoing = Outgoing(
+                self._compiler, self._point, self._registry, self.options, self._shared.fds,
+                self._counters,
+            )  # fmt: skip
             kept = (*SHARED, *MODELS, "sketches")
             self._shapes = {name: shape_of(compiled.maps[name]) for name in kept}
             self._shipped = frozenset(compiled.maps)
@@ -179,10 +184,12 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         """Add a policy, or replace the one of this name; other policies run on."""
         with self._lock:
             counted = [metric for metric in policy.metrics if not metric.of_owners]
+            self._outgoing.see(counted, self._current.halves, self._active)
             with self.counters.changed(policy.name, counted):
                 self.owners.set_policy(policy, applications)
             # Cannot fail: the router has accepted the policy, and Policy has validated it.
             transition = self._engine.set(policy, self._now())
+            self._outgoing.settle()
             self.router.activate(self._engine.active())
             self._made_now(transition)
 
@@ -192,6 +199,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._engine.remove(name)
             self.owners.remove_policy(name)
             self.counters.forget(name)
+            self._outgoing.settle()
             self._log.forget(name)
 
     def activate(self, name: str) -> None:
@@ -234,6 +242,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._active ^= 1
             new = self._current.halves[self._active]
             self._point.chain.replace(self._stage, new.program.fd)
+            self._outgoing.swap(self._active)
             return self._end_window(old, started)
 
     def _check(self, side: Side, compiled: Compiled) -> None:
@@ -270,6 +279,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             if self._behind:
                 self._registry.withdraw(self._behind)
                 self._behind = None
+            if self._counters:
+                self._outgoing.close()
             if self._stage.prog_fd >= 0:
                 self._point.chain.remove(self._stage)
             self._point.chain.reserve(-self._reserved)
@@ -293,6 +304,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         self._route_to(new)
         self._active ^= 1  # both generations of a half have the same slots
         self._point.chain.replace(self._stage, new.halves[self._active].program.fd)
+        self._outgoing.reload(new.halves, self._active)
         items = self._end_window(old, started)
         self._forget_previous()
         self._previous, self._current = self._current, new

@@ -34,6 +34,12 @@ together. `single_flows` have one packet,
 count once; `unanswered_flows` have one direction. `top_...` is the largest share of the selection's
 packets that one of them has."""
 
+OUT = "out_"
+"""Before the name of a metric of outgoing packets; others are of incoming ones."""
+_ANSWERS = ("answered_flows", "unanswered_flows")
+"""Metrics of packets of both directions."""
+UNITS |= {f"{OUT}{name}": unit for name, unit in UNITS.items() if name not in _ANSWERS}
+
 OWNER_METRICS = ("packets", "bytes", "flows", "retransmissions")
 """Metrics that a selection of owners can have. `retransmissions` is the retransmitted share of the
 segments that TCP sockets sent."""
@@ -51,6 +57,16 @@ class SelectedMetric:
     """One of UNITS, OWNER_METRICS or SOCKET_METRICS."""
     selection: str
     """Canonical text of the filter, of packets or of owners; empty: all packets."""
+
+    @property
+    def outgoing(self) -> bool:
+        """Whether outgoing packets count, and incoming ones do not."""
+        return self.name.startswith(OUT)
+
+    @property
+    def leaves(self) -> bool:
+        """Whether outgoing packets count."""
+        return self.outgoing or self.name in _ANSWERS
 
     @property
     def of_owners(self) -> bool:

@@ -8,11 +8,9 @@ selection's packets, and their largest share. Policies that need the same share 
 
 from __future__ import annotations
 
-import functools
-import math
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -26,20 +24,18 @@ from bpf.maps.memory import map_memory
 from bpf.programs import grace
 from bpf.programs.program import make_map
 from bpf.syscall import MapSpec, map_delete, map_update
+from probes.monitor.counting.estimates import BITS, distinct_values, largest_share, sampled
 from probes.monitor.records import Array
-from probes.monitor.selected import Estimate, SelectedMetric
+from probes.monitor.selected import OUT, Estimate, SelectedMetric
 from probes.monitor.selection import Selections, place_of
-from probes.monitor.sketch import Sketch
 
 MAX_SLOTS = 40
-_BITS = 10
-"""2**_BITS registers of a slot."""
 _PLACES = 64
 HALVES = 2
 MODELS = _MODEL, _SLOTS = ("slot", "slots")
 """Maps of monitor.c that stand for the maps made here."""
 _SLOT = np.dtype([
-    ("registers", [("value", "u4"), ("seen", "u4")], (1 << _BITS,)),
+    ("registers", [("value", "u4"), ("seen", "u4")], (1 << BITS,)),
     ("buckets", [("packets", "u8"), ("candidate", "u4"), ("votes", "u4")], (256,)),
 ])  # fmt: skip
 """`struct slot` of monitor.c."""
@@ -66,19 +62,32 @@ _SAMPLED: dict[str, tuple[str, Callable[[Array], Array]]] = {
 }
 """Metrics of a sample of a part's values: the part, and which of `struct sampled` count."""
 _COUNTS = ("packets", "bytes")
+_DIRECTIONS = ("incoming", "outgoing")
+"""Fields of `struct sketch`."""
 
 
 class _Part(NamedTuple):
     selection: str
     name: str
     """One of _PARTS."""
+    directions: tuple[str, ...]
+    """Of _DIRECTIONS: the packets that count."""
 
 
 def _part_of(metric: SelectedMetric) -> _Part:
     """The part that a metric distinguishes."""
-    if metric.name in _SAMPLED:
-        return _Part(metric.selection, _SAMPLED[metric.name][0])
-    return _Part(metric.selection, (_LARGEST | _RECENT).get(metric.name, metric.name))
+    name = _name(metric)
+    part = _SAMPLED[name][0] if name in _SAMPLED else (_LARGEST | _RECENT).get(name, name)
+    return _Part(metric.selection, part, _directions(metric))
+
+
+def _name(metric: SelectedMetric) -> str:
+    """The name without its direction."""
+    return metric.name.removeprefix(OUT)
+
+
+def _directions(metric: SelectedMetric) -> tuple[str, ...]:
+    return _DIRECTIONS[metric.outgoing : 1 + metric.leaves]
 
 
 class _Slot:
@@ -141,12 +150,14 @@ class SelectedCounters:
             self._close_maps()
             raise
         self._sketches: Sequence[Array] = ()
+        self.sees_outgoing = False
+        """Whether outgoing packets are counted. If not, their metrics are unknown."""
         self._wanted: dict[str, frozenset[SelectedMetric]] = {}
         self._counted: dict[str, int] = {}
         """Bit of each selection."""
         self._slots: dict[_Part, _Slot] = {}
         self.recent: dict[SelectedMetric, deque[Array]] = {}
-        """Registers of the last windows, u4 (2**_BITS,), of the metrics in _RECENT."""
+        """Registers of the last windows, u4 (2**BITS,), of the metrics in _RECENT."""
         self._complete: frozenset[SelectedMetric] = frozenset()
         """Metrics that were counted from the begin of this window."""
 
@@ -159,9 +170,9 @@ class SelectedCounters:
         CPUs."""
         self._sketches = sketches
         for each in sketches:
-            each["slots_of"] = 0  # an older generation may have others
-            each["counted"] = sum(1 << bit for bit in self._counted.values())
-        self._mark(self._slots)
+            for direction in _DIRECTIONS:  # an older generation may have others
+                each[direction]["slots_of"] = 0
+        self._mark()
         for part, slot in self._slots.items():
             self._connect(part, slot)
 
@@ -195,31 +206,44 @@ class SelectedCounters:
 
         `sketches` are the `struct sketch` of all CPUs. The last one must have left the program.
         """
-        counts = {name: self._counts(sketches, name) for name in _COUNTS}
+        counts = [
+            {name: self._counts(sketches, direction, name) for name in _COUNTS}
+            for direction in _DIRECTIONS
+        ]
         values = {}
         for metric in self._complete:
-            bit = self._counted[metric.selection]
-            if metric.name in _COUNTS:
-                count = float(counts[metric.name][bit])
+            if metric.outgoing and not self.sees_outgoing:
+                continue
+            bit, name, counted = (
+                self._counted[metric.selection], _name(metric), counts[metric.outgoing]
+            )  # fmt: skip
+            if name in _COUNTS:
+                count = float(counted[name][bit])
                 values[metric] = Estimate(count, count, count)
                 continue
             cpus = self._slots[_part_of(metric)].view(half)
-            if metric.name in _LARGEST:
-                values[metric] = largest_share(cpus["buckets"], int(counts["packets"][bit]))
-            elif metric.name in _RECENT:
+            if name in _LARGEST:
+                values[metric] = largest_share(cpus["buckets"], int(counted["packets"][bit]))
+            elif name in _RECENT:
                 recent = self.recent.setdefault(metric, deque(maxlen=RECENT_WINDOWS))
                 recent.append(cpus["registers"]["value"].max(axis=0))
-                values[metric] = _distinct(np.array(recent))
-            elif metric.name in _SAMPLED:
-                values[metric] = sampled(cpus["registers"], _SAMPLED[metric.name][1])
+                values[metric] = distinct_values(np.array(recent))
+            elif name in _SAMPLED:
+                values[metric] = sampled(cpus["registers"], _SAMPLED[name][1])
             else:
-                values[metric] = _distinct(cpus["registers"]["value"])
-        sketches["selected"] = 0
+                values[metric] = distinct_values(cpus["registers"]["value"])
+        for direction in _DIRECTIONS:
+            sketches[direction]["selected"] = 0
         sketches["combined"] = 0
         for slot in self._slots.values():
             slot.clear(half)
         self._complete = self._metrics()
         return values
+
+    @property
+    def leaving(self) -> bool:
+        """Whether a policy needs outgoing packets."""
+        return any(metric.leaves for metric in self._metrics())
 
     def memory(self) -> int:
         """Bytes of kernel memory of the slots."""
@@ -237,15 +261,17 @@ class SelectedCounters:
         for fd in self._outer_fds:
             os.close(fd)
 
-    def _counts(self, sketches: Array, name: str) -> Array:
+    def _counts(self, sketches: Array, direction: str, name: str) -> Array:
         """Return the packets or bytes of each selection by its bit, u8 (64,).
 
         Combinations with bits of a selection that came within the window may be of older
         conjunctions: its metrics are not complete.
         """
-        combined = sketches["combined"][name].sum(axis=0) @ self._selections.of_combinations()
         places = [place_of(bit) for bit in range(_PLACES)]
-        total: Array = combined + sketches["selected"][name].sum(axis=0)[places]
+        total: Array = sketches[direction]["selected"][name].sum(axis=0)[places]
+        if direction == "incoming":
+            combined = sketches["combined"][name].sum(axis=0)
+            total = total + combined @ self._selections.of_combinations()
         return total
 
     def _metrics(self) -> frozenset[SelectedMetric]:
@@ -257,12 +283,11 @@ class SelectedCounters:
             if metric.selection not in self._counted:
                 bit = self._selections.add((metric.selection,) if metric.selection else ())
                 self._counted[metric.selection] = bit
-                for sketches in self._sketches:
-                    sketches["counted"] |= np.uint64(1 << bit)
             part = _part_of(metric)
-            if metric.name not in _COUNTS and part not in self._slots:
+            if _name(metric) not in _COUNTS and part not in self._slots:
                 self._slots[part] = slot = _Slot(self._free_slot(), self._outer_fds)
                 self._connect(part, slot)
+        self._mark()
         if missing and not self._any_packet():
             grace.wait()  # a packet on its way may have missed the new counters
             if not self._any_packet():
@@ -288,15 +313,27 @@ class SelectedCounters:
         for sketches in self._sketches:
             sketches["parts"][:, place] = _PARTS.index(part.name)
             sketches["selection_of"][:, place] = 1 << selection
-            sketches["slots_of"][:, place_of(selection)] |= np.uint64(1 << slot.bit)
-        self._mark(self._slots)
+            for direction in part.directions:
+                slots_of = sketches[direction]["slots_of"]
+                slots_of[:, place_of(selection)] |= np.uint64(1 << slot.bit)
 
-    def _mark(self, parts: Collection[_Part]) -> None:
-        """Mark the selections whose packets go to the slots of these parts."""
-        for name, some in (("sketched", _PARTS), ("paired", _PARTS[-1:])):
-            marked = {self._counted[part.selection] for part in parts if part.name in some}
-            for sketches in self._sketches:
-                sketches[name] = sum(1 << bit for bit in marked)
+    def _mark(self) -> None:
+        """Mark the selections that are counted, by direction, and those that have slots."""
+        metrics = self._metrics()
+        slotted = [metric for metric in metrics if _name(metric) not in _COUNTS]
+        words = {
+            "sketched": self._bits(each for each in slotted if not each.outgoing),
+            "paired": self._bits(each for each in slotted if _part_of(each).name == "pairs"),
+        }
+        for sketches in self._sketches:
+            for name, word in words.items():
+                sketches[name] = word
+            for direction in _DIRECTIONS:
+                counted = (each for each in metrics if direction in _directions(each))
+                sketches[direction]["counted"] = self._bits(counted)
+
+    def _bits(self, metrics: Iterable[SelectedMetric]) -> int:
+        return sum(1 << bit for bit in {self._counted[metric.selection] for metric in metrics})
 
     def _remove_unneeded(self) -> None:
         metrics = self._metrics()
@@ -310,11 +347,10 @@ class SelectedCounters:
         for part in old_slots:
             place = place_of(self._counted[part.selection])
             for sketches in self._sketches:
-                sketches["slots_of"][:, place] &= ~np.uint64(1 << self._slots[part].bit)
-        self._mark(self._slots.keys() - old_slots)
-        for selection in old:
-            for sketches in self._sketches:
-                sketches["counted"] &= ~np.uint64(1 << self._counted[selection])
+                for direction in part.directions:
+                    slots_of = sketches[direction]["slots_of"]
+                    slots_of[:, place] &= ~np.uint64(1 << self._slots[part].bit)
+        self._mark()
         grace.wait()
         for part in old_slots:
             self._slots.pop(part).close()
@@ -322,58 +358,5 @@ class SelectedCounters:
             bit = self._counted.pop(selection)
             self._selections.remove(bit)
             for sketches in self._sketches:
-                sketches["selected"][:, place_of(bit)] = 0
-
-
-def _distinct(registers: Array) -> Estimate:
-    """The number of distinct values, of registers (n, 2**_BITS) u4 of CPUs or windows."""
-    sketch = Sketch.of_cpus(registers, _BITS, "")
-    return Estimate(sketch.flows(), *sketch.band())
-
-
-def sampled(registers: Array, counts: Callable[[Array], Array]) -> Estimate:
-    """The number of distinct values that count, of registers (CPUs, 2**_BITS) of `struct sampled`.
-
-    The value with a register's largest hash is a sample. Its packets on all CPUs are known; a CPU
-    with another value there had none of them.
-    """
-    largest = registers["value"].max(axis=0)
-    seen = np.where(registers["value"] == largest, registers["seen"], 0)[:, largest > 0]
-    directions = np.bitwise_or.reduce(seen & 3)
-    found = int(counts((seen >> 2).sum(axis=0) << 2 | directions).sum())
-    distinct = _distinct(registers["value"])
-    used = seen.shape[1]
-    # The unseen values count as often as the sample, within two standard errors (Agresti, Coull).
-    share = (found + 2) / (used + 4)
-    error = 2 * math.sqrt(share * (1 - share) / (used + 4))
-    return Estimate(
-        distinct.value * found / max(used, 1),
-        found + (distinct.low - used) * max(share - error, 0.0),
-        found + (distinct.high - used) * min(share + error, 1.0),
-    )
-
-
-def largest_share(buckets: Array, packets: int) -> Estimate:
-    """The share of `packets` that the commonest value has; buckets (CPUs, n) of `struct bucket`.
-
-    The limits are certain. The value is the upper one: it hardly differs from the share if one
-    value has most packets of its bucket.
-    """
-    if not packets:
-        return Estimate(0.0, 0.0, 0.0)
-    total = buckets["packets"].sum(axis=0).astype("i8")
-    _, votes = functools.reduce(
-        _elected, zip(buckets["candidate"], buckets["votes"].astype("i8"), strict=True)
-    )
-    low, high = votes.max() / packets, (total + votes).max() / 2 / packets
-    return Estimate(high, low, high)
-
-
-def _elected(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Join the majority votes of two CPUs: candidates and votes (n,) of their buckets."""
-    (candidate, votes), (other_candidate, other_votes) = one, other
-    same = candidate == other_candidate
-    return (
-        np.where(votes >= other_votes, candidate, other_candidate),
-        np.where(same, votes + other_votes, abs(votes - other_votes)),
-    )
+                for direction in _DIRECTIONS:
+                    sketches[direction]["selected"][:, place_of(bit)] = 0

@@ -14,7 +14,7 @@ from probes.monitor.condition.selection import written
 from probes.monitor.condition.series import METRIC_NAMES, WindowSeries
 from probes.monitor.condition.units import COUNTS, RATIO, Unit
 from probes.monitor.records import Array
-from probes.monitor.selected import SelectedMetric
+from probes.monitor.selected import OUT, SelectedMetric
 
 LEAST_WINDOWS = 3
 """Fewest windows of a baseline."""
@@ -100,7 +100,8 @@ class MetricTerm:
 
     @property
     def estimated(self) -> bool:
-        return self.name == "flows" or self.name not in METRIC_NAMES
+        name = self.name.removeprefix(OUT)
+        return name == "flows" or name not in METRIC_NAMES
 
     def __str__(self) -> str:
         return f"{self.name} on {written(self.selection)}" if self.selection else self.name

@@ -16,7 +16,7 @@ from bpf.attach.interface import find
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
-from probes.hooks import Hooks
+from probes.hooks import Hooks, InterfaceHook
 from probes.monitor.applications.application import ApplicationProbe
 from probes.monitor.engine import PolicyTransition
 from probes.monitor.options import MonitorOptions
@@ -121,7 +121,8 @@ class Bed:
 
     def run(self, packet: bytes, repeat: int = 1, context: bytes = b"") -> int:
         """The verdict."""
-        (point,) = self.hooks.in_use()
+        point = self.monitor.points()["ingress"]
+        assert isinstance(point, InterfaceHook)
         return prog_test_run(point.chain.fd, packet, repeat=repeat, context=context).verdict
 
     def window(self) -> dict[str, Any]:

@@ -8,16 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
-from probes.monitor import selected_counters
 from probes.monitor.options import Input, MonitorOptions, Receiver
-from probes.monitor.records import Array
-from probes.monitor.selected import UNITS, Estimate, SelectedMetric
-from probes.monitor.selected_counters import MAX_SLOTS, largest_share, sampled
+from probes.monitor.selected import OUT, UNITS, Estimate, SelectedMetric
+from probes.monitor.selected_counters import MAX_SLOTS
 from tests.probes.monitor.bed import ARP, Bed, frame, records
 
 TCP, UDP, ICMP, SCTP, GRE = 6, 17, 1, 132, 47
@@ -113,6 +110,7 @@ def window(bed: Bed) -> dict[str, Estimate]:
     return {str(metric): value for metric, value in bed.monitor.selected.items()}
 
 
+INCOMING = [name for name in UNITS if not name.startswith(OUT)]
 PASSES: dict[str, Callable[[Sent], bool]] = {
     "proto:tcp": lambda p: p.protocol == TCP,
     "proto:udp": lambda p: p.protocol == UDP,
@@ -138,7 +136,7 @@ def check(values: dict[str, Estimate], packets: list[Sent]) -> None:
     """Counts are exact, distinct values within the band, largest shares within their limits."""
     for select, passes in PASSES.items():
         chosen = [packet for packet in packets if passes(packet)]
-        found = {n: values[str(SelectedMetric(n, select))] for n in UNITS}
+        found = {n: values[str(SelectedMetric(n, select))] for n in INCOMING}
         assert found["packets"] == (len(chosen),) * 3
         assert found["bytes"] == (sum(packet.size for packet in chosen),) * 3
         for name, part in PARTS.items():
@@ -158,7 +156,7 @@ def check(values: dict[str, Estimate], packets: list[Sent]) -> None:
 
 def test_selections_are_counted_as_python_counts_them(bed: Bed) -> None:
     """S2.6, S2.7: in the windows that a selection was there for."""
-    metrics = [f"{name} on {select}" for name in UNITS for select in PASSES]
+    metrics = [f"{name} on {select}" for name in INCOMING for select in PASSES]
     bed.run(ARP)
     count(bed, p=", ".join(metrics))
     assert window(bed) == {}, "the first window had a packet before"
@@ -226,7 +224,7 @@ def test_selections_of_telemetry_are_counted_record_by_record(compiler: Compiler
     options = MonitorOptions(input=Input.TELEMETRY, receivers=(receiver,), seed="0")
     packets = [each._replace(version=4) for each in random_packets(90)]
     with Bed(compiler, options) as made:
-        count(made, p=", ".join(f"{name} on {select}" for name in UNITS for select in PASSES))
+        count(made, p=", ".join(f"{name} on {select}" for name in INCOMING for select in PASSES))
         for some in (packets[:44], packets[44:89], packets[89:]):
             told = (
                 (
@@ -292,89 +290,6 @@ def test_metrics_that_do_not_fit_change_nothing(bed: Bed) -> None:
     count(bed, a=many.removesuffix(", " + many.split(", ")[-1]))
     bed.run(random_packets(1)[0].frame())
     assert len(window(bed)) == MAX_SLOTS
-
-
-def test_short_flows_and_answers_are_counted_by_a_sample(bed: Bed) -> None:
-    """D1, D2: a scan has no answers, and a flood hardly more than one packet a flow."""
-    names = "single_flows", "short_flows", "answered_flows", "unanswered_flows"
-    count(bed, p=", ".join(f"{name} on proto:udp" for name in names))
-
-    def send(flows: int) -> dict[str, Estimate]:
-        for n in range(flows):
-            there = Sent(4 + 2 * (n & 1), 1, 2, UDP, 1000 + n, 53, 0, 80)
-            back = there._replace(source=2, destination=1, sport=53, dport=1000 + n)
-            answers = [back, back] if n % 4 == 3 else []
-            other = Sent(4, 3, 4, ICMP, 0, 0, 0, 80)
-            for packet in (*[there] * (1 + n % 4), other, *answers):
-                bed.run(packet.frame())
-        return {name.split()[0]: value for name, value in window(bed).items()}
-
-    few = send(8)
-    assert {name: value.value for name, value in few.items()} == {
-        "single_flows": 2, "short_flows": 6, "answered_flows": 2, "unanswered_flows": 6,
-    }  # fmt: skip
-    many = send(1200)
-    truth = {"single_flows": 300, "short_flows": 900, "answered_flows": 300,
-             "unanswered_flows": 900}  # fmt: skip
-    for name, value in many.items():
-        assert value.low <= truth[name] <= value.high, name
-        assert value.value == pytest.approx(truth[name], rel=0.2), name
-    assert set(window(bed).values()) == {(0, 0, 0)}
-
-
-def test_recent_values_are_those_of_the_last_windows_together(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A slow scan has one port in a window, and dozens in a minute."""
-    monkeypatch.setattr(selected_counters, "RECENT_WINDOWS", 3)
-    count(bed, p="recent_ports on proto:udp")
-    found = []
-    for port in (1, 2, 2, 3, 0, 0, 0):
-        if port:
-            bed.run(Sent(4, 1, 2, UDP, 1000, port, 0, 80).frame())
-        found.append(round(window(bed)["recent_ports on proto:udp"].value))
-    assert found == [1, 2, 2, 2, 2, 1, 0]
-    bed.run(Sent(4, 1, 2, UDP, 1000, 9, 0, 80).frame())
-    assert window(bed)["recent_ports on proto:udp"].value == pytest.approx(1, rel=0.1)
-    bed.monitor.counters.recent.clear()
-    assert window(bed)["recent_ports on proto:udp"].value == 0
-
-
-def test_a_sample_over_cpus() -> None:
-    """The packets of a flow, and its two directions, may come to any CPU."""
-    registers = np.zeros((3, 1024), [("value", "u4"), ("seen", "u4")])
-    registers["value"][:, :3] = [[9, 0, 5], [9, 0, 7], [3, 0, 7]]
-    registers["seen"][:, :3] = [[4 + 1, 0, 8 + 1], [4 + 2, 0, 4 + 1], [8 + 2, 0, 0]]
-    found: list[int] = []
-
-    def counts(seen: Array) -> Array:
-        found.extend(seen.tolist())
-        return seen > 0
-
-    sampled(registers, counts)
-    assert found == [8 + 3, 4 + 1]
-
-
-def test_the_largest_share_over_cpus() -> None:
-    """The kernel's buckets in Python: packets of eight CPUs, any mix of values."""
-    dice = random.Random(1)
-    for heavy in (0.0, 0.1, 0.5, 0.9):
-        buckets = np.zeros((8, 16), [("packets", "u8"), ("candidate", "u4"), ("votes", "u4")])
-        values = [1 if dice.random() < heavy else dice.randrange(2, 60) for _ in range(3000)]
-        for value in values:
-            bucket = buckets[dice.randrange(8)][value % 16 : value % 16 + 1]
-            bucket["packets"] += 1
-            if bucket["candidate"] == value:
-                bucket["votes"] += 1
-            elif bucket["votes"]:
-                bucket["votes"] -= 1
-            else:
-                bucket["candidate"], bucket["votes"] = value, 1
-        share = max(Counter(values).values()) / len(values)
-        found = largest_share(buckets, len(values))
-        assert found.low <= share <= found.high
-        if heavy > 0.4:
-            assert found.value == pytest.approx(share, abs=0.02)
 
 
 def test_a_policy_fires_by_its_selection_alone(bed: Bed) -> None:

@@ -1,0 +1,1 @@
+"""Parts of the counters of selections: estimates, and outgoing packets."""
