@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpf.errors import UsageError, did_you_mean
-from probes.monitor.condition import Condition, ConditionOutcome
+from probes.monitor.condition import ConditionOutcome
 from probes.monitor.condition.bursts import Bursts
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.records import METRIC, POLICY, Array
@@ -105,8 +105,8 @@ class _Machine:
     """State machine of one policy."""
 
     def __init__(self, policy: Policy, now_ns: int) -> None:
-        self._condition = Condition.stored(policy.condition) if policy.condition else None
-        self._deactivate = Condition.stored(policy.deactivate) if policy.deactivate else None
+        self._condition = policy.parsed(policy.condition)
+        self._deactivate = policy.parsed(policy.deactivate)
         first = _FIRST[policy.mode]
         self.standing = PolicyStatus(policy, first, now_ns, now_ns if first.runs else 0)
         self.span = max((c.span for c in (self._condition, self._deactivate) if c), default=0.0)

@@ -75,6 +75,8 @@ class MonitorOptions:
     """Whether to ask the driver to run the monitor on the NIC (S2.20)."""
     tunnels: Tunnels = Tunnels.OUTER
     """The packets of tunnels that are counted; BOTH is as INNER."""
+    trusted: tuple[str, ...] = ()
+    """Addresses and networks whose packets count for no policy."""
     drop_others: bool = False
     """Whether packets other than telemetry are dropped, too (S2.1)."""
 
@@ -102,3 +104,8 @@ class MonitorOptions:
             raise UsageError(f"records of telemetry have no {self.tunnels} packets")
         for receiver in self.receivers:
             receiver.check()
+        for network in self.trusted:
+            try:
+                ipaddress.ip_network(network, strict=False)
+            except ValueError:
+                raise UsageError(f"trusted: {network!r} is no address or network") from None

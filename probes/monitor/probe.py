@@ -182,6 +182,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
 
     def set_policy(self, policy: Policy, applications: Sequence[str]) -> None:
         """Add a policy, or replace the one of this name; other policies run on."""
+        policy = policy.model_copy(update={"trusted": self.options.trusted})
         with self._lock:
             counted = [metric for metric in policy.metrics if not metric.of_owners]
             self._outgoing.see(counted, self._current.halves, self._active)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from probes.monitor.condition.logic import ConditionOutcome, Logic
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.syntax import MAX_LENGTH, MAX_STORED, parse
 from probes.monitor.condition.terms import WindowSelection
+from probes.monitor.condition.trust import shaped
 from probes.monitor.records import Array
 from probes.monitor.selected import Estimate, SelectedMetric
 
@@ -32,20 +33,25 @@ class Condition:
     @classmethod
     def parse(
         cls, text: str, where: str = "condition", saved: Mapping[str, str] = NONE,
-        limit: int = MAX_LENGTH,
+        limit: int = MAX_LENGTH, names: Mapping[str, str] = NONE, trusted: Sequence[str] = (),
     ) -> Condition:  # fmt: skip
-        """Parse a condition, which may name `saved` filters; `limit` is its greatest length.
+        """Parse a condition, which may name `saved` filters; `limit` is its greatest length. Texts
+        have `names` instead of these canonical filters, and `trusted` networks do not count.
 
         Raises ConditionError, with the column, after `where`.
         """
-        root, span, metrics = parse(text, where, saved, limit)
+        shape = functools.partial(shaped, names=names, trusted=trusted)
+        root, span, metrics = parse(text, where, saved, limit, shape)
         return cls(str(root), span, metrics, root)
 
     @classmethod
     @functools.lru_cache(maxsize=256)
-    def stored(cls, text: str) -> Condition:
-        """Parse the condition of a policy, in which the texts of named filters are."""
-        return cls.parse(text, limit=MAX_STORED)
+    def stored(
+        cls, text: str, names: tuple[tuple[str, str], ...] = (), trusted: tuple[str, ...] = ()
+    ) -> Condition:
+        """Parse the condition of a policy, which has the texts of named filters. `names` has pairs
+        of a text and a name."""
+        return cls.parse(text, limit=MAX_STORED, names=dict(names), trusted=trusted)
 
     def evaluate(
         self, series: WindowSeries, quiet: WindowSeries | None = None,

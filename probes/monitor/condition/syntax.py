@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeAlias
 
 from probes.monitor.condition import terms
+from probes.monitor.condition.checks import check_exact, check_share, check_units
 from probes.monitor.condition.error import ConditionError, nearest, shown
 from probes.monitor.condition.logic import (
     MIRRORED,
@@ -17,7 +18,7 @@ from probes.monitor.condition.logic import (
 )
 from probes.monitor.condition.series import METRIC_NAMES
 from probes.monitor.condition.tokens import WORDS, Token, TokenReader
-from probes.monitor.condition.units import COUNTS, RATIO
+from probes.monitor.condition.units import COUNTS
 from probes.monitor.owners.text import is_of_owners
 from probes.monitor.selected import OWNER_METRICS, SOCKET_METRICS, UNITS, SelectedMetric
 
@@ -34,16 +35,21 @@ _METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKET_METRICS)))
 
 
 def parse(
-    text: str, where: str, saved: Mapping[str, str], limit: int
+    text: str,
+    where: str,
+    saved: Mapping[str, str],
+    limit: int,
+    shape: Callable[[terms.MetricTerm], terms.MetricTerm],
 ) -> tuple[Logic, float, frozenset[SelectedMetric]]:
     """Return the condition, its longest time in seconds, and its metrics of selections.
 
-    `saved` are filters by name, and `limit` is the greatest length. Raises ConditionError.
+    `saved` are filters by name, `limit` is the greatest length, and `shape` replaces each metric.
+    Raises ConditionError.
     """
     try:
         if len(text) > limit:
             raise ConditionError(f"it is longer than {limit} characters", column=limit + 1)
-        parser = _Parser(text, saved)
+        parser = _Parser(text, saved, shape)
         return parser.condition(), parser.span, frozenset(parser.selected)
     except ConditionError as error:
         raise ConditionError(
@@ -54,7 +60,13 @@ def parse(
 class _Parser:
     """Recursive descent; the methods follow precedence, from `or` to a name."""
 
-    def __init__(self, text: str, saved: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        text: str,
+        saved: Mapping[str, str],
+        shape: Callable[[terms.MetricTerm], terms.MetricTerm],
+    ) -> None:
+        self._shape = shape
         self.span = 0.0
         self.selected: set[SelectedMetric] = set()
         self._tokens = TokenReader(text, saved)
@@ -114,8 +126,9 @@ class _Parser:
         weights = [_weight(side) for side in sides]
         if not any(weights):
             raise ConditionError("no metric is compared here", column=start, hint=EXAMPLE)
-        _check_units(*sides, column)
-        _check_exact(symbol, *sides, column)
+        check_units(*sides, column)
+        check_exact(symbol, *sides, column)
+        check_share(*sides, start, begin)
         if weights[0] < weights[1]:
             return Comparison(sides[1], MIRRORED[symbol], sides[0])
         return Comparison(sides[0], symbol, sides[1])
@@ -207,7 +220,7 @@ class _Parser:
             self._next()
         if opening.text == "(":
             self._close(opening)
-        term = terms.MetricTerm(name.text, of)
+        term = self._shape(terms.MetricTerm(name.text, of))
         if term.selected:
             self.selected.add(term.selected)
         return term
@@ -368,28 +381,3 @@ def _given(term: terms.Expression, other: terms.Expression) -> terms.Expression:
             hint = f"name the metric: baseline(flows, {part.time})"
             raise ConditionError(problem, column=part.column, hint=hint)
     return terms.resolved(term, other)
-
-
-def _check_exact(symbol: str, left: terms.Expression, right: terms.Expression, column: int) -> None:
-    """Refuse == and != of an estimate, except with 0."""
-    estimated = (
-        part
-        for term in (left, right)
-        for part in terms.parts(term)
-        if isinstance(part, terms.MetricTerm) and part.estimated
-    )
-    zero = any(isinstance(term, terms.Number) and not term.value for term in (left, right))
-    if symbol in ("==", "!=") and not zero and (part := next(estimated, None)):
-        problem = f"{symbol} compares exact values, and {shown(part.name)} is an estimate"
-        raise ConditionError(problem, column=column, hint="write >= or <=")
-
-
-def _check_units(left: terms.Expression, right: terms.Expression, column: int) -> None:
-    units = left.unit, right.unit
-    if units[0].fits(units[1]):
-        return
-    hint = terms.rate_hint((left, units[0]), (right, units[1]))
-    if not hint and RATIO in units:
-        hint = "a ratio has one unit twice, as udp_packets / packets"
-    problem = f"{units[0].label} can't be compared with {units[1].label}"
-    raise ConditionError(problem, column=column, hint=hint)

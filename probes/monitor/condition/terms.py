@@ -86,6 +86,8 @@ class MetricTerm:
     name: str
     selection: str = ""
     """Filter of its packets; empty: all packets."""
+    text: str = ""
+    """The term with the names of filters; empty: that of the selection."""
 
     @property
     def selected(self) -> SelectedMetric | None:
@@ -104,7 +106,8 @@ class MetricTerm:
         return name == "flows" or name not in METRIC_NAMES
 
     def __str__(self) -> str:
-        return f"{self.name} on {written(self.selection)}" if self.selection else self.name
+        of = f"{self.name} on {written(self.selection)}" if self.selection else self.name
+        return self.text or of
 
     def band(self, windows: WindowSelection) -> Band:
         selected = self.selected

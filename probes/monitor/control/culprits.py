@@ -95,6 +95,7 @@ def _asked(status: PolicyStatus) -> tuple[Sequence[str], str]:
     ]
     compared = [metric.selection for metric in metrics if metric.selection][:1]
     suspects = (policy.suspects,) if policy.suspects else policy.select or compared
+    suspects = policy.without_trusted(suspects)
     deciding = {each.name for each in metrics[:1]}
     if _DISTINCT & deciding:
         return suspects, "flows"

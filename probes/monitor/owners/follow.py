@@ -110,7 +110,7 @@ class OwnerFollower:
 
     def _renewed(self, old: _Followed) -> _Followed:
         """Return a policy with the selection for the owners of now."""
-        window, packets = self._window, [x for x in old.policy.select if x not in old.sockets]
+        window, packets = self._window, [x for x in old.policy.selected if x not in old.sockets]
         found = list(conjunctions_of(packets)) if packets or not old.sockets else []
         for text, sockets in old.sockets.items():
             if window:

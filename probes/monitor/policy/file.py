@@ -51,6 +51,7 @@ class Monitor(PolicyModel):
     receivers: tuple[_Receiver, ...] = ()
     tunnels: Tunnels = _DEFAULT.tunnels
     drop_others: bool = _DEFAULT.drop_others
+    trusted: tuple[Text, ...] = _DEFAULT.trusted
     seed: Text = _DEFAULT.seed
     offload: bool = _DEFAULT.offload
 

@@ -6,7 +6,7 @@ Files, REST and the console use the same model.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -51,6 +51,7 @@ TRACE = "trace"
 MAX_TRACED = 16
 MAX_SECONDS = 86400
 """Longest hold or cool-down: a day."""
+_NAMES = re.compile(r"@([^\s,()]+)")
 _UNITS = {"": 1.0} | TIMES
 _DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*({'|'.join(_UNITS)})")
 
@@ -162,15 +163,26 @@ class Policy(PolicyModel):
     """Filter of the flows that a finding summarises, such as `flags=S packets<=3`. Empty: `select`,
     else the selection of the deciding comparison, else all flows."""
     run: Annotated[tuple[Run, ...], AfterValidator(some)]
+    filters: tuple[tuple[Text, Text], ...] = ()
+    """Named filters of its file that it uses: the text and the name of each. Conditions are shown
+    with the names."""
+    trusted: tuple[Text, ...] = ()
+    """Networks whose packets do not count. The monitor sets its own."""
 
     @model_validator(mode="wrap")
     @classmethod
-    def _fits_together(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _fits_together(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
         """Add what does not fit together to the mistakes of the keys."""
         faults: list[ConfigFault] = []
         if isinstance(data, dict):
             if "mode" not in data and data.get("condition"):
                 data = {**data, "mode": "triggered"}
+            if info.context:
+                named = {*_NAMES.findall(f"{data.get('condition')} {data.get('deactivate')}")}
+                used = [(text, name) for name, text in info.context.items() if name in named]
+                data = {**data, **({"filters": used} if used else {})}
             # A misspelled key may be the one that is missing.
             if data.keys() <= cls.model_fields.keys():
                 faults = list(_contradictions(data))
@@ -219,8 +231,27 @@ class Policy(PolicyModel):
     @property
     def metrics(self) -> frozenset[SelectedMetric]:
         """Metrics of selections that its conditions need."""
-        texts = filter(None, (self.condition, self.deactivate))
-        return frozenset(metric for text in texts for metric in Condition.stored(text).metrics)
+        conditions = filter(None, map(self.parsed, (self.condition, self.deactivate)))
+        return frozenset(metric for each in conditions for metric in each.metrics)
+
+    def parsed(self, text: str) -> Condition | None:
+        """Return the condition of a text of this policy; None if the text is empty."""
+        return Condition.stored(text, self.filters, self.trusted) if text else None
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """As `select`, without the packets of trusted networks."""
+        return self.without_trusted(self.select or ("",))
+
+    def without_trusted(self, filters: Sequence[str]) -> tuple[str, ...]:
+        """Add to filters of packets that the source is no trusted host; empty: every packet."""
+        if not self.trusted:
+            return tuple(filter(None, filters))
+        others = f"!src:{','.join(self.trusted)}"
+        return tuple(
+            text if is_of_owners(text) else f"({text}) {others}" if text else others
+            for text in filters
+        )
 
     @property
     def knows_owners(self) -> bool:
@@ -229,13 +260,18 @@ class Policy(PolicyModel):
 
     @property
     def when(self) -> str:
-        """The condition, or the word instead of one."""
+        """The condition with the names of filters, or the word instead of one."""
         words = {mode: word for word, mode in WORDS.items()}
-        return words.get(self.mode, self.condition)
+        return words.get(self.mode, self.named(self.condition))
+
+    def named(self, text: str) -> str:
+        """Return the text of a condition with the names of filters."""
+        found = self.parsed(text) if self.filters else None
+        return found.text if found else text
 
     def to_short(self) -> str:
         """The short form: `parse_short` reads it back."""
-        when = [self.when]
+        when = [self.condition or self.when]
         if self.deactivate:
             when.append(f"until {self.deactivate}")
         when += [

@@ -209,9 +209,9 @@ def _lines(
     if info.cause and not made:
         yield "", info.cause, ""
     if policy.condition:
-        yield "Condition", policy.condition, ""
+        yield "Condition", policy.when, ""
         if policy.deactivate:
-            yield "Until", policy.deactivate, ""
+            yield "Until", policy.named(policy.deactivate), ""
         times = ((policy.hold, "hold"), (policy.cooldown, "cool-down"))
         if told := ", ".join(f"{name} {duration(time)}" for time, name in times if time):
             yield "Times", told, ""

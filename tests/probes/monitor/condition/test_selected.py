@@ -86,6 +86,8 @@ def test_text_reads_back(text: str, again: str, metrics: set[str]) -> None:
         ("flows > baseline(10m, packets)", 23,
          "the least value of a baseline is a number, not 'packets'",
          "such as baseline(flows, 10m, 500)"),
+        ("top_source on tcp > 30", 21, "top_source is a share and never above 1", "write 30%"),
+        ("130% < top_port", 1, "top_port is a share and never above 1", ""),
         ("packets / 0 > 3", 11, "division by 0", ""),
         ("packets / (5 - 5) > 3", 11, "division by 0", ""),
         ("packets > 3 and flows == 1000", 23,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bpf.compiler import Compiler
 from bpf.errors import TextError, UsageError
 from probes.flow.filter import FlowFilter
 from probes.monitor.condition import Condition
+from probes.monitor.engine import Engine
+from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy, load
+from probes.monitor.records import METRIC
 from probes.monitor.selected import SelectedMetric
+from tests.probes.monitor.bed import Bed, application, frame, tcp
 
 FILTERS = """\
 [filters]
@@ -146,3 +153,60 @@ def test_the_length_of_a_condition_is_that_of_its_written_text(tmp_path: Path) -
         ("all = 'tcp (ip:4 or @many) (ip:6 or @many)'" + policy.format(condition), "8192"),
     ):
         assert f"longer than {words} characters" in told(tmp_path, filters + refused)
+
+
+def test_conditions_are_shown_with_the_names(tmp_path: Path) -> None:
+    """D6: an alarm's cause can be read; the stored texts need no file."""
+    path = tmp_path / "p.toml"
+    path.write_text("""
+        [monitor]
+        trusted = ["192.0.2.9", "10.1.0.0/16"]
+        [filters]
+        syn = "flags=S"
+        web = "@syn dport:80,443"
+        [[policy]]
+        name = "p"
+        condition = "rate(flows on @web) > 3 * baseline(10m, 5/s) and syn_packets > 5"
+        deactivate = "ports on @syn < 2"
+        run = ["dns"]
+        select = ["@web"]
+        """)
+    file = load(path)
+    (policy,) = file.policy
+    shown = "rate(flows on @web) > 3 * baseline(10m, 5/s) and syn_packets > 5"
+    assert policy.when == shown
+    assert policy.named(policy.deactivate) == "ports on @syn < 2"
+    assert "@" not in policy.condition + policy.deactivate + "".join(policy.select)
+    again = Policy.parse(json.loads(json.dumps(policy.dump())), "test")
+    assert (again, again.when) == (policy, shown), "also by REST"
+    assert Policy.parse_short(policy.to_short()).condition == policy.condition
+    engine = Engine()
+    engine.set(policy, 0)
+    engine.window(np.zeros((), METRIC), 10**9, 1.0, {})
+    (status,) = engine.policies()
+    assert status.outcome
+    assert status.outcome.comparisons[0].text == "rate(flows on @web) > 3 * baseline(10m, 5/s)"
+    assert file.monitor.options().trusted == ("192.0.2.9", "10.1.0.0/16")
+
+
+def test_packets_of_trusted_hosts_count_for_no_policy(compiler: Compiler) -> None:
+    """A scanner of your own, a monitoring system."""
+    options = MonitorOptions(trusted=("192.0.2.9", "10.1.0.0/16"))
+    with Bed(compiler, options) as bed:
+        bed.set("p: syn_packets > 2 and ports on flags:S > 2 and sources > 0 -> counting on tcp")
+        bed.add(application("counting"))
+        bed.window()
+        for source in ("192.0.2.9", "10.1.7.7", "192.0.2.8"):
+            for port in range(1, 4 - (source == "192.0.2.8")):
+                bed.run(frame(source, layer=tcp(dport=port)))
+        tables = bed.window()
+        assert tables["metrics"]["syn_packets"] == [8], "the tables have all packets"
+        assert not len(tables.get("triggers", ()))
+        bed.run(frame("10.1.7.7", layer=tcp(dport=9)))
+        for port in range(1, 4):
+            bed.run(frame("192.0.2.8", layer=tcp(dport=port)))
+        (begun,) = bed.window()["triggers"]
+        assert begun["cause"].decode().startswith("syn_packets 3 > 2, ports on flags:S 3 > 2")
+        for source in ("10.1.7.7", "192.0.2.8"):
+            bed.run(frame(source, layer=tcp()))
+        assert bed.counted("counting")[0] == 1
