@@ -23,6 +23,7 @@ class CapturedMonitor(MonitorProbe):
             self._engine = Engine()
             self._log = PolicyLog(self._engine, self._utc)
             self._sketches.clear()
+            self.counters.recent.clear()
             self.keep_time(now)
             for policy in policies:
                 self._engine.set(policy, self._now())
@@ -33,7 +34,8 @@ class CapturedMonitor(MonitorProbe):
         snapshot. The first one ends now. Returns how many have ended."""
         with self._lock:
             end_ns, length_ns = self._now(), self._now() - self._start_ns
-            taken, transitions = self._engine.rest(end_ns, length_ns / 1e9, count)
+            recent = self.counters.rest()
+            taken, transitions = self._engine.rest(end_ns, length_ns / 1e9, count, recent)
             self._apply(transitions, np.zeros((), METRIC), self._start_ns, end_ns)
             self.transitions, self._start_ns = transitions, self._start_ns + taken * length_ns
             return taken

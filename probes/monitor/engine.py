@@ -291,20 +291,26 @@ class Engine:
             transitions += machine.window(self._series, row, end_ns, seconds, selected)
         return transitions
 
-    def rest(self, end_ns: int, seconds: float, count: int) -> tuple[int, list[PolicyTransition]]:
-        """Take in up to `count` empty windows, of which the first one ends at `end_ns`. Returns
-        their number and all transitions. The outcome of a policy that `sleeps` stays the same."""
+    def rest(
+        self, end_ns: int, seconds: float, count: int, recent: Mapping[SelectedMetric, Estimate]
+    ) -> tuple[int, list[PolicyTransition]]:
+        """Take in up to `count` empty windows, of which the first one ends at `end_ns`. `recent`
+        has the metrics that are not 0 yet. Returns the number of windows and all transitions. The
+        outcome of a policy that `sleeps` stays the same."""
         machines = self._machines.values()
-        taken = count if all(machine.sleeps for machine in machines) else 1
+        awake = [one for one in machines if not one.sleeps or one.metrics & recent.keys()]
+        taken = 1 if awake or recent else count
         last_ns = end_ns + round((taken - 1) * seconds * 1e9)
-        nothing = nothing_of(self.metrics())
-        self._series.rest(last_ns, seconds, taken, nothing.keys())
+        row, nothing = np.zeros((), METRIC), {**nothing_of(self.metrics()), **recent}
+        if recent:
+            self._series.append(row, end_ns, seconds, nothing)
+        else:
+            self._series.rest(last_ns, seconds, taken, nothing.keys())
         transitions = []
         for machine in machines:
-            if machine.sleeps:
+            if machine not in awake:
                 machine.rest(last_ns, seconds, taken)
             else:
-                row = np.zeros((), METRIC)
                 transitions += machine.window(self._series, row, end_ns, seconds, nothing)
         return taken, transitions
 

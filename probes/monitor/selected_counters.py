@@ -201,6 +201,17 @@ class SelectedCounters:
             pass
         del self._wanted[policy]
 
+    def rest(self) -> dict[SelectedMetric, Estimate]:
+        """Take in a window without packets. Returns the metrics of the last windows that are not 0
+        yet."""
+        for recent in self.recent.values():
+            recent.append(np.zeros_like(recent[-1]))
+        return {
+            metric: distinct_values(np.array(recent))
+            for metric, recent in self.recent.items()
+            if np.any(recent)
+        }
+
     def end_window(self, half: int, sketches: Array) -> dict[SelectedMetric, Estimate]:
         """Values of the half's window, which is then empty; a metric is missing if it came within.
 

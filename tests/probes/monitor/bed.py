@@ -12,7 +12,6 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
 from bpf.attach.attachment import Hook
-from bpf.attach.interface import find
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
@@ -101,7 +100,7 @@ class Bed:
         self.hooks = Hooks(lambda point: None)
         self.changes: list[PolicyTransition] = []
         options = replace(options, ingress=options.ingress or Hook.XDP)
-        self.monitor = MonitorProbe(compiler, find("lo"), self.hooks, options)
+        self.monitor = MonitorProbe(compiler, self.hooks.find("lo"), self.hooks, options)
         self.monitor.changed = self.changes.extend
         self.applications: dict[str, ApplicationProbe] = {}
 

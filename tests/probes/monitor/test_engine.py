@@ -365,7 +365,7 @@ def test_windows_without_packets_may_be_taken_in_at_once() -> None:
                 steps += one.window(0, packets=0)
             at_once = []
             while left:
-                taken, moved = other.engine.rest(other.now_ns + SECOND, 1.0, left)
+                taken, moved = other.engine.rest(other.now_ns + SECOND, 1.0, left, {})
                 other.now_ns += taken * SECOND
                 at_once += moved
                 slept = max(slept, taken)

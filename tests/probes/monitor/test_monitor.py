@@ -12,7 +12,6 @@ import pytest
 
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import Stage
-from bpf.attach.interface import find
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.features import load_passing
@@ -358,7 +357,7 @@ def test_without_ethernet_headers_it_is_in_tc(compiler: Compiler) -> None:
     """One line reports a driver that takes no programs (S2.20)."""
     hooks = Hooks(lambda point: None)
     options = MonitorOptions(ingress=Hook.TC_INGRESS, offload=True)
-    monitor = MonitorProbe(compiler, find("lo"), hooks, options)
+    monitor = MonitorProbe(compiler, hooks.find("lo"), hooks, options)
     try:
         assert monitor.points()["ingress"].hook is Hook.TC_INGRESS
         assert "\n" not in monitor.offload
