@@ -20,7 +20,6 @@ class BpfCommand(IntEnum):
     MAP_GET_NEXT_KEY = 4
     PROG_LOAD = 5
     PROG_TEST_RUN = 10
-    PROG_GET_NEXT_ID = 11
     PROG_GET_FD_BY_ID = 13
     OBJ_GET_INFO_BY_FD = 15
     PROG_QUERY = 16
@@ -61,7 +60,6 @@ class ProgType(IntEnum):
 
     SCHED_CLS = 3
     XDP = 6
-    CGROUP_SKB = 8
     CGROUP_SOCK = 9
     SOCK_OPS = 13
     RAW_TRACEPOINT = 17
@@ -73,8 +71,6 @@ class ProgType(IntEnum):
 class AttachType(IntEnum):
     """The part of enum bpf_attach_type that a link can use."""
 
-    CGROUP_INET_INGRESS = 0
-    CGROUP_INET_EGRESS = 1
     CGROUP_INET_SOCK_CREATE = 2
     CGROUP_SOCK_OPS = 3
     CGROUP_INET4_BIND = 8

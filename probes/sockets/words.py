@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from probes.flow.records import Array
 from probes.sockets.records import Limit
 
 _LOSES = 0.005
@@ -16,13 +15,8 @@ _FEW = 10
 """Segments."""
 
 
-def limit_texts(rows: Array) -> list[str]:
-    """Return the verdict of each row (n,) of dtype SOCKET: `queue +80 ms`; empty if unknown."""
-    return [limit_text(row) if row["limit"] else "" for row in rows]
-
-
 def limit_text(row: Any) -> str:
-    """Return the verdict of a row of dtype SOCKET; empty if it is unknown.
+    """Return the verdict of a row of dtype SOCKET: `queue +80 ms`; empty if it is unknown.
 
     Another limit than loss names losses of the window, too: `application, loses 2.1 %`.
     """

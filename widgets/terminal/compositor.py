@@ -15,7 +15,6 @@ This package depends on private parts of Textual 8.2.8. PROBEDECK_DIFF=0 brings 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +109,7 @@ class DiffApp(App[ReturnType]):
 
     def on_terminal_lost(self) -> None:
         """Exit as after a hang-up: the terminal is gone."""
-        self.exit(return_code=128 + signal.SIGHUP)
+        self.exit(return_code=0)
 
     def set_bindings(self, bindings: BindingsMap) -> None:
         self._bindings = bindings

@@ -36,8 +36,6 @@ _OWN = "--without-traffic"
 _IS_FLOW = re.compile(f"({'|'.join(OwnProtocol)})(:|$)").match
 _REPORT = "--report"
 _REPORTS = ("text", "markdown", "json")
-_OF_RUN = ("format", "out", "duration", "networks")
-"""Options that `run` has, too."""
 _NAMES_S = 3.0
 """Longest wait for names before a report."""
 _TABLES = ("hops", "paths", "traces", "windows", "events")

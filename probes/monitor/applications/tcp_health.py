@@ -20,8 +20,6 @@ _COUNTS = {
     "resets": "resets",
 }
 """Counts of a sender's packets, and their titles."""
-_TROUBLES = ("retransmitted", "zero_windows", "resets")
-"""Counts that bring a row to the top."""
 
 
 def _rows(snapshots: Window) -> tuple[Array, float] | None:

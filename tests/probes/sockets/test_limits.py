@@ -12,7 +12,7 @@ from probes.flow.records import Array
 from probes.sockets.floors import Floors
 from probes.sockets.limits import LIMITED, SocketLimits
 from probes.sockets.records import SOCKET, Limit
-from probes.sockets.words import limit_text, limit_texts, percent, size, span
+from probes.sockets.words import limit_text, percent, size, span
 
 SECOND = 1_000_000
 BUSY = {"busy_us": SECOND, "bytes_sent": 1_000_000, "segments_out": 700}
@@ -281,7 +281,7 @@ def test_a_verdict_reads_as_words(limit: Limit, values: dict[str, Any], text: st
 def test_every_limit_has_words_and_meaning() -> None:
     rows = np.zeros(len(Limit), SOCKET)
     rows["limit"] = np.arange(len(Limit))
-    assert all(limit_texts(rows)[1:])
+    assert all(map(limit_text, rows[1:]))
     assert all(each.about for each in Limit if each)
     assert set(LIMITED.names or ()) <= set(SOCKET.names or ())
 
