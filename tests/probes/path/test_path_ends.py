@@ -43,7 +43,8 @@ def end_of(host: Host) -> End:
 # The finder's own echo requests are packets of this host as any others.
 _UDP_COUNTER = TC_COUNTER.replace(
     "    if (n)",
-    "    u8 protocol = 0;\n    bpf_skb_load_bytes(ctx, 23, &protocol, 1);\n    if (n && protocol == 17)",
+    "    u8 protocol = 0;\n    bpf_skb_load_bytes(ctx, 23, &protocol, 1);\n"
+    "    if (n && protocol == 17)",
 )
 
 
