@@ -209,7 +209,7 @@ class History:
             key = (snapshot.probe, snapshot.side, snapshot.metric)
             table = self._tables.setdefault(key, deque())
             table.append(snapshot)
-            self._sizes[key] = self._sizes.get(key, 0) + _size(snapshot)
+            self._sizes[key] = self._sizes.get(key, 0) + snapshot.rows.nbytes + _SNAPSHOT_BYTES
             if len(table) > (_MAX_METRIC_SNAPSHOTS if snapshot.is_metric else self._max_snapshots):
                 self._give_up(key)
             while (held := sum(self._sizes.values())) > self._max_bytes // 4:
@@ -220,7 +220,7 @@ class History:
                 self._give_up(largest)
 
     def _give_up(self, key: tuple[str, str, str]) -> None:
-        self._sizes[key] -= _size(self._tables[key].popleft())
+        self._sizes[key] -= self._tables[key].popleft().rows.nbytes + _SNAPSHOT_BYTES
 
     def forget(self, probe: str) -> None:
         """Drop the metrics of a probe that was removed: another one may take its name."""
@@ -251,10 +251,6 @@ class History:
 
     def __len__(self) -> int:
         return sum(map(len, tuple(self._tables.values())))
-
-
-def _size(snapshot: Snapshot) -> int:
-    return snapshot.rows.nbytes + _SNAPSHOT_BYTES
 
 
 SEVERITIES = ("info", "warning", "error")

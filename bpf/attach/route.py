@@ -24,9 +24,6 @@ class RouteType(IntEnum):
     BROADCAST = 3
     ANYCAST = 4
     MULTICAST = 5
-    BLACKHOLE = 6
-    UNREACHABLE = 7
-    PROHIBIT = 8
 
 
 @dataclass(frozen=True, slots=True)

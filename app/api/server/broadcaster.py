@@ -91,11 +91,9 @@ class Subscription:
 
     def _cut(self, record: wire.WireRecord) -> wire.WireRecord:
         """Cut a window, in the thread of the API: publishers do not wait."""
-        if isinstance(record, Snapshot):
-            late = self._behind if _age(record) > _BEHIND_NS else None
-            if (top := late or self._top) is not None:
-                return top.of(record)
-        return record
+        late = isinstance(record, Snapshot) and _age(record) > _BEHIND_NS
+        top = (late and self._behind) or self._top
+        return top.of(record) if top and not isinstance(record, wire.Lost) else record
 
     def _take(self) -> wire.WireRecord | None:
         with self._lock:
