@@ -204,8 +204,8 @@ def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
 def text_of(path: Path) -> str:
     """Return the text of a tape's file. Raises UsageError, and TapeError if it is no text."""
     try:
-        # The user has opened standard input, which may be a pipe.
-        opener = None if path == STDIN else open_trusted
+        # The user has opened these descriptors, which may be pipes: `<(...)` of a shell.
+        opener = None if path == STDIN or path.is_relative_to("/dev/fd") else open_trusted
         with as_invoker(), open(path, "rb", opener=opener) as file:
             content = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:

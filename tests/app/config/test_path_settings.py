@@ -143,6 +143,8 @@ def test_the_rate_of_the_lab_is_its_traffic(
 
         def enter(self) -> None: ...
 
+        watched = None
+
     monkeypatch.setattr("app.lab.Lab", Nowhere)
     found = paths_of(
         "lab", "--headless", "--config", "none", "--rate", "3", "--path-rate", "7",

@@ -42,6 +42,7 @@ def test_a_policys_life(tcp: Site, http: httpx.Client) -> None:
         "name": "flood", "mode": "triggered", "condition": "flows > 500",
         "deactivate": "flows < 300", "hold": 5.0, "cooldown": 0.0,
         "select": ["proto:udp", "port:53"], "suspects": "", "run": ["both", "trace:2"],
+        "filters": [], "trusted": [],
     }  # fmt: skip
     assert tcp.plane.monitor().policies[0].policy == Policy.parse_short(FLOOD)  # type: ignore[union-attr]
     told = problem(http.post(POLICIES_PATH, json={"short": FLOOD}), 409)

@@ -55,7 +55,7 @@ def test_the_largest_connections_of_three_processes_are_told() -> None:
 def test_a_process_has_a_sentence_for_each_limit_with_the_number_of_others() -> None:
     told = sentences(owner=1, limit=[Limit.LOSS, Limit.RECEIVER, Limit.LOSS, Limit.LOSS])
     assert [one.split(": ")[1] for one in told] == [
-        "loss, for 1m, and 2 other connections", "peer's window 0 %, for 1m",
+        "loss, for 1m, and 2 other connections", "peer's window, for 1m",
     ]  # fmt: skip
 
 
