@@ -51,6 +51,7 @@ MapType = IntEnum(
 class MapFlag(IntFlag):
     """BPF_F_* flags of map creation."""
 
+    NO_PREALLOC = 1 << 0
     MMAPABLE = 1 << 10
 
 

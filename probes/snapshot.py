@@ -214,8 +214,7 @@ class History:
                 self._give_up(key)
             while (held := sum(self._sizes.values())) > self._max_bytes // 4:
                 largest = max(self._sizes, key=self._sizes.__getitem__)
-                least = 1 if held > self._max_bytes else _RECENT
-                if len(self._tables[largest]) <= least:
+                if len(self._tables[largest]) <= (1 if held > self._max_bytes else _RECENT):
                     return
                 self._give_up(largest)
 

@@ -201,10 +201,10 @@ class Client:
 
         Raises ProbedeckError after `timeout` seconds of silence.
         """
-        headers = {"accept-encoding": "gzip"} if packed else None
         with self._http.responding(
-            "GET", "stream", timeout=timeout, params=query, headers=headers
-        ) as response:
+            "GET", "stream", timeout=timeout, params=query,
+            headers={"accept-encoding": "gzip"} if packed else None,
+        ) as response:  # fmt: skip
             check_stream(response.headers.get("content-type", ""), self.url)
             yield response
 

@@ -60,8 +60,9 @@ class _Connection(H11Protocol):
         transport.set_write_buffer_limits(high=1, low=0)
         # A slow link gets the newest window next: none waits in a long buffer of the kernel.
         with contextlib.suppress(OSError):  # a Unix socket
-            opened = transport.get_extra_info("socket")
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+            transport.get_extra_info("socket").setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES
+            )
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:

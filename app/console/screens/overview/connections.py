@@ -43,8 +43,11 @@ def connection_troubles(frame: Frame, paths: Paths) -> list[Trouble]:
 def link_troubles(late: float) -> Iterator[Trouble]:
     """Yield a sentence about a link that delays windows by `late` seconds; 0: it does not."""
     if late:
-        text = f"The link is slow: windows come {age(late)} late, with the largest flows only"
-        yield Trouble(Kind.SILENT, late, text, Tone.WARN, "events", None)
+        yield Trouble(
+            Kind.SILENT, late,
+            f"The link is slow: windows come {age(late)} late, with the largest flows only",
+            Tone.WARN, "events", None,
+        )  # fmt: skip
 
 
 def _limited(frame: Frame, of: Owned, paths: Paths) -> Iterator[Trouble]:
