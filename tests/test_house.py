@@ -17,7 +17,7 @@ import textual
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("app", "bpf", "probes", "widgets")
-MAX_LINES = 400
+MAX_LINES = 450
 MAX_MODULES = 15
 MAX_METHODS = 30
 PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
