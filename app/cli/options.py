@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from app.config.model import CONSOLE, Ui
 from app.config.path_settings import PATHS, PathSettings
@@ -24,9 +23,6 @@ from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.output_control import OutputConfig
 from probes.path.options import MAX_DESTINATIONS
 from probes.tunnels import Tunnels
-
-if TYPE_CHECKING:
-    pass
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
 GENERAL, PACKETS, OUTPUT, MONITOR, API = "General", "Packets", "Tables", "Monitor", "API"
@@ -91,7 +87,11 @@ class Options:
         flags=("-o", "--out"),
     )
     format: str | None = setting(
-        OUTPUT, None, "Format of a table.", "|".join(_FORMATS), usual="csv, or as a probe says"
+        OUTPUT,
+        None,
+        "Format of a table.",
+        "|".join(_FORMATS),
+        usual="csv; of a probe's metrics json, or its own",
     )
     views: str | None = setting(
         OUTPUT,

@@ -49,8 +49,8 @@ class Console(Protocol):
     names: Names
     """Host names of addresses, by the host's resolver."""
     event_marks: EventMarks
-    pins: Pins
     """Groups of events that the user has acknowledged or muted."""
+    pins: Pins
     command_line: CommandLine
     overwriting: Overwriting
     unsaved: tuple[str, ...]

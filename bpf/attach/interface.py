@@ -66,7 +66,8 @@ def find(name: str) -> Interface:
         hardware = struct.unpack_from("H", _ioctl(_SIOCGIFHWADDR, name), 16)[0]
     except (OSError, ValueError):
         names = [n for _, n in socket.if_nameindex()]
-        raise UsageError(f"no interface {name!r}", hint=did_you_mean(name, names)) from None
+        text = f"no interface {name!r}" if name else "the interface is missing: give its name"
+        raise UsageError(text, hint=did_you_mean(name, names)) from None
     return Interface(name, index, hardware in _ARPHRD_WITH_ETHERNET_HEADER)
 
 

@@ -56,6 +56,7 @@ _HINTS = tuple(
         (r"^void function .* should not return", "lookup_or_init() does: use lookup_or_try_init()"),
         (r"unsupported map type", "such as hash, percpu_hash, lru_hash, array, queue, lpm_trie"),
         (r"bpf_map_def", "declare maps by bcc's macros, such as BPF_HASH(name, key, value, size)"),
+        (r"^'section' attribute only applies", "declare maps outside of functions"),
         (r"map function inside a macro", "make the macro a static inline function"),
         (
             r"^(implicit|call to undeclared)",

@@ -79,7 +79,7 @@ struct packet {
     struct flow_key key;
     u64 tcp_flags;
     u64 tos;          /* IPv4's type of service, IPv6's traffic class */
-    u64 vlan;         /* id of the outermost tag; 0: none */
+    u64 vlan;         /* id of the outermost tag, also behind MPLS labels; 0: none */
     u64 icmp_id;      /* of echo and the like, network order */
     u64 fragment;     /* the header's bits that make it one, network order; 0: no fragment */
     u64 datagram;     /* a fragment's identification, network order */

@@ -223,8 +223,12 @@ class Prompt(Vertical):
         self._line.open()
 
     def sent(self) -> int:
-        """Note that the text of now is acted on; return the number of this answer."""
+        """Note that the text of now is acted on; return the number of this answer.
+
+        The answer may take a while, and the next key begins another text.
+        """
         self._sent = self.input.value
+        self.input.action_select_all()
         self.number += 1
         return self.number
 
@@ -244,8 +248,9 @@ class Prompt(Vertical):
         answer, mistake = self.input, self.query_one(ErrorLine)
         self._forget()
         words = str(error)
-        if (place := place_of(error, answer.value)) is not None:
-            answer.cursor_position = place
+        place = place_of(error, answer.value)
+        answer.cursor_position = len(answer.value) if place is None else place
+        if place is not None:
             if isinstance(error, TextError):
                 # The mark replaces the column, which may count from within the line.
                 words = words.replace(f" (column {error.column})", "")

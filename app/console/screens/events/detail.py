@@ -20,7 +20,7 @@ from app.console.time_travel import TimeTravel
 from bpf.errors import UsageError
 from probes.filter.network import protocol_name
 from probes.snapshot import Event
-from widgets.format import bit_rate, counted
+from widgets.format import bit_rate, counted, duration
 
 _FLOWS = 5
 """Most flows of the moment."""
@@ -100,7 +100,12 @@ def _traffic(frame: Frame, event: Event) -> Iterator[Line]:
         return
     rates = rows["bit_rate"]
     active = int(np.count_nonzero(rates > 0))
-    of = f"of {counted(active, 'flow')}{' as it began' if event.phase == 'begin' else ''}"
+    moment = {"begin": " as it began", "end": " as it ended"}.get(event.phase, "")
+    late = (frame.utc_ns - event.utc_ns) / 1e9
+    # Old frames are far apart.
+    if frame.last is not None and late > 2 * frame.last.seconds:
+        moment = f", {duration(late)} after {moment[4:] or 'it'}"
+    of = f"of {counted(active, 'flow')}{moment}"
     yield "Then", f"{bit_rate(float(rates.sum()))} {of}, the fastest:", ""
     # A partition, as there may be 100,000 flows.
     fastest = np.argpartition(rates, -min(_FLOWS, len(rows)))[-_FLOWS:]

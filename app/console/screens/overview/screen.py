@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from typing import cast
 
 from textual import on
 from textual.containers import Container, Vertical
@@ -17,7 +18,6 @@ from app.console.polling import PollingScreen
 from app.console.screens import SCREENS
 from app.console.screens.events.rows import event_rows
 from app.console.screens.overview import hosts as fleet
-from app.console.screens.overview.board import Board
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
 from app.console.screens.overview.connections import connection_troubles
@@ -34,7 +34,6 @@ from app.console.screens.overview.model import (
     span_of,
 )
 from app.console.screens.overview.now import calm, troubles
-from app.console.screens.overview.outputs import output_troubles
 from app.console.screens.overview.pinned_maps import PinnedMaps
 from app.console.screens.overview.rows import (
     NO_FLOWS,
@@ -51,7 +50,7 @@ from app.console.screens.overview.rows import (
     worst_columns,
     worst_rows,
 )
-from app.console.screens.overview.trouble import Trouble
+from app.console.screens.overview.trouble import Trouble, output_troubles
 from app.console.screens.paths.hosts import TracedByHost, path_views
 from app.console.screens.paths.lines import LITTLE
 from app.console.screens.triggers.columns import POLICIES
@@ -85,6 +84,13 @@ _LATER = 0.01
 """Seconds for the first paint, which another thread writes to the terminal."""
 _BARS = (14, 40)
 """Cells of the protocols' bar, on narrow and on wide screens."""
+
+
+class Board(Container):
+    """The blocks below the strips."""
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(cast(OverviewScreen, self.screen).show)
 
 
 class OverviewScreen(PollingScreen[_Looked]):

@@ -1,11 +1,13 @@
-"""One sentence about something that is wrong, and the kinds of them."""
+"""One sentence about something that is wrong, the kinds of them, and those about outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from probes.output_control import SOURCE, OutputState, OutputStatus
+from widgets.format import age, counted, si
 from widgets.tones import Tone
 
 
@@ -73,3 +75,25 @@ class Trouble:
     def is_present(self) -> bool:
         """Whether it goes on."""
         return self.kind != Kind.PAST
+
+
+def output_troubles(outputs: Iterable[OutputStatus], utc_ns: int) -> Iterator[Trouble]:
+    """Yield a sentence for each output that fails at `utc_ns`; it leads to the list of outputs."""
+    for one in outputs:
+        if one.state is not OutputState.FAILING:
+            continue
+        lasting = f"for {age(max(0, utc_ns - one.since_utc_ns) / 1e9)}"
+        clauses = [f"{_records(one.lost)} undelivered", lasting] if one.lost else [lasting]
+        if one.queued:
+            clauses.append(f"{_records(one.queued)} waiting")
+        tone = Tone.BAD if one.lost else Tone.WARN
+        text = f"Output {one.name} fails: {one.reason}"
+        about = SOURCE, one.name
+        yield Trouble(
+            Kind.UNDELIVERED, one.lost, text, tone, "", None, tuple(clauses), about, about,
+            lasting, "output.list",
+        )  # fmt: skip
+
+
+def _records(count: int) -> str:
+    return counted(count, "record") if count < 1000 else f"{si(count)} records"

@@ -127,6 +127,8 @@ class ProbeChanges:
         config = verdict.config
         if verdict.check is None:
             self._screen.choose(Panel.PROBLEMS)
+            # The last one says the same, or something of another text.
+            self._screen.app.clear_notifications()
             self.refuse(f"{config.name} is not swapped: {verdict.diagnostics[0]}")
             return
         force = bool(verdict.check.cuts)

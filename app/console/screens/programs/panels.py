@@ -296,7 +296,12 @@ def _events(events: Sequence[Event], slot: Slot, width: int) -> Iterator[_Line]:
 class SourcePanel(Vertical):
     """Tables about a source, one at a time."""
 
-    DEFAULT_CSS = "SourcePanel { height: auto; }"
+    DEFAULT_CSS = """
+    SourcePanel { height: auto; }
+    SourcePanel #maps-panel { display: none; }
+    SourcePanel.-maps #maps-panel { display: block; }
+    SourcePanel.-maps #panel { display: none; }
+    """
 
     def __init__(self, model: Programs) -> None:
         super().__init__()
@@ -307,9 +312,7 @@ class SourcePanel(Vertical):
     def compose(self) -> ComposeResult:
         yield StatusStrip(id="panels")
         yield VirtualTable(COLUMNS[self.chosen], id="panel")
-        maps = SortedTable(MAPS, id="maps-panel")
-        maps.display = False
-        yield maps
+        yield SortedTable(MAPS, id="maps-panel")
 
     @property
     def table(self) -> VirtualTable:
@@ -325,8 +328,7 @@ class SourcePanel(Vertical):
             self.chosen = panel
             self.table.columns = COLUMNS[panel]
             self.table.action_top()
-            self.table.display = panel is not Panel.MAPS
-            self.query_one("#maps-panel").display = panel is Panel.MAPS
+            self.set_class(panel is Panel.MAPS, "-maps")
 
     def unfold_log(self) -> None:
         """Show the visible log whole, or folded again; another panel's next log is folded."""

@@ -56,6 +56,8 @@ class ProgramsScreen(PollingScreen[_Running]):
     ProgramsScreen #editors { width: 3fr; }
     ProgramsScreen #maps { display: none; width: 2fr; height: 1fr; margin-left: 1; }
     ProgramsScreen.-beside #maps, ProgramsScreen.-broad #maps { display: block; }
+    ProgramsScreen.-beside #maps-panel, ProgramsScreen.-broad #maps-panel { display: none; }
+    ProgramsScreen.-beside #panel, ProgramsScreen.-broad #panel { display: block; }
     ProgramsScreen.-broad #editors { width: 2fr; }
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,26 @@ async def test_another_thread_has_commands_done_and_hears_what_went_wrong() -> N
             await ask("path.trace 192.0.2.1")
     with pytest.raises(ProbedeckError, match="the console does not answer"):
         console.app.commands.ask(parse("view.flows"))
+
+
+async def test_a_text_typed_while_the_last_one_is_acted_on_replaces_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with desk(80, 24) as console:
+        go_on = threading.Event()
+        start = console.app.plane.set_policy
+        monkeypatch.setattr(
+            console.app.plane, "set_policy", lambda policy: go_on.wait(20) and start(policy)
+        )
+        await console.press("4", "colon")
+        await console.type("trigger.add flood: flows > 500 -> dns")
+        await console.press("enter")
+        await console.type("view")
+        assert prompt(console).text == "view"
+        go_on.set()
+        await console.app.workers.wait_for_complete()
+        assert prompt(console).text == "view"
+        assert prompt(console).is_open
 
 
 async def test_an_answer_has_no_complaint_about_keys_that_were_pressed_meanwhile(

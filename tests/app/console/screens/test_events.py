@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.console.screens.events.detail import _traffic
 from app.console.screens.events.screen import EventsScreen
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Loss, LossReason
@@ -241,6 +242,13 @@ async def test_a_tall_screen_shows_times_and_traffic_of_the_row_under_the_cursor
         assert told[at + 1].split("tcp")[1] == " 10.0.0.2:40002 -> 192.0.2.1:443"
         newest, oldest = (line.split()[1:] for line in part(console, "#times")[:2])
         assert (newest, oldest) == (["end"], ["begin", "1564", "kbit/s"])
+        # Of an old moment there may be a much later frame only.
+        frame, old = console.app.frame, console.app.frame.utc_ns - 9 * 10**9
+        for phase, moment in (("begin", "it began"), ("end", "it ended"), ("", "it")):
+            _, shown, _ = next(_traffic(frame, replace(begin, phase=phase, utc_ns=old)))
+            assert shown.endswith(f"of 1 flow, 9.0 s after {moment}, the fastest:")
+        _, shown, _ = next(_traffic(frame, replace(end, utc_ns=frame.utc_ns - 1)))
+        assert shown.endswith("of 1 flow as it ended, the fastest:")
         await console.press("escape")
         assert whole(console)
         await console.press("d")

@@ -11,8 +11,7 @@ from app.console.live.monitor import LiveMonitor
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import LivePaths
 from app.console.screens.overview.now import calm, ordinal, troubles
-from app.console.screens.overview.outputs import output_troubles
-from app.console.screens.overview.trouble import Trouble
+from app.console.screens.overview.trouble import Trouble, output_troubles
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers

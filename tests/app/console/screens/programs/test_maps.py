@@ -9,6 +9,7 @@ import pytest
 
 from app.console.live.maps import Drawing, MapHistory, key_and_value
 from app.console.screens.overview.pinned_maps import PinnedMaps
+from app.console.screens.programs.panels import Panel
 from probes.reports import MapReading, MapReadings
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.screens.programs.bench import bench
@@ -85,6 +86,11 @@ async def test_maps_without_a_metric_are_shown_and_sorted(width: int) -> None:
             (True, False), (False, True),
         ]  # fmt: skip
         assert "50.0 % full" in b.text or width < 200
+        # The maps beside the source are not in the panel, too.
+        b.screen.choose(Panel.MAPS)
+        await b.until_still()
+        assert b.screen.query_one("#maps-panel").display == (width < 120)
+        assert ("The maps are at the right." in b.panel) == (width >= 120)
         await b.press("s")
         shown = [line for line in b.lines if "192.0.2." in line]
         assert "192.0.2.1 " in shown[0]
