@@ -209,23 +209,11 @@ class ControlPlane(MapAccess, Protocol):
     def traced(self) -> tuple[Traced, ...]:
         """Return the traced destinations, oldest first."""
 
-    def learn_names(self, on: bool) -> None:
-        """Start or end the probe of names on the watched interface; without a change, do nothing.
+    def switch(self, name: str, on: bool) -> None:
+        """Start or end an optional probe, one of `SWITCHES`; without a change, do nothing.
 
-        Raises UsageError if no interface is watched.
-        """
-
-    def look_for_owners(self, on: bool) -> None:
-        """Start or end the probe of sockets, which names the owners of each window of flows.
-
-        Without a change, do nothing. Starting takes up to some seconds. Raises UsageError if no
-        flow probe runs.
-        """
-
-    def count_drops(self, on: bool) -> None:
-        """Start or end the probe of the kernel's drops; without a change, do nothing.
-
-        Raises KernelError if the kernel does not describe its types, or refuses the program.
+        Starting takes up to some seconds. Raises UsageError if its interface is missing, and
+        KernelError if the kernel lacks what it needs.
         """
 
     def monitor(self) -> MonitorInfo | None:

@@ -24,6 +24,7 @@ from probes.output_control import OutputControl
 from probes.path.options import PathOptions
 from probes.segment.control import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
+from probes.switches import SWITCHES
 
 _SILENCE_S = 10.0
 """Longest silence: the controller sends a sign of life every 2 s."""
@@ -84,17 +85,8 @@ class RemotePlane(Client):
     def path_options(self, options: PathOptions) -> None:
         self._http.answer("PUT", "path-options", json=asdict(PathSettings.of(options)))
 
-    def learn_names(self, on: bool) -> None:
-        self._switch("names.learn", on)
-
-    def look_for_owners(self, on: bool) -> None:
-        self._switch("owners.look", on)
-
-    def count_drops(self, on: bool) -> None:
-        self._switch("drops.count", on)
-
-    def _switch(self, command: str, on: bool) -> None:
-        line = f"{command} {'on' if on else 'off'}"
+    def switch(self, name: str, on: bool) -> None:
+        line = f"{SWITCHES[name].command} {'on' if on else 'off'}"
         self._http.answer("POST", "commands", json={"line": line})
 
     def learn(self) -> None:

@@ -22,6 +22,7 @@ from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.output_control import OutputConfig
 from probes.path.options import MAX_DESTINATIONS
+from probes.switches import SWITCHES
 from probes.tunnels import Tunnels
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
@@ -125,12 +126,13 @@ class Options:
         "URL",
     )
     no_names: bool = setting(CONSOLE, False, "Show addresses only; send no DNS query.")
-    learn_names: bool = setting(
-        PACKETS, False, "Learn names of addresses from DNS answers and TLS that pass."
-    )
-    drops: bool = setting(
-        PACKETS, False, "Count the packets that the kernel drops, by flow and reason."
-    )
+    if not TYPE_CHECKING:
+        # Their readers take the names from `SWITCHES`, too.
+        for each in SWITCHES.values():
+            if each.about:
+                __annotations__[each.option] = bool
+                locals()[each.option] = setting(PACKETS, False, each.about)
+        del each
     owners: bool | None = setting(
         PACKETS,
         None,

@@ -14,6 +14,7 @@ from bpf.errors import UsageError
 from probes.monitor.options import Input, MonitorOptions
 from probes.output_control import OutputConfig
 from probes.path.options import PathOptions
+from probes.switches import SWITCHES
 from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def run_spec(
 
         addresses = tuple(each for name in options.trace for each in resolve.addresses(name))
         resolve.check_routes(addresses)
+    looks = _looks_for_owners(options)
     paths, usual = paths or PathOptions(), PathOptions()
     # Options win over the file of policies.
     kept = {k: v for k, v in policies.paths.items() if getattr(paths, k) == getattr(usual, k)}
@@ -55,9 +57,11 @@ def run_spec(
         paths=replace(paths, **kept),
         describe=options.describe(),
         names=not options.no_names,
-        learn_names=options.learn_names,
-        count_drops=options.drops,
-        owners=_looks_for_owners(options),
+        switches=tuple(
+            name
+            for name, each in SWITCHES.items()
+            if (looks if name == "sockets" else getattr(options, each.option))
+        ),
         memory=byte_count("--memory", options.memory) if options.memory else 0,
         ready_file=options.ready_file,
         outputs=tuple(map(OutputConfig, options.output)),

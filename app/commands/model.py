@@ -113,6 +113,9 @@ class Command:
 
     remote: Callable[[ControlPlane, str], object] | None = None
     """Run it on a control plane, with its first value; None: it needs a console."""
+    task: str = ""
+    """The name of its running work. Then a console, too, only runs `remote`, and it needs no
+    method."""
 
     @property
     def method(self) -> str:

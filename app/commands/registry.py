@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from app.commands import own, remote, values
 from app.commands.export_target import PICTURE_NAME, VALUES
@@ -11,6 +12,7 @@ from app.commands.flow_view import GROUP_NOUNS, VIEWS
 from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.console.screens import SCREENS, register
 from app.console.screens.info import ScreenInfo
+from probes.switches import SWITCHES
 
 OVERWRITE = "overwrite"
 """The word after a file's name that allows to replace it."""
@@ -57,23 +59,16 @@ _EVERYWHERE = (
     *map(_view, SCREENS.values()),
     Command("view.pause", "Pause the view; counting goes on", "space", footer="Pause"),
     Command("probe.info", "Programs: run time and memory", "i"),
-    Command("names.learn", "Learn names from packets, or stop", parameters=(_ON_OFF,), writes=True,
-            remote=remote.learn_names,
-            help="Of DNS answers and TLS connections that pass; see the options --learn-names and"
-            " --no-names."),
-    Command("owners.look", "Look for owners of flows, or stop", parameters=(_ON_OFF,), writes=True,
-            remote=remote.look_for_owners,
-            help="Processes, units, containers and pods, by sockets; see the option --owners."),
-    Command("drops.count", "Count drops of the kernel, or stop", parameters=(_ON_OFF,),
-            writes=True, remote=remote.count_drops,
-            help="By flow and the kernel's reason, in all network namespaces; see --drops."),
+    *(Command(each.command, each.title, parameters=(_ON_OFF,), writes=True, help=each.help,
+              remote=partial(remote.switch, each.name), task=each.task)
+      for each in SWITCHES.values()),
     Command("output.list", "Outputs: delivered, undelivered, waiting",
             help="What leaves this run by --output, [[outputs]] or output.add."),
     Command("output.add", "Deliver windows and events by an output", writes=True, local=True,
             parameters=(Parameter("url", rest=True, needed=True, check=values.output),),
             help="Until the run ends; see --output. POST /v1/outputs does the same."),
     Command("output.remove", "End an output", writes=True, remote=remote.remove_output,
-            parameters=(Parameter("name", needed=True),),
+            parameters=(Parameter("name", needed=True),), task="the end of an output",
             help="Records that wait have some seconds to leave."),
     Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),
     Command("help.focus", "Explain the focused part", "f1"),

@@ -103,30 +103,14 @@ def capture(plane: ControlPlane, text: str) -> None:
     plane.reconfigure(FlowFilter.parse(text))
 
 
-def learn_names(plane: ControlPlane, choice: str) -> None:
-    """Learn names from packets, `on` or `off`; without a choice the other of the two."""
-    plane.learn_names(_chosen(plane, "names", choice))
-
-
-def look_for_owners(plane: ControlPlane, choice: str) -> None:
-    """Look for the owners of flows, `on` or `off`; without a choice the other of the two."""
-    plane.look_for_owners(_chosen(plane, "sockets", choice))
-
-
-def count_drops(plane: ControlPlane, choice: str) -> None:
-    """Count the kernel's drops, `on` or `off`; without a choice the other of the two."""
-    plane.count_drops(_chosen(plane, "drops", choice))
+def switch(name: str, plane: ControlPlane, choice: str) -> None:
+    """Turn an optional probe `on` or `off`; without a choice, to the other of its present state."""
+    runs = any(info.name == name for info in plane.probes())
+    plane.switch(name, choice == "on" if choice else not runs)
 
 
 def remove_output(plane: ControlPlane, name: str) -> None:
     plane.outputs.remove(name)
-
-
-def _chosen(plane: ControlPlane, probe: str, choice: str) -> bool:
-    """Return whether to run a probe: the choice, or the other of its present state."""
-    if choice:
-        return choice == "on"
-    return all(info.name != probe for info in plane.probes())
 
 
 def trace(plane: ControlPlane, destination: str) -> None:

@@ -24,10 +24,9 @@ from app.console.commands.bindings import bindings, weight
 from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
 from app.console.commands.learned_names import LearnedNames
-from app.console.commands.output_commands import OutputCommands
 from app.console.commands.overwriting import Overwriting
 from app.console.commands.own_commands import OwnCommands
-from app.console.commands.probe_switches import ProbeSwitches
+from app.console.commands.plane_commands import PlaneCommands
 from app.console.commands.settings_commands import SettingsCommands
 from app.console.commands.table_commands import TableCommands
 from app.console.commands.type_ahead import TypeAhead
@@ -138,12 +137,11 @@ class ConsoleApp(DiffApp[int]):
 
         parts = (
             self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
-            self.counts, TableCommands(self), ProbeSwitches(self), OutputCommands(self),
-            SettingsCommands(self),
+            self.counts, TableCommands(self), PlaneCommands(self), SettingsCommands(self),
             DialogCommands(self, offers), OwnCommands(self),
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
-        self.commands = Dispatcher(self, turns | runners(parts))
+        self.commands = Dispatcher(self, turns | PlaneCommands(self).runners() | runners(parts))
         self.key_of = self.commands.key_of
         self.unsaved: tuple[str, ...] = ()
         self._asked_about: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ class Outputs:
         self._changing = threading.Lock()
         self._running: tuple[Delivery, ...] = ()
         self._ended: tuple[OutputStatus, ...] = ()
-        self._owners = OwnerJoin(self._looks_for_owners)
+        self._owners = OwnerJoin(controller.looks_for_owners)
         controller.listen(self._hear)
 
     def add(self, config: OutputConfig) -> OutputStatus:
@@ -92,10 +92,6 @@ class Outputs:
         ended = tuple(each.status() for each in ending)
         self._ended = (*self._ended, *ended)[-_MOST_ENDED:]
         return ended
-
-    def _looks_for_owners(self) -> bool:
-        sockets = self._controller.sockets
-        return sockets is not None and not sockets.has_ended
 
     def _hear(self, item: Item) -> None:
         self.ledger.take(item)

@@ -25,8 +25,8 @@ _HISTORY_BYTES = 8 << 20
 _PATIENCE_S = 30.0
 """Longest wait for a change on all chosen hosts: a compile may be part of it."""
 _ON_EVERY_HOST = frozenset({
-    "reconfigure", "trace", "untrace", "learn_names", "look_for_owners", "count_drops",
-    "set_policy", "remove_policy", "activate_policy", "deactivate_policy",
+    "reconfigure", "trace", "untrace", "switch", "set_policy", "remove_policy",
+    "activate_policy", "deactivate_policy",
 })  # fmt: skip
 """Changes that mean the same on every host. Others, such as of a program, are about one host."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from app.explain import (
@@ -112,14 +111,6 @@ class _Watch:
         return f"the path is not traced: {far} {words}" if words else next(iter(notes), "")
 
 
-def _begin(loss: str, begin: Callable[[bool], None]) -> None:
-    """Start a probe that the explanation can do without; say what is lost without it."""
-    try:
-        begin(True)
-    except ProbedeckError as error:
-        say(f"{loss}: {error}")
-
-
 def run(spec: RunSpec, text: str, seconds: float | None) -> Explanation:
     """Watch until the numbers of the conversation of a filter are known, and explain it.
 
@@ -130,8 +121,12 @@ def run(spec: RunSpec, text: str, seconds: float | None) -> Explanation:
     controller = Controller()
     loop = ItemLoop(controller)
     with loop.running(controller, spec, Totals()):
-        _begin("owners and limits are unknown", controller.look_for_owners)
-        _begin("drops of the kernel are unknown", controller.count_drops)
+        # The explanation can do without either.
+        for name, loss in ("sockets", "owners and limits"), ("drops", "drops of the kernel"):
+            try:
+                controller.switch(name, True)
+            except ProbedeckError as error:
+                say(f"{loss} are unknown: {error}")
         say(f"watching {spec.interface}")
         watch = _Watch(controller, spec, text, seconds)
         for item in loop.items():

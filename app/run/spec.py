@@ -63,12 +63,8 @@ class RunSpec:
     """Facts about routers: their networks, and in files their names."""
     names: bool = True
     """Whether the console resolves addresses of routers."""
-    learn_names: bool = False
-    """Whether names of addresses are learned from packets."""
-    count_drops: bool = False
-    """Whether the packets that the kernel drops are counted."""
-    owners: bool = False
-    """Whether the run looks for the owners of flows: a console after the first window."""
+    switches: tuple[str, ...] = ()
+    """The optional probes that the run starts, see `SWITCHES`."""
     monitor: MonitorOptions | None = None
     """Options of the monitor; None: the monitor does not run."""
     policies: Policies = field(default_factory=Policies)
@@ -80,7 +76,7 @@ class RunSpec:
     ready_file: str = ""
     """A file that exists while every probe runs; empty: none."""
     is_service: bool = False
-    """Whether consoles connect later. Then a failure to find owners does not end the start."""
+    """Whether consoles connect later. Then the failure of a late switch does not end the start."""
     tour: bool = False
     """Whether the console starts with the tour."""
 

@@ -20,6 +20,7 @@ from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.snapshot import Event, Item
+from probes.switches import SWITCHES, ProbePlace, Switch
 
 if TYPE_CHECKING:
     from app.api.server.command_endpoints import CommandRunner
@@ -57,15 +58,13 @@ def start(
             profiles=spec.policies.profiles,
             applications=spec.policies.applications,
         )
-    if spec.learn_names:
-        controller.learn_names(True)
-    if spec.count_drops:
-        controller.count_drops(True)
-    if spec.owners and spec.flows:
-        if console is None and not spec.is_service:
-            controller.look_for_owners(True)
+    for switch in map(SWITCHES.__getitem__, spec.switches):
+        if switch.place is ProbePlace.FLOWS and not spec.flows:
+            continue
+        if switch.is_late and (console is not None or spec.is_service):
+            _Later(controller, switch)
         else:
-            _OwnersLater(controller)
+            controller.switch(switch.name, True)
     for probe in spec.probes:
         try:
             controller.add(probe, force=spec.force)
@@ -97,21 +96,22 @@ def _metrics(controller: Controller) -> MetricState:
     return metrics
 
 
-class _OwnersLater:
-    """Looks for owners once the first window of flows has ended: its programs take a second."""
+class _Later:
+    """Starts an optional probe once the first window of flows has ended."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(self, controller: Controller, switch: Switch) -> None:
+        self._controller, self._switch = controller, switch
         self._begun = False
         controller.listen(self._hear)
 
     def _hear(self, item: Item) -> None:
         if not self._begun and is_table(item, "flow", ""):
             self._begun = True
-            threading.Thread(target=self._look, name="owners", daemon=True).start()
+            threading.Thread(target=self._start, name=self._switch.name, daemon=True).start()
 
-    def _look(self) -> None:
+    def _start(self) -> None:
         try:
-            self._controller.look_for_owners(True)
+            self._controller.switch(self._switch.name, True)
         except ProbedeckError as error:
-            self._controller.publish(Event.now("warning", "sockets", f"no owners: {error}"))
+            text = f"no {self._switch.option}: {error}"
+            self._controller.publish(Event.now("warning", self._switch.name, text))

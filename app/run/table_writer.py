@@ -40,7 +40,7 @@ class TableWriter:
         self._usual = output.format or "csv"
         self._controller = controller
         self._formats = self._formats_of(probes)
-        self._owners = OwnerJoin(self._looks_for_owners)
+        self._owners = OwnerJoin(controller.looks_for_owners)
         self.filtering = output.filtering()
         if words := self.filtering.words(output.views):
             print(f"probedeck: {words}", file=sys.stderr, flush=True)
@@ -61,10 +61,6 @@ class TableWriter:
         """Raise ProbedeckError if a table lacks rows."""
         if missing := self.sink.incomplete():
             raise ProbedeckError(f"could not be written: {', '.join(missing)}")
-
-    def _looks_for_owners(self) -> bool:
-        sockets = self._controller.sockets
-        return sockets is not None and not sockets.has_ended
 
     def write(self, item: Item) -> None:
         """Write the rows of an item; a window of flows waits for its owners.

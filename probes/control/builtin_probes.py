@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
@@ -25,16 +25,14 @@ from probes.monitor.state import PROBE
 from probes.path.options import PathOptions
 from probes.poller import Publish
 from probes.snapshot import Event
+from probes.switches import Switch
 from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
-    from probes.drops.probe import DropsProbe
     from probes.monitor.probe import MonitorProbe
-    from probes.names.probe import NamesProbe
     from probes.path.probe import PathProbe
     from probes.segment.options import SegmentOptions
     from probes.segment.probe import SegmentProbe
-    from probes.sockets.probe import SocketsProbe
 
 P = TypeVar("P", bound=Replaceable)
 O = TypeVar("O")  # noqa: E741 - options
@@ -122,27 +120,6 @@ def _prepare_monitor(
     return lambda: MonitorProbe(host.compiler, interface, host.hooks, options)
 
 
-def _prepare_names(host: ProbeHost, interface: Interface, _: None) -> Callable[[], NamesProbe]:
-    from probes.names.probe import MEMORY, prepare
-
-    refuse_over(host.memory_limit, host.memory_used, MEMORY, NAMES_PROBE.name)
-    return prepare(host.compiler, host.hooks, interface.name)
-
-
-def _prepare_sockets(host: ProbeHost, interface: Interface, _: None) -> Callable[[], SocketsProbe]:
-    from probes.sockets.probe import MEMORY, SocketsProbe
-
-    refuse_over(host.memory_limit, host.memory_used, MEMORY, SOCKETS_PROBE.name)
-    return lambda: SocketsProbe(host.compiler, interface)
-
-
-def _prepare_drops(host: ProbeHost, _: Interface, interval: float) -> Callable[[], DropsProbe]:
-    from probes.drops.probe import MEMORY, prepare
-
-    refuse_over(host.memory_limit, host.memory_used, MEMORY, DROPS_PROBE.name)
-    return prepare(host.compiler, host.hooks, interval)
-
-
 def _prepare_segment(
     host: ProbeHost, interface: Interface, options: SegmentOptions
 ) -> Callable[[], SegmentProbe]:
@@ -155,7 +132,18 @@ def _prepare_segment(
 FLOW_PROBE = BuiltinEntry("flow", _prepare_flow, passes_all=True)
 PATH_PROBE = BuiltinEntry("path", _prepare_path)
 MONITOR_PROBE = BuiltinEntry(PROBE, _prepare_monitor)
-NAMES_PROBE = BuiltinEntry("names", _prepare_names, passes_all=True)
-SOCKETS_PROBE = BuiltinEntry("sockets", _prepare_sockets)
-DROPS_PROBE = BuiltinEntry("drops", _prepare_drops)
 SEGMENT_PROBE = BuiltinEntry("segment", _prepare_segment, passes_all=True)
+
+
+def optional(switch: Switch) -> BuiltinEntry[Replaceable, float]:
+    """Return the entry of an optional probe; its option is the length of a window."""
+    module = switch.load()
+
+    def prepare(
+        host: ProbeHost, interface: Interface, interval: float
+    ) -> Callable[[], Replaceable]:
+        refuse_over(host.memory_limit, host.memory_used, module.MEMORY, switch.name)
+        make = module.prepare(host.compiler, host.hooks, interface, interval)
+        return cast("Callable[[], Replaceable]", make)
+
+    return BuiltinEntry(switch.name, prepare, switch.passes_all)

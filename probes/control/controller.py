@@ -6,24 +6,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
 from probes.control.builtin_probes import (
-    DROPS_PROBE,
     FLOW_PROBE,
     MONITOR_PROBE,
-    NAMES_PROBE,
     PATH_PROBE,
     SEGMENT_PROBE,
-    SOCKETS_PROBE,
     BuiltinEntry,
     O,
     P,
     ProbeHost,
+    optional,
 )
 from probes.control.probe_runner import ProbeRunner
 from probes.control.segment_service import SegmentService
@@ -38,7 +36,8 @@ from probes.path.traced import Traced
 from probes.reports import Compatibility
 from probes.segment.control import SegmentControl
 from probes.segment.options import SegmentOptions
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Event, Item, Snapshot
+from probes.switches import SWITCHES, ProbePlace
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
@@ -47,12 +46,21 @@ if TYPE_CHECKING:
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
     from probes.segment.probe import SegmentProbe
-    from probes.sockets.probe import SocketsProbe
 
 _LONGEST_WAIT_S = 1.0
 """Longest wait for a window of flows; the monitor's kernel programs count on meanwhile."""
 _OVERLAP = 0.1
 """Windows that overlap by a smaller share of the shorter one only end or begin together."""
+
+
+@runtime_checkable
+class ListeningProbe(Protocol):
+    """An optional probe that takes what other probes publish."""
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    def take(self, item: Item) -> None: ...
 
 
 class Controller(ProbeRunner):
@@ -79,8 +87,8 @@ class Controller(ProbeRunner):
         self.segment: SegmentControl = SegmentService(
             self._changing, start_segment, end_segment, lambda: self._probe_of(SEGMENT_PROBE)
         )
-        self.sockets: SocketsProbe | None = None
-        """The probe of sockets that was started last; it may have ended."""
+        self._listening: dict[str, ListeningProbe] = {}
+        """By name, the optional probes that were started last; they may have ended."""
 
     def start(
         self,
@@ -243,41 +251,34 @@ class Controller(ProbeRunner):
         if note := probe.offload:
             self.publish(Event.now("warning", MONITOR_PROBE.name, note))
 
-    def learn_names(self, on: bool) -> None:
+    def switch(self, name: str, on: bool) -> None:
         self._refuse_changes()
+        switch = SWITCHES[name]
         with self._changing:
-            runs = self._probe_of(NAMES_PROBE) is not None
+            running = self._running.get(name)
+            runs = running is not None and running.probe.builtin
             if on and not runs:
-                if self._tracing is None:
-                    raise UsageError("no interface is watched on which names could pass")
-                self.start(NAMES_PROBE, self._tracing[0].name, None)
-            elif runs and not on:
-                self._remove(NAMES_PROBE.name)
-
-    def look_for_owners(self, on: bool) -> None:
-        self._refuse_changes()
-        with self._changing:
-            probe = self._probe_of(SOCKETS_PROBE)
-            if on and probe is None:
                 flows = self._probe_of(FLOW_PROBE)
-                if flows is None:
-                    raise UsageError("no flow probe runs whose flows could have owners")
-                probe = self.start(SOCKETS_PROBE, flows.interface.name, None)
-                # An ended probe takes nothing.
-                self.listen(probe.take)
-                self.sockets = probe
-            elif probe and not on:
-                self._remove(SOCKETS_PROBE.name)
-
-    def count_drops(self, on: bool) -> None:
-        self._refuse_changes()
-        with self._changing:
-            runs = self._probe_of(DROPS_PROBE) is not None
-            if on and not runs:
-                # Its drops are of all interfaces, and each namespace has this one.
-                self.start(DROPS_PROBE, "lo", self.interval or 1.0)
+                names = {
+                    ProbePlace.WATCHED: self._tracing[0].name if self._tracing else "",
+                    ProbePlace.FLOWS: flows.interface.name if flows else "",
+                    # Each namespace has this one.
+                    ProbePlace.HOST: "lo",
+                }
+                if not (interface := names[switch.place]):
+                    raise UsageError(switch.lacks)
+                probe = self.start(optional(switch), interface, self.interval or 1.0)
+                if isinstance(probe, ListeningProbe):
+                    # An ended probe takes nothing.
+                    self.listen(probe.take)
+                    self._listening[name] = probe
             elif runs and not on:
-                self._remove(DROPS_PROBE.name)
+                self._remove(name)
+
+    def looks_for_owners(self) -> bool:
+        """Whether windows of flows get owners: the probe of sockets has not ended."""
+        probe = self._listening.get("sockets")
+        return probe is not None and not probe.has_ended
 
     def monitor(self) -> MonitorInfo | None:
         service = self._running_service()

@@ -18,6 +18,7 @@ from probes.program.probe import ProgramProbe
 from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
+    from bpf.attach.interface import Interface
     from bpf.compiler import Compiler
     from probes.config.model import ProbeConfig
     from probes.hooks import Hooks
@@ -94,7 +95,9 @@ def drops_config(interval: float) -> ProbeConfig:
     return parse({"name": PROBE, "interval": interval, "format": "csv", "event": side}, PROBE)
 
 
-def prepare(compiler: Compiler, hooks: Hooks, interval: float) -> Callable[[], DropsProbe]:
+def prepare(
+    compiler: Compiler, hooks: Hooks, _: Interface, interval: float
+) -> Callable[[], DropsProbe]:
     """Return a function that makes the probe, with windows of `interval` seconds."""
     config = drops_config(interval)
 

@@ -14,6 +14,7 @@ from probes.program.probe import ProgramProbe
 from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
+    from bpf.attach.interface import Interface
     from bpf.compiler import Compiler
     from probes.config.model import ProbeConfig
     from probes.hooks import Hooks
@@ -49,9 +50,11 @@ def names_config(interface: str) -> ProbeConfig:
     return parse({"name": PROBE, "interval": _INTERVAL_S, "format": "csv", **sides}, PROBE)
 
 
-def prepare(compiler: Compiler, hooks: Hooks, interface: str) -> Callable[[], NamesProbe]:
+def prepare(
+    compiler: Compiler, hooks: Hooks, interface: Interface, _: float
+) -> Callable[[], NamesProbe]:
     """Return a function that makes the probe on an interface."""
-    config = names_config(interface)
+    config = names_config(interface.name)
 
     def make() -> NamesProbe:
         with compile_probe(compiler, config, hooks) as compiled:

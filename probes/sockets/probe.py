@@ -6,8 +6,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from probes.sockets.records import (
 if TYPE_CHECKING:
     from bpf.compiler import Compiler
     from probes.config.model import ProbeConfig
+    from probes.hooks import Hooks
 
 LATE_S = 0.25
 """Most time to wait for late sources before the answer "no socket"; a new window ends it."""
@@ -50,6 +52,13 @@ _QUIET_S = 10.0
 MEMORY = RING_BYTES + (1 << 16)
 """Bytes of kernel memory that the maps take at most."""
 _FUNCTION = next(iter(PROGRAMS))
+
+
+def prepare(
+    compiler: Compiler, _: Hooks, interface: Interface, __: float
+) -> Callable[[], SocketsProbe]:
+    """Return a function that makes the probe."""
+    return partial(SocketsProbe, compiler, interface)
 
 
 class SocketsProbe:

@@ -250,7 +250,7 @@ def test_holders_of_sockets_are_found(compiler: Compiler) -> None:
 
 def test_drops_are_counted(deck: Deck) -> None:
     must_describe_types()
-    deck.controller.count_drops(True)
+    deck.controller.switch("drops", True)
     ends = [socket.inet_aton(end.ipv4) for end in (deck.left, deck.right)]
     with inside(deck.left.ns), socket.socket(type=socket.SOCK_DGRAM) as sender:
         sender.bind((deck.left.ipv4, 0))
@@ -265,7 +265,7 @@ def test_drops_are_counted(deck: Deck) -> None:
 
 def test_names_are_learned(deck: Deck) -> None:
     deck.controller.configure_paths("right", PathOptions())
-    deck.controller.learn_names(True)
+    deck.controller.switch("names", True)
     prog_test_run(deck.fd(Hook.TC_INGRESS), DNS_FRAME)
     prog_test_run(deck.fd(Hook.TC_EGRESS), TLS_FRAME)
     (ingress, egress) = deck.controller.export("names")

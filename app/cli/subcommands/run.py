@@ -224,7 +224,7 @@ def _start(
     as_lines = not tour and is_plain(options.plain, options.headless, startup)
     output = options.output_spec(settings.filters) if options.headless else None
     if output is not None and output.needs_owners:
-        spec = replace(spec, owners=True)
+        spec = replace(spec, switches=tuple({*spec.switches, "sockets"}))
     if output is not None and startup.tape is None:
         from app.run import headless
 

@@ -36,7 +36,7 @@ class Host(FlowWindows, Protocol):
 
     def remove(self, name: str) -> object: ...
 
-    def look_for_owners(self, on: bool) -> None: ...
+    def switch(self, name: str, on: bool) -> None: ...
 
     def trace_flow(self, destination: str, flow: TracedFlow) -> None: ...
 
@@ -145,7 +145,7 @@ class MonitorService:
     def _look_for_owners(self, policy: Policy) -> None:
         """Start the probe of sockets; without it, an event tells that the policy waits."""
         try:
-            self._host.look_for_owners(True)
+            self._host.switch("sockets", True)
         except ProbedeckError as error:
             text = f"policy {policy.name} waits for owners: {error.message}"
             self._host.publish(Event.now("warning", self.probe.name, text))

@@ -166,14 +166,8 @@ class FakePlane:
         self.captures.append(capture.text)
         return Replacement(len(self.captures) + 1, 0.001, Compatibility((), (), (), ()))
 
-    def learn_names(self, on: bool) -> None:
-        self.captures.append(f"names {on}")
-
-    def look_for_owners(self, on: bool) -> None:
-        self.captures.append(f"owners {on}")
-
-    def count_drops(self, on: bool) -> None:
-        self.captures.append(f"drops {on}")
+    def switch(self, name: str, on: bool) -> None:
+        self.captures.append(f"{name} {on}")
 
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None

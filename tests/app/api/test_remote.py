@@ -107,7 +107,7 @@ def test_the_flow_probes_filter_can_be_changed(site: Site, remote: RemoteControl
         remote.reconfigure(FlowFilter.parse("udp"))
     site.plane.add(config("flow"))
     assert remote.reconfigure(FlowFilter.parse("udp port:53")).generation == 2
-    remote.learn_names(True)
+    remote.switch("names", True)
     assert site.plane.captures == ["udp port:53", "names True"]
 
 

@@ -203,14 +203,8 @@ class FakePlane(FakeController):
         self._check_known(name, self.running)
         return (Cost("ingress", 41.27), Cost("egress", 55.0))
 
-    def learn_names(self, on: bool) -> None:
-        self.asked.append(("learn_names", str(on)))
-
-    def look_for_owners(self, on: bool) -> None:
-        self.asked.append(("look_for_owners", str(on)))
-
-    def count_drops(self, on: bool) -> None:
-        self.asked.append(("count_drops", str(on)))
+    def switch(self, name: str, on: bool) -> None:
+        self.asked.append((name, str(on)))
 
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None

@@ -25,8 +25,8 @@ controller = Controller()
 loop = ItemLoop(controller)
 warnings, found = [], {}
 with loop.running(controller, spec, Totals()):
-    controller.look_for_owners(True)
-    controller.count_drops(True)
+    controller.switch("sockets", True)
+    controller.switch("drops", True)
     watches = {name: _Watch(controller, spec, text, seconds) for name, text in filters.items()}
     left = list(watches.values())
     print(flush=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.lab.netns import inside
+from bpf.attach.interface import find
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
 from probes.control import controller as controllers
@@ -41,7 +42,7 @@ def pair() -> Iterator[tuple[End, End]]:
 @pytest.fixture
 def probe(compiler: Compiler) -> Iterator[DropsProbe]:
     hooks = Hooks(lambda point: point.attach())
-    with closing(prepare(compiler, hooks, 0)()) as probe:
+    with closing(prepare(compiler, hooks, find("lo"), 0)()) as probe:
         yield probe
 
 
@@ -183,7 +184,7 @@ def test_more_flows_than_the_table_holds_are_lost_by_flow_and_whole_by_reason(
     monkeypatch.setattr(module, "drops_config", lambda _: config.with_source("event", small))
     left, right = pair
     hooks = Hooks(lambda point: point.attach())
-    with closing(prepare(compiler, hooks, 0)()) as probe, udp(left) as sender:
+    with closing(prepare(compiler, hooks, find("lo"), 0)()) as probe, udp(left) as sender:
         before = {each.reason: each.packets for each in by_reason(export(probe)[1])}
         assert before.get("no_socket", 0) < 50
         for number in range(100):
@@ -224,7 +225,7 @@ def test_a_source_without_reasons_compiles(
     monkeypatch.setattr(module, "reason_names", lambda: {0: "not_specified"})
     left, right = pair
     hooks = Hooks(lambda point: point.attach())
-    with closing(prepare(compiler, hooks, 0)()) as probe, udp(left) as sender:
+    with closing(prepare(compiler, hooks, find("lo"), 0)()) as probe, udp(left) as sender:
         sender.sendto(b"x", (right.ipv4, CLOSED))
         flows, _ = export(probe)
         ports = (port(sender), CLOSED)
@@ -237,13 +238,13 @@ def test_a_controller_counts_drops_until_it_is_told_to_stop(
 ) -> None:
     monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
     with Controller() as controller:
-        controller.count_drops(True)
-        controller.count_drops(True)
+        controller.switch("drops", True)
+        controller.switch("drops", True)
         (info,) = controller.probes()
         assert (info.name, info.builtin) == ("drops", True)
         assert len(controller.export("drops")) == 2
-        controller.count_drops(False)
-        controller.count_drops(False)
+        controller.switch("drops", False)
+        controller.switch("drops", False)
         assert controller.probes() == ()
 
 

@@ -32,7 +32,7 @@ from tests.probes.names.tools import (
 @pytest.fixture
 def learning(deck: Deck) -> Deck:
     deck.controller.configure_paths("right", PathOptions())
-    deck.controller.learn_names(True)
+    deck.controller.switch("names", True)
     return deck
 
 
@@ -108,14 +108,14 @@ def test_packets_beyond_the_queue_are_counted_and_no_alarm(learning: Deck) -> No
 
 def test_learning_begins_and_ends(learning: Deck) -> None:
     controller = learning.controller
-    controller.learn_names(True)
+    controller.switch("names", True)
     assert [info.name for info in controller.probes()] == ["names"]
     assert not learning.said("error", "names")
-    controller.learn_names(False)
-    controller.learn_names(False)
+    controller.switch("names", False)
+    controller.switch("names", False)
     assert controller.probes() == ()
 
 
 def test_without_an_interface_nothing_is_learned(deck: Deck) -> None:
     with pytest.raises(UsageError, match="no interface is watched"):
-        deck.controller.learn_names(True)
+        deck.controller.switch("names", True)

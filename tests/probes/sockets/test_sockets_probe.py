@@ -73,7 +73,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def owning(deck: Deck, folder: Path) -> Deck:
     deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=0))
-    deck.controller.look_for_owners(True)
+    deck.controller.switch("sockets", True)
     return deck
 
 
@@ -183,13 +183,13 @@ def test_flows_of_processes_are_owned_and_the_rest_has_a_reason(owning: Deck, fo
 def test_the_search_begins_and_ends_by_command(deck: Deck, folder: Path) -> None:
     controller = deck.controller
     with pytest.raises(UsageError, match="no flow probe runs"):
-        controller.look_for_owners(True)
+        controller.switch("sockets", True)
     controller.start(FLOW_PROBE, "right", FlowOptions(interval=0))
-    controller.look_for_owners(True)
-    controller.look_for_owners(True)
+    controller.switch("sockets", True)
+    controller.switch("sockets", True)
     assert deck.info("sockets").programs
-    controller.look_for_owners(False)
-    controller.look_for_owners(False)
+    controller.switch("sockets", False)
+    controller.switch("sockets", False)
     ended = [item for item in deck.items if isinstance(item, Event) and item.text == REMOVED]
     assert [item.source for item in ended] == ["sockets"]
     controller.export("flow")  # An ended probe takes no window.

@@ -237,7 +237,7 @@ def host(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, folder: Path) -> I
         deck = Deck(left, right)
         with deck.controller:
             deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=0))
-            deck.controller.look_for_owners(True)
+            deck.controller.switch("sockets", True)
             Window(deck)  # It began before the sources were ready.
             yield Host(deck, folder, stack)
 

@@ -43,7 +43,7 @@ async def test_the_command_begins_and_ends_to_learn() -> None:
         for line in ("names.learn on", "names.learn off", "names.learn"):
             await console.app.action_command(line)
             await console.still()
-        asked = [value for name, value in controller.asked if name == "learn_names"]
+        asked = [value for name, value in controller.asked if name == "names"]
         assert asked == ["True", "False", "True"]
         await console.app.action_command("names.learn perhaps")
         await console.still()

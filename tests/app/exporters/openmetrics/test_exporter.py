@@ -26,7 +26,7 @@ from tests.support.sight import becomes
 
 PLANE = SimpleNamespace(
     outputs=NoOutputs(), unwritten={}, memory=lambda: MemoryUse(1, 2), read_only="",
-    listen=lambda listener: None, publish=lambda item: None, sockets=None,
+    listen=lambda listener: None, publish=lambda item: None, looks_for_owners=lambda: False,
 )  # fmt: skip
 
 
