@@ -25,8 +25,8 @@ from tests.probes.deck import deck as deck
 
 ROOT = Path(__file__).parents[2]
 ENTRY = """Switch(
-    "toy", "toy", ProbePlace.HOST, "toys", "Count toys.", "toy.count", "Count toys, or stop", "Toys.",
-    "toys",
+    "toy", "toy", ProbePlace.HOST, "toys", "Count toys.",
+    "toy.count", "Count toys, or stop", "Toys.", "toys",
 )"""
 FRONT_ENDS = f"""
 import json, sys
