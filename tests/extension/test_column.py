@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.console.screens import TABLES
-from app.console.tables.spec import ColumnSpec
 from tests.app.console.fake import desk, flow
+from widgets.table.rows import Column
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def parity() -> Iterator[None]:
     flows = TABLES["flows"]
     before = flows.columns
     flows.add(
-        ColumnSpec(
+        Column(
             "parity", "Parity", 6, unit="mod2", larger_first=True,
             help="Remainder of the packets by two.",
             cell=lambda flow: "odd" if flow.row["packets"] % 2 else "even",

@@ -107,8 +107,7 @@ from app.commands import REGISTRY, parse
 from app.console.tables.export import TableContent, write_view
 from app.tape.grammar import read
 from app.tape.grammar import FORMS
-from widgets.table.columns import Column
-from widgets.table.rows import Row, Rows
+from widgets.table.rows import Column, Row, Rows
 
 print(".toy" in REGISTRY["view.export"].help, any(".toy" in help for _, help in FORMS))
 print(read("Export flows x.toy", "x.tape", {})[1], bool(read("Export flows x.toi", "x", {})[1]))

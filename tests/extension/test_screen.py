@@ -16,16 +16,16 @@ from app.console.screens import SCREENS, TABLES
 from app.console.screens.info import ScreenInfo
 from app.console.tables.columns import row
 from app.console.tables.sorted_table import SortedTable
-from app.console.tables.spec import ColumnSpec, TableSpec
+from app.console.tables.spec import TableSpec
 from app.tape.named_state import NamedState, StateKind, StateValue
 from tests.app.console.fake import becomes, desk
-from widgets.table.rows import Rows
+from widgets.table.rows import Column, Rows
 
 FRUITS: TableSpec[str] = TableSpec(
     "fruits",
     (
-        ColumnSpec("fruit", "Fruit", 10, help="Name of the fruit."),
-        ColumnSpec("letters", "Letters", 7, "right", larger_first=True, help="Letters of the name.",
+        Column("fruit", "Fruit", 10, help="Name of the fruit."),
+        Column("letters", "Letters", 7, "right", larger_first=True, help="Letters of the name.",
             cell=lambda fruit: str(len(fruit)), value=len),
     ),
     sort="letters",

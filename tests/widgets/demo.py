@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Hashable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from textual.app import ComposeResult
@@ -16,14 +16,13 @@ from textual.binding import BindingType
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import bit_rate, byte_size, duration, percent, si
 from widgets.status import StatusItem, StatusStrip
-from widgets.table.columns import Column
-from widgets.table.rows import Tones
+from widgets.table.rows import Column, Tones
 from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffApp
 from widgets.terminal.driver import GroundKnown
 from widgets.tones import Tone
 
-COLUMNS = (
+COLUMNS: tuple[Column[Any], ...] = (
     Column("flow", "Flow", 32, grows=True),
     Column("protocol", "Proto", 5, priority=3),
     Column("rate", "Rate", 11, "right"),

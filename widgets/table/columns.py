@@ -4,47 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
 from widgets.format import ELLIPSIS, REPLACED, safe, shortened
-from widgets.table.rows import Pieces
+from widgets.table.rows import Align, Column, Pieces
 from widgets.tones import Tone
 
-Align = Literal["left", "right"]
 MARGIN = 1
 """Empty cells left and right of the table."""
 GAP = 2
 """Empty cells between two columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column."""
-
-    id: str
-    """Stable name, for messages and settings."""
-    title: str
-    width: int
-    """Width in cells; the least width of a growing column."""
-    align: Align = "left"
-    """Numbers go to the right."""
-    priority: int = 0
-    """0 is the most important; a narrow table drops the highest numbers first."""
-    grows: bool = False
-    """Growing columns share the width that is left."""
-    hidden: bool = False
-    """A hidden column is shown only if the user chooses it."""
-    unit: str = ""
-    """Unit of its values, as a part of a name: `bps`; empty without one."""
-    help: str = ""
-    """Meaning of its values, in a sentence."""
-
-    @property
-    def field(self) -> str:
-        """Name of its values in files: `rate_bps`."""
-        return f"{self.id}_{self.unit}" if self.unit else self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +24,16 @@ class ColumnLayout:
 
     position: int
     """Index of the column among all columns, and of its cell in a row."""
-    column: Column
+    column: Column[Any]
     x: int
     """First cell."""
     width: int
     """Width in cells, after growing or cutting."""
 
 
-def wanted(columns: Sequence[Column], chosen: Sequence[str] = (), sorted_by: str = "") -> list[int]:
+def wanted(
+    columns: Sequence[Column[Any]], chosen: Sequence[str] = (), sorted_by: str = ""
+) -> list[int]:
     """Return the positions of the columns that a table of any width shows, from the left.
 
     `chosen` (ids) gives columns and order; by default all columns that are not hidden, in their own
@@ -77,7 +50,7 @@ def wanted(columns: Sequence[Column], chosen: Sequence[str] = (), sorted_by: str
 
 
 def fit(
-    columns: Sequence[Column], width: int, chosen: Sequence[str] = (), sorted_by: str = "",
+    columns: Sequence[Column[Any]], width: int, chosen: Sequence[str] = (), sorted_by: str = "",
     skipped: int = 0,
 ) -> tuple[ColumnLayout, ...]:  # fmt: skip
     """Return the `wanted` columns that fit in `width` cells, from the left.
@@ -130,7 +103,7 @@ def fit(
     return tuple(placed)
 
 
-def _staying(shown: Sequence[Column], width: int) -> int:
+def _staying(shown: Sequence[Column[Any]], width: int) -> int:
     """Return how many columns stay as the others scroll: those that name the row."""
     used = 0
     for number, column in enumerate(shown, 1):

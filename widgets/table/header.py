@@ -8,7 +8,7 @@ has the focus, name and rule are bright.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -16,7 +16,8 @@ from rich.style import Style
 from textual.strip import Strip
 
 from widgets.format import ELLIPSIS, REPLACED, safe, zone
-from widgets.table.columns import Column, ColumnLayout
+from widgets.table.columns import ColumnLayout
+from widgets.table.rows import Column
 
 _RULE = "─"
 _RAISED = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))
@@ -55,7 +56,7 @@ def more_sign(hidden: int, right: bool, *, skipped: int) -> str:
     return f"{' ‹' * bool(skipped)} +{hidden}{' ›' * right}" if hidden else ""
 
 
-def title_of(column: Column) -> str:
+def title_of(column: Column[Any]) -> str:
     """Return the title of a column, with the present time zone."""
     return safe(column.title, REPLACED).replace("(UTC)", f"({zone()})")
 

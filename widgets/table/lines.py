@@ -10,8 +10,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from widgets.table.columns import GAP, MARGIN, Align, ColumnLayout, cell, placed_pieces
-from widgets.table.rows import Pieces, Tones
+from widgets.table.columns import GAP, MARGIN, ColumnLayout, cell, placed_pieces
+from widgets.table.rows import Align, Pieces, Tones
 from widgets.tones import Tone
 
 _SKETCHED = 2

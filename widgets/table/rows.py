@@ -1,11 +1,11 @@
-"""Sources of a table's rows: the protocol, and a plain source for a few rows."""
+"""Columns of a table, and sources of its rows: the protocol, and a plain source for a few rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from widgets.tones import Tone
 
@@ -16,6 +16,57 @@ Tones = Tone | Sequence[Tone]
 Value = str | int | float | bool | None
 """A cell's value for programs: a number without its unit, or words. None and non-finite numbers are
 missing values."""
+
+
+Align = Literal["left", "right"]
+_RowT = TypeVar("_RowT", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[_RowT]):
+    """One column: layout, names, help, and how rows fill it.
+
+    A table of few rows has an object for each row: `cell`, `value`, `rank` and `tone` take it.
+    """
+
+    id: str
+    """Stable name, for messages and settings."""
+    title: str
+    width: int
+    """Width in cells; the least width of a growing column."""
+    align: Align = "left"
+    """Numbers go to the right."""
+    priority: int = 0
+    """0 is the most important; a narrow table drops the highest numbers first."""
+    grows: bool = False
+    """Growing columns share the width that is left."""
+    hidden: bool = False
+    """A hidden column is shown only if the user chooses it."""
+    unit: str = ""
+    """Unit of its values, as a part of a name: `bps`; empty without one."""
+    help: str = ""
+    """Meaning of its values, in a sentence."""
+    larger_first: bool = False
+    """Whether the usual order by this column begins with the largest value."""
+    drawn: bool = False
+    """Whether the cells are pictures, which have no values and no order."""
+    cell: Callable[[_RowT], Any] = str
+    """Text of the cell: a string, or pieces with tones."""
+    tone: Callable[[_RowT], Any] | str = "normal"
+    """Tone of the cell, or a function that returns it."""
+    value: Callable[[_RowT], Any] | None = None
+    """Value for files and for the order; None for the text of the cell."""
+    rank: Callable[[_RowT], float] | None = None
+    """Number that orders rows in place of the value; NaN is no number."""
+    numbers: Callable[[Any], Any] | None = None
+    """Array (n,) that orders all rows of the source; None for the field named like the column."""
+    values: Callable[[Any], Sequence[Any]] | None = None
+    """Values (n,) of the rows shown, for files; None for `numbers`."""
+
+    @property
+    def field(self) -> str:
+        """Name of its values in files: `rate_bps`."""
+        return f"{self.id}_{self.unit}" if self.unit else self.id
 
 
 class RowSource(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 from rich.style import Style
 from textual import events
@@ -18,10 +19,10 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from widgets.table.columns import GAP, MARGIN, Column, ColumnLayout, fit, wanted
+from widgets.table.columns import GAP, MARGIN, ColumnLayout, fit, wanted
 from widgets.table.header import draw_header, header_styles, more_sign, titles
 from widgets.table.lines import EmptyStyles, RowLine, draw_empty, draw_row
-from widgets.table.rows import Rows, RowSource
+from widgets.table.rows import Column, Rows, RowSource
 from widgets.terminal.compositor import caps_of
 from widgets.tones import Tone, tone_styles
 
@@ -110,7 +111,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[Column[Any]],
         *,
         empty: str = "",
         key: str = "",
@@ -136,12 +137,12 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.set_reactive(VirtualTable.empty, empty)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Column[Any], ...]:
         """All columns, also those that do not fit."""
         return self._columns
 
     @columns.setter
-    def columns(self, columns: Sequence[Column]) -> None:
+    def columns(self, columns: Sequence[Column[Any]]) -> None:
         if self._columns != tuple(columns):
             self._columns = tuple(columns)
             self._repaint()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual.binding import Binding
 
 from app.console.dialogs.list_box import ListBox
 from app.console.tables.sorted_table import SortedTable
-from widgets.table.columns import Column
 from widgets.table.header import title_of
-from widgets.table.rows import Row, Rows
+from widgets.table.rows import Column, Row, Rows
 from widgets.tones import Tone
 
-_COLUMNS = (
+_COLUMNS: tuple[Column[Any], ...] = (
     Column("shown", "", 3),
     Column("title", "Column", 14),
     Column("name", "Name", 16, grows=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -11,8 +11,7 @@ from textual.content import Content
 from textual.screen import ScreenResultType
 from textual.widgets import Static
 
-from widgets.table.columns import Column
-from widgets.table.rows import Rows
+from widgets.table.rows import Column, Rows
 from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffModalScreen
 
@@ -41,7 +40,7 @@ class ListBox(DiffModalScreen[ScreenResultType]):
     """
     help_text: ClassVar[str]
     """Keys and their actions."""
-    columns: ClassVar[tuple[Column, ...]]
+    columns: ClassVar[tuple[Column[Any], ...]]
 
     @property
     def title_text(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
@@ -17,12 +18,11 @@ from app.commands.keys import spoken
 from app.console.dialogs.help_box import BoxScreen
 from app.console.protocol import console_of
 from app.console.screens import SCREENS
-from widgets.table.columns import Column
-from widgets.table.rows import Row, Rows
+from widgets.table.rows import Column, Row, Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
-_COLUMNS = (
+_COLUMNS: tuple[Column[Any], ...] = (
     Column("title", "Command", 31),
     Column("screen", "Screen", 8),
     Column("keys", "Keys", 12),

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, overload
 
-from app.console.tables.spec import ColumnSpec, TableSpec
-from widgets.table.columns import Column
-from widgets.table.rows import Pieces, Row
+from app.console.tables.spec import TableSpec
+from widgets.table.rows import Column, Pieces, Row
 from widgets.tones import Tone
 
 _RowT = TypeVar("_RowT")
-_LAYOUT = tuple(field.name for field in fields(Column))
 
 
-def columns(spec: TableSpec[Any], **changes: Mapping[str, Any]) -> tuple[Column, ...]:
+def columns(spec: TableSpec[_RowT], **changes: Mapping[str, Any]) -> tuple[Column[_RowT], ...]:
     """Return the columns of a table; `changes` are other titles, widths and so on, by column."""
     return tuple(
-        Column(
-            **{name: getattr(column, name) for name in _LAYOUT} | dict(changes.get(column.id, {}))
-        )
+        replace(column, **changes[column.id]) if column.id in changes else column
         for column in spec.columns
     )
 
 
-def tone(column: ColumnSpec[_RowT], item: _RowT) -> Tone:
+def tone(column: Column[_RowT], item: _RowT) -> Tone:
     found = column.tone(item) if callable(column.tone) else column.tone
     return found if isinstance(found, Tone) else Tone(found)
 

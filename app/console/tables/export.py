@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -16,8 +17,8 @@ from app.files import write_atomic
 from bpf.cancel import current
 from bpf.errors import ProbedeckError
 from widgets.format import REPLACED, safe
-from widgets.table.columns import Column, cell
-from widgets.table.rows import Value, ValueSource
+from widgets.table.columns import cell
+from widgets.table.rows import Column, Value, ValueSource
 
 _PART = 4096
 """Rows that are written at a time."""
@@ -31,7 +32,7 @@ class TableContent:
     """Rows and columns of a table at a moment."""
 
     source: ValueSource
-    columns: tuple[tuple[int, Column], ...]
+    columns: tuple[tuple[int, Column[Any]], ...]
     """Chosen columns with their positions among the cells, from the left."""
     drawn: frozenset[str]
     """Columns (by id) that are pictures, and have no values."""

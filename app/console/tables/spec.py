@@ -1,62 +1,26 @@
-"""Specs of tables: one entry a column has its names, its layout, its help and its cells."""
+"""Specs of tables: their names in settings, their columns, and their first order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 from bpf.errors import UsageError, did_you_mean
+from widgets.table.rows import Column
 
 _RowT = TypeVar("_RowT", contravariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnSpec(Generic[_RowT]):
-    """One column. It needs neither numpy nor a screen, so that settings and tapes are checked fast.
-
-    The first fields have the meanings of the widgets' columns. `cell`, `tone`, `value` and `rank`
-    take an object that describes a row; `numbers` and `values` take a source of many rows.
-    """
-
-    id: str
-    """Stable name, used in messages and settings."""
-    title: str
-    width: int
-    align: Literal["left", "right"] = "left"
-    priority: int = 0
-    grows: bool = False
-    hidden: bool = False
-    unit: str = ""
-    help: str = ""
-    larger_first: bool = False
-    """Whether the usual order by this column begins with the largest value."""
-    drawn: bool = False
-    """Whether the cells are pictures, which have no values and no order."""
-    cell: Callable[[_RowT], Any] = str
-    """Text of the cell: a string, or pieces with tones."""
-    tone: Callable[[_RowT], str] | str = "normal"
-    """Tone of the cell (widgets.tones.Tone), or a function that returns it."""
-    value: Callable[[_RowT], Any] | None = None
-    """Value for files and for the order; None for the text of the cell."""
-    rank: Callable[[_RowT], float] | None = None
-    """Number that orders rows in place of the value; NaN is no number."""
-    numbers: Callable[[Any], Any] | None = None
-    """Array (n,) that orders all rows of the source; None for the field named like the column."""
-    values: Callable[[Any], Sequence[Any]] | None = None
-    """Values (n,) of the rows shown, for files; None for `numbers`."""
 
 
 class TableSpec(Generic[_RowT]):
     """Name of a table in settings, its columns, and its first order."""
 
-    def __init__(self, name: str, columns: Iterable[ColumnSpec[_RowT]], sort: str = "") -> None:
+    def __init__(self, name: str, columns: Iterable[Column[_RowT]], sort: str = "") -> None:
         """`sort` is the column of the first order; empty: rows stay in the order of the source."""
         self.name, self.sort = name, sort
         self.columns = tuple(columns)
         """In their usual order."""
 
-    def add(self, column: ColumnSpec[_RowT]) -> None:
+    def add(self, column: Column[_RowT]) -> None:
         """Add a column at the right end."""
         self.columns = (*self.columns, column)
 

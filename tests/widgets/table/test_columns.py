@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-from widgets.table.columns import MARGIN, Column, cell, fit
+from widgets.table.columns import MARGIN, cell, fit
+from widgets.table.rows import Column
 
-COLUMNS = (
+COLUMNS: tuple[Column[Any], ...] = (
     Column("flow", "Flow", 20, grows=True),
     Column("note", "Note", 10, priority=2),
     Column("rate", "Rate", 8, "right", priority=1),
@@ -29,7 +31,7 @@ def test_the_least_important_columns_go_first() -> None:
 
 
 def test_no_column_is_left_out_while_there_is_room() -> None:
-    columns = (*COLUMNS, Column("age", "Age", 3, priority=3))
+    columns: tuple[Column[Any], ...] = (*COLUMNS, Column("age", "Age", 3, priority=3))
     assert [place.column.id for place in fit(columns, 43)] == ["flow", "rate", "age"]
 
 
@@ -46,8 +48,11 @@ def test_no_column_is_left_out_while_there_is_room() -> None:
     ],
 )
 def test_first_columns_stay_when_others_scroll(skipped: int, width: int, seen: str) -> None:
-    more = Column("idle", "Idle", 5, priority=9), Column("flags", "Flags", 9, priority=9)
-    columns = Column("kind", "Kind", 3), *COLUMNS, *more
+    more: tuple[Column[Any], ...] = (
+        Column("idle", "Idle", 5, priority=9),
+        Column("flags", "Flags", 9, priority=9),
+    )
+    columns: tuple[Column[Any], ...] = Column("kind", "Kind", 3), *COLUMNS, *more
     placed = fit(columns, width, skipped=skipped)
     assert " ".join(place.column.id for place in placed) == seen
 
@@ -91,7 +96,7 @@ def test_text_fills_its_cells_exactly() -> None:
 def test_columns_can_be_chosen(
     chosen: tuple[str, ...], sorted_by: str, width: int, seen: list[str]
 ) -> None:
-    columns = (*COLUMNS, Column("hidden", "Hidden", 8, hidden=True))
+    columns: tuple[Column[Any], ...] = (*COLUMNS, Column("hidden", "Hidden", 8, hidden=True))
     placed = fit(columns, width, chosen, sorted_by)
     assert [place.column.id for place in placed] == seen
     assert all(columns[place.position] is place.column for place in placed)

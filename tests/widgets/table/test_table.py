@@ -14,13 +14,12 @@ from textual.strip import Strip
 
 from tests.widgets.demo import COLUMNS as FLOW_COLUMNS
 from tests.widgets.demo import TABLE_KEYS, Flows
-from widgets.table.columns import Column
-from widgets.table.rows import Row, Rows
+from widgets.table.rows import Column, Row, Rows
 from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffApp
 from widgets.tones import Tone
 
-COLUMNS = (
+COLUMNS: tuple[Column[Any], ...] = (
     Column("name", "Name", 10, grows=True),
     Column("value", "Value", 8, "right"),
     Column("note", "Note", 30, priority=1),
@@ -40,7 +39,7 @@ class TableApp(DiffApp[None]):
 
     BINDINGS: ClassVar = TABLE_KEYS
 
-    def __init__(self, columns: Sequence[Column] = COLUMNS) -> None:
+    def __init__(self, columns: Sequence[Column[Any]] = COLUMNS) -> None:
         super().__init__()
         self.table = VirtualTable(columns, empty="nothing here\ntry later")
         self.messages: list[tuple[str, Any]] = []
@@ -313,7 +312,10 @@ async def test_other_columns_can_be_chosen_while_it_is_shown() -> None:
 
 
 async def test_columns_that_do_not_fit_are_counted_and_scroll() -> None:
-    wide = [Column("name", "Name", 8), *(Column(f"c{n}", f"Col{n}", 10) for n in range(5))]
+    wide: list[Column[Any]] = [
+        Column("name", "Name", 8),
+        *(Column(f"c{n}", f"Col{n}", 10) for n in range(5)),
+    ]
     app = TableApp(wide)
     async with app.run_test(size=(40, 6)) as pilot:
         app.table.show(Rows.of([Row(1, ("row", "v0", "v1", "v2", "v3", "v4"))]))

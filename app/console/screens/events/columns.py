@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.console.tables.spec import ColumnSpec, TableSpec
+from app.console.tables.spec import TableSpec
 from probes.snapshot import SEVERITIES, host_of
 from widgets.format import clock, duration
+from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
@@ -94,37 +95,37 @@ def _quiet(line: EventLine) -> Tone:
 EVENTS: TableSpec[EventLine] = TableSpec(
     "events",
     (
-        ColumnSpec("time", "Time (UTC)", 12, larger_first=True,
+        Column("time", "Time (UTC)", 12, larger_first=True,
             help="Time of the event, or of the newest event of a group.",
             cell=lambda line: time_of(line.event), value=_iso, tone=_quiet,
             rank=lambda line: line.event.utc_ns),
-        ColumnSpec("severity", "Severity", 8, priority=3, larger_first=True,
+        Column("severity", "Severity", 8, priority=3, larger_first=True,
             help="info, warning or error; of a group the worst.",
             cell=lambda line: line.severity,
             tone=lambda line: _quiet(line) if line.tone is Tone.MUTED else _TONES[line.severity],
             rank=lambda line: SEVERITIES.index(line.severity)),
-        ColumnSpec("node", "Node", 8, hidden=True,
+        Column("node", "Node", 8, hidden=True,
             help="The host of the fleet whose event it is, where several hosts are chosen.",
             cell=lambda line: host_of(line.event), tone=_quiet),
-        ColumnSpec("source", "Source", 10, priority=2,
+        Column("source", "Source", 10, priority=2,
             help="The probe or part of probedeck that reports the event.",
             cell=lambda line: line.event.source, tone=_quiet),
-        ColumnSpec("times", "Times", 6, "right", priority=1, larger_first=True,
+        Column("times", "Times", 6, "right", priority=1, larger_first=True,
             help="How often it began or happened. Enter opens ▸ and closes ▾.",
             cell=lambda line: line.times, tone=Tone.ACCENT,
             value=lambda line: None if line.is_single else line.group.times,
             rank=lambda line: 0 if line.is_single else line.group.times),
-        ColumnSpec("text", "Event", 30, grows=True,
+        Column("text", "Event", 30, grows=True,
             help="Text of the event, or of the newest event of a group. ✓ is acknowledged.",
             cell=lambda line: line.text, tone=lambda line: line.tone,
             value=lambda line: line.event.text),
-        ColumnSpec("lasted", "Lasted", 7, "right", priority=4, larger_first=True,
+        Column("lasted", "Lasted", 7, "right", priority=4, larger_first=True,
             help="Longest time from a begin to its end; goes on if the last begin has no end.",
             cell=lambda line: line.lasted,
             tone=lambda line: line.tone if line.group.is_open else Tone.MUTED,
             value=lambda line: line.group.longest_ns / 1e9,
             rank=lambda line: float("inf") if line.group.is_open else line.group.longest_ns),
-        ColumnSpec("range", "Values", 18, priority=5,
+        Column("range", "Values", 18, priority=5,
             help="Smallest and largest measured value of the events, such as the sizes of queues.",
             cell=lambda line: line.range, tone=Tone.MUTED),
     ),

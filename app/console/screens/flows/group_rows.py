@@ -16,11 +16,10 @@ from app.console.screens.flows.group_columns import GROUPS, OWNED
 from app.console.screens.flows.grouped import GroupedFlows
 from app.console.screens.flows.owners.ranks import code_texts, text_ranks
 from app.console.tables.columns import Cells, columns, tone
-from app.console.tables.spec import ColumnSpec, TableSpec
+from app.console.tables.spec import TableSpec
 from probes.flow.records import Array
 from widgets.sparkline import round_scale
-from widgets.table.columns import Column
-from widgets.table.rows import Tones, Value
+from widgets.table.rows import Column, Tones, Value
 from widgets.tones import Tone
 
 SPECS: dict[str, TableSpec[Group]] = {
@@ -45,7 +44,7 @@ def widths_of(width: int) -> Mapping[str, int]:
     return next((widths for least, widths in _WIDTHS if width >= least), {})
 
 
-def group_columns(groups: GroupedFlows, width: int, *, traced: bool) -> tuple[Column, ...]:
+def group_columns(groups: GroupedFlows, width: int, *, traced: bool) -> tuple[Column[Any], ...]:
     """Return the columns of groups in a table of `width` cells.
 
     Columns for VLANs, tunnels, lower bounds and RTTs appear if a group needs them, and columns of
@@ -63,7 +62,7 @@ def group_columns(groups: GroupedFlows, width: int, *, traced: bool) -> tuple[Co
 @lru_cache(maxsize=64)
 def _columns(
     kind: str, width: int, needed: tuple[str, ...], *, has_ends: bool
-) -> tuple[Column, ...]:
+) -> tuple[Column[Any], ...]:
     changes: dict[str, dict[str, Any]] = {
         name: {"width": cells} for name, cells in widths_of(width).items()
     }
@@ -111,7 +110,7 @@ class GroupRows:
         """Return the groups at some places, in their order."""
         return GroupRows(self.groups, self._look, order)
 
-    def _numbers(self, column: ColumnSpec[Group]) -> Array:
+    def _numbers(self, column: Column[Group]) -> Array:
         found: Array = column.numbers(self) if column.numbers else self.groups.column(column.id)
         return found
 

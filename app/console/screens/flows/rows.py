@@ -15,18 +15,16 @@ from app.console.screens.flows.owners.ranks import code_texts, text_ranks
 from app.console.screens.flows.table import ECHO_TYPES, LiveTable, live_table
 from app.console.screens.paths.hop import PathKey
 from app.console.tables.columns import Cells, columns, tone
-from app.console.tables.spec import ColumnSpec
 from bpf.errors import UsageError
 from probes.filter.network import address_text, protocol_name
 from probes.flow.filter import FlowFilter
 from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
-from widgets.table.columns import Column
-from widgets.table.rows import Tones, Value
+from widgets.table.rows import Column, Tones, Value
 from widgets.tones import Tone
 
 
-def flow_columns(view: LiveView, *, traced: bool, owned: bool = False) -> tuple[Column, ...]:
+def flow_columns(view: LiveView, *, traced: bool, owned: bool = False) -> tuple[Column[Any], ...]:
     """Return the columns of flows, with RTTs of traced paths, and the main ones of owners.
 
     VLAN, tunnel, its id, and `totals` of lower bounds are there if one of the rows needs them, and
@@ -71,7 +69,7 @@ class FlowRows:
         order = self.places[np.argsort(values, kind="stable")]
         return self.at(order[::-1] if descending else order)
 
-    def _numbers(self, column: ColumnSpec[Flow]) -> Array:
+    def _numbers(self, column: Column[Flow]) -> Array:
         found: Array = column.numbers(self) if column.numbers else self.table[column.id]
         return found
 

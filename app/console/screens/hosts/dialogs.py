@@ -9,8 +9,7 @@ from app.console.dialogs.list_box import ListBox
 from app.fleet.distinct import FleetFlows
 from app.fleet.plane import HostReport
 from widgets.format import counted, duration, si
-from widgets.table.columns import Column
-from widgets.table.rows import Row, Rows
+from widgets.table.rows import Column, Row, Rows
 from widgets.tones import Tone
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from probes.filter.fields import BIT_RATES, PLAIN, Quantity, Texts
 from probes.filter.table import RowTable
 from widgets.format import bit_rate, counted, si
 from widgets.status import StatusItem
-from widgets.table.columns import Column
-from widgets.table.rows import Rows
+from widgets.table.rows import Column, Rows
 from widgets.tones import Tone
 
 
@@ -93,7 +93,7 @@ def host_lines(hosts: ChosenHosts) -> list[HostLine]:
     return sorted(lines, key=lambda line: line.group) if group else lines
 
 
-def host_columns(lines: Sequence[HostLine], group: str) -> tuple[Column, ...]:
+def host_columns(lines: Sequence[HostLine], group: str) -> tuple[Column[Any], ...]:
     """Return the columns; `group` is the label that groups the hosts."""
     widest = max((len(line.state.name) for line in lines), default=0)
     return columns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from app.console.screens.flows.grouped import GroupedFlows, GroupKey
 from app.console.screens.flows.table import live_table
 from app.console.tables.columns import columns
 from probes.flow.grouping import group
-from widgets.table.columns import Column
+from widgets.table.rows import Column
 
 SPECS = {spec.name: spec for spec in (CONVERSATIONS, HOSTS, SERVICES)}
 _TITLES = {"conversations": "Conversations", "hosts": "Hosts", "services": "Services"}
@@ -61,17 +62,17 @@ class Busiest:
             self._rows[asked] = rows.ordered(place, descending=True)
         return self._rows[asked]
 
-    def columns(self, kind: str, width: int) -> tuple[Column, ...]:
+    def columns(self, kind: str, width: int) -> tuple[Column[Any], ...]:
         """Return the columns of a block of `width` cells."""
         return titled(kind, group_columns(self._grouped[kind], width, traced=False))
 
 
-def first_columns(kind: str) -> tuple[Column, ...]:
+def first_columns(kind: str) -> tuple[Column[Any], ...]:
     """Return the columns of a block before there are flows."""
     return titled(kind, columns(SPECS[kind]))
 
 
-def titled(kind: str, found: tuple[Column, ...]) -> tuple[Column, ...]:
+def titled(kind: str, found: tuple[Column[Any], ...]) -> tuple[Column[Any], ...]:
     """Return columns with the name of the block as the title of the first."""
     return tuple(
         replace(one, title=_TITLES[kind], width=max(one.width, _NAME_CELLS))

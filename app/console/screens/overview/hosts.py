@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from app.console.live.chosen import ask_hosts, current_host, several
 from app.console.protocol import Console
@@ -15,7 +16,7 @@ from probes.control_plane import ControlPlane
 from probes.monitor.info import MonitorInfo
 from probes.path.traced import Traced
 from widgets.format import duration
-from widgets.table.columns import Column
+from widgets.table.rows import Column
 from widgets.tones import Tone
 
 _Answer = tuple[tuple[Traced, ...], MonitorInfo | None]
@@ -76,7 +77,7 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
             yield Trouble(Kind.FIRES, len(one.active), text, Tone.WARN, "triggers", row)
 
 
-def event_columns(console: Console) -> tuple[Column, ...]:
+def event_columns(console: Console) -> tuple[Column[Any], ...]:
     """Return the columns of events, with the host of each if several hosts are chosen."""
     hosts, title = console.hosts.chosen, {"title": "Events"}
     if hosts is None or len(hosts.chosen) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +23,12 @@ from app.console.screens.paths.rows import (
     time_lines,
 )
 from app.console.tables.columns import columns, row
-from app.console.tables.spec import ColumnSpec, TableSpec
+from app.console.tables.spec import TableSpec
 from widgets.format import age, bit_rate, counted, percent, si
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.status import StatusItem
-from widgets.table.columns import Column, cell
-from widgets.table.rows import Pieces, Row, Rows, RowSource, Tones
+from widgets.table.columns import cell
+from widgets.table.rows import Column, Pieces, Row, Rows, RowSource, Tones
 from widgets.tones import Tone, Way, rate_tone
 
 _DESTINATION_CELLS = (10, 22)
@@ -45,17 +46,17 @@ NO_FLOWS = "Waiting for packets"
 TRAFFIC: TableSpec[object] = TableSpec(
     "traffic",
     (
-        ColumnSpec("way", "Traffic", 7, help="Into this host, or out of it."),
-        ColumnSpec("rate", "Rate", 11, "right",
+        Column("way", "Traffic", 7, help="Into this host, or out of it."),
+        Column("rate", "Rate", 11, "right",
                    help="Bits per second over the last window, or the last half second."),
-        ColumnSpec("peak", "Peak", 11, "right", priority=1,
+        Column("peak", "Peak", 11, "right", priority=1,
                    help="Highest rate of a window on the time line."),
-        ColumnSpec("packet_rate", "Pkt/s", 6, "right", priority=2,
+        Column("packet_rate", "Pkt/s", 6, "right", priority=2,
                    help="Packets per second over the same time as Rate."),
-        ColumnSpec("line", "", 14, grows=True, drawn=True,
+        Column("line", "", 14, grows=True, drawn=True,
                    help="A bar is two seconds, or one longer window; a hanging bar: packets are"
                    " missing there. Each direction has a scale of its own."),
-        ColumnSpec("scale", "Scale", 11, "right", priority=1,
+        Column("scale", "Scale", 11, "right", priority=1,
                    help="Rate of a full bar, for each direction."),
     ),
 )  # fmt: skip
@@ -63,10 +64,10 @@ TRAFFIC: TableSpec[object] = TableSpec(
 NOW: TableSpec[object] = TableSpec(
     "now",
     (
-        ColumnSpec("text", "Now", 40, grows=True, drawn=True, help="Trouble, the largest first:"
+        Column("text", "Now", 40, grows=True, drawn=True, help="Trouble, the largest first:"
                    " ✕ an error, ▲ a warning, · a warning that is over since a few minutes."
                    " ● Nothing is wrong."),
-        ColumnSpec("screen", "", 10, "right", priority=1,
+        Column("screen", "", 10, "right", priority=1,
                    help="Enter opens this screen, at the row that the sentence is about."),
     ),
 )  # fmt: skip
@@ -78,9 +79,9 @@ _ADDS = (
 WORST_HOPS: TableSpec[HopLine] = TableSpec(
     "hops",
     (
-        ColumnSpec("destination", "Worst hops", 10, help="Destination of the path.",
+        Column("destination", "Worst hops", 10, help="Destination of the path.",
                    cell=lambda hop: hop.destination),
-        ColumnSpec("node", "Node", 8, hidden=True, help="The host of the fleet that traces it,"
+        Column("node", "Node", 8, hidden=True, help="The host of the fleet that traces it,"
                    " where several hosts are chosen.", cell=lambda hop: hop.node),
         *(
             replace(column, help=_ADDS) if column.id == "adds" else column
@@ -132,7 +133,7 @@ def _now_row(one: Trouble, cells: int, screen: str) -> Row:
     return Row(one.key, (drawn, screen), Tone.MUTED)
 
 
-def traffic_columns(seconds: float) -> tuple[Column, ...]:
+def traffic_columns(seconds: float) -> tuple[Column[Any], ...]:
     """Return the columns of traffic; `seconds` is the length of a time line."""
     return columns(TRAFFIC, line={"title": f"last {age(seconds)}" if seconds else ""})
 
@@ -171,7 +172,7 @@ def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
 
 def worst_columns(
     found: Sequence[tuple[PathKey, Hop]], names: Names, cells: int
-) -> tuple[Column, ...]:
+) -> tuple[Column[Any], ...]:
     least, most = _DESTINATION_CELLS
     widths = [len(destination_text(choice.destination, names)) for choice, _ in found]
     hops = [hop for _, hop in found]

@@ -31,8 +31,7 @@ from probes.path.traced import Traced
 from widgets.format import age, counted, duration
 from widgets.sparkline import round_scale, sparklines
 from widgets.status import StatusItem
-from widgets.table.columns import Column
-from widgets.table.rows import Pieces, Rows
+from widgets.table.rows import Column, Pieces, Rows
 from widgets.tones import Tone
 
 _HOST_CELLS = (12, 40)
@@ -48,7 +47,7 @@ NO_PROBE = "no probe yet"
 def hop_columns(
     hosts: Sequence[str], scale: float, cells: int, spec: TableSpec[Any] = HOPS,
     **changes: Mapping[str, Any],
-) -> tuple[Column, ...]:  # fmt: skip
+) -> tuple[Column[Any], ...]:  # fmt: skip
     """Return the columns of hops; the scale of time lines ends at `scale` seconds.
 
     `spec` has the columns of HOPS and others, which `changes` are for.
@@ -175,7 +174,7 @@ def note_items(
     return notes
 
 
-def path_columns(rows: Rows, hosts: Sequence[str]) -> tuple[Column, ...]:
+def path_columns(rows: Rows, hosts: Sequence[str]) -> tuple[Column[Any], ...]:
     """Return the columns of paths; names and numbers stand side by side.
 
     `hosts` are the names of several hosts.

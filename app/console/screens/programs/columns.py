@@ -4,53 +4,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.console.tables.spec import ColumnSpec, TableSpec
+from app.console.tables.spec import TableSpec
 from widgets.format import MISSING, byte_size
+from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
     from app.console.screens.programs.model import MapLine, ProgramLine
 
-_PLACE: ColumnSpec[object] = ColumnSpec("place", "Place", 16, help="Line and column of the source.")
-_TEXT: ColumnSpec[object] = ColumnSpec(
+_PLACE: Column[object] = Column("place", "Place", 16, help="Line and column of the source.")
+_TEXT: Column[object] = Column(
     "text", "Text", 20, grows=True, help="Words of the compiler or the verifier, or of the event."
 )
 
 PROGRAMS: TableSpec[ProgramLine] = TableSpec(
     "programs",
     (
-        ColumnSpec("probe", "Probe", 14,
+        Column("probe", "Probe", 14,
             help="Name of the probe; the flow probe, path tracing and the monitor are probes too.",
             cell=lambda one: one.slot.probe,
             tone=lambda one: Tone.MUTED if one.state[1] is Tone.BAD else Tone.ACCENT),
-        ColumnSpec("side", "Direction", 9, help="Incoming or outgoing packets.",
+        Column("side", "Direction", 9, help="Incoming or outgoing packets.",
             cell=lambda one: one.slot.side),
-        ColumnSpec("state", "State", 10,
+        Column("state", "State", 10,
             help="Whether the program runs, has edits, or has failed.",
             cell=lambda one: one.state[0], tone=lambda one: one.state[1]),
-        ColumnSpec("interface", "Interface", 9, priority=2,
+        Column("interface", "Interface", 9, priority=2,
             help="Network interface whose packets the program sees.",
             cell=lambda one: one.interface),
-        ColumnSpec("hook", "Hook", 15, priority=5,
+        Column("hook", "Hook", 15, priority=5,
             help="Hook in the kernel, and how the program is attached.",
             cell=lambda one: one.hook, tone=Tone.MUTED),
-        ColumnSpec("generation", "Gen (before)", 12, "right", priority=1, larger_first=True,
+        Column("generation", "Gen (before)", 12, "right", priority=1, larger_first=True,
             help="Number that grows with each swap; in brackets the generation of a roll-back.",
             cell=lambda one: one.generation, value=lambda one: one.info.generation),
-        ColumnSpec("cost", "ns/packet", 9, "right", priority=3, unit="ns", larger_first=True,
+        Column("cost", "ns/packet", 9, "right", priority=3, unit="ns", larger_first=True,
             help="Time for a packet, if it was measured (m).",
             cell=lambda one: f"{one.cost.ns:.1f}" if one.cost else MISSING,
             tone=lambda one: Tone.NORMAL if one.has_fresh_cost else Tone.MUTED,
             value=lambda one: one.cost.ns if one.cost else None),
-        ColumnSpec("memory", "Memory", 9, "right", priority=4, unit="bytes", larger_first=True,
+        Column("memory", "Memory", 9, "right", priority=4, unit="bytes", larger_first=True,
             help="Memory of the program's maps, with all their clones.",
             cell=lambda one: MISSING if one.memory is None else byte_size(one.memory),
             tone=Tone.MUTED, value=lambda one: one.memory),
-        ColumnSpec("purpose", "Purpose", 24, priority=2, grows=True,
+        Column("purpose", "Purpose", 24, priority=2, grows=True,
             help="The first sentence of the source; of an ended probe the reason.",
             cell=lambda one: one.state[0] if one.state[1] is Tone.BAD else one.purpose,
             tone=lambda one: Tone.BAD if one.state[1] is Tone.BAD else Tone.MUTED),
-        ColumnSpec("metrics", "Metrics", 16, priority=6, grows=True,
+        Column("metrics", "Metrics", 16, priority=6, grows=True,
             help="Tables that the probe exports.",
             cell=lambda one: one.metrics, tone=Tone.MUTED),
     ),
@@ -59,55 +60,55 @@ PROGRAMS: TableSpec[ProgramLine] = TableSpec(
 MAPS: TableSpec[MapLine] = TableSpec(
     "maps",
     (
-        ColumnSpec("map", "Map, key", 12, grows=True,
+        Column("map", "Map, key", 12, grows=True,
             help="A map of the probe (* if it is pinned), and the keys of its entries.",
             cell=lambda one: one.name, tone=lambda one: one.tone),
-        ColumnSpec("value", "Value", 10, "right", grows=True, larger_first=True,
+        Column("value", "Value", 10, "right", grows=True, larger_first=True,
             help="Value of the entry, summed over the CPUs; of a map how many entries it has.",
             cell=lambda one: one.value, tone=lambda one: one.tone,
             value=lambda one: one.number),
-        ColumnSpec("rate", "Per s", 7, "right", priority=1, larger_first=True,
+        Column("rate", "Per s", 7, "right", priority=1, larger_first=True,
             help="Growth of the value in a second; of a window's map the value in a second.",
             cell=lambda one: one.rate_text, tone=lambda one: one.tone,
             value=lambda one: one.rate),
-        ColumnSpec("picture", "Last minute, share", 9, priority=2, drawn=True,
+        Column("picture", "Last minute, share", 9, priority=2, drawn=True,
             help="Of counters the rates of the last readings, else a bar beside the largest"
             " entry; of a map its kind, fill and memory.",
             cell=lambda one: one.picture, tone="muted"),
     ),
 )  # fmt: skip
 
-_KIND: ColumnSpec[object] = ColumnSpec("kind", "Kind", 7, help="error, warning, note or info.")
+_KIND: Column[object] = Column("kind", "Kind", 7, help="error, warning, note or info.")
 PANELS: dict[str, TableSpec[object]] = {
     "problems": TableSpec("problems", (_PLACE, _KIND, _TEXT)),
     "log": TableSpec("log", (_PLACE, _TEXT)),
     "diff": TableSpec(
         "diff",
-        (ColumnSpec("text", "- what runs   + what is edited", 20, grows=True,
+        (Column("text", "- what runs   + what is edited", 20, grows=True,
                     help="A line of the source, with its sign."),),
     ),
     "report": TableSpec(
         "report",
         (
-            ColumnSpec("side", "Direction", 9, help="Incoming or outgoing packets."),
-            ColumnSpec("map", "Map or metric", 16, help="A map of the source, or a metric."),
-            ColumnSpec("fate", "In the new program", 18,
+            Column("side", "Direction", 9, help="Incoming or outgoing packets."),
+            Column("map", "Map or metric", 16, help="A map of the source, or a metric."),
+            Column("fate", "In the new program", 18,
                        help="Fate of the map's contents in a swap."),
-            ColumnSpec("reason", "Why", 18, grows=True, help="Why the contents are not kept."),
+            Column("reason", "Why", 18, grows=True, help="Why the contents are not kept."),
         ),
     ),
     "metrics": TableSpec(
         "metrics",
         (
-            ColumnSpec("metric", "Metric", 14, help="Name of the metric."),
-            ColumnSpec("key", "Key", 26, help="Key of the map's entry."),
-            ColumnSpec("value", "Value", 20, grows=True, help="Value of the last window."),
+            Column("metric", "Metric", 14, help="Name of the metric."),
+            Column("key", "Key", 26, help="Key of the map's entry."),
+            Column("value", "Value", 20, grows=True, help="Value of the last window."),
         ),
     ),
     "maps": TableSpec("maps", ()),
     "events": TableSpec(
         "events",
-        (ColumnSpec("time", "Time (UTC)", 12, help="Time of the event."), _KIND, _TEXT),
+        (Column("time", "Time (UTC)", 12, help="Time of the event."), _KIND, _TEXT),
     ),
 }  # fmt: skip
 """Tables of the panel; their columns are fixed."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from textual.binding import Binding
 
 from app.config.ready_probes import ReadyProbe
 from app.console.dialogs.list_box import ListBox
 from widgets.format import MISSING
-from widgets.table.columns import Column
-from widgets.table.rows import Row, Rows
+from widgets.table.rows import Column, Row, Rows
 from widgets.tones import Tone
 
-_COLUMNS = (
+_COLUMNS: tuple[Column[Any], ...] = (
     Column("name", "Probe", 14),
     Column("cost", "ns/packet", 9, "right"),
     Column("purpose", "Purpose", 30, grows=True),

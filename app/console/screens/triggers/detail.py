@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.text import Text
@@ -21,8 +21,7 @@ from probes.snapshot import Snapshot
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import REPLACED, byte_size, clock, duration, percent, safe, si, zone
 from widgets.status import StatusItem, StatusStrip
-from widgets.table.columns import Column
-from widgets.table.rows import Row, Rows
+from widgets.table.rows import Column, Row, Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
@@ -168,9 +167,9 @@ class TriggerDetail(Vertical):
         self._chosen = (self._chosen + by) % max(1, len(self.tables))
 
 
-def top_columns(table: TopTable) -> tuple[Column, ...]:
+def top_columns(table: TopTable) -> tuple[Column[Any], ...]:
     """Return columns as wide as their contents; a narrow table drops the last ones."""
-    found = []
+    found: list[Column[Any]] = []
     for place, name in enumerate(table.columns):
         # A unit keeps its case.
         title = _TITLES.get(name, name if "/" in name else name[:1].upper() + name[1:])

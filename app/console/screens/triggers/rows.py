@@ -16,8 +16,7 @@ from probes.monitor.options import Input
 from widgets.format import age, bit_rate, percent, si
 from widgets.sparkline import bars, round_scale
 from widgets.status import StatusItem
-from widgets.table.columns import Column
-from widgets.table.rows import Rows
+from widgets.table.rows import Column, Rows
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
 
 def policy_columns(
     policies: Sequence[Policy], span: float, cells: int, hosts: Collection[str] = ()
-) -> tuple[Column, ...]:
+) -> tuple[Column[Any], ...]:
     """Return the columns of policies; time lines have `cells` cells and `span` seconds.
 
     `hosts` are the names of several hosts.
@@ -63,7 +62,7 @@ def policy_columns(
     )
 
 
-def application_columns(triggers: Triggers) -> tuple[Column, ...]:
+def application_columns(triggers: Triggers) -> tuple[Column[Any], ...]:
     info = triggers.info
     names = [one.name for one in info.applications] if info else []
     seen = "Records" if info and info.input is Input.TELEMETRY else "Packets"

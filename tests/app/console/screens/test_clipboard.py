@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from app.console.tables import clipboard
 from tests.app.console.fake import desk, flow
 from tests.app.console.fake_plane import FakePlane, config
-from widgets.table.columns import Column, fit
-from widgets.table.rows import Row, Rows
+from widgets.table.columns import fit
+from widgets.table.rows import Column, Row, Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
-COLUMNS = (Column("name", "Name", 4), Column("line", "Line", 4), Column("far", "Far", 400))
+COLUMNS: tuple[Column[Any], ...] = (
+    Column("name", "Name", 4),
+    Column("line", "Line", 4),
+    Column("far", "Far", 400),
+)
 
 
 @pytest.fixture

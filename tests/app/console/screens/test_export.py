@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,12 +34,11 @@ from bpf.errors import ProbedeckError, UsageError
 from probes.flow.filter import FlowFilter
 from tests.app.console.fake import becomes, desk, flow
 from tests.support.console.feed import Flows, window
-from widgets.table.columns import Column
-from widgets.table.rows import Row, Rows, Value
+from widgets.table.rows import Column, Row, Rows, Value
 
 NOBODY = 65534
 NOTHING = frozenset({"picture"})
-SOME = (
+SOME: tuple[Column[Any], ...] = (
     Column("name", "Name", 4),
     Column("picture", "Picture", 4),
     Column("size", "Size", 6, "right", unit="bytes"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.console.tables.spec import ColumnSpec
 from widgets.format import bit_rate, percent
+from widgets.table.rows import Column
 
 RTT = (
     "Round-trip time to the other end: the median of the last minute, if the path is traced and the"
@@ -24,8 +24,8 @@ _TEXTS = (
 )  # fmt: skip
 
 
-def _text(name: str, title: str, width: int, about: str) -> ColumnSpec[Any]:
-    return ColumnSpec(
+def _text(name: str, title: str, width: int, about: str) -> Column[Any]:
+    return Column(
         name, title, width, "right" if name == "pid" else "left", priority=3, hidden=True,
         help=about, larger_first=name == "pid",
         cell=lambda row: getattr(row.owner, name),
@@ -34,10 +34,10 @@ def _text(name: str, title: str, width: int, about: str) -> ColumnSpec[Any]:
     )  # fmt: skip
 
 
-PROCESS: tuple[ColumnSpec[Any], ...] = (_text(*_TEXTS[0]),)
-OWNERS: tuple[ColumnSpec[Any], ...] = (
+PROCESS: tuple[Column[Any], ...] = (_text(*_TEXTS[0]),)
+OWNERS: tuple[Column[Any], ...] = (
     *(_text(*one) for one in _TEXTS[1:]),
-    ColumnSpec("limit", "Limited by", 11, priority=4, hidden=True,
+    Column("limit", "Limited by", 11, priority=4, hidden=True,
         help="Limit of the TCP connection. For sent data: the application, the receiver's window,"
         " the send buffer, pacing, a queue, losses or the bandwidth of the network. For received"
         " data: the process reads slowly, segments are lost before this host, or the other end"
@@ -45,15 +45,15 @@ OWNERS: tuple[ColumnSpec[Any], ...] = (
         cell=lambda row: row.owner.limit, tone=lambda row: row.owner.limit_tone,
         numbers=lambda rows: rows.owner_numbers("limit"),
         values=lambda rows: rows.owner_texts("limit")),
-    ColumnSpec("retrans", "Retr %", 6, "right", priority=6, hidden=True, unit="ratio",
+    Column("retrans", "Retr %", 6, "right", priority=6, hidden=True, unit="ratio",
         larger_first=True,
         help="Retransmitted segments of those that this host sent in the last 10 s or so.",
         cell=lambda row: percent(row.owner.retrans),
         numbers=lambda rows: rows.owner_numbers("retrans")),
-    ColumnSpec("cwnd", "Cwnd", 5, "right", priority=6, hidden=True, unit="segments",
+    Column("cwnd", "Cwnd", 5, "right", priority=6, hidden=True, unit="segments",
         larger_first=True, help="Congestion window, in segments.",
         cell=lambda row: row.owner.cwnd, numbers=lambda rows: rows.owner_numbers("cwnd")),
-    ColumnSpec("delivery", "Delivery", 10, "right", priority=6, hidden=True, unit="bps",
+    Column("delivery", "Delivery", 10, "right", priority=6, hidden=True, unit="bps",
         larger_first=True,
         help="Rate at which data of this host arrives at the other end, by its acknowledgements.",
         cell=lambda row: bit_rate(row.owner.delivery) if row.owner.delivery else "",
