@@ -108,16 +108,14 @@ class Compiler:
         KernelError if no compiler works, and CancelError.
         """
         started = time.perf_counter()
-        fds: list[int] = []
         if "\0" in source:
             line = source.count("\n", 0, source.index("\0")) + 1
             raise CompileError(name, [Diagnostic(name, line, 0, "error", "a NUL: this is no text")])
         flat = _HELPERS + flatten(source, name, headers)
-        macros = [f"-D{macro}={value}" for macro, value in kernel_macros().items()]
         request = json.dumps(
             {
                 "source": flat,
-                "cflags": [*_FLAGS, *macros, *cflags],
+                "cflags": [*_FLAGS, *(f"-D{n}={v}" for n, v in kernel_macros().items()), *cflags],
                 "type": int(prog_type),
                 "attach_type": -1 if attach_type is None else int(attach_type),
                 "function": function,
@@ -126,6 +124,20 @@ class Compiler:
                 "wall_limit": self._wall_limit,
             }
         ).encode()
+        reply, fds, said = self._ask(request, name, source)
+        try:
+            current().check()
+            return digest(name, source, flat, reply, fds, said, (prog_type, attach_type), started)
+        except ProbedeckError:
+            close_all(fds)
+            raise
+
+    def _ask(self, request: bytes, name: str, source: str) -> tuple[Any, list[int], str]:
+        """Return the helper's reply, its descriptors, and what clang and libbcc printed.
+
+        Raises CompileError if the source brings the helper down, KernelError and CancelError.
+        """
+        fds: list[int] = []
         cancel = current()
         with self._turn(cancel):
             self._ready(cancel)
@@ -143,13 +155,7 @@ class Compiler:
                 finally:
                     self._start()
                 raise CompileError(name, diagnostics) from None
-            said = self._said()
-        try:
-            cancel.check()
-            return digest(name, source, flat, reply, fds, said, (prog_type, attach_type), started)
-        except ProbedeckError:
-            close_all(fds)
-            raise
+            return reply, fds, self._said()
 
     def unconfined(self) -> str:
         """Why the helper could not confine itself; empty if it is confined.
@@ -297,8 +303,7 @@ class Compiler:
                 raise EOFError
 
     def _said(self) -> str:
-        size = os.fstat(self._output).st_size
-        return os.pread(self._output, size, 0).decode(errors="replace")
+        return os.pread(self._output, os.fstat(self._output).st_size, 0).decode(errors="replace")
 
     def _post_mortem(self, name: str, source: str) -> tuple[Diagnostic, ...]:
         """Wait for the helper's death and return its reason.

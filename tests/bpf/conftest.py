@@ -10,7 +10,8 @@ import pytest
 
 from bpf.attach import netlink
 from bpf.attach.attachment import Hook
-from bpf.compiler import Compiled, Compiler
+from bpf.compiler import Compiled
+from bpf.compiler.client import Compiler
 from tests.bpf.tools import COUNTER
 from tests.support.veth import End, veth_pair
 

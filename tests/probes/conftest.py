@@ -19,7 +19,7 @@ from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
 from probes.tunnels import Tunnels
-from tests.support.compiling import Thrifty
+from tests.support.compiling import SharedCompiler, Thrifty
 
 
 @dataclass
@@ -46,7 +46,7 @@ EMULATED_S = 120.0
 
 @pytest.fixture(scope="session")
 def compiler() -> Iterator[Compiler]:
-    with Compiler(cpu_limit=EMULATED_S) as helper, closing(Thrifty(helper)) as thrifty:
+    with SharedCompiler(cpu_limit=EMULATED_S) as helper, closing(Thrifty(helper)) as thrifty:
         yield cast(Compiler, thrifty)
 
 

@@ -1,14 +1,48 @@
-"""Compile helpers for tests that are not about compiling: the same is compiled only once."""
+"""Compile helpers for tests that are not about compiling: the same is compiled only once.
+
+All processes of a test run share a folder of compiled sources: `SharedCompiler` looks there for a
+source that another process has compiled, makes its maps, loads its programs, and needs no helper of
+its own. `Thrifty` gives all tests of one process the same maps and programs.
+
+Some constants of a program are secrets, which probedeck draws for each compile. `draw_alike` makes
+each test draw the same secrets. The probes of one test differ.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import pickle
+import secrets
+import socket
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
 
-from bpf.abi import AttachType, ProgType
-from bpf.compiler import Compiled, Compiler
-from bpf.compiler.client import MAP_LIMIT
+import bpf.compiler
+from bpf.abi import AttachType, MapInfoStruct, MapType, ProgType
+from bpf.cancel import Cancel
+from bpf.compiler import Compiled
+from bpf.compiler.client import MAP_LIMIT, Compiler
+from bpf.compiler.compiled import close_all
+from bpf.programs.program import relocate
+from bpf.syscall import MapSpec, _read_info, btf_data, btf_load, map_create, prog_load
+
+COMPILED = "COMPILED_BY_TESTS"
+"""Variable that names the folder of compiled sources."""
+PROCESS = "PROCESS_OF_TEST"
+"""Variable that numbers the processes of a test, because their secrets differ."""
+DRAWN_BY = ("probes.path.probe", "probes.path.programs")
+"""Modules whose secrets are constants of programs."""
+drawn: Counter[str] = Counter()
+"""How many secrets the current test has drawn, by module."""
 
 _MOST = 64
 """Sources that are kept; their maps are memory of the kernel."""
@@ -21,6 +55,131 @@ _KEPT: set[int] = set()
 Key = tuple[
     str, ProgType, AttachType | None, str, tuple[tuple[str, str], ...], tuple[str, ...], str
 ]
+
+
+def known_flags(name: str, flags: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags of a source without its hash factors, of which no test knows."""
+    secret = _SECRET if name.startswith(_DRAWN) else ()
+    return tuple(flag for flag in flags if not flag.startswith(secret))
+
+
+def draw_alike() -> None:
+    """Make probes draw the same secrets in each test, and other ones in each process of a test."""
+    draw = secrets.randbits
+
+    def randbits(k: int) -> int:
+        module = sys._getframe(1).f_globals["__name__"]
+        if module not in DRAWN_BY:
+            return draw(k)
+        drawn[module] += 1
+        seed = f"{os.environ.get(PROCESS)} {module} {drawn[module]}"
+        return Random(seed).getrandbits(k)
+
+    secrets.randbits = randbits
+
+
+def share() -> None:
+    """Make this process compile by `SharedCompiler`, before other modules import the compiler."""
+    draw_alike()
+    bpf.compiler.Compiler = SharedCompiler  # type: ignore[misc]
+
+
+class SharedCompiler(Compiler):
+    """A compiler that shares a folder with other processes. Its helper starts when it must."""
+
+    _needed = False
+
+    def _start(self) -> None:
+        if self._needed:
+            super()._start()
+            return
+        # A helper that has ended already: `_ready` starts the next one.
+        nothing = SimpleNamespace(poll=lambda: 0, kill=lambda: None, wait=lambda: 0)
+        self._process: Any = nothing
+        self._socket, theirs = socket.socketpair()
+        theirs.close()
+        self._output = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._is_ready = False
+
+    def _ready(self, cancel: Cancel) -> None:
+        self._needed = True
+        super()._ready(cancel)
+
+    @property
+    def pid(self) -> int:
+        self.unconfined()
+        return super().pid
+
+    def _ask(self, request: bytes, name: str, source: str) -> tuple[Any, list[int], str]:
+        self._check_open()
+        asked = json.loads(request)
+        asked["cflags"] = known_flags(name, asked["cflags"])
+        del asked["cpu_limit"], asked["wall_limit"]
+        key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        place = Path(os.environ[COMPILED], key)
+        kind = ProgType(asked["type"]), max(asked["attach_type"], 0)
+        with suppress(OSError):
+            kept = pickle.loads(place.read_bytes())
+            return kept["reply"], loaded(*kind, **kept), kept["said"]
+        reply, fds, said = super()._ask(request, name, source)
+        if kept := kept_reply(kind[0], reply, fds, said):
+            # The variable may name a folder that is gone, or a full disk.
+            with suppress(OSError):
+                temporary = place.with_name(f"{key}.{os.getpid()}")
+                temporary.write_bytes(pickle.dumps(kept))
+                temporary.rename(place)
+        return reply, fds, said
+
+
+def kept_reply(kind: ProgType, reply: Any, fds: Sequence[int], said: str) -> dict[str, Any]:
+    """Return what makes the same programs and maps again; empty for a refused source."""
+    maps, first = reply["maps"], 0
+    if kind is not ProgType.TRACING:
+        first = len(reply["programs"])
+        if not all(program["loaded"] for program in reply["programs"]):
+            return {}
+    # The reply does not tell the inner map of a map of maps.
+    nested = {MapType.ARRAY_OF_MAPS, MapType.HASH_OF_MAPS}
+    if reply["error"] or len(fds) < reply["fds"] or nested & {m["type"] for m in maps}:
+        return {}
+    types = []
+    for fd in fds[first : first + len(maps)]:
+        info = MapInfoStruct()
+        _read_info(fd, info)
+        types.append((info.btf_key_type_id, info.btf_value_type_id))
+    btf = btf_data(fds[-1]) if len(fds) > first + len(maps) else b""
+    return {"reply": reply, "said": said, "types": types, "btf": btf}
+
+
+def loaded(
+    kind: ProgType, attach_type: int, reply: Any, said: str, types: Any, btf: bytes
+) -> list[int]:
+    """Load a kept reply's BTF, maps and programs again. Return their descriptors; raise OSError."""
+    programs: list[int] = []
+    others: list[int] = []
+    try:
+        btf_fd = btf_load(btf) if btf else 0
+        if btf:
+            others.append(btf_fd)
+        parts = "name", "type", "key_size", "value_size", "max_entries", "flags"
+        maps = []
+        for declared, ids in zip(reply["maps"], types, strict=True):
+            spec = MapSpec(*(declared[part] for part in parts))
+            maps.append(map_create(spec, btf_fd=btf_fd, types=ids))
+            others.insert(len(maps) - 1, maps[-1])
+        places = {m["bytecode_fd"]: fd for m, fd in zip(reply["maps"], maps, strict=True)}
+        for program in reply["programs"]:
+            if program["loaded"]:
+                code = relocate(bytes.fromhex(program["instructions"]), places)
+                license_name = program["license"]
+                fd = prog_load(
+                    code, kind, program["name"], license_name=license_name, attach_type=attach_type
+                )
+                programs.append(fd)
+    except BaseException:
+        close_all(programs + others)
+        raise
+    return programs + others
 
 
 class Thrifty:
@@ -43,15 +202,13 @@ class Thrifty:
         function: str = "",
         map_limit: int = 0,
     ) -> Compiled:
-        secret = _SECRET if name.startswith(_DRAWN) else ()
-        flags = tuple(flag for flag in cflags if not flag.startswith(secret))
         key = (
             source,
             prog_type,
             attach_type,
             name,
             tuple((headers or {}).items()),
-            flags,
+            known_flags(name, cflags),
             function,
         )
         kept = self._kept.pop(key, None)

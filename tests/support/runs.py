@@ -23,8 +23,8 @@ Row = Mapping[str, str]
 
 
 def _start(arguments: tuple[str, ...], ns: int | None, cold: bool, **options: Any) -> Run:
-    """Start it as its users do where it is to be `cold`, or where more than streams is given."""
-    cold = cold or not options.keys() <= {"stdin", "stdout", "stderr"}
+    """Start it as its users do where it is to be `cold`, or with options that only exec has."""
+    cold = cold or not options.keys() <= {"stdin", "stdout", "stderr", "env"}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     with contextlib.nullcontext() if ns is None else netns.inside(ns):
         if cold:

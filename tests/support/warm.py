@@ -1,7 +1,7 @@
-"""Processes of probedeck that begin with others' libraries loaded, which is most of a start.
+"""Processes of probedeck that begin with most modules loaded, which is most of a start.
 
-They are forked by a process that has nothing else; probedeck's own modules are imported anew by
-each. Tests handle them like other processes: they are children of the test's process.
+A process that has run nothing forks them. They share compiled sources, as `tests.support.compiling`
+says. Tests handle them like other processes: they are children of the test's process.
 """
 
 from __future__ import annotations
@@ -12,16 +12,25 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from functools import cache
 from inspect import signature
+from itertools import count
 from typing import Any
 
 from app.lab import netns
+from tests.support.compiling import PROCESS
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SERVER = """\
-import ctypes, gc, json, os, runpy, socket, sys
+import ctypes, gc, importlib, json, os, runpy, socket, sys
 import numpy.typing, pydantic, click
+from tests.support import compiling
+
+if compiling.COMPILED in os.environ:
+    compiling.share()
+for name in sys.argv.pop().split():
+    importlib.import_module(name)
 
 def wait_for_request(asked):
     while True:
@@ -57,18 +66,36 @@ runpy.run_module("app", run_name="__main__", alter_sys=True)
 """
 
 
+_lock = threading.Lock()
+"""Held by the thread that starts a process."""
+_started = count(1)
+
+
+def begin() -> None:
+    """Number the next processes from 1."""
+    global _started
+    _started = count(1)
+
+
 @cache
 def _server() -> tuple[socket.socket, object]:
     """The socket for requests, and the forking server, which ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         server = subprocess.Popen(
-            [sys.executable, "-I", "-c", _SERVER, str(theirs.fileno())],
+            [sys.executable, "-I", "-c", _SERVER, str(theirs.fileno()), _MODULES],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
     return ours, server
+
+
+_MODULES = """
+app.api.client app.cli.main app.lab app.outputs.report app.run.headless app.run.start
+probes.control.controller probes.flow.probe probes.path.probe
+"""
+"""Modules of most runs. No module reads its process's environment when it is imported."""
 
 
 def _adopt(wanted: bool) -> None:
@@ -81,7 +108,7 @@ _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 
 class WarmRun(subprocess.Popen[str]):
-    """A `probedeck` with these arguments; takes only Popen's options for streams.
+    """A `probedeck` with these arguments; takes only Popen's options for streams and `env`.
 
     It is in the network namespace of the calling thread.
     """
@@ -93,18 +120,19 @@ class WarmRun(subprocess.Popen[str]):
         request = {
             "arguments": args,
             "directory": os.getcwd(),
-            "environment": dict(os.environ),
+            "environment": {**(given["env"] or os.environ), PROCESS: str(next(_started))},
         }
         streams = [fd if fd >= 0 else n for n, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
-        server, _ = _server()
         space = netns.current()
-        _adopt(True)
-        try:
-            socket.send_fds(server, [json.dumps(request).encode()], [space, *streams])
-            self.pid = int(server.recv(64))
-            assert server.recv(64) == b"over"
-        finally:
-            _adopt(False)
-            os.close(space)
+        with _lock:
+            server, _ = _server()
+            _adopt(True)
+            try:
+                socket.send_fds(server, [json.dumps(request).encode()], [space, *streams])
+                self.pid = int(server.recv(64))
+                assert server.recv(64) == b"over"
+            finally:
+                _adopt(False)
+                os.close(space)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]

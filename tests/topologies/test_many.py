@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.lab.plan import CLIENT
+from tests.support.runs import deck_ends
 from tests.topologies.application import application
 from tests.topologies.catalogue import Layout
 from tests.topologies.network import DELAYS, PLAIN, topology
@@ -107,12 +106,12 @@ def test_one_rate_for_all_hops_loses_nothing(shared_rate: Scene) -> None:
 def test_answers_to_probes_are_not_traffic(tmp_path: Path) -> None:
     # Acknowledgements are traffic.
     with topology() as network, application(network, kinds=("udp", "tcp")):
-        command = [
-            sys.executable, "-I", "-m", "app", "run", "-i", network.interface, "--headless",
-            "--monitor", "--trace", network.servers[4], "--trace", network.servers[6],
-            "-o", str(tmp_path), "--duration", "3",
-        ]  # fmt: skip
-        network.start(CLIENT, command, stderr=subprocess.DEVNULL).wait(30)
+        code, _, _ = deck_ends(
+            "run", "-i", network.interface, "--headless", "--monitor",
+            "--trace", network.servers[4], "--trace", network.servers[6],
+            "-o", str(tmp_path), "--duration", "3", ns=network.nodes[CLIENT],
+        )  # fmt: skip
+        assert code == 0
 
     def rows(table: str) -> list[dict[str, str]]:
         with (tmp_path / f"{table}.csv").open(newline="") as file:

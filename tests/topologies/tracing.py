@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from app.lab.plan import CLIENT
 from probes.path.records import DESTINATION_HOP
+from tests.support.runs import deck
 from tests.topologies.network import Topology
 
 TIMEOUT = 0.5
@@ -180,20 +180,18 @@ def tracing(
     timeout: float = TIMEOUT,
 ) -> Iterator[Tracing]:
     """Trace from the client to addresses (default: the server's) until the block ends."""
-    command = [
-        sys.executable, "-I", "-m", "app", "trace", "-i", interface or network.interface,
-        *(to or network.servers.values()), "-o", str(folder), "--timeout", str(timeout), *arguments,
-    ]  # fmt: skip
     folder.mkdir(exist_ok=True)
-    with (folder / STDERR).open("w") as errors:
-        process = network.start(CLIENT, command, stderr=errors)
-    try:
+    with (
+        (folder / STDERR).open("w") as errors,
+        deck(
+            "trace", "-i", interface or network.interface, *(to or network.servers.values()),
+            "-o", str(folder), "--timeout", str(timeout), *arguments,
+            ns=network.nodes[CLIENT], stdout=subprocess.DEVNULL, stderr=errors,
+        ) as process,
+    ):  # fmt: skip
         started = Tracing(process, folder)
         yield started
         started.finish()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def wait(seconds: float) -> None:

@@ -93,41 +93,46 @@ def test_what_apt_says_is_shown_if_it_fails(machine: Machine) -> None:
     assert run.stderr.count("waiting") == 0
 
 
-PARTS = "-n 3 --dist loadfile --no-loadscope-reorder -m not timing", "-m timing"
+PARTS = "-n 3 --dist loadfile --no-loadscope-reorder -m not timing{}", "-m timing{}"
 AGAIN = "--last-failed --last-failed-no-failures none --maxfail 10"
 
 
 @pytest.mark.parametrize(
-    ("codes", "repeats", "code"),
+    ("command", "codes", "repeats", "code"),
     [
-        ("0 0", 0, 0),
-        ("1 0 0", 1, 0),
-        ("0 1 1 0", 2, 0),
-        ("1 0 1 1", 2, 1),
-        ("1 1 1 1", 2, 1),
-        ("1 2", 0, 2),
-        ("3 0", 0, 3),
+        ("test", "0 0", 0, 0),
+        ("test --all", "0 0", 0, 0),
+        ("test", "1 0 0", 1, 0),
+        ("test --all", "0 1 1 0", 2, 0),
+        ("test", "1 0 1 1", 2, 1),
+        ("test", "1 1 1 1", 2, 1),
+        ("test", "1 2", 0, 2),
+        ("test", "3 0", 0, 3),
     ],
 )
 def test_both_parts_of_the_tests_run_and_failed_tests_run_again(
-    machine: Machine, codes: str, repeats: int, code: int
+    machine: Machine, command: str, codes: str, repeats: int, code: int
 ) -> None:
-    """`codes` are pytest's exit codes in turn."""
+    """`codes` are pytest's exit codes in turn. Pytest keeps the times of tests, for the record."""
     log, left = machine.path / "log", machine.path / "codes"
     left.write_text("\n".join(codes.split()))
-    script = f'echo "$*" >>{log}\ncode=$(head -n 1 {left})\nsed -i 1d {left}\nexit "$code"\n'
+    keep = 'echo "1.5 a::test" >>"$TIMES_OF_TESTS"; echo "$*"'
+    script = f'{keep} >>{log}\ncode=$(head -n 1 {left})\nsed -i 1d {left}\nexit "$code"\n'
     machine.command("../.venv/bin/python", script)
     version = os.path.basename(os.path.realpath("/usr/bin/python3"))
     for name in ("requirements", "requirements-dev"):
         stamp = machine.path / ".venv" / f"stamp-{name}-{version}"
         shutil.copy(machine.path / f"{name}.txt", stamp)
-    run = machine.run("test")
+    run = machine.run(*command.split())
     started, caches = [], set()
     for line in log.read_text().splitlines():
         cache, _, rest = line.removeprefix("-I -m pytest -q -o cache_dir=").partition(" ")
         started.append(rest)
         caches.add(cache)
-    assert started == [*PARTS, *[AGAIN] * repeats]
+    some = "" if "--all" in command else " and not slow"
+    assert started == [*(part.format(some) for part in PARTS), *[AGAIN] * repeats]
+    assert ("the slowest tests" in run.stdout) == ("--all" in command)
+    assert "1.5 a::test\n" in (machine.path / ".venv/test-times").read_text()
     assert run.returncode == code
     (cache,) = caches
     assert not Path(cache).exists()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from app.lab.plan import CLIENT
+from tests.support.runs import deck, stop
 from tests.topologies.application import application
 from tests.topologies.catalogue import LAYOUTS, PARALLEL, Layout
 from tests.topologies.network import VERSIONS, topology
@@ -27,22 +26,20 @@ def traced(folder: Path, layout: Layout, **options: Any) -> tuple[dict[int, Any]
     with topology(layout.plan) as network:
         layout.change(network)
         errors = folder / "stderr"
-        command = [
-            sys.executable, "-I", "-m", "app", "trace", "-i", network.interface, "--timeout", "0.5",
-            *network.servers.values(), "--report", "json",
-        ]  # fmt: skip
-        with errors.open("w") as stderr, application(network, **options):
-            run = network.start(CLIENT, command, stdout=subprocess.PIPE, stderr=stderr)
-            try:
-                end = time.monotonic() + 30
-                while "tc egress" not in errors.read_text() and time.monotonic() < end:
-                    time.sleep(0.02)
-                time.sleep(4)
-                run.send_signal(signal.SIGINT)
-                out, _ = run.communicate(timeout=20)
-            finally:
-                run.kill()
-                run.wait()
+        arguments = (
+            "trace", "-i", network.interface, "--timeout", "0.5", *network.servers.values(),
+            "--report", "json",
+        )  # fmt: skip
+        with (
+            errors.open("w") as stderr,
+            application(network, **options),
+            deck(*arguments, ns=network.nodes[CLIENT], stderr=stderr) as run,
+        ):
+            end = time.monotonic() + 30
+            while "tc egress" not in errors.read_text() and time.monotonic() < end:
+                time.sleep(0.02)
+            time.sleep(4)
+            out = stop(run, signal.SIGINT)[1]
         found = {each["address"]: each for each in json.loads(out)["destinations"]}
         return {v: found[network.servers[v]] for v in VERSIONS}, list(network.delays_ms())
 

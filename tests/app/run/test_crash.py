@@ -80,7 +80,7 @@ def helper_of(run: Run) -> int:
 def test_a_signal_ends_it_with_the_last_window_written(
     left: End, tmp_path: Path, number: signal.Signals
 ) -> None:
-    with deck(*command(tmp_path, "--interval", "300"), ns=left.ns) as run:
+    with deck(*command(tmp_path, "--interval", "300"), ns=left.ns, cold=True) as run:
         assert becomes(lambda: xdp_of(left) != 0, 10)
         assert becomes(lambda: len(rows(tmp_path / "events.csv")) == 3, 10)
         remains = Remains(run)
@@ -113,7 +113,7 @@ def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Sign
 
 
 def test_killed_it_leaves_nothing(left: End, tmp_path: Path) -> None:
-    with deck(*command(tmp_path), ns=left.ns) as run:
+    with deck(*command(tmp_path), ns=left.ns, cold=True) as run:
         assert measures(tmp_path)
         remains = Remains(run)
         assert xdp_of(left) in remains.programs
@@ -127,7 +127,7 @@ def test_killed_it_leaves_nothing(left: End, tmp_path: Path) -> None:
 
 
 def test_killed_it_leaves_no_program_of_a_cgroup_or_tracepoint(left: End, tmp_path: Path) -> None:
-    with deck(*command(tmp_path, "--owners", "--drops"), ns=left.ns) as run:
+    with deck(*command(tmp_path, "--owners", "--drops"), ns=left.ns, cold=True) as run:
         assert becomes(lambda: {ProgType.CGROUP_SOCK, ProgType.RAW_TRACEPOINT} <= kinds(run), 10)
         remains = Remains(run)
         run.kill()
@@ -145,7 +145,7 @@ def kinds(run: Run) -> set[int]:
 
 
 def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> None:
-    with deck(*command(tmp_path), ns=left.ns) as run:
+    with deck(*command(tmp_path), ns=left.ns, cold=True) as run:
         assert measures(tmp_path)
         remains = Remains(run)
         os.kill(helper_of(run), signal.SIGKILL)
@@ -161,7 +161,7 @@ def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> Non
 
 
 def test_a_killed_lab_leaves_nothing(tmp_path: Path) -> None:
-    with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path)) as run:
+    with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path), cold=True) as run:
         assert measures(tmp_path)
         lab = [pid for pid in children(run.pid) if children(pid)]
         below = tuple(child for pid in lab for child in children(pid))
@@ -175,7 +175,7 @@ def test_a_killed_lab_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_lab_whose_network_was_killed_ends(tmp_path: Path) -> None:
-    with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path)) as run:
+    with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path), cold=True) as run:
         assert measures(tmp_path)
         remains = Remains(run)
         (lab,) = (pid for pid in children(run.pid) if children(pid))
@@ -188,7 +188,7 @@ def test_a_lab_whose_network_was_killed_ends(tmp_path: Path) -> None:
 
 def test_a_reader_that_leaves_ends_it_quietly(left: End) -> None:
     arguments = ("run", "-i", "left", "--headless", "--interval", "0.1", "--views", "windows")
-    with deck(*arguments, ns=left.ns) as run:
+    with deck(*arguments, ns=left.ns, cold=True) as run:
         assert run.stdout
         head = subprocess.run(["head", "-2"], stdin=run.stdout, capture_output=True, timeout=15)
         remains = None if run.poll() is not None else Remains(run)
@@ -215,7 +215,7 @@ def test_readers_of_both_outputs_leave(left: End) -> None:
 
 
 def test_a_full_disk_is_told_once_a_table_and_ends_nothing(left: End, tiny: Path) -> None:
-    with deck(*command(tiny, "--interval", "0.01"), ns=left.ns) as run:
+    with deck(*command(tiny, "--interval", "0.01"), ns=left.ns, cold=True) as run:
         assert measures(tiny)
         remains = Remains(run)
         (tiny / "filler").write_bytes(bytes(32 << 10))
@@ -258,7 +258,7 @@ def test_an_interface_goes_away_and_returns(tmp_path: Path) -> None:
     def said(text: str) -> bool:
         return any(row["text"].startswith(text) for row in rows(tmp_path / "events.csv"))
 
-    with veth_pair() as (left, right), deck(*command(tmp_path), ns=left.ns) as run:
+    with veth_pair() as (left, right), deck(*command(tmp_path), ns=left.ns, cold=True) as run:
         assert measures(tmp_path)
         remains = Remains(run)
         send(left, 11)

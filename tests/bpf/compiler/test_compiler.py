@@ -16,7 +16,8 @@ import pytest
 
 from bpf import syscall
 from bpf.abi import MapFlag, MapType, ProgType
-from bpf.compiler import CompileError, Compiler, client
+from bpf.compiler import CompileError, client
+from bpf.compiler.client import Compiler
 from bpf.errors import KernelError
 from bpf.syscall import MapSpec
 from tests.bpf.compiler.sources import FINE, assert_works

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bpf.compiler import Compiler, packages
+from bpf.compiler import packages
+from bpf.compiler.client import Compiler
 from bpf.compiler.confinement import CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON
 from tests.bpf.compiler import confined
 from tests.support.nobody import become_nobody

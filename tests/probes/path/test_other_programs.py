@@ -113,8 +113,8 @@ def test_a_program_that_rewrites_marks_makes_no_duplicates(
     rows = host.rows()
     assert set(outcomes_of(rows)) == {ProbeOutcome.DROPPED}
     assert len(rows) > 50
-    (told,) = host.told("warning")
-    assert "rewrites packet marks" in told
+    # A busy machine may be late with a window, which is another warning.
+    (told,) = (each for each in host.told("warning") if "rewrites packet marks" in each)
     assert host.network.wire.name in told
     assert host.told("error") == []
     send(host, flow)  # the program is gone, and tracing goes on
