@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from app.config.model import CONSOLE, Ui
 from app.config.path_settings import PATHS, PathSettings
