@@ -40,6 +40,10 @@ class UsageError(ProbedeckError):
 
     exit_code = 2
 
+    def of(self, where: str) -> UsageError:
+        """Return the same error with the place of the input, such as `--filter`."""
+        return UsageError(f"{where}: {self.message}", hint=self.hint)
+
 
 class ReadOnlyError(UsageError):
     """A change, or code to be loaded, while the controller is read-only."""
@@ -57,7 +61,6 @@ class TextError(UsageError):
         self.column = column
 
     def of(self, where: str) -> TextError:
-        """Return the same error with the place of the text, such as `--filter`."""
         return TextError(f"{where}: {self.problem}", self.text, self.column, hint=self.hint)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -17,15 +16,6 @@ _LIMITS = {
     "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes"),
 }
 """Mount point of each version of cgroups, and its file of a limit, by the controllers of a line."""
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def parse(text: str) -> int:
-    """Bytes of a size such as `256M`, `1.5G` or `64MiB`. Raises UsageError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise UsageError(f"{text!r} is no size", hint="write a number with K, M or G, such as 256M")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def default_limit() -> int:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bpf.errors import TextError
+from bpf.quantities import seconds
+
 if TYPE_CHECKING:
     from app.api.client import Client
 
@@ -21,6 +24,18 @@ _LEFT = 24
 FILE = click.Path(readable=False)
 """A text that the shell completes as the name of a file."""
 _URL = "unix:/run/probedeck/api.sock"
+
+
+class _Seconds(click.ParamType["float"]):
+    """A number of seconds, or a time with its unit."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: Any) -> float:
+        try:
+            return seconds(value)
+        except TextError as error:
+            raise error.of(param.opts[0] if param else "") from None
 
 
 class GroupedOption(click.Option):
@@ -76,6 +91,8 @@ def option(*flags: str, **attributes: Any) -> Callable[[F], F]:
     metavar = attributes.get("metavar")
     if metavar in ("FILE", "PATH", "DIR|-"):
         attributes["type"] = FILE
+    if metavar == "SECONDS":
+        attributes["type"] = _Seconds()
     if metavar and not attributes.keys() & {"required", "multiple"}:
         attributes.setdefault("default", "")
     return click.option(*flags, cls=GroupedOption, **attributes)

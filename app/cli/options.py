@@ -15,9 +15,9 @@ from app.outputs.formats import FORMATS
 from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import policies_of
 from app.run.output_spec import SOCKET_TABLES, VIEWS, OutputSpec
+from bpf import quantities
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
-from probes import memory_limit as memory
 from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
@@ -73,11 +73,11 @@ class Options:
     memory: str = setting(
         GENERAL,
         "",
-        "Memory for the maps of all probes, such as 64M; flow tables take at most 3/4 of it.",
+        "Memory for the maps of all probes, such as 64MiB; flow tables take at most 3/4 of it.",
         "SIZE",
-        usual="1G, at most 1/8 of the RAM",
+        usual="1GiB, at most 1/8 of the RAM",
     )
-    probe_memory: str = setting(GENERAL, "1G", "Memory for the maps of one --probe.", "SIZE")
+    probe_memory: str = setting(GENERAL, "1GiB", "Memory for the maps of one --probe.", "SIZE")
     headless: bool = setting(OUTPUT, False, "Write tables instead of showing a console.")
     plain: bool = setting(GENERAL, False, PLAIN_HELP)
     out: str = setting(
@@ -312,9 +312,9 @@ SECTIONS: Mapping[str, type] = {"ui": Ui, "run": Options, "paths": PathSettings}
 
 def byte_count(option: str, text: str) -> int:
     try:
-        return memory.parse(text)
-    except UsageError as error:
-        raise UsageError(f"{option}: {error.message}", hint=error.hint) from None
+        return quantities.byte_count(text)
+    except TextError as error:
+        raise error.of(option) from None
 
 
 def _error(name: str, check: Callable[[], object]) -> Iterator[tuple[str, UsageError]]:

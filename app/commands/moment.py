@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from bpf.errors import UsageError
+from bpf.quantities import TIMES_NS, quantity
 
 _SECOND = 10**9
 _DAY = 86400 * _SECOND
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?")
-_AGO = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
 _HINT = "12:30:05 or how long ago: 30s, 5m, 1h30m"
 
 
@@ -20,9 +20,8 @@ def moment(text: str, now_utc_ns: int, offset_ns: int = 0) -> int:
     A time of day later than now is yesterday's. Whole seconds mean the end of that second, so that
     no event with the same clock time is later.
     """
-    if text and (ago := _AGO.fullmatch(text)) is not None:
-        hours, minutes, seconds = (int(part or 0) for part in ago.groups())
-        return now_utc_ns - (hours * 3600 + minutes * 60 + seconds) * _SECOND
+    if text[:1].isdigit() and ":" not in text:
+        return now_utc_ns - round(quantity(text, TIMES_NS, None))
     if (clock := _CLOCK.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no time", hint=_HINT)
     hours, minutes, seconds = (int(part or 0) for part in clock.groups()[:3])

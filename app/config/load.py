@@ -86,8 +86,7 @@ def load(
             try:
                 values[name], origins[name] = setting.of_text(text), setting.variable
             except UsageError as error:
-                message = f"{setting.variable}: {error.message}"
-                problems.append(UsageError(message, hint=error.hint))
+                problems.append(error.of(setting.variable))
     warnings += _unknown(environment, known)
     settings = replace(settings, warnings=tuple(warnings))
     return LoadedSettings(settings, values, origins, document, file, state, tuple(problems))

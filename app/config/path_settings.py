@@ -72,8 +72,11 @@ class PathSettings:
             try:
                 values[name] = known[name].of_text(value)
             except UsageError as error:
-                problem = f"{name} {error.message}"
-                raise TextError(problem, text, at + len(name) + 2, hint=error.hint) from None
+                said, column = error.message, 1
+                if isinstance(error, TextError):
+                    said, column = error.problem, error.column
+                column += at + len(name) + 1
+                raise TextError(f"{name} {said}", text, column, hint=error.hint) from None
             at += len(word)
         return PathSettings(**values)
 

@@ -14,6 +14,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bpf.errors import UsageError, did_you_mean
+from bpf.quantities import seconds
 
 PREFIX = "PROBEDECK_"
 _TRUTH = {
@@ -93,6 +94,8 @@ class Setting:
 
     def _read(self, text: str) -> Value:
         try:
+            if self.metavar == "SECONDS":
+                return seconds(text)
             return self._one(_TRUTH[text.lower()] if self.kind is bool else self.kind(text))
         except (KeyError, ValueError):
             raise UsageError(f"is not {_CALLED[self.kind]}") from None
@@ -101,6 +104,8 @@ class Setting:
         # In TOML, 1 is also a number with a fraction; a Python bool is an int, but no number here.
         if self.kind is float and type(value) is int:
             value = float(value)
+        if self.metavar == "SECONDS" and isinstance(value, str):
+            value = self._read(value)
         if type(value) is not self.kind:
             raise UsageError(f"is not {_CALLED[self.kind]}")
         if self.choices and value not in self.choices:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from bpf.errors import UsageError, did_you_mean
-from probes import memory_limit
+from bpf.quantities import TIMES, byte_count, quantity
 
-_TIMES = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUTH = {"on": True, "true": True, "yes": True, "1": True,
           "off": False, "false": False, "no": False, "0": False}  # fmt: skip
 _READERS: Mapping[object, tuple[Callable[[str], Any], str]] = {
@@ -47,11 +45,8 @@ def option(
 
 
 def duration(text: str) -> float:
-    """Return the seconds of `250ms`, `15s`, `5m`, `1h` or `15`. Raises UsageError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip())
-    if match is None:
-        raise UsageError("it is no time", hint="write 250ms, 15s, 5m or 1h")
-    return float(match[1]) * _TIMES[match[2] or "s"]
+    """Return the seconds of `250ms`, `15s`, `1h30m` or `15`. Raises TextError."""
+    return quantity(text, TIMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class ExporterOptions:
     """Options of every output."""
 
     queue: int = option(
-        32 << 20, "Memory for records that wait; the oldest go first.", read=memory_limit.parse
+        32 << 20, "Memory for records that wait; the oldest go first.", read=byte_count
     )
 
     def check(self) -> None:

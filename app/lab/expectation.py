@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from app.lab.policy_runner import CaptureResult, Told
-from bpf.errors import UsageError, did_you_mean, printable
-from probes.monitor.condition.units import TIMES
+from bpf.errors import TextError, UsageError, did_you_mean, printable
+from bpf.quantities import TIMES, quantity
 from probes.monitor.finding import Distinct, Finding
 
 _FORM = re.compile(
-    rf"(?P<only>only\s+)?(?P<policy>\S+)"
-    rf"(?:\s+by\s+(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>{'|'.join(TIMES)}))?"
+    r"(?P<only>only\s+)?(?P<policy>\S+)"
+    r"(?:\s+by\s+(?P<by>.+?))?"
     r"(?:\s+from\s+(?P<source>\S+))?(?:\s+to\s+(?P<destination>\S+))?"
 )
 _HINT = "such as none, 'flood by 3s' or 'only flood by 3s from 192.0.2.7 to 198.51.100.0/24'"
@@ -58,13 +58,15 @@ class Expectation:
             return cls(words)
         if not (found := _FORM.fullmatch(words)):
             raise UsageError(f"--expect {text!r} is not understood", hint=_HINT)
-        policy, number, unit = found["policy"], found["number"], found["unit"]
+        policy = found["policy"]
         if policy not in policies:
             hint = did_you_mean(policy, policies)
             raise UsageError(f"--expect {text!r}: there is no policy {policy!r}", hint=hint)
-        by = float(number) * TIMES[unit] if number else math.inf
         try:
+            by = quantity(found["by"], TIMES, None) if found["by"] else math.inf
             ends = [ip_network(found[end]) if found[end] else None for end in _ENDS]
+        except TextError as error:
+            raise error.of(f"--expect {text!r}") from None
         except ValueError as error:
             raise UsageError(f"--expect {text!r}: {error}") from None
         return cls(words, policy, bool(found["only"]), by, *ends)

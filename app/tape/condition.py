@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from app.tape.line import TapeLine
 from app.tape.named_state import NamedState, StateKind, StateValue
 from app.tape.states import known, nearest
-from bpf.errors import ProbedeckError, did_you_mean
+from bpf.errors import ProbedeckError, TextError, did_you_mean
+from bpf.quantities import BIT_RATES, COUNTS, SHARES, TIMES, quantity
 
 if TYPE_CHECKING:
     from probes.snapshot import Event
@@ -27,15 +28,13 @@ _MATCH = {"=~": True, "!~": False}
 """Whether the pattern must occur."""
 _NAME = re.compile(r"[^\s=!<>~]+")
 _OPERATOR = re.compile(r"[=!<>~]+")
-_NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))([^\s#]*)", re.ASCII)
-_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-SUFFIXES: Mapping[StateKind, Mapping[str, float]] = {
-    StateKind.COUNT: _PREFIXES,
-    StateKind.RATE: _PREFIXES | {f"{prefix}bit/s": scale for prefix, scale in _PREFIXES.items()},
-    StateKind.TIME: {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0},
-    StateKind.SHARE: {"": 1.0, "%": 0.01},
-}
-"""Units of numbers by kind, and their factors."""
+_SIGN = re.compile(r"-?")
+_NUMBER = re.compile(r"[^\s#]*")
+UNITS: Mapping[StateKind, Mapping[str, float]] = {
+    StateKind.COUNT: COUNTS, StateKind.RATE: BIT_RATES, StateKind.TIME: TIMES,
+    StateKind.SHARE: SHARES,
+}  # fmt: skip
+"""Units of numbers by kind."""
 
 LONGEST = 1.0
 """Seconds of the longest search: `(a+)+b` may take years, and blocks even signals."""
@@ -155,14 +154,11 @@ def _value(line: TapeLine, named: NamedState, sign: str) -> str | float | bool |
 
 def _number(line: TapeLine, named: NamedState) -> float:
     begin = line.at
-    number = line.match(_NUMBER)
-    scales = SUFFIXES[named.kind]
-    if number is None or number[2] not in scales:
-        unit = f"not counted in {number[2]!r}" if number else f"a number, not {line.word()!r}"
-        problem = f"{named.name} is {unit}"
-        units = ", ".join(filter(None, scales))
-        line.refuse(problem, begin, hint=f"units are {units}")
-    return float(number[1]) * scales[number[2]]
+    sign, text = line.take(_SIGN), line.take(_NUMBER)
+    try:
+        return (-1 if sign else 1) * quantity(text, UNITS[named.kind])
+    except TextError as error:
+        line.refuse(error.problem, begin + len(sign) + error.column - 1, hint=error.hint)
 
 
 def _example(named: NamedState, sign: str) -> str:

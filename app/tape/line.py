@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
+from bpf.errors import TextError
+from bpf.quantities import TIMES, quantity
+
 _WORD = re.compile(r"\S+")
 _SPACE = re.compile(r"\s*")
 _QUOTES = "\"'`"
 _PATTERN = re.compile(r"/((?:[^/\\]|\\.)*)/")
-_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|)", re.ASCII)
-_SECONDS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0}
 MOST_S = 24 * 3600.0
 
 
@@ -121,11 +122,11 @@ class TapeLine:
 
 def duration(line: TapeLine, at: int, text: str, *, zero: bool = False) -> float:
     """Return the seconds of a duration at a column of a line."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        line.refuse(f"{text!r} is no duration" if text else "a duration is missing", at,
-                    hint="such as 500ms, 5s or 1m")  # fmt: skip
-    seconds = float(found[1]) * _SECONDS[found[2]]
+    try:
+        seconds = quantity(text, TIMES)
+    except TextError as error:
+        problem = error.problem if text else "a duration is missing"
+        line.refuse(problem, at + error.column - 1, hint=error.hint)
     if seconds > MOST_S:
         line.refuse(f"{text} is more than a day", at)
     if not (seconds or zero):

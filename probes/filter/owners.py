@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from probes.filter.fields import SHARES, Codes, Field, Quantity, Texts, times
+from bpf.quantities import SHARES
+from probes.filter.fields import Codes, Field, Quantity, Texts, times
 from probes.filter.syntax import Node
 
 LIMITS = (

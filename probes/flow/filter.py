@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
+from bpf import quantities
 from probes.filter import Domain, Filter, fields, parse
 from probes.filter.domain import NONE
 from probes.filter.owners import OWNER_FIELDS
@@ -45,11 +46,11 @@ _DSCPS = {
 _TUNNELS = {"none": 0, **TUNNELS}
 _COUNTED: dict[str, fields.Field] = {
     "dir": fields.Codes("direction", "direction, seen from this host", "direction", _DIRECTIONS),
-    "rate": fields.Quantity("bit_rate", "bits per second", fields.BIT_RATES),
-    "packet_rate": fields.Quantity("packet_rate", "packets per second", fields.RATES),
-    "pps": fields.Quantity("packet_rate", "packets per second", fields.RATES),
-    "packets": fields.Quantity("packets", "packets", fields.PLAIN),
-    "bytes": fields.Quantity("bytes", "bytes of frames", fields.SIZES),
+    "rate": fields.Quantity("bit_rate", "bits per second", quantities.BIT_RATES),
+    "packet_rate": fields.Quantity("packet_rate", "packets per second", quantities.RATES),
+    "pps": fields.Quantity("packet_rate", "packets per second", quantities.RATES),
+    "packets": fields.Quantity("packets", "packets", quantities.COUNTS),
+    "bytes": fields.Quantity("bytes", "bytes of frames", quantities.SIZES),
     "flags": fields.Flags(),
     "vlan": fields.Vlans(),
     "tunnel": fields.Codes("tunnel", "kind of the tunnel around it", "kind of tunnel", _TUNNELS),

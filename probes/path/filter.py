@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.quantities import SHARES
 from probes.filter import Domain, RowTable
-from probes.filter.fields import SHARES, Addresses, Codes, Field, Quantity, times
+from probes.filter.fields import Addresses, Codes, Field, Quantity, times
 from probes.flow.filter import BARE, key_fields
 from probes.path.records import Array, PathRowKind, ProbeOutcome
 

@@ -175,26 +175,6 @@ def test_built_in_probes_keep_to_the_limit(controller: Controller, interface: st
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("64M", 64 << 20),
-        ("1g", 1 << 30),
-        ("1.5 GiB", 3 << 29),
-        ("512kB", 512 << 10),
-        ("4096", 4096),
-    ],
-)
-def test_sizes_are_read(text: str, size: int) -> None:
-    assert memory.parse(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "M", "-1M", "64X", "1e9", "64 M M", "1.M"])
-def test_other_text_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match="is no size; write a number with K, M or G"):
-        memory.parse(text)
-
-
-@pytest.mark.parametrize(
     ("cpus", "ram_gib", "mib"), [(2, 64, 1024), (2, 1, 128), (128, 64, 1024), (1024, 512, 2048)]
 )
 def test_the_default_limit_fits_the_machine(

@@ -27,7 +27,7 @@ _WINDOW_S = 0.5
     usual="the default route's", help="Interface that the flow passes.",
 )  # fmt: skip
 @option(
-    "--for", "seconds", type=float, metavar="SECONDS", default=None, group=GENERAL,
+    "--for", "seconds", metavar="SECONDS", default=None, group=GENERAL,
     usual="until the numbers are known", help="Watch the chosen flow so long.",
 )  # fmt: skip
 @option("--json", "as_json", is_flag=True, group=OUTPUT, help="Print a JSON object.")

@@ -70,7 +70,7 @@ def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
 )  # fmt: skip
 @option("--junit", metavar="FILE", help="Write the outcome of each expectation as JUnit XML.")
 @option(
-    "--interval", type=float, default=None, metavar="SECONDS", usual="the file's, or 1",
+    "--interval", default=None, metavar="SECONDS", usual="the file's, or 1",
     help="Length of a window.",
 )  # fmt: skip
 @option(

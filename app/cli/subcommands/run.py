@@ -91,7 +91,7 @@ def run(
     help="Speed of the replay; 2 is twice as fast as recorded.",
 )  # fmt: skip
 @option(
-    "--max-gap", type=float, default=None, metavar="SECONDS", usual="10", group="Lab",
+    "--max-gap", default=None, metavar="SECONDS", usual="10", group="Lab",
     help="Leave out what is longer of a time without frames in the capture; inf: nothing.",
 )  # fmt: skip
 @takes(Options, Ui, TapeOptions, PathSettings)

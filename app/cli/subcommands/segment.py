@@ -36,11 +36,11 @@ _MOST_NAMES = 22
     help="Choose one of N packets, up to 1/65536.",
 )  # fmt: skip
 @option(
-    "--for", "seconds", type=float, metavar="SECONDS", default=10.0, usual="10",
+    "--for", "seconds", metavar="SECONDS", default=10.0, usual="10",
     help="Measure so long; Ctrl-C or SIGTERM ends it earlier.",
 )  # fmt: skip
 @option(
-    "--horizon", type=float, metavar="SECONDS", default=1.0, usual="1",
+    "--horizon", metavar="SECONDS", default=1.0, usual="1",
     help="A packet that takes longer is lost.",
 )  # fmt: skip
 @option("--key", metavar="TEXT", usual="random", help="Key of the choice.")

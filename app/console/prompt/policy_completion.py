@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from app.commands.complete import Completion, fitting
 from app.console.prompt import filter_completion
+from bpf.quantities import TIMES
 from probes.filter import Domain
 from probes.filter.table import RowTable
 from probes.flow.filter import WINDOW_FLOWS
 from probes.monitor.condition import terms
 from probes.monitor.condition.series import METRIC_NAMES
-from probes.monitor.condition.units import SUFFIXES, TIMES
+from probes.monitor.condition.units import SUFFIXES
 from probes.monitor.owners.text import OWNERS
 from probes.monitor.policy.model import BUILT_IN, TRACE
 from probes.monitor.policy.names import TOP_FLOWS
@@ -35,7 +36,8 @@ _OUTSIDE = re.compile(r"[<>]=?\s|[-+*/]\s|\b(?:and|until|hold|cooldown)\b")
 """Signs that a filter within a condition is over."""
 _NUMBER = re.compile(r".*?((?<![\w.:])[0-9.]+)([A-Za-z%/]*)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_@][\w:]*|-?>?", re.DOTALL)
-_RATES = tuple(f"{name}/s" for name in SUFFIXES if name not in ("", "%"))
+_UNITS = [name for name in SUFFIXES if name and name not in TIMES]
+_RATES = [f"{name}/s" for name in _UNITS if name != "%" and not name.endswith("bps")]
 
 
 def complete(
@@ -65,7 +67,7 @@ def complete(
     number = _NUMBER.fullmatch(condition)
     if number is not None:
         time = re.search(r"(hold|cooldown|,)\s*[0-9.]+\w*$", condition) is not None
-        units = TIMES if time else [*filter(None, SUFFIXES), *_RATES]
+        units = TIMES if time else [*_UNITS, *_RATES]
         return _fitting(number[2], position, units)
     word = re.split(r"[\s()<>=!*/+,]", condition)[-1]
     if not condition[: len(condition) - len(word)].strip():

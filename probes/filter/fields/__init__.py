@@ -2,7 +2,7 @@
 
 from probes.filter.fields.field import Field, Test, Value, plain
 from probes.filter.fields.icmp import IcmpIdentifiers, IcmpTypes
-from probes.filter.fields.numbers import BIT_RATES, PLAIN, RATES, SHARES, SIZES, Quantity, times
+from probes.filter.fields.numbers import Quantity, times
 from probes.filter.fields.packet import (
     ENDS,
     Addresses,
@@ -16,12 +16,7 @@ from probes.filter.fields.packet import (
 from probes.filter.fields.texts import Texts, passing
 
 __all__ = [
-    "BIT_RATES",
     "ENDS",
-    "PLAIN",
-    "RATES",
-    "SHARES",
-    "SIZES",
     "Addresses",
     "Codes",
     "Field",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bpf.quantities import shown
 from probes.monitor.condition import terms
-from probes.monitor.condition.error import ConditionError, shown
+from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.units import RATIO
 
 

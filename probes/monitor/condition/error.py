@@ -19,12 +19,6 @@ class ConditionError(UsageError):
         missing there."""
 
 
-def shown(what: object) -> str:
-    """A quoted part of a condition for messages, cut if it is long."""
-    text = str(what)
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")
-
-
 def nearest(name: str, names: Iterable[str]) -> str:
     """`did_you_mean`, ignoring case."""
     known = list(names)

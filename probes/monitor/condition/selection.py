@@ -14,7 +14,7 @@ from bpf.errors import TextError
 from probes.flow.filter import FlowFilter
 from probes.monitor.owners.text import owner_filter
 
-_STOP = re.compile(r"[<>)]|==|!=|=[<>]|,(?=\s|[0-9.]+(?:ms|[smh])\s*[,)]|\Z)")
+_STOP = re.compile(r"[<>)]|==|!=|=[<>]|,(?=\s|(?:[0-9.]+(?:[num]?s|[mhd]))+\s*[,)]|\Z)")
 _STOP_WORD = re.compile(r"[-+*/]|(?:and|or)(?![^\s()])")
 _WHOLE = re.compile(r"\"([^\"]*)\"|'([^']*)'")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[:,])/(?:[^/\\]|\\.)*/')

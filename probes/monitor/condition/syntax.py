@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeAlias
 
+from bpf.quantities import shown
 from probes.monitor.condition import terms
 from probes.monitor.condition.checks import check_exact, check_share, check_units
-from probes.monitor.condition.error import ConditionError, nearest, shown
+from probes.monitor.condition.error import ConditionError, nearest
 from probes.monitor.condition.logic import (
     MIRRORED,
     OPERATORS,
@@ -18,7 +19,7 @@ from probes.monitor.condition.logic import (
 )
 from probes.monitor.condition.series import METRIC_NAMES
 from probes.monitor.condition.tokens import WORDS, Token, TokenReader
-from probes.monitor.condition.units import COUNTS
+from probes.monitor.condition.units import METRIC_COUNTS
 from probes.monitor.owners.text import is_of_owners
 from probes.monitor.selected import OWNER_METRICS, SOCKET_METRICS, UNITS, SelectedMetric
 
@@ -274,7 +275,7 @@ class _Parser:
         if not terms.measured(of):
             problem = f"{shown(of)} in {function}() is no metric"
             raise ConditionError(problem, column=column, hint=f"such as {example}")
-        if (unit := of.unit) not in COUNTS.values() and function == "rate":
+        if (unit := of.unit) not in METRIC_COUNTS.values() and function == "rate":
             problem = f"rate() is of packets, bytes, flows and other counts, not of {unit.label}"
             raise ConditionError(problem, column=column)
 

@@ -12,7 +12,7 @@ from probes.monitor.condition.band import INFINITE, LIMITS, NAN, OPERATIONS, Ban
 from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.selection import written
 from probes.monitor.condition.series import METRIC_NAMES, WindowSeries
-from probes.monitor.condition.units import COUNTS, RATIO, Unit
+from probes.monitor.condition.units import METRIC_COUNTS, RATIO, Unit
 from probes.monitor.records import Array
 from probes.monitor.selected import OUT, SelectedMetric
 
@@ -98,7 +98,7 @@ class MetricTerm:
 
     @property
     def unit(self) -> Unit:
-        return COUNTS.get(self.name.rpartition("_")[2], RATIO)
+        return METRIC_COUNTS.get(self.name.rpartition("_")[2], RATIO)
 
     @property
     def estimated(self) -> bool:
@@ -331,7 +331,7 @@ def _per_second(term: Expression) -> str:
             return f"{term}/s"
         case Over(function, of, time=time) if of:
             return f"{function}({_per_second(of)}, {time})"
-    possible = term.unit in COUNTS.values() and not any(
+    possible = term.unit in METRIC_COUNTS.values() and not any(
         isinstance(part, Over) for part in parts(term)
     )
     return f"rate({term})" if possible else ""

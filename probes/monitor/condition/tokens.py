@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bpf.errors import TextError
+from bpf.quantities import NUMBER, TIMES, quantity, scale_of
 from probes.monitor.condition import selection
-from probes.monitor.condition.error import ConditionError, nearest, shown
+from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.logic import OPERATORS
 from probes.monitor.condition.terms import Number
-from probes.monitor.condition.units import RATIO, SUFFIXES, TIMES
+from probes.monitor.condition.units import RATIO, SUFFIXES, TIME
 
 WORDS = ("and", "or", "not", "on")
 """Reserved names."""
@@ -25,12 +26,14 @@ _INSTEAD = {
 """Spellings of other languages, and the right ones."""
 _SYMBOLS = frozenset("()+-*/,") | frozenset(OPERATORS)
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    rf"\s*(?:(?P<number>{NUMBER})"
     r"|(?P<name>[A-Za-z_][A-Za-z_0-9]*)"
     r"|(?P<symbol>===|>=|<=|==|!=|<>|=>|=<|&&|\|\||\S)"
     r"|(?P<end>\Z))"
 )
 _UNIT = re.compile(r"(?P<space>\s*)(?P<name>%|[A-Za-z_][A-Za-z_0-9]*)?")
+_SCALES = {name: suffix.scale for name, suffix in SUFFIXES.items()}
+_PER_SECOND_HINT = "bits are bit, per second is /s: 100Mbit/s, 10k/s"
 _PER_SECOND = re.compile(r"\s*/\s*s(?![A-Za-z_0-9(])")
 
 
@@ -89,26 +92,21 @@ def _number(text: str, digits: str, column: int, at: int) -> tuple[Token, int]:
     found = _UNIT.match(text, at)
     assert found
     name = found["name"] or ""
-    if name in TIMES:
-        said = digits + name
-        return Token("time", said, column, float(digits) * TIMES[name]), found.end()
-    if name in SUFFIXES:
-        at = found.end() if name else at
-    elif name in WORDS or found["space"]:
-        name = ""
-    else:
-        hint = nearest(name, filter(None, (*SUFFIXES, *TIMES)))
-        if name.endswith(("bps", "pps")):
-            hint = "bits are bit, per second is /s: 100Mbit/s, 10k/s"
-        wrong = Token(
-            "wrong", name, found.start("name") + 1, None, (f"{shown(name)} is no unit", hint)
-        )
-        return wrong, found.end()
-    scale, unit = SUFFIXES[name]
+    suffix = scale_of(name, SUFFIXES)
+    if name in WORDS or (found["space"] and suffix is None):
+        name, suffix = "", SUFFIXES[""]
+    at = found.end() if name else at
+    said = digits + name
+    try:
+        value = quantity(said, _SCALES if suffix or name.isalpha() else TIMES)
+    except TextError as error:
+        begin = found.start("name") + 1 if name else column
+        hint = _PER_SECOND_HINT if name.endswith("pps") else error.hint
+        return Token("wrong", name or digits, begin, None, (error.problem, hint)), at
+    if suffix is None or suffix.unit == TIME:
+        return Token("time", said, column, value), at
+    scale, unit = suffix
     if unit != RATIO and (second := _PER_SECOND.match(text, at)):
         name, unit, at = f"{name}/s", unit._replace(seconds=-1), second.end()
-    value = np.float64(float(digits) * scale)
-    if np.isinf(value):
-        return Token("wrong", digits, column, None, (f"{shown(digits)} is too large", "")), at
-    number = Number(digits, name, scale, unit, value)
+    number = Number(digits, name, scale, unit, np.float64(value))
     return Token("number", str(number), column, number), at

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from bpf.quantities import BIT_RATES, COUNTS, SHARES, SIZES, TIMES
+
 
 class Unit(NamedTuple):
     """Powers of the base units; None: any, as of a number without a unit."""
@@ -58,7 +60,8 @@ class Unit(NamedTuple):
 _COUNTED = ("packets", "flows", "sources", "destinations", "ports", "protocols")
 PLAIN = Unit(*(None for _ in Unit._fields))
 RATIO = Unit()
-COUNTS = {name: Unit(**{name: 1}) for name in (*_COUNTED, "bytes")}
+TIME = Unit(seconds=1)
+METRIC_COUNTS = {name: Unit(**{name: 1}) for name in (*_COUNTED, "bytes")}
 """Units of metrics, by the last word of their names."""
 _SIZE = Unit(**dict.fromkeys(_COUNTED), bytes=1)
 """A number of bytes may be a packet's."""
@@ -71,14 +74,16 @@ class Suffix(NamedTuple):
     unit: Unit
 
 
-_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-SUFFIXES = (
-    {prefix: Suffix(scale, PLAIN) for prefix, scale in _PREFIXES.items()}
-    | {f"{prefix}B": Suffix(scale, _SIZE) for prefix, scale in _PREFIXES.items()}
-    | {f"{p}iB": Suffix(1024.0**n, _SIZE) for n, p in enumerate("KMGT", 1)}
-    | {f"{prefix}bit": Suffix(scale / 8, _SIZE) for prefix, scale in _PREFIXES.items()}
-    | {"%": Suffix(0.01, RATIO)}
-)
-"""By its name; `/s` may follow all but %."""
-TIMES = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-"""Seconds."""
+_BITS = _SIZE._replace(seconds=-1)
+SUFFIXES = {
+    **{name: Suffix(scale, PLAIN) for name, scale in {"": 1.0, **COUNTS}.items()},
+    **{name: Suffix(scale, _SIZE) for name, scale in SIZES.items() if name not in COUNTS},
+    **{
+        name: Suffix(scale / 8, _BITS if name.endswith("bps") else _SIZE)
+        for name, scale in BIT_RATES.items()
+        if name.endswith(("bit", "bps"))
+    },
+    **{name: Suffix(scale, RATIO) for name, scale in SHARES.items()},
+    **{name: Suffix(scale, TIME) for name, scale in TIMES.items()},
+}
+"""By name; `/s` may follow those of counts and sizes."""

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from bpf.errors import TextError
+from bpf.quantities import TIMES, quantity
 from probes.config.config_errors import (
     ConfigFault,
     config_error,
@@ -39,7 +40,6 @@ from probes.filter.domain import NONE
 from probes.flow.filter import WINDOW_FLOWS, FlowFilter
 from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.syntax import MAX_STORED
-from probes.monitor.condition.units import TIMES
 from probes.monitor.owners.text import is_of_owners, owner_filter
 from probes.monitor.policy.short_form import WORDS, ShortForm
 from probes.monitor.selected import SelectedMetric
@@ -52,17 +52,16 @@ MAX_TRACED = 16
 MAX_SECONDS = 86400
 """Longest hold or cool-down: a day."""
 _NAMES = re.compile(r"@([^\s,()]+)")
-_UNITS = {"": 1.0} | TIMES
-_DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*({'|'.join(_UNITS)})")
 
 
 def _seconds(value: object) -> object:
     """Seconds of a number, or of a text with a unit."""
     if not isinstance(value, str):
         return value
-    if not (found := _DURATION.fullmatch(value.strip())):
-        raise invalid(f"{value[:40]!r} is no duration", hint="such as 5s, 500ms or 2m")
-    return float(found[1]) * _UNITS[found[2]]
+    try:
+        return quantity(value, TIMES)
+    except TextError as error:
+        raise invalid(error.problem, hint=error.hint, column=error.column) from None
 
 
 def _traced(value: object, name: Callable[[object], str]) -> str:

@@ -279,9 +279,10 @@ bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp
 probedeck: policy 'bä': deactivate: 'flws' is no metric (column 33); did you mean flows?
 bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
                                 ^
-probedeck: policy 'bä': hold: '5 parsecs' is no duration (column 47); such as 5s, 500ms or 2m
+probedeck: policy 'bä': hold: 'parsecs' is no unit here (column 49); units are ns, us, ms, s, \
+m, h, d
 bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
-                                              ^
+                                                ^
 probedeck: policy 'bä': select[0]: 'port' has no value (column 81); write port:443
 bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp port 53 or prot:6
                                                                                 ^

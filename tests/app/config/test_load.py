@@ -87,7 +87,11 @@ def test_variables_win_over_the_file(read: Read) -> None:
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
-        ({"PROBEDECK_INTERVAL": "fast"}, "PROBEDECK_INTERVAL: is not a number"),
+        (
+            {"PROBEDECK_INTERVAL": "fast"},
+            "PROBEDECK_INTERVAL: 'fast' is not a number (column 1); "
+            "units are ns, us, ms, s, m, h, d",
+        ),
         ({"PROBEDECK_BITS": "1.5"}, "PROBEDECK_BITS: is not a whole number"),
         ({"PROBEDECK_API": "si"}, "PROBEDECK_API: is not true or false"),
         (
@@ -120,7 +124,7 @@ def test_a_variable_that_nothing_knows_is_a_warning() -> None:
         ("ui = 1", ":1: [ui]: is no section"),
         ("ui.mouse = 1", ":1: [ui] mouse: is not true or false"),
         ("[run]\n\ninterval = true", ":3: [run] interval: is not a number"),
-        ('[run]\ninterval = "1"', ":2: [run] interval: is not a number"),
+        ('[run]\ninterval = "1w"', ":2: [run] interval: 'w' is no unit here"),
         ("[run]\nbits = 1.5", ":2: [run] bits: is not a whole number"),
         ('[run]\ntrace = "a"', ":2: [run] trace: is no list; it is a list, each a text"),
         ("[run]\ntrace = [1]", ":2: [run] trace: is not a text"),

@@ -163,8 +163,8 @@ def test_mistakes_of_the_settings_name_file_and_line(tmp_path: Path) -> None:
     assert [str(each).removeprefix(f"{file}:") for each in loaded.problems] == [
         "9: [outputs.2] speeed: kept output: no option 'speeed'; did you mean speed?",
         "12: [outputs.3] name: 'main' is the name of another output",
-        "17: [outputs.4] active: kept output: option active: '7 years': it is no time; "
-        "write 250ms, 15s, 5m or 1h",
+        "17: [outputs.4] active: kept output: option active: '7 years': 'years' is no unit "
+        "here (column 3); units are ns, us, ms, s, m, h, d",
         "20: [outputs.5] url: there is no kind of output 'keept'; did you mean kept?",
         "24: [outputs.6] owners: kept output: option owners: 'perhaps' is not on or off",
     ]

@@ -85,7 +85,7 @@ def test_a_policy_that_only_ends_does_not_fire() -> None:
     [
         ("", "is not understood"),
         ("flood by", "is not understood"),
-        ("flood by 3", "is not understood"),
+        ("flood by 3", "a unit is missing"),
         ("flood to 10.0.0.1 from 10.0.0.2", "is not understood"),
         ("flood from 10.0.0.1/8", "10.0.0.1/8 has host bits set"),
         ("none by 3s", "no policy 'none'"),

@@ -15,8 +15,9 @@ from app.fleet.host_state import HostPhase, HostState
 from app.fleet.hosts import Fleet
 from app.fleet.plane import ChosenHosts
 from app.tape.named_state import StateValues
+from bpf.quantities import BIT_RATES, COUNTS
 from probes.filter import Domain
-from probes.filter.fields import BIT_RATES, PLAIN, Quantity, Texts
+from probes.filter.fields import Quantity, Texts
 from probes.filter.table import RowTable
 from widgets.format import bit_rate, counted, si
 from widgets.status import StatusItem
@@ -53,7 +54,7 @@ def domain_of(fleet: Fleet) -> Domain:
             "host": Texts("host", "name of the host contains the text"),
             "state": Texts("state", "state of the host", tuple(HostPhase)),
             "rate": Quantity("rate", "bits per second", BIT_RATES),
-            "lost": Quantity("lost", "packets that its windows lack", PLAIN),
+            "lost": Quantity("lost", "packets that its windows lack", COUNTS),
             "policy": Texts("policy", "name of an active policy contains the text"),
             "version": Texts("version", "version of its probedeck contains the text"),
             **{name: Texts(name, f"label {name} contains the text") for name in labels},

@@ -178,7 +178,7 @@ def test_moments_are_read(text: str, found: float) -> None:
     assert moment(text, NOON) == NOON + round(found * SECOND)
 
 
-@pytest.mark.parametrize("text", ["", "30", "24:00:00", "12:60", "yesterday", "1m1h", "-30s"])
+@pytest.mark.parametrize("text", ["", "24:00:00", "12:60", "yesterday", "-30s"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no time; 12:30:05 "):
         moment(text, NOON)

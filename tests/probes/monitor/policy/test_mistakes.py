@@ -74,9 +74,9 @@ name = "bä"
 19:17: policy[1].condition: flows have no 'sprot'; did you mean sport?
       proto:udp sprot:53) > 5"""
                 ^
-20:8: policy[1].hold: '5 parsecs' is no duration; such as 5s, 500ms or 2m
+20:11: policy[1].hold: 'parsecs' is no unit here; units are ns, us, ms, s, m, h, d
 hold = "5 parsecs"
-       ^
+          ^
 21:7: policy[1].run: must not be empty
 run = []
       ^

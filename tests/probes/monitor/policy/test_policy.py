@@ -147,7 +147,7 @@ MALFORMED = {
     ),
     "a duration without a unit that is one": (
         f'{A}hold = "5 parsecs"\n',
-        "5:8: policy[0].hold: '5 parsecs' is no duration; such as 5s, 500ms or 2m",
+        "5:11: policy[0].hold: 'parsecs' is no unit here; units are ns, us, ms, s, m, h, d",
     ),
     "a negative duration": (
         f"{A}hold = -1\n",

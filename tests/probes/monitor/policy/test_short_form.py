@@ -118,7 +118,7 @@ SHORT = {
         "policy 'a': deactivate: 'bites' is no metric (column 20); did you mean bytes?"
     ),
     "a: flows > 5 hold 5 parsecs -> dns": (
-        "policy 'a': hold: '5 parsecs' is no duration (column 19); such as 5s, 500ms or 2m"
+        "policy 'a': hold: 'parsecs' is no unit here (column 21); units are ns, us, ms, s, m, h, d"
     ),
     "a: flows > 5 suspects packts<3 -> dns": (
         "policy 'a': suspects: flows have no 'packts' (column 23); did you mean packets?"
