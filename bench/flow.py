@@ -25,7 +25,7 @@ from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import Stage
 from bpf.compiler import Compiler
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.programs.program import Program
 from bpf.syscall import map_lookup, prog_test_run
 from probes.flow.probe import FlowProbe

@@ -26,7 +26,7 @@ from bpf.abi import ProgType
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
-from bpf.programs.verdict import VERDICT_PASS, pack
+from bpf.programs.program import VERDICT_PASS, pack
 from bpf.syscall import prog_load, prog_test_run
 from probes.hooks import Hooks
 from probes.path.options import TracedFlow

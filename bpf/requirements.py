@@ -1,5 +1,6 @@
-"""What every run needs of its process and of the kernel. Runs refuse to start without it, and the
-doctor lists it.
+"""What every run needs of its process and of the kernel, as checks with results.
+
+Runs refuse to start without it, and the doctor lists it.
 """
 
 from __future__ import annotations
@@ -8,12 +9,44 @@ import errno
 import os
 import resource
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 
 from bpf import features
 from bpf.errors import MORE_FILES, KernelError
 from bpf.features import Capability
-from bpf.host_check import HostCheck, Status, fatal, note, ok
 from bpf.syscall import PRIVILEGES
+
+
+class Status(StrEnum):
+    """Result of a check, from best to worst."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Not the best, or unknown; monitoring works."""
+    MISSING = "missing"
+    """A part of monitoring does not work."""
+    FATAL = "fatal"
+    """Monitoring does not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """The result of a check."""
+
+    status: Status
+    name: str
+    detail: str
+    remedy: str = ""
+    """The remedy in one line, or empty."""
+
+
+ok = partial(HostCheck, Status.OK)
+note = partial(HostCheck, Status.NOTE)
+missing = partial(HostCheck, Status.MISSING)
+fatal = partial(HostCheck, Status.FATAL)
+
 
 NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 _LEAST_FILES = 256

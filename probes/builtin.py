@@ -17,7 +17,7 @@ from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledMap, Compiler
 from bpf.errors import UsageError
-from bpf.maps.memory import map_memory
+from bpf.maps.kinds import map_memory
 from bpf.programs.program import Program, create_like
 from probes.compiled_config import CompiledConfig
 from probes.hooks import ProbeHook

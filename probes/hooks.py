@@ -13,8 +13,7 @@ from bpf.attach import ingress, order
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Attachment, Hook, attach
 from bpf.attach.chain import Chain, Stage
-from bpf.attach.event_hook import EventHook
-from bpf.attach.hook import AnyHook
+from bpf.attach.hook import AnyHook, EventHook
 from bpf.attach.ingress import HookChoice
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled

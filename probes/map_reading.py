@@ -21,10 +21,9 @@ import numpy as np
 from bpf.abi import MapType
 from bpf.compiler import CompiledMap
 from bpf.errors import KernelError, ProbedeckError
-from bpf.maps.kinds import Shape
+from bpf.maps.kinds import Shape, fields
 from bpf.maps.layout import Array, EntryLayout
 from bpf.maps.map import Entries, Map, ReadMethod
-from bpf.maps.memory import fields
 from bpf.maps.readers import Iteration
 from bpf.programs.program import Program, sized
 from bpf.syscall import MapSpec

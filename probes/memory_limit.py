@@ -8,8 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from bpf.cpus import numbered_cpus
 from bpf.errors import UsageError
+from bpf.machine import numbered_cpus
 
 _LIMITS = {
     "": ("sys/fs/cgroup", "memory.max"),

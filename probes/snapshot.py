@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bpf.errors import printable
 
 OWN_PROGRAM = " program 'probedeck' id "
-"""How bpf.attach.hook_program describes the program that probedeck attaches."""
+"""How bpf.attach.order describes the program that probedeck attaches."""
 
 if TYPE_CHECKING:
     import numpy as np

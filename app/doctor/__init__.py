@@ -17,7 +17,7 @@ from app.doctor.policies import cost_of
 from app.doctor.trials import try_features
 from bpf.attach import interface as interfaces
 from bpf.errors import KernelError
-from bpf.host_check import HostCheck, Status
+from bpf.requirements import HostCheck, Status
 
 _WIDTH = 80
 _DETAIL_COLUMN = 28

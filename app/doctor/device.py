@@ -9,7 +9,7 @@ from bpf import features
 from bpf.attach import ingress, order
 from bpf.attach.hook import Hook
 from bpf.attach.interface import Interface
-from bpf.host_check import HostCheck, missing, note, ok
+from bpf.requirements import HostCheck, missing, note, ok
 
 
 def device(interface: Interface) -> Iterator[HostCheck]:

@@ -14,8 +14,8 @@ from bpf.compiler import Compiler, client
 from bpf.compiler.packages import install
 from bpf.errors import ProbedeckError
 from bpf.features import Capability
-from bpf.host_check import HostCheck, Status, fatal, note, ok
 from bpf.programs import grace
+from bpf.requirements import HostCheck, Status, fatal, note, ok
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
 LOCKDOWN = Path("/sys/kernel/security/lockdown")

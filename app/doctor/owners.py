@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 
 from bpf.abi import AttachType
-from bpf.attach.cgroup import cgroup2, in_the_way
+from bpf.attach.hook import cgroup2, in_the_way
 from bpf.errors import KernelError
-from bpf.host_check import HostCheck, missing, note, ok
+from bpf.requirements import HostCheck, missing, note, ok
 from bpf.sockets import features
 from bpf.sockets.cgroup_paths import CgroupPaths
 from bpf.sockets.namespaces import Namespaces

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.run.monitor import policies_of
-from bpf.host_check import HostCheck, ok
+from bpf.requirements import HostCheck, ok
 from probes.monitor.options import MonitorOptions
 
 

@@ -10,12 +10,11 @@ from app.lab import netns
 from bpf import features
 from bpf.attach import interface
 from bpf.attach.attachment import Hook, attach
-from bpf.cpus import reserved_cpus
 from bpf.errors import ProbedeckError, UsageError
-from bpf.host_check import HostCheck, fatal, missing, note, ok
-from bpf.maps.memory import unlock
+from bpf.machine import reserved_cpus
+from bpf.maps.kinds import unlock
 from bpf.programs import grace
-from bpf.requirements import NOT_ALLOWED, trial
+from bpf.requirements import NOT_ALLOWED, HostCheck, fatal, missing, note, ok, trial
 from probes import memory_limit as memory
 from probes.flow.clock import flow_clock
 from probes.flow.sizes import TableSizes

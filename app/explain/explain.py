@@ -20,7 +20,7 @@ from app.explain.model import (
 from app.explain.place import HopTimes, fault_of, loss_of, queues_of, times_of
 from app.explain.words import sentence
 from app.outputs.routers import Describe, nothing_known
-from bpf.sockets.tuples import UDP
+from bpf.sockets.diag import UDP
 from probes.filter.network import address_text
 from probes.path.analysis.round_trips.clocks import side_of
 from probes.path.events.words import address_of, going_on, loop_text

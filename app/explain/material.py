@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.explain.model import ExplainedEnds
-from bpf.sockets.tuples import TCP
+from bpf.sockets.diag import TCP
 from probes.drops.counted import DROPS_TABLE, Dropped, of_flow, summed
 from probes.drops.counted import PROBE as DROPS
 from probes.filter.network import address_text, protocol_name

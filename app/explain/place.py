@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.explain.material import Material
-from bpf.sockets.tuples import TCP
+from bpf.sockets.diag import TCP
 from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.path.analysis.round_trips.queues import amounts

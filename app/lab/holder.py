@@ -27,8 +27,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
 from app.lab import client, netns, sender, server, topology
-from app.lab.cable import carry
 from app.lab.plan import CLIENT, SERVER, LabPlan, NodeAddresses
+from app.lab.topology import carry
 from bpf.errors import ProbedeckError
 
 _LIBC = ct.CDLL(None, use_errno=True)

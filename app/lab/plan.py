@@ -93,7 +93,7 @@ class LabPlan:
     """Seconds, one way, by number of the link, also of `TWIN_LINKS` and `DETOUR_LINKS`.
 
     A link with a delay is a TUN device at each end, without Ethernet; other links are a veth. See
-    `app.lab.cable` for the precision. The client's own link has no delay.
+    `app.lab.topology` for the precision. The client's own link has no delay.
     """
     twin: int = 0
     """The hop with two routers; 0: none."""

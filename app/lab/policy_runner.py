@@ -1,21 +1,25 @@
-"""Policies over a capture, without an interface: the programs of the monitor and of the flow probe
-run by PROG_TEST_RUN, and windows end by the capture's clock."""
+"""Policies over a capture, without an interface: its packets and its clock.
+
+The programs of the monitor and of the flow probe run by PROG_TEST_RUN, and windows end by the
+capture's clock.
+"""
 
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Self
 
+import numpy as np
+
 from app.lab.capture import MAX_LATE_NS, CapturedFrame, CaptureFile, open_capture
-from app.lab.captured_monitor import CapturedMonitor
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
-from bpf.maps.memory import unlock
+from bpf.maps.kinds import unlock
 from bpf.syscall import FrameRunner
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
@@ -23,11 +27,44 @@ from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
 from probes.monitor.condition import Condition
 from probes.monitor.control.culprits import Culprits
-from probes.monitor.engine import PolicyTransition
+from probes.monitor.engine import Engine, PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
+from probes.monitor.policy_log import PolicyLog
+from probes.monitor.probe import MonitorProbe
+from probes.monitor.records import METRIC
 from probes.snapshot import Event, Snapshot
+
+
+class CapturedMonitor(MonitorProbe):
+    """A monitor for several captures in turn, which are attached to nothing."""
+
+    def restart(self, now: Callable[[], int]) -> None:
+        """Begin anew with the same policies, without a window. Keep time by `now` (see
+        `keep_time`)."""
+        with self._lock:
+            policies = [status.policy for status in self._engine.policies()]
+            self._engine = Engine()
+            self._log = PolicyLog(self._engine, self._utc)
+            self._sketches.clear()
+            self.counters.recent.clear()
+            self.keep_time(now)
+            for policy in policies:
+                self._engine.set(policy, self._now())
+            self.router.activate(self._engine.active())
+
+    def rest(self, count: int) -> int:
+        """End up to `count` windows in which no packet came, without a look at the kernel or a
+        snapshot. The first one ends now. Returns how many have ended."""
+        with self._lock:
+            end_ns, length_ns = self._now(), self._now() - self._start_ns
+            recent = self.counters.rest()
+            taken, transitions = self._engine.rest(end_ns, length_ns / 1e9, count, recent)
+            self._apply(transitions, np.zeros((), METRIC), self._start_ns, end_ns)
+            self.transitions, self._start_ns = transitions, self._start_ns + taken * length_ns
+            return taken
+
 
 _SECOND = 1_000_000_000
 _INTERFACE = Interface("capture", 0, ethernet=True)

@@ -23,7 +23,7 @@ import numpy as np
 from app.lab.netns import fresh, inside
 from bpf.attach.interface import find
 from bpf.compiler import Compiler
-from bpf.maps.memory import unlock
+from bpf.maps.kinds import unlock
 from probes.flow.records import FLOW, Array
 from probes.snapshot import Snapshot
 from probes.sockets.probe import SocketsProbe

@@ -16,9 +16,7 @@ from contextlib import ExitStack, closing, contextmanager
 import numpy as np
 
 from app.lab import netns
-from bpf.sockets.closing import ClosingSockets
-from bpf.sockets.diag import SocketDiag, SocketState
-from bpf.sockets.tuples import TCP
+from bpf.sockets.diag import TCP, ClosingSockets, SocketDiag, SocketState
 from tests.bpf.sockets.tools import loopback_up
 
 CONNECTIONS = 5_000

@@ -1,7 +1,7 @@
 """The dispatcher of a hook: several probes on one hook, in order, each replaceable alone.
 
 The attached program calls the first probe through a program array, and every probe calls the next
-through one of its own (`bpf.programs.verdict`). So a chain is a linked list of program
+through one of its own (`bpf.programs.program`). So a chain is a linked list of program
 arrays: to add, remove or replace a probe is one atomic write into the array before it, and no
 packet sees a chain that is half changed. Index 0, a constant, makes each call a direct jump.
 """
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from bpf.abi import AttachType, MapType, ProgType
 from bpf.errors import KernelError, UsageError
 from bpf.programs import grace
-from bpf.programs.verdict import PACKET_TYPES, VERDICT_PASS, pack, tail_call_stub
+from bpf.programs.program import PACKET_TYPES, VERDICT_PASS, pack, tail_call_stub
 from bpf.syscall import (
     PRIVILEGES,
     MapSpec,

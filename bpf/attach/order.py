@@ -10,8 +10,7 @@ import errno
 
 from bpf.abi import AttachType
 from bpf.attach import rtnetlink
-from bpf.attach.hook import Hook
-from bpf.attach.hook_program import HookProgram, described
+from bpf.attach.hook import Hook, HookProgram, described
 from bpf.attach.rtnetlink import CLSACT_EGRESS, CLSACT_INGRESS, TcFilter
 from bpf.links import prog_query
 

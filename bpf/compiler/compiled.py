@@ -17,8 +17,7 @@ from bpf.compiler.diagnostics import (
     parse_map,
     parse_verifier,
 )
-from bpf.compiler.maps import CompiledMap, MapReader
-from bpf.compiler.remarks import no_inserts
+from bpf.compiler.maps import CompiledMap, MapReader, no_inserts
 from bpf.compiler.source import context_mismatch, place_of
 from bpf.errors import MORE_FILES, KernelError
 

@@ -1,10 +1,10 @@
-"""The maps that a source declares, with the C types of their keys and values."""
+"""The maps that a source declares: their C types, and warnings about what they cannot do."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,7 @@ from bpf.abi import MapType
 from bpf.compiler.diagnostics import CompileError, Diagnostic
 from bpf.compiler.source import code_of, place_of
 from bpf.maps.btf import Btf
-from bpf.maps.ctype import CType
-from bpf.maps.layout import described
+from bpf.maps.layout import CType, described
 from bpf.syscall import MapSpec, btf_data
 
 _MACRO = re.compile(r"\b(BPF_[A-Z_]+)\s*\((?=([^()]*))")
@@ -149,3 +148,44 @@ class MapReader:
                 f"its {what} has {size} bytes, of which {type_.dtype.itemsize} are described"
             )
         return type_
+
+
+_UNSERVED = {
+    MapType.PROG_ARRAY: "stays empty, so each tail call falls through; call a function instead",
+    MapType.PERF_EVENT_ARRAY: "has no reader, so each submit fails; count in a map, or use a queue",
+    MapType.RINGBUF: "has no reader and fills up; count in a map, or use a queue (BPF_QUEUE)",
+    MapType.DEVMAP: "stays empty, so a redirect by it fails; use bpf_redirect() and an index",
+    MapType.DEVMAP_HASH: "stays empty, so a redirect by it fails; use bpf_redirect() and an index",
+    MapType.CPUMAP: "stays empty, so a redirect by it fails; return VERDICT_PASS",
+    MapType.XSKMAP: "stays empty, so a redirect by it fails; return VERDICT_PASS",
+    MapType.ARRAY_OF_MAPS: "stays empty: nobody puts a map into it",
+    MapType.HASH_OF_MAPS: "stays empty: nobody puts a map into it",
+    MapType.SOCKMAP: "stays empty: nobody puts a socket into it",
+    MapType.SOCKHASH: "stays empty: nobody puts a socket into it",
+    MapType.CGROUP_ARRAY: "stays empty: nobody puts a cgroup into it",
+    MapType.STACK_TRACE: "gets no entry: programs of packets have no stack to walk",
+}
+"""Consequence for each kind that needs user space, and a way out."""
+
+
+def unserved_maps(
+    name: str, source: str, maps: Iterable[MapSpec], served: Container[str] = ()
+) -> Iterator[Diagnostic]:
+    """Yield a warning for each map that user space would have to fill or read.
+
+    `served` are the names of maps that the controller itself fills.
+    """
+    for spec in maps:
+        if spec.type in _UNSERVED and spec.name not in served:
+            text = f"{spec.name} ({spec.kind.name}) {_UNSERVED[spec.type]}"
+            yield Diagnostic(name, *place_of(source, spec.name), "warning", text)
+
+
+def no_inserts(name: str, source: str, maps: Iterable[MapSpec]) -> Iterator[Diagnostic]:
+    """Yield a warning for bcc's increment(), which inserts into a plain hash only, in silence."""
+    for spec in maps:
+        if not spec.kind.increment:
+            line, column = place_of(source, rf"{spec.name}\s*\.\s*(?:atomic_)?increment")
+            text = f"increment() inserts nothing into a {spec.kind.name}; use lookup_or_try_init()"
+            if line:
+                yield Diagnostic(name, line, column, "warning", text)

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from bpf.maps.ctype import CType, Member, array_of, bit_field, moved, record
+from bpf.maps.layout import CType, Member, array_of, bit_field, moved, record
 
 MAGIC = 0xEB9F
 HEADER = struct.Struct("<HBBIIIII")

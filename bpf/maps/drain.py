@@ -17,7 +17,7 @@ import numpy as np
 
 from bpf.abi import MapFlag, MapType
 from bpf.assembler import Assembler, HelperFunction, Register, load_with_callback
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array, EntryLayout, round_up
 from bpf.maps.readers import Pop, Reader, has_lock

@@ -1,22 +1,121 @@
-"""Loaded programs: clones of a compiled source, on own or shared maps."""
+"""Loaded programs: clones of a compiled source, on own or shared maps, in a chain.
+
+In a chain pass verdicts lead to the next probe, all others are final. A probe's source just returns
+its verdict. When a probe is loaded its bytecode is patched: a prologue saves the context, and each
+exit jumps to an epilogue that tail-calls the next probe if the verdict is a pass. So any program
+can be in a chain, whatever its style.
+
+The kernel runs an iterator for each of its objects, and returns its records. Kernel 5.8 has them,
+with BTF (Documentation/bpf/bpf_iterators.rst).
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import struct
+import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any, Self
 
-from bpf.abi import AttachType
+import numpy as np
+
+from bpf.abi import AttachType, ProgType
 from bpf.compiler import Compiled, CompiledMap
 from bpf.compiler.quota import map_bytes
-from bpf.cpus import possible_cpus
-from bpf.errors import KernelError
-from bpf.maps.memory import map_memory
-from bpf.programs.verdict import chain_program, passing_program
+from bpf.errors import KernelError, UsageError
+from bpf.kernel_types import kernel_types
+from bpf.links import iterator_open, link_create
+from bpf.machine import possible_cpus
+from bpf.maps.kinds import map_memory
 from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
+
+VERDICT_PASS = {
+    ProgType.XDP: 2,
+    ProgType.SCHED_CLS: -1,
+    ProgType.RAW_TRACEPOINT: 0,
+    ProgType.CGROUP_SOCK: 1,
+    ProgType.CGROUP_SOCK_ADDR: 1,
+    ProgType.SOCK_OPS: 1,
+}
+"""XDP_PASS; TC_ACT_UNSPEC: other programs of the hook decide; 1 of a cgroup: allowed."""
+_PASSING = {ProgType.XDP: (2,), ProgType.SCHED_CLS: (-1, 0, 3)}
+"""XDP_PASS; TC_ACT_UNSPEC, TC_ACT_OK and TC_ACT_PIPE. Programs of other types observe: each of
+their verdicts passes."""
+PACKET_TYPES = frozenset(_PASSING)
+_CONTEXT_AT = -512
+"""Stack offset of the saved context: the last eight bytes, which few programs reach. If a program
+overwrites them, the verifier sees it and refuses the program."""
+_TAIL_CALL = 12
+_EXIT = 0x95
+_MAX_JUMP = 32767
+
+Instruction = tuple[int, int, int, int]
+"""Operation code, registers (source << 4 | destination), offset, number."""
+
+
+def tail_call_stub(array_fd: int, verdict: int) -> list[Instruction]:
+    """`tail_call(R1, array, 0); return verdict`: the verdict is for an empty array."""
+    return [
+        (0x18, 0x12, 0, array_fd),  # r2 = array (ld_imm64, BPF_PSEUDO_MAP_FD)
+        (0x00, 0x00, 0, 0),
+        (0xB7, 0x03, 0, 0),  # r3 = 0
+        (0x85, 0x00, 0, _TAIL_CALL),
+        (0xB7, 0x00, 0, verdict),  # r0 = verdict
+        (_EXIT, 0x00, 0, 0),
+    ]
+
+
+def pack(instructions: list[Instruction]) -> bytes:
+    """Encode instructions as the kernel takes them."""
+    return b"".join(struct.pack("<BBhi", *instruction) for instruction in instructions)
+
+
+def chain_program(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
+    """Patch a packet program so that passed packets go to the program in array `next_fd`.
+
+    Raises UsageError if the program is too long for a jump to its end.
+    """
+    save = pack([(0x7B, 0x1A, _CONTEXT_AT, 0)])
+    return save + _exits_to_end(code) + _end(prog_type, next_fd)
+
+
+def passing_program(code: bytes, prog_type: ProgType) -> bytes:
+    """Patch a program: it passes every packet, whatever its source returns.
+
+    Raises UsageError if the program is too long for a jump to its end.
+    """
+    passes = (0xB7, 0x00, 0, VERDICT_PASS[prog_type])
+    return _exits_to_end(code) + pack([passes, (_EXIT, 0x00, 0, 0)])
+
+
+def _exits_to_end(code: bytes) -> bytes:
+    body = bytearray(code)
+    for at in range(0, len(body), 8):
+        if body[at] == _EXIT:
+            distance = (len(body) - at) // 8 - 1
+            if distance > _MAX_JUMP:
+                raise UsageError(f"a program of {len(body) // 8} instructions is too long to chain")
+            body[at : at + 8] = pack([(0x05, 0x00, distance, 0)])  # goto the common end
+    return bytes(body)
+
+
+def _end(prog_type: ProgType, next_fd: int) -> bytes:
+    """`if (r0 passes) tail_call(context, next, 0), r0 = pass; return r0`.
+
+    Events pass whatever r0 is.
+    """
+    call = [(0x79, 0xA1, _CONTEXT_AT, 0), *tail_call_stub(next_fd, VERDICT_PASS[prog_type])]
+    if prog_type not in PACKET_TYPES:
+        return pack(call)
+    *others, last = _PASSING[prog_type]
+    to_call = [(0x16, 0x00, len(others) - n, verdict) for n, verdict in enumerate(others)]
+    to_exit = (0x56, 0x00, len(call) - 1, last)  # if w0 != last goto exit
+    return pack([*to_call, to_exit, *call])
+
 
 _LD_IMM64 = 0x18
 _PSEUDO_MAP_FD = 1
@@ -152,3 +251,73 @@ def relocate(instructions: bytes, places: Mapping[int, int]) -> bytes:
             (old,) = struct.unpack_from("<i", code, at + 4)
             struct.pack_into("<i", code, at + 4, places[old])
     return bytes(code)
+
+
+_READ_BYTES = 4096
+"""Of one system call: the kernel visits objects until the program has written as much."""
+
+
+class KernelIterator:
+    """Runs a program for each object, a slice at a time. One thread at a time may use it."""
+
+    def __init__(
+        self, compiled: Compiled, function: str, objects: str, record: np.dtype[Any]
+    ) -> None:
+        """Load the program; `objects` is the kernel's name, such as `task_file`.
+
+        The program writes records of one size with bpf_seq_write. Raises KernelError if the kernel
+        lacks the iterator, and VerifierError.
+        """
+        target = f"bpf_iter_{objects}"
+        number = kernel_types().function(target)
+        program = Program(
+            compiled, function, attach_type=AttachType.TRACE_ITER, attach_btf_id=number
+        )
+        with closing(program):
+            try:
+                self._link = link_create(program.fd, 0, AttachType.TRACE_ITER)
+            except OSError as error:
+                raise KernelError(f"the iterator {target}: {error.strerror}") from None
+        self._record = record
+        self._pass = -1
+        self._rest = b""
+        """The beginning of a record that the last read has cut."""
+        self.passes = 0
+        """Passes over all objects so far that came to their end."""
+
+    def read(self, budget_s: float) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
+        """Continue the pass for some `budget_s` of CPU time, or to its end: records, shape (n,).
+
+        The next call continues, or begins the next pass. Raises OSError.
+        """
+        parts = [self._rest]
+        end = time.thread_time() + budget_s
+        if self._pass < 0:
+            self._pass = iterator_open(self._link)
+        while part := os.read(self._pass, _READ_BYTES):
+            parts.append(part)
+            if time.thread_time() >= end:
+                break
+        else:
+            self._end_pass()
+        data = b"".join(parts)
+        whole = len(data) - len(data) % self._record.itemsize
+        self._rest = data[whole:]
+        return np.frombuffer(data[:whole], self._record).copy()
+
+    def close(self) -> None:
+        """Unload the program."""
+        if self._pass >= 0:
+            os.close(self._pass)
+        os.close(self._link)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end_pass(self) -> None:
+        os.close(self._pass)
+        self._pass = -1
+        self.passes += 1

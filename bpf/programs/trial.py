@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from bpf.abi import ProgType
-from bpf.programs.verdict import VERDICT_PASS, pack
+from bpf.programs.program import VERDICT_PASS, pack
 from bpf.syscall import opened, prog_load, prog_test_run
 
 _ETHERNET = bytes.fromhex("020000000001020000000002")

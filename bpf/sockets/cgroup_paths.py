@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Iterator
 
-from bpf.attach.cgroup import cgroup2
+from bpf.attach.hook import cgroup2
 from bpf.errors import KernelError
 
 _LIBC = ct.CDLL(None, use_errno=True)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpf.maps.layout import Array
+from bpf.sockets.diag import TCP, TUPLE, UDP
 from bpf.sockets.netlink import HEADER, REQUEST, Layout, Messages, Netlink
-from bpf.sockets.tuples import TCP, TUPLE, UDP
 
 _NETLINK_NETFILTER = 12
 _GET = 1 << 8 | 1

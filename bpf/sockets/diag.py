@@ -1,9 +1,15 @@
-"""Sockets of a network namespace, asked for by tuple: sock_diag(7).
+"""Sockets of a network namespace, asked for by tuple, and as they close: sock_diag(7).
 
 The kernel finds a socket in its hash tables, so an answer costs the same with ten and with 100,000
 sockets on the host; a dump walks over the sockets of all namespaces. Message: `struct
 inet_diag_msg` of include/uapi/linux/inet_diag.h. TCP numbers: `struct tcp_info` of
 include/uapi/linux/tcp.h; older kernels send a prefix of it.
+
+Sockets that close tell their final numbers to multicast groups. A worker of the kernel sends a
+message within some milliseconds after the last close(), and the application does not wait. The
+message has tuple, cookie and final tcp_info, but neither inode, user nor cgroup. For the side of
+TCP that closes first, the message comes when TIME_WAIT takes over. Kernel 4.3,
+net/core/sock_diag.c.
 """
 
 from __future__ import annotations
@@ -18,7 +24,51 @@ from numpy.typing import NDArray
 
 from bpf.maps.layout import Array
 from bpf.sockets.netlink import HEADER, REQUEST, Messages, Netlink
-from bpf.sockets.tuples import TCP, TUPLE, UDP, unmap
+
+TUPLE = np.dtype([
+    ("near", "u1", (16,)), ("far", "u1", (16,)), ("near_port", ">u2"), ("far_port", ">u2"),
+    ("protocol", "u1"), ("version", "u1"),
+])  # fmt: skip
+"""The two ends of a socket or a flow. `near` is the end on this host. Addresses are in network
+order, IPv4 in the first four bytes and zeros behind; `version` is 4 or 6. An unconnected socket has
+zeros as its far end."""
+
+TCP, UDP = 6, 17
+"""IP protocol numbers."""
+
+_MAPPED_PREFIX = int.from_bytes(b"\0\0\xff\xff", "little")
+"""Third 32-bit word of ::ffff:0:0/96, as this machine reads it."""
+
+
+def address_words(addresses: Array) -> NDArray[np.uint32]:
+    """Addresses (n, 16) u1 as 32-bit words (n, 4): the same memory."""
+    return addresses.view("<u4")
+
+
+def unmap(tuples: Array) -> None:
+    """Turn IPv4-mapped IPv6 tuples into IPv4, in place: a dual-stack socket carries IPv4 packets.
+
+    An end without an address (`::`) goes with an end that is mapped.
+    """
+    near, far = address_words(tuples["near"]), address_words(tuples["far"])
+    mapped = tuples["version"] == 6
+    if not mapped.any():
+        return
+    ends = [(_is_mapped(words), ~words.any(axis=1)) for words in (near, far)]
+    (near_mapped, near_empty), (far_mapped, far_empty) = ends
+    mapped &= (near_mapped & (far_mapped | far_empty)) | (near_empty & far_mapped)
+    for words in (near, far):
+        words[mapped, 0] = words[mapped, 3]
+        words[mapped, 1:] = 0
+    tuples["version"][mapped] = 4
+
+
+def _is_mapped(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (
+        (words[:, 0] == 0) & (words[:, 1] == 0) & (words[:, 2] == _MAPPED_PREFIX)
+    )
+    return found
+
 
 NETLINK_SOCK_DIAG = 4
 _BY_FAMILY = 20
@@ -237,3 +287,56 @@ class _Values:
         low, high = self.u4(word).astype("u8"), self.u4(word + 1).astype("u8")
         found: NDArray[np.uint64] = low | high << np.uint64(32)
         return found
+
+
+_GROUPS = (1, 2, 3, 4)
+"""SKNLGRP_INET_TCP_DESTROY, _INET_UDP_, _INET6_TCP_ and _INET6_UDP_DESTROY."""
+_BUFFER = 32 << 20
+"""Bytes; the kernel doubles it. A message takes 1.3 kB there: some 50,000 sockets a window."""
+
+
+class ClosingSockets:
+    """Closed sockets of the network namespace in which the calling thread is now.
+
+    `everywhere` adds the sockets of other namespaces that have an id in this one. The kernel gives
+    an id to every namespace that a veth joins to this one. `buffer` is the receive buffer in bytes;
+    without CAP_NET_ADMIN the kernel grants a part. Raises OSError if the kernel has no such groups,
+    and PermissionError for `everywhere` without CAP_NET_BROADCAST.
+    """
+
+    def __init__(self, buffer: int = _BUFFER, everywhere: bool = False) -> None:
+        self._netlink = Netlink(NETLINK_SOCK_DIAG, _GROUPS, buffer)
+        if everywhere:
+            try:
+                self._netlink.listen_everywhere()
+            except OSError:
+                self._netlink.close()
+                raise
+
+    def close(self) -> None:
+        self._netlink.close()
+
+    def fileno(self) -> int:
+        """Descriptor that is readable when sockets have closed."""
+        return self._netlink.fileno()
+
+    def read(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """Return TUPLE (n,) and INFO (n,) of the sockets that closed since the last call."""
+        _, tuples, info = self.read_everywhere()
+        return tuples, info
+
+    def read_everywhere(self) -> tuple[NDArray[np.int32], NDArray[np.void], NDArray[np.void]]:
+        """Return ids (n,) of namespaces, TUPLE (n,) and INFO (n,) of the closed sockets.
+
+        The id is -1 for the own namespace; `Namespaces.numbers_of` knows the others.
+        """
+        parts = [(np.zeros(0, "i4"), np.zeros(0, TUPLE), np.zeros(0, INFO))]
+        for ids, messages in self._netlink.events():
+            parts.append((ids[is_whole(messages)], *decode(messages)))
+        ids, tuples, info = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return ids, tuples, info
+
+    @property
+    def lost(self) -> int:
+        """Closed sockets that were not told because the receive buffer was full; exact."""
+        return self._netlink.lost

@@ -21,10 +21,8 @@ from bpf.assembler import Assembler
 from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
 from bpf.links import iterator_open, link_create
-from bpf.sockets.closing import ClosingSockets
 from bpf.sockets.conntrack import IN_USE, Conntrack
-from bpf.sockets.diag import SocketDiag
-from bpf.sockets.tuples import TCP, TUPLE, UDP
+from bpf.sockets.diag import TCP, TUPLE, UDP, ClosingSockets, SocketDiag
 from bpf.syscall import opened, prog_load
 
 _LOOPBACK = "127.0.0.1"

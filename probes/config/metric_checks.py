@@ -8,7 +8,7 @@ import numpy as np
 
 from bpf.compiler import CompiledMap
 from bpf.errors import UsageError, did_you_mean
-from bpf.maps.ctype import CType, Member
+from bpf.maps.layout import CType, Member
 from probes.config.map_config import Expire, Metric
 from probes.config.model import ProbeConfig, Side
 from probes.tables.conversion import type_findings

@@ -15,8 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from bpf.attach.event_hook import CGROUP_EVENTS, EventHook
-from bpf.attach.hook import AnyHook, Hook
+from bpf.attach.hook import CGROUP_EVENTS, AnyHook, EventHook, Hook
 from bpf.compiler.source import INCLUDES, fits_every_hook, included
 from bpf.errors import UsageError, did_you_mean
 from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
-from bpf.maps.memory import unlock
+from bpf.maps.kinds import unlock
 from probes.control.builtin_probes import (
     FLOW_PROBE,
     MONITOR_PROBE,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from bpf.attach.hook import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ReadOnlyError
-from bpf.maps.memory import held_maps, map_memory
+from bpf.maps.kinds import held_maps, map_memory
 from probes.builtin import BuiltinProbe
 from probes.compiled_config import CompiledConfig
 from probes.control import trials

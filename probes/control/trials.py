@@ -12,7 +12,7 @@ from bpf.attach.attachment import Hook
 from bpf.compiler import CompiledProgram
 from bpf.errors import UsageError
 from bpf.programs import trial
-from bpf.programs.verdict import VERDICT_PASS
+from bpf.programs.program import VERDICT_PASS
 from probes.compiled_config import CompiledConfig
 from probes.control.running_probe import RunningProbe, Verdicts
 from probes.control_plane import Cost

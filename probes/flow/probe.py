@@ -18,9 +18,9 @@ from bpf.abi import MapType
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
-from bpf.cpus import numbered_cpus
 from bpf.errors import ProbedeckError
-from bpf.maps.memory import map_memory
+from bpf.machine import numbered_cpus
+from bpf.maps.kinds import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs import grace
 from bpf.programs.program import Program, make_map

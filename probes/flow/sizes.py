@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from bpf.cpus import numbered_cpus, possible_cpus
 from bpf.errors import UsageError
+from bpf.machine import numbered_cpus, possible_cpus
 from probes.flow.records import RECORD, TUNNEL_RECORD
 from probes.memory_limit import limit_for_flows, size_text
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from bpf.compiler import Compiled
+from bpf.maps.kinds import map_memory
 from bpf.maps.map import Map
-from bpf.maps.memory import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs.program import sized
 from probes.builtin import ProbeMaps

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bpf.attach.attachment import Hook
-from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
+from bpf.machine import possible_cpus
 from probes.tunnels import Tunnels
 
 _HALVES = 2

@@ -16,7 +16,7 @@ from bpf import features
 from bpf.attach.hook import AnyHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_clear, prog_array_set
 from probes.builtin import ProbeMaps

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bpf.abi import MapFlag, MapType
-from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
+from bpf.machine import possible_cpus
+from bpf.maps.kinds import map_memory
 from bpf.maps.map import Map, ReadMethod
-from bpf.maps.memory import map_memory
 from bpf.programs import grace
 from bpf.programs.program import make_map
 from bpf.syscall import MapSpec, map_delete, map_update

@@ -9,9 +9,9 @@ from bpf.attach.hook import AnyHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram
 from bpf.compiler.quota import map_bytes
-from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
-from bpf.maps.memory import map_memory
+from bpf.machine import possible_cpus
+from bpf.maps.kinds import map_memory
 from probes.compiled_config import CompiledConfig
 from probes.config.map_config import MapOptions
 from probes.config.model import DirectionConfig, ProbeConfig, Side

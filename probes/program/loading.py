@@ -15,8 +15,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from bpf.attach.event_hook import EventHook
-from bpf.attach.hook import AnyHook, Hook
+from bpf.attach.hook import AnyHook, EventHook, Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import (
     Compiled,
@@ -27,13 +26,12 @@ from bpf.compiler import (
     Diagnostic,
 )
 from bpf.compiler.diagnostics import parse_verifier
-from bpf.compiler.remarks import unserved_maps
+from bpf.compiler.maps import unserved_maps
 from bpf.compiler.source import code_of
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import resolve_offsets
-from bpf.maps.kinds import Shape
+from bpf.maps.kinds import Shape, map_memory
 from bpf.maps.map import Map
-from bpf.maps.memory import map_memory
 from bpf.programs.program import Program
 from bpf.syscall import VerifierError, map_delete
 from probes.config.map_config import MapOptions, Metric

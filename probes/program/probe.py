@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from bpf.attach.chain import Stage
-from bpf.attach.event_hook import EventHook
+from bpf.attach.hook import EventHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError, did_you_mean

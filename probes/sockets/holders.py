@@ -15,7 +15,7 @@ from bpf.abi import ProgType
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
 from bpf.kernel_types import kernel_types
-from bpf.programs.iterator import KernelIterator
+from bpf.programs.program import KernelIterator
 from probes.sockets.opened import TICK_NS
 
 BUDGET_S = 0.0015

@@ -11,13 +11,13 @@ from typing import Any, Self
 import numpy as np
 
 from bpf.abi import AttachType, ProgType
-from bpf.attach.cgroup import attach_cgroup, cgroup2
+from bpf.attach.hook import attach_cgroup, cgroup2
 from bpf.compiler import Compiled, Compiler
-from bpf.cpus import possible_cpus
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import kernel_types
 from bpf.links import link_update
-from bpf.maps.memory import map_memory
+from bpf.machine import possible_cpus
+from bpf.maps.kinds import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs.program import Program, create_like
 from bpf.syscall import map_lookup

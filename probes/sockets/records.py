@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from bpf.sockets.tuples import TUPLE
+from bpf.sockets.diag import TUPLE
 from probes.flow.records import Array
 
 PROBE = "sockets"

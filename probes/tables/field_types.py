@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.maps.ctype import CType
+from bpf.maps.layout import CType
 from probes.tables.column_type import ColumnType
 
 Array = NDArray[Any]

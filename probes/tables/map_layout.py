@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bpf.compiler import CompiledMap
-from bpf.maps.ctype import CType, Member
+from bpf.maps.layout import CType, Member
 
 
 def difference(old: CompiledMap, new: CompiledMap) -> str:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpf.maps.ctype import CType, Member
 from bpf.maps.kinds import Shape
+from bpf.maps.layout import CType, Member
 from probes.tables.field_types import FIELD_TYPES, guess
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import numpy as np
 
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import Chain, Stage
-from bpf.attach.event_hook import EventHook
-from bpf.attach.hook import AnyHook
+from bpf.attach.hook import AnyHook, EventHook
 from bpf.compiler import Compiled, Compiler
 from bpf.kernel_types import resolve_offsets
 from bpf.maps.layout import Array

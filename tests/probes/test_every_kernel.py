@@ -21,12 +21,12 @@ import pytest
 from app.lab.netns import inside
 from bpf import features
 from bpf.attach.attachment import Hook
-from bpf.attach.cgroup import cgroup2
+from bpf.attach.hook import cgroup2
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
-from bpf.maps.memory import unlock
+from bpf.maps.kinds import unlock
 from bpf.syscall import prog_test_run
 from probes.config.model import load
 from probes.control.builtin_probes import FLOW_PROBE

@@ -13,7 +13,7 @@ import pytest
 
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.cpus import online_cpus
+from bpf.machine import online_cpus
 from probes.config.metric_checks import check_metrics
 from probes.config.model import DirectionConfig, ProbeConfig, Side, hook_of, load
 from probes.netflow.generator import FEATURES, Method, source

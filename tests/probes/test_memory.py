@@ -18,7 +18,7 @@ from app.lab import netns
 from bpf.abi import MapFlag, MapType
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError, UsageError
-from bpf.maps.memory import held_maps
+from bpf.maps.kinds import held_maps
 from bpf.programs.program import Program, make_map
 from bpf.syscall import MapSpec
 from probes import memory_limit as memory
@@ -225,7 +225,7 @@ def test_a_map_that_memory_lacks_room_for_tells_its_size() -> None:
 
 LOCK = """
 import resource
-from bpf.maps.memory import unlock
+from bpf.maps.kinds import unlock
 from tests.bpf.tools import without_capability
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 20))
 without_capability(24)

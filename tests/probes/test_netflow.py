@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.cpus import online_cpus
+from bpf.machine import online_cpus
 from probes.netflow.generator import (
     FEATURES,
     IP_FEATURES,

@@ -18,7 +18,7 @@ from typing import Self
 from app.lab import netns
 from bpf.abi import LIVE_FRAMES, ProgType
 from bpf.compiler import Compiler
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.programs.program import Program
 from bpf.syscall import map_lookup, map_update, prog_test_run
 from tests.support.veth import End

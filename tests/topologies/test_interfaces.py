@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.lab.cable import open_end
 from app.lab.plan import CLIENT
+from app.lab.topology import open_end
 from tests.topologies.application import application
 from tests.topologies.network import Topology, topology
 from tests.topologies.scenes import Scene, together
@@ -21,7 +21,7 @@ from tests.topologies.tracing import tracing, wait
 
 TUN_SECONDS = 0.001
 _CARRY = (
-    "import sys; from app.lab.cable import Cable, carry;"
+    "import sys; from app.lab.topology import Cable, carry;"
     "carry([Cable(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))])"
 )
 

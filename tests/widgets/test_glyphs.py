@@ -8,8 +8,8 @@ from hypothesis import strategies as some
 from rich.cells import cell_len
 
 from widgets.format import safe
-from widgets.glyphs import ascii_of
 from widgets.sparkline import BARS, LOST, MARK
+from widgets.terminal.terminal_state import ascii_of
 
 
 @given(some.text(max_size=20).map(safe))

@@ -36,11 +36,10 @@ from textual.notifications import Notification
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.strip import Strip
 
-from widgets.glyphs import ascii_of
 from widgets.terminal.diff_writer import CellLine, DiffWriter
 from widgets.terminal.driver import TerminalDriver
 from widgets.terminal.link import LinkEstimator
-from widgets.terminal.terminal_state import TerminalState, text_of
+from widgets.terminal.terminal_state import TerminalState, ascii_of, text_of
 from widgets.tones import TONE_CLASSES, TONE_RULES, TONE_VARIABLES
 
 

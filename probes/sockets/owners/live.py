@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from bpf.errors import ProbedeckError
-from bpf.sockets.closing import ClosingSockets
 from bpf.sockets.conntrack import Conntrack
-from bpf.sockets.diag import INFO, SocketDiag
+from bpf.sockets.diag import INFO, ClosingSockets, SocketDiag
 from bpf.sockets.namespaces import Namespaces
 from probes.flow.records import Array
 from probes.sockets.holders import Holders, search

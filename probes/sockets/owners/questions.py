@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.sockets.tuples import TCP, TUPLE
+from bpf.sockets.diag import TCP, TUPLE
 from probes.flow.grouping import REQUESTS
 from probes.flow.records import Array, FlowDirection, hash_keys
 from probes.sockets.joined import ends_of

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.sockets.diag import INFO, SocketState
-from bpf.sockets.tuples import TCP, UDP
+from bpf.sockets.diag import INFO, TCP, UDP, SocketState
 from probes.flow.records import Array
 from probes.sockets.joined import ends_of
 from probes.sockets.limits import PSH, RST, SYN

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bpf.sockets.diag import INFO, SocketState
-from bpf.sockets.tuples import TCP
+from bpf.sockets.diag import INFO, TCP, SocketState
 from probes.flow.records import Array
 from probes.sockets.floors import Floors
 from probes.sockets.limits import LIMITED, SYN, SocketLimits, vain

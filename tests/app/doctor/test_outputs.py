@@ -12,7 +12,7 @@ import pytest
 from app import doctor
 from app.cli.main import cli
 from app.doctor.outputs import check_outputs
-from bpf.host_check import Status
+from bpf.requirements import Status
 from probes.output_control import OutputConfig
 
 

@@ -21,8 +21,7 @@ from bpf.attach.interface import find
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
 from bpf.programs import grace
-from bpf.programs.program import Program
-from bpf.programs.verdict import VERDICT_PASS
+from bpf.programs.program import VERDICT_PASS, Program
 from tests.bpf.tools import DATAGRAM, PACKET, datagrams, packets
 from tests.support.descriptors import open_fds
 from tests.support.veth import End

@@ -7,8 +7,8 @@ import pytest
 from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler
 from bpf.compiler.quota import map_bytes
-from bpf.cpus import possible_cpus
-from bpf.maps.memory import map_memory
+from bpf.machine import possible_cpus
+from bpf.maps.kinds import map_memory
 
 FINE = "int f(struct xdp_md *ctx) { return XDP_PASS; }\n"
 KINDS = """\

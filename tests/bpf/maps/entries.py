@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bpf.abi import MapFlag, MapType
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.maps.map import Entries, ReadMethod
 from bpf.syscall import MapSpec
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bpf.abi import ProgType
 from bpf.compiler import CompiledMap, Compiler
 from bpf.maps.btf import Btf
-from bpf.maps.ctype import CType
+from bpf.maps.layout import CType
 from bpf.maps.map import Map
 from bpf.syscall import btf_data, prog_test_run
 from tests.support.nobody import without_sys_admin

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bpf.abi import MapType
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.maps import drain
 from bpf.maps.drain import Drain
 from bpf.maps.map import Map, ReadMethod

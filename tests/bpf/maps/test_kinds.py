@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bpf.abi import BpfCommand, MapFlag, MapType
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.maps.kinds import KINDS, Shape
 from bpf.maps.map import Map
 from bpf.maps.readers import has_batch

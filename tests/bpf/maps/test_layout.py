@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from bpf.abi import ProgType
 from bpf.compiler import Compiler
-from bpf.maps.ctype import CType
-from bpf.maps.layout import described
+from bpf.maps.layout import CType, described
 
 FOR_GCC = """
 #include <stddef.h>

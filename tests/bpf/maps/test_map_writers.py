@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bpf.abi import MapType
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.maps.map import Entries, Map, ReadMethod
 from bpf.syscall import MapSpec
 from tests.bpf.maps.entries import U8, WALKING, contents, keys_of, spec_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bpf import cpus, syscall
+from bpf import machine, syscall
 from bpf.abi import ProgType
 from bpf.attach.chain import Chain, Stage
 from bpf.compiler import Compiled, Compiler
@@ -170,13 +170,13 @@ def test_a_realtime_kernel_is_not_visited(
 
 @pytest.mark.parametrize("kind", ["isolated", "nohz_full"])
 def test_a_reserved_cpu_is_not_visited(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = cpus._cpu_list
-    monkeypatch.setattr(cpus, "_cpu_list", lambda k: [0] if k == kind else read(k))
-    cpus.reserved_cpus.cache_clear()
+    read = machine._cpu_list
+    monkeypatch.setattr(machine, "_cpu_list", lambda k: [0] if k == kind else read(k))
+    machine.reserved_cpus.cache_clear()
     try:
         assert grace.wait().method == "membarrier"
     finally:
-        cpus.reserved_cpus.cache_clear()
+        machine.reserved_cpus.cache_clear()
 
 
 def test_without_the_right_to_run_in_real_time_another_method_is_taken() -> None:
@@ -200,7 +200,7 @@ def test_where_a_cpu_cannot_be_visited_another_method_is_taken(
 ) -> None:
     """A CPU of another cpuset, or one that goes offline: the kernel says EINVAL."""
     before, threads = (os.sched_getscheduler(0), os.sched_getaffinity(0)), tasks()
-    monkeypatch.setattr(grace, "online_cpus", lambda: [*cpus.online_cpus(), 1000])
+    monkeypatch.setattr(grace, "online_cpus", lambda: [*machine.online_cpus(), 1000])
     assert grace.wait().method == "membarrier"
     assert (os.sched_getscheduler(0), os.sched_getaffinity(0)) == before
     assert settled(threads) <= threads

@@ -13,7 +13,7 @@ from bpf.abi import ProgType
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError
-from bpf.maps.memory import map_memory
+from bpf.maps.kinds import map_memory
 from bpf.programs.program import Program
 from tests.bpf.tools import PACKET, packets, read_u64
 from tests.support.descriptors import open_fds

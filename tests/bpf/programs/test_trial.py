@@ -16,8 +16,8 @@ from bpf.assembler import HelperFunction
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled, Compiler
 from bpf.programs import trial
+from bpf.programs.program import VERDICT_PASS, pack
 from bpf.programs.trial import FRAMES
-from bpf.programs.verdict import VERDICT_PASS, pack
 from bpf.syscall import prog_load
 from tests.bpf.tools import read_u64
 

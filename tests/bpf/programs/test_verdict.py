@@ -13,8 +13,7 @@ from bpf.attach.attachment import Hook
 from bpf.attach.chain import MAX_PROBES, Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
-from bpf.programs.program import Program
-from bpf.programs.verdict import VERDICT_PASS, Instruction, chain_program, pack
+from bpf.programs.program import VERDICT_PASS, Instruction, Program, chain_program, pack
 from bpf.syscall import MapSpec, VerifierError, map_create, prog_array_set, prog_load, prog_test_run
 from tests.bpf.tools import packets
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
-from bpf.sockets.closing import ClosingSockets
-from bpf.sockets.tuples import TCP, UDP
+from bpf.sockets.diag import TCP, UDP, ClosingSockets
 from tests.bpf.sockets.tools import cookie, ends, loopback_up
 
 PATIENCE_S = 30

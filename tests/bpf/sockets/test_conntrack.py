@@ -15,8 +15,7 @@ import pytest
 
 from app.lab import netns
 from bpf.sockets.conntrack import Conntrack
-from bpf.sockets.diag import SocketDiag
-from bpf.sockets.tuples import TCP, UDP
+from bpf.sockets.diag import TCP, UDP, SocketDiag
 from tests.bpf.sockets.tools import cookie, ends, ip, loopback_up, tuples
 from tests.support.nobody import become_nobody
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
-from bpf.sockets.diag import INFO, SocketDiag, SocketState
-from bpf.sockets.tuples import TCP, TUPLE, UDP, unmap
+from bpf.sockets.diag import INFO, TCP, TUPLE, UDP, SocketDiag, SocketState, unmap
 from tests.bpf.sockets.tools import cookie, ends, loopback_up, of, tuples
 
 DATA = b"x" * 10_000

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from app.lab import netns
-from bpf.sockets.closing import ClosingSockets
+from bpf.sockets.diag import UDP, ClosingSockets
 from bpf.sockets.namespaces import Namespaces
-from bpf.sockets.tuples import UDP
 from tests.bpf.sockets.tools import cookie, ends, ip, loopback_up, of, tuples
 from tests.support.nobody import without_sys_admin
 

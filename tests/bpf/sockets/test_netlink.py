@@ -7,9 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from bpf.sockets.diag import decode
+from bpf.sockets.diag import TCP, decode
 from bpf.sockets.netlink import Messages, _walk
-from bpf.sockets.tuples import TCP
 
 DONE, ERROR = 3, 2
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bpf.sockets.tuples import TUPLE
+from bpf.sockets.diag import TUPLE
 
 SO_COOKIE = 57
 End = tuple[str, int]

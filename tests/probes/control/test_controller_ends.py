@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.lab import netns
-from app.lab.cable import open_end
 from app.lab.netns import inside
+from app.lab.topology import open_end
 from bpf.attach import netlink
 from bpf.compiler import Compiler
 from probes.control.controller import Controller

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from bpf.attach.attachment import Hook
-from bpf.cpus import online_cpus
 from bpf.errors import KernelError, UsageError
-from bpf.maps.memory import map_memory
+from bpf.machine import online_cpus
+from bpf.maps.kinds import map_memory
 from bpf.syscall import prog_test_run
 from probes.flow import probe as flow_probe
 from probes.flow.filter import FlowFilter

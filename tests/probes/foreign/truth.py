@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from tests.probes.foreign.packets import Packet, packets, sixes
 from tests.probes.running import FIN, SYN, TCP, UDP
 

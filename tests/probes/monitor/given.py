@@ -19,7 +19,7 @@ from bpf.attach.attachment import Hook
 from bpf.attach.chain import Stage
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from bpf.maps.map import Map
 from bpf.syscall import prog_test_run
 from probes.config import model as configs

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from app.lab import netns
-from app.lab.cable import open_end
+from app.lab.topology import open_end
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
@@ -25,7 +25,7 @@ NEAR, FAR = 0.0015, 0.003
 CLIENT, SERVER = "10.93.1.1", "10.93.2.1"
 EXCHANGES = 60
 _CARRY = (
-    "import sys; from app.lab.cable import Cable, carry; a = sys.argv[1:];"
+    "import sys; from app.lab.topology import Cable, carry; a = sys.argv[1:];"
     "carry([Cable(int(a[n]), int(a[n + 1]), float(a[n + 2])) for n in (0, 3)])"
 )
 _MIN_RTT_AT = 148

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from probes.tables.aggregation import aggregate
 from probes.tables.conversion import objects
 from tests.probes.program.tools import (

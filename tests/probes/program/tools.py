@@ -13,7 +13,7 @@ from typing import Any, Self
 from bpf.assembler import callback_btf
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.cpus import online_cpus
+from bpf.machine import online_cpus
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
 from probes.hooks import Hooks

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bpf.sockets.diag import INFO, SocketState
-from bpf.sockets.tuples import TUPLE
+from bpf.sockets.diag import INFO, TUPLE, SocketState
 from probes.flow.records import Array
 from probes.sockets.holders import HOLDER
 from probes.sockets.joined import ends_of

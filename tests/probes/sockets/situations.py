@@ -4,7 +4,7 @@
                   - far 1 ...
 
 All connections begin in one namespace, and each ends in another one. The link behind the router has
-a delay (`app.lab.cable`), a queue (`tc`) and a loss rate (`nft`).
+a delay (`app.lab.topology`), a queue (`tc`) and a loss rate (`nft`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.lab import netns
-from app.lab.cable import open_end
-from bpf.sockets.diag import SocketDiag
-from bpf.sockets.tuples import TUPLE
+from app.lab.topology import open_end
+from bpf.sockets.diag import TUPLE, SocketDiag
 from probes.flow.records import Array
 from probes.sockets.records import Limit
 
@@ -41,7 +40,7 @@ PORT = 5000
 _SO_SNDBUF, _SO_RCVBUF, _SO_MAX_PACING_RATE = socket.SO_SNDBUF, socket.SO_RCVBUF, 47
 _CARRY = """
 import ast, sys
-from app.lab.cable import Cable, carry
+from app.lab.topology import Cable, carry
 carry([Cable(*ends) for ends in ast.literal_eval(sys.argv[1])])
 """
 _QUEUE = 5000

@@ -11,7 +11,7 @@ import pytest
 from bpf.abi import MapType
 from bpf.compiler import CompiledMap
 from bpf.errors import UsageError
-from bpf.maps.ctype import CType, Member, array_of, record
+from bpf.maps.layout import CType, Member, array_of, record
 from bpf.syscall import MapSpec
 from probes.filter.network import address_text
 from probes.monitor.applications.catalog import built_in

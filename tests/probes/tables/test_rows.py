@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf.cpus import possible_cpus
+from bpf.machine import possible_cpus
 from probes.tables.conversion import TableKind, TableSchema, flat_rows, objects
 from tests.probes.tables.sources import Sources
 from tests.probes.tables.test_values import Inner

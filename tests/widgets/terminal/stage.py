@@ -18,10 +18,10 @@ from textual.widgets import Input, Static
 
 from tests.support.console.emulator import Emulator, Paint
 from tests.widgets.demo import COLUMNS, TABLE_KEYS, Flows
-from widgets.glyphs import ascii_of
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffApp, DiffModalScreen, DiffScreen, TerminalCaps
+from widgets.terminal.terminal_state import ascii_of
 from widgets.tones import Tone
 
 WORDS = ("plain", "größe", "漢字テスト", "é combining e\u0301", "→ braille ⣿⡇", "mixed 字 x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.events import Key, Paste
 
-from widgets.terminal.keyboard import Keyboard
+from widgets.terminal.driver import Keyboard
 
 
 def typed(*reads: str) -> list[tuple[str, str | None]]:

@@ -33,9 +33,8 @@ from probes.filter.events import EVENTS as FILTERED
 from probes.filter.events import event_table
 from probes.snapshot import SEVERITIES, Event, host_of
 from widgets.format import clock, counted
-from widgets.status import StatusItem
+from widgets.status import StatusItem, TonedLine
 from widgets.table.table import VirtualTable
-from widgets.toned_line import TonedLine
 from widgets.tones import Tone
 
 _TONES = dict(zip(SEVERITIES, (Tone.MUTED, Tone.WARN, Tone.BAD), strict=True))

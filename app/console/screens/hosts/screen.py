@@ -31,9 +31,8 @@ from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parse
 from widgets.format import counted
-from widgets.status import StatusItem, StatusStrip
+from widgets.status import StatusItem, StatusStrip, TonedLine
 from widgets.table.table import VirtualTable
-from widgets.toned_line import TonedLine
 from widgets.tones import Tone
 
 _PERIOD_S = 1.0

@@ -41,10 +41,9 @@ from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable
-from widgets.status import StatusItem
+from widgets.status import StatusItem, TonedLine
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
-from widgets.toned_line import TonedLine
 from widgets.tones import Tone
 
 _SOON_NS = 400_000_000

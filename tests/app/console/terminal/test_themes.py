@@ -20,14 +20,13 @@ from app.config.theme_colors import DARK, LIGHT
 from app.console.terminal.console_terminal import CSS, ConsoleTerminal
 from app.console.terminal.themes import THEMES
 from tests.app.console.fake import desk, flow
+from widgets.bars import Distribution
 from widgets.chart import HistoryChart
-from widgets.distribution import Distribution
 from widgets.editor import CodeEditor
 from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
-from widgets.terminal.colors import VALUES, number_of
 from widgets.terminal.compositor import DiffApp
-from widgets.terminal.diff_writer import DiffWriter
+from widgets.terminal.diff_writer import VALUES, DiffWriter, number_of
 from widgets.terminal.driver import GroundKnown
 from widgets.tones import Tone, tone_styles
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bpf.compiler import Compiler
-from bpf.cpus import online_cpus
+from bpf.machine import online_cpus
 from probes.snapshot import Loss, LossReason
 from tests.probes.monitor.given import NOW_NS, Flow, Given
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bpf.compiler import Compiler
-from bpf.cpus import online_cpus
+from bpf.machine import online_cpus
 from probes.monitor.applications.port_scan import estimate
 from probes.snapshot import Loss, LossReason, Snapshot
 from tests.probes.monitor.given import NOW_NS, Flow, Given
