@@ -11,6 +11,8 @@ import pytest
 from tests import times
 from tests.support import compiling, warm
 
+_FIRST = "tests/probes/test_every_kernel.py"
+"""What it compiles is compiled for the emulated kernel of .ci/run, too."""
 _WAITING = ("tests/topologies/", "tests/probes/path/active/", "tests/app/cli/", "tests/app/run/")
 
 
@@ -25,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(state.cleanup)
     os.environ["XDG_STATE_HOME"] = state.name
     # Workers of a session share compiled sources, and so do all sessions of `./probedeck test`.
-    if compiling.COMPILED not in os.environ:
+    if not os.environ.get(compiling.COMPILED):
         compiled = tempfile.TemporaryDirectory(prefix="probedeck-compiled-")
         config.add_cleanup(compiled.cleanup)
         os.environ[compiling.COMPILED] = compiled.name
@@ -38,7 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that mostly wait: last, they would leave workers without a test."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_WAITING))
+    items.sort(
+        key=lambda item: (not item.nodeid.startswith(_FIRST), not item.nodeid.startswith(_WAITING))
+    )
 
 
 def pytest_runtest_setup() -> None:

@@ -23,7 +23,7 @@ from bpf import features
 from bpf.attach.attachment import Hook
 from bpf.attach.hook import cgroup2
 from bpf.attach.interface import Interface
-from bpf.compiler import Compiler
+from bpf.compiler import Compiler, client
 from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
 from bpf.maps.kinds import unlock
@@ -49,7 +49,7 @@ from probes.sockets.opened import SocketEvents
 from probes.tunnels import Tunnels
 from tests.bpf.cgroups import cgroup, python_in
 from tests.bpf.tools import send
-from tests.probes.conftest import MakeProbe
+from tests.probes.conftest import EMULATED_S, MakeProbe
 from tests.probes.deck import Deck, deck
 from tests.probes.names.tools import DNS_FRAME, TLS_FRAME
 from tests.probes.test_examples import CONFIGS
@@ -106,7 +106,10 @@ def has_atomic_exchange() -> bool:
 
 @INGRESS
 def test_flows_are_counted_to_the_packet(deck: Deck, ingress: Hook) -> None:
-    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300, ingress=ingress))
+    """The compile helper works here, too: other tests may find their sources compiled."""
+    with client.Compiler(cpu_limit=EMULATED_S) as compiler:
+        deck.controller._compiler = compiler
+        deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300, ingress=ingress))
     deck.receive(PACKETS)
     assert send(deck.right, deck.left, PACKETS) == PACKETS
     deck.controller.remove("flow")

@@ -15,7 +15,7 @@ from tests.topologies.network import DELAYS, PLAIN, Topology
 from tests.topologies.scenes import Scene, observe, play, together
 from tests.topologies.tracing import Tracing, wait, wait_until
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
 STEP_MS = 2
 

@@ -19,6 +19,8 @@ from tests.topologies.network import Topology, topology
 from tests.topologies.scenes import Scene, together
 from tests.topologies.tracing import tracing, wait
 
+pytestmark = pytest.mark.slow
+
 TUN_SECONDS = 0.001
 _CARRY = (
     "import sys; from app.lab.topology import Cable, carry;"

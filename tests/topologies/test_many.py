@@ -17,6 +17,8 @@ from tests.topologies.network import DELAYS, PLAIN, topology
 from tests.topologies.scenes import Scene, play, together
 from tests.topologies.tracing import tracing, wait
 
+pytestmark = pytest.mark.slow
+
 MANY = 500
 BALANCED = 37
 

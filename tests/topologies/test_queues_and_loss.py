@@ -17,6 +17,8 @@ from tests.topologies.network import VERSIONS, Topology
 from tests.topologies.scenes import TOLERANCE_MS, Scene, play, together
 from tests.topologies.tracing import Tracing, wait
 
+pytestmark = pytest.mark.slow
+
 QUEUE_MS = 100
 LOSS_PERCENT = 10
 _LINE = "tbf rate 8mbit burst 4kb latency 200ms"

@@ -10,6 +10,8 @@ from tests.topologies.application import KINDS
 from tests.topologies.catalogue import LAYOUTS
 from tests.topologies.scenes import Scene, observe, play, together
 
+pytestmark = pytest.mark.slow
+
 PAIRS = {"masquerade": "carrier", "firewall": "forward"}
 
 

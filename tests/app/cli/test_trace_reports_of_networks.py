@@ -17,6 +17,8 @@ from tests.topologies.catalogue import LAYOUTS, PARALLEL, Layout
 from tests.topologies.network import VERSIONS, topology
 from tests.topologies.scenes import TOLERANCE_MS
 
+pytestmark = pytest.mark.slow
+
 FLOWS = 12
 """One of them at least on each branch, but for one run in a thousand."""
 

@@ -11,7 +11,8 @@ import pytest
 from tests.app.explain import situations as made
 from tests.app.explain.stage import Situation, playing, watch
 
-pytestmark = pytest.mark.timeout(300)  # a busy machine takes long to start the network
+# A busy machine takes long to start the network.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 WATCH_S = 10
 """Longer than the route of `breaks` lasts, and than the first lost DNS query takes to be one."""
 _NO_QUEUE = r"^no queue at any hop that answers|^\d\.\d ms of queue"

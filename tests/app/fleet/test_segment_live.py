@@ -250,6 +250,7 @@ def settled(run: SegmentRun, ended: list[int]) -> SegmentReport:
     return run.report()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [False, True], ids=["large segments", "split and joined"])
 def test_lost_packets_are_those_that_were_dropped(segment: Segment, split: bool) -> None:
     """To the packet: TCP with TSO and GRO, UDP, UDP GSO and fragments, by IPv4 and IPv6. In one

@@ -265,6 +265,7 @@ class Watched:
         ]
 
 
+@pytest.mark.slow
 def test_each_attack_wakes_its_policy_and_every_frame_is_counted_once(
     lab: Lab, tmp_path: Path
 ) -> None:

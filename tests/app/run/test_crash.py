@@ -276,6 +276,7 @@ def test_an_interface_goes_away_and_returns(tmp_path: Path) -> None:
     remains.assert_gone()
 
 
+@pytest.mark.slow
 def test_two_on_one_interface(left: End, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     with deck(*command(one), ns=left.ns) as first:

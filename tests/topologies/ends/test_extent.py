@@ -17,6 +17,8 @@ from tests.topologies.network import PLAIN, ROUTERS, VERSIONS, Topology
 from tests.topologies.scenes import Scene, play, together
 from tests.topologies.tracing import Tracing, wait, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def waiting(seconds: float) -> Callable[[Topology, Application, Tracing], None]:
     return lambda network, app, trace: wait(seconds)

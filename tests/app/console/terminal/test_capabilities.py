@@ -128,6 +128,7 @@ KEYS = (
 """Keys, and the text on the screen soon after each."""
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_console_at_9600_baud_answers_keys_and_falls_behind_with_nothing() -> None:
     with Terminal(CONSOLE, columns=80, rows=24, rate=960) as terminal:

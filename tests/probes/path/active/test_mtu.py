@@ -85,6 +85,7 @@ def test_routers_report_two_smaller_links(make_row: MakeRow, version: int) -> No
     assert result == PathMtu(1300, (MtuStep(2, 1400, by[0]), MtuStep(3, 1300, by[1])))
 
 
+@pytest.mark.slow
 @VERSIONS
 def test_a_black_hole(make_row: MakeRow, version: int) -> None:
     """No report comes: the size and the hop are found all the same."""
@@ -107,6 +108,7 @@ def test_a_destination_that_answers_no_ping(make_row: MakeRow) -> None:
     assert str(result).endswith("; not tested behind hop 4")
 
 
+@pytest.mark.slow
 def test_a_silent_router_before_a_black_hole(make_row: MakeRow) -> None:
     """The last hop that answers large packets is named."""
     row = make_row(silent=("r2",))

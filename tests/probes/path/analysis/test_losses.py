@@ -182,6 +182,7 @@ def test_a_flow_that_is_not_answered_any_more_is_silent_not_lossy() -> None:
     assert rows[["kind", "hop", "source_port"]].tolist() == [(PathRowKind.SILENT, 4, 40000)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_little_loss_is_never_told(seed: int) -> None:
     hops = [Hop(answering(idle(), 0.997)) for _ in range(6)]

@@ -235,6 +235,7 @@ def test_a_minute_after_its_end_a_flow_is_dropped() -> None:
     assert analysis._flows.used.sum() == 0
 
 
+@pytest.mark.slow
 def test_of_a_flow_with_few_probes_a_queue_is_told_where_it_is_or_not_at_all() -> None:
     """Six probes a second and hop: a later hop may have its turn before an earlier one."""
     hops = queue_at(path(), 4, lambda s: sawtooth(s % 15, 5, 11))

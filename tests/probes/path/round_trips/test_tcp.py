@@ -20,7 +20,7 @@ from probes.path.records import DESTINATION_HOP, Array, MeasuredBy, ProbeOutcome
 from tests.probes.path.test_truth import tracing
 from tests.support.lab_truth import delay
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
 PLAN = LabPlan(bottleneck_bits=0, delays={1: 0.005, 3: 0.01, 5: 0.002})
 TRUTH_MS = delay(PLAN, PLAN.routers + 1) * 1e3
