@@ -65,7 +65,7 @@ def test_a_killed_measurement_leaves_nothing_and_a_signal_prints_the_result(
             command = [sys.executable, "-I", "-c", _PROGRAM, *words]
             run = stack.enter_context(subprocess.Popen(command, text=True, stdout=pipe))
             stack.callback(run.kill)
-            assert becomes(lambda: running() == [True, True], 15)
+            assert becomes(lambda: running() == [True, True], 60)
             return run
 
         def running() -> list[bool]:

@@ -308,7 +308,7 @@ def test_killed_while_it_replays_leaves_nothing(tmp_path: Path) -> None:
     path.write_bytes(pcap(*spread(100, [bytes(60)] * 100_000)))
     options = ("--only", "--monitor", "--interval", "0.1", "-o", str(tmp_path / "out"))
     with deck("lab", "--headless", "--replay", str(path), *options) as run:
-        assert becomes(lambda: len(senders(run.pid)) == 1, 10)
+        assert becomes(lambda: len(senders(run.pid)) == 1, 60)
         (sender,) = senders(run.pid)
         run.kill()
         run.wait()

@@ -231,7 +231,7 @@ async def test_what_takes_too_long_fails() -> None:
     plane = FakePlane(config())
     plane.gate.clear()
     async with desk(controller=plane) as console:
-        told = await failure(console, "Set WaitTimeout 100ms\nview.programs\nprogram.compile")
+        told = await failure(console, "view.programs\nSet WaitTimeout 100ms\nprogram.compile")
         assert told == "x.tape:3: program.compile: not done within 0.1 s"
         plane.gate.set()
 
@@ -241,15 +241,16 @@ async def test_escape_stops_a_tape_and_other_keys_do_not_get_between(tmp_path: P
     tape.write_text("view.flows\nSleep 20s\nview.events\n")
     async with desk(settings=Settings(macros={"mine": str(tape)})) as console:
         console.app.tapes.play("mine")
-        await asyncio.sleep(0.1)
-        assert "PLAYING slow 2/3" in console.strip
+        while "PLAYING slow 2/3" not in console.strip:
+            await asyncio.sleep(0.02)
         assert console.app.tapes.state_of("macro.playing") == "slow"
         await console.press("6")
         assert console.app.current_mode == "flows"
         with pytest.raises(UsageError, match="slow is playing"):
             console.app.tapes.play("triage")
         await console.press("escape")
-        await asyncio.sleep(0.1)
+        while not console.complaints:
+            await asyncio.sleep(0.02)
         assert "slow was stopped in line 2" in console.complaints[-1]
         await console.press("6")
         assert console.app.current_mode == "events"

@@ -43,6 +43,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
 schema = schemathesis.pytest.from_fixture("described")
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(
     max_examples=30,
