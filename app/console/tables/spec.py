@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bpf.errors import UsageError, did_you_mean
-from widgets.table.rows import Column
+
+if TYPE_CHECKING:
+    from widgets.table.rows import Column
 
 _RowT = TypeVar("_RowT", contravariant=True)
 
