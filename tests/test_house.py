@@ -8,6 +8,7 @@ import importlib
 import inspect
 import itertools
 import pkgutil
+import re
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -22,6 +23,40 @@ MAX_MODULES = 15
 MAX_METHODS = 30
 PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 """Packages that may use private parts of Textual, as its version is pinned."""
+
+
+BUDGETS = {
+    "app": (380, "files, names of addresses, the store and events of all commands"),
+    "app/api": (1910, "REST, its client, and what keeps a hostile client out"),
+    "app/cli": (1490, "one file a command of the shell"),
+    "app/commands": (750, "commands of console, tapes and REST, declared once"),
+    "app/config": (760, "settings, themes, and mistakes with their line"),
+    "app/console": (
+        13170,
+        "seven screens, with dialogs, time travel and tapes: most of what people see",
+    ),
+    "app/doctor": (470, "a check for each requirement"),
+    "app/explain": (680, "sentences about one conversation"),
+    "app/exporters": (3260, "five receivers with queues, retries and exact counts"),
+    "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
+    "app/lab": (1640, "networks of namespaces, replay, and the test of policies"),
+    "app/outputs": (1800, "each table as columns, and reports"),
+    "app/run": (930, "the life of a run without a screen"),
+    "app/tape": (1110, "a language with its player and recorder"),
+    "bpf": (6050, "maps, links, sockets and the compile helper: the kernel's interface, whole"),
+    "probes": (2590, "snapshots, the poller, and small optional probes"),
+    "probes/config": (810, "what a user's probe may say, with all mistakes"),
+    "probes/control": (1140, "the controller and its probes"),
+    "probes/filter": (1010, "one language for capture, tables and policies"),
+    "probes/flow": (990, "flows to the packet, in C and numpy"),
+    "probes/monitor": (5330, "metrics, conditions, policies, and nine applications in C"),
+    "probes/path": (6410, "probing without harm, and the analysis of routes, loss and queues"),
+    "probes/program": (720, "users' programs: compile, compare, replace, roll back"),
+    "probes/sockets": (1990, "owners of flows, and the health of connections"),
+    "widgets": (2340, "table, terminal and charts: Textual's are too slow for ten thousand rows"),
+}
+"""Statements that a room may have, and its work. Whoever raises a number gives the reason in the
+commit. Rooms that are not listed count to the room above."""
 
 
 def files(*suffixes: str, under: tuple[str, ...] = (*PRODUCT, "tests", "bench")) -> list[Path]:
@@ -64,6 +99,29 @@ def test_no_folder_has_too_many_modules() -> None:
         for folder, count in modules.items()
         if count > MAX_MODULES
     } == {}
+
+
+def statements(path: Path) -> int:
+    """Count Python's statements without docstrings; of C, semicolons, macros and branches."""
+    if path.suffix == ".py":
+        return sum(
+            isinstance(node, ast.stmt)
+            and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+            for node in ast.walk(tree(path))
+        )
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.DOTALL)
+    macros = re.findall(r"^\s*#\s*define|\b(?:if|for|while|switch)\s*\(", code, re.MULTILINE)
+    return code.count(";") + len(macros)
+
+
+def test_no_room_outgrows_its_budget() -> None:
+    found: Counter[str] = Counter()
+    for path in files(".py", ".c", ".h", under=PRODUCT):
+        if not path.is_symlink():
+            parents = [str(each) for each in path.relative_to(ROOT).parents]
+            found[next(each for each in parents if each in BUDGETS)] += statements(path)
+    over = {room: count for room, count in found.items() if count > BUDGETS[room][0]}
+    assert over == {}
 
 
 def test_a_public_class_has_a_name_of_its_own() -> None:
