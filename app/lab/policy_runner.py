@@ -10,6 +10,7 @@ import select
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, IPv6Network
 from itertools import chain
 from typing import Self
 
@@ -67,11 +68,16 @@ class CapturedMonitor(MonitorProbe):
 
 
 _SECOND = 1_000_000_000
-_INTERFACE = Interface("capture", 0, ethernet=True)
+_NOWHERE, _DIRECTED = 0, -1
+"""Index of the interface of a capture, whose packets have no direction, or have one."""
 _FLOW_BYTES = 64 << 20
 """Kernel memory of the flow tables. They may be small, because nothing delays their early end."""
 _LOOK_FRAMES = 1 << 13
 """Frames between two looks at the alarm of the flow tables: their overflow ring takes more."""
+_TAGS = (b"\x81\0", b"\x88\xa8")
+"""Ethernet types of VLAN tags."""
+_SOURCES = {b"\x08\0": slice(14, 18), b"\x86\xdd": slice(10, 26)}
+"""Bytes of the source address from an Ethernet type on."""
 _MIN_WINDOWS = 4
 """Empty windows that are never skipped: a baseline needs three."""
 
@@ -112,31 +118,41 @@ class PolicyRunner:
         self,
         policies: Sequence[Policy],
         options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
+        local: Sequence[IPv4Network | IPv6Network] = (),
     ) -> None:
+        """Packets from the networks `local` are outgoing; without one all are incoming."""
         rest = max(map(_memory_of, policies), default=0.0) + _MIN_WINDOWS * options.interval
         self._rest_ns = round(rest * 1e9)
         """Time without frames after which another empty window changes nothing."""
         self._of_owners = [policy.name for policy in policies if policy.knows_owners]
-        self._outgoing = [p.name for p in policies if any(m.outgoing for m in p.metrics)]
+        self._local = [(each.max_prefixlen // 8, each.max_prefixlen - each.prefixlen,
+                        int(each.network_address) >> each.max_prefixlen - each.prefixlen)
+                       for each in local]  # fmt: skip
+        """Of each network: bytes of an address, bits of a host, and the other bits."""
+        outgoing = [p.name for p in policies if any(m.outgoing for m in p.metrics)]
+        self._outgoing = [] if local else outgoing
         options = replace(options, ingress=Hook.XDP, offload=False)
         hooks = Hooks(attach=lambda point: None)
         unlock()
         with ExitStack() as stack:
             compiler = Compiler()
             stack.callback(compiler.close)
-            where = ((Hook.XDP, FlowDirection.INGRESS),)
+            interface = Interface("capture", _DIRECTED if local else _NOWHERE, ethernet=True)
+            where = [(Hook.XDP, FlowDirection.INGRESS)]
+            if local:
+                where.append((Hook.TC_EGRESS, FlowDirection.EGRESS))
             # Before the monitor, which ends mirrored packets.
             memory = max(_FLOW_BYTES, TableSizes.least().memory)
             self._flow = FlowProbe(
-                compiler, _INTERFACE, where, hooks, memory=memory, tunnels=options.tunnels
+                compiler, interface, where, hooks, memory=memory, tunnels=options.tunnels
             )
             stack.callback(self._flow.close)
-            self._monitor = CapturedMonitor(compiler, _INTERFACE, hooks, options)
+            self._monitor = CapturedMonitor(compiler, interface, hooks, options)
             stack.callback(self._monitor.close)
             for policy in policies:
                 self._monitor.set_policy(policy, ())
-            (point,) = hooks.in_use()
-            self._run = FrameRunner(point.chain.fd)
+            run = {point.hook: FrameRunner(point.chain.fd) for point in hooks.in_use()}
+            self._run, self._send = run[Hook.XDP], run.get(Hook.TC_EGRESS)
             self._alarm = select.poll()
             self._alarm.register(self._flow.alarm_fd, select.POLLIN)
             self._stack = stack.pop_all()
@@ -165,7 +181,9 @@ class PolicyRunner:
         if first is None:
             return CaptureResult((), 0, 0.0, {}, ())
         windows = _Windows(self._flow, self._monitor, self._rest_ns, first.time_ns)
-        run, shortest, longest = self._run, FrameRunner.shortest, FrameRunner.longest
+        run, send, shortest, longest = (
+            self._run, self._send, FrameRunner.shortest, FrameRunner.longest
+        )  # fmt: skip
         count = filled = too_short = too_long = missing = 0
         last_ns = first.time_ns
         shift_ns = backwards = 0
@@ -188,7 +206,10 @@ class PolicyRunner:
             elif length < shortest:
                 too_short += 1
                 continue
-            run(data)
+            if send and self._is_outgoing(data):
+                send(data)
+            else:
+                run(data)
             count += 1
             last_ns = time_ns
             if not count % _LOOK_FRAMES and self._alarm.poll(0):
@@ -205,13 +226,25 @@ class PolicyRunner:
         if self._of_owners:
             notes.append(f"owners are unknown in a capture: {', '.join(self._of_owners)}")
         if self._outgoing:
-            notes.append(f"a capture has no outgoing packets: {', '.join(self._outgoing)}")
+            names = ", ".join(self._outgoing)
+            notes.append(f"without --local a capture has no outgoing packets: {names}")
         if windows.skipped_ns:
             notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
         if backwards:
             notes.append(f"the capture's clock goes back {backwards} times")
         seconds = (last_ns - first.time_ns) / 1e9
         return CaptureResult(tuple(windows.told), count, seconds, windows.busiest, tuple(notes))
+
+    def _is_outgoing(self, frame: bytes) -> bool:
+        at = 12
+        while frame[at : at + 2] in _TAGS:
+            at += 4
+        place = _SOURCES.get(frame[at : at + 2])
+        if place is None:
+            return False
+        source = frame[at + place.start : at + place.stop]
+        size, number = len(source), int.from_bytes(source)
+        return any(size == each and number >> host == net for each, host, net in self._local)
 
 
 class _Windows:

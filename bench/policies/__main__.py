@@ -37,6 +37,7 @@ from bench.policies.made import scores
 from bench.support.report import Report
 from bpf.errors import ProbedeckError
 from probes.monitor.policy import load
+from tests.support.made.attacks import LOCAL
 from tests.support.made.judge import fired, named
 
 _SECOND = 1_000_000_000
@@ -176,7 +177,7 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, default=10.0)
     parser.add_argument("--seconds", type=float, default=3.0, help="least length of a made one")
     options = parser.parse_args()
-    with PolicyRunner(load(options.policies).policy) as runner:
+    with PolicyRunner(load(options.policies).policy, local=[LOCAL]) as runner:
         report = Report("Made attacks and loads")
         for way, score in scores(runner, options.seconds):
             report.row(f"{way}: told", f"{score.told} of {score.attacks}")

@@ -13,7 +13,7 @@ import numpy as np
 from probes.filter import RowTable, parse
 from probes.filter.network import address_text, protocol_name
 from probes.flow.filter import WINDOW_FLOWS
-from probes.flow.records import FlowDirection, hash_keys, key_words
+from probes.flow.records import hash_keys, key_words
 from probes.monitor.records import Array
 
 _TOP = 3
@@ -105,14 +105,14 @@ def finding_of(
     by: str = "",
     note: str = "",
 ) -> Finding:
-    """Summarise the incoming flows of `rows` (dtype FLOW, (n,)) that pass one of the filters.
+    """Summarise the flows of `rows` (dtype FLOW, (n,), of one direction) that pass one of the
+    filters.
 
     `seconds` is the time that the rows cover; `lost` the number of packets that they lack. `by` is
     the unit of shares, `packets` or `flows`; by default flows if most flows have few packets.
     `note` says in a phrase which flows the rows lack.
     Raises TextError for a wrong filter.
     """
-    rows = rows[rows["direction"] == FlowDirection.INGRESS]
     rows = _passing(rows, suspects, seconds)
     if not len(rows):
         text = _with(note, "who is unknown: no flow of this window is selected")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,10 @@ def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
     help="A policy that must become active: 'NAME by 3s', 'NAME by 3s from ADDRESS to NETWORK', "
     "or 'only NAME by 3s' without another one; or 'none'. The time counts from the first frame.",
 )  # fmt: skip
+@option(
+    "--local", multiple=True, metavar="ADDRESS/PREFIX",
+    help="Addresses of this host: packets from them are outgoing, for out_bytes and the like.",
+)  # fmt: skip
 @option("--junit", metavar="FILE", help="Write the outcome of each expectation as JUnit XML.")
 @option(
     "--interval", default=None, metavar="SECONDS", usual="the file's, or 1",
@@ -79,7 +84,7 @@ def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
 )  # fmt: skip
 def test(
     captures: tuple[str, ...], policies: str, texts: tuple[str, ...], expect: tuple[str, ...],
-    junit: str, interval: float | None, tunnels: str | None,
+    local: tuple[str, ...], junit: str, interval: float | None, tunnels: str | None,
 ) -> int:  # fmt: skip
     """Run policies over captures, without an interface.
 
@@ -101,6 +106,10 @@ def test(
         said = {**said, "interval": interval}
     if tunnels is not None:
         said = {**said, "tunnels": Tunnels(tunnels)}
+    try:
+        networks = [ip_network(each, strict=False) for each in local]
+    except ValueError as error:
+        raise UsageError(f"--local: {error}", hint="an address or a network") from None
     names = [each.name for each in found.policies]
     expected = [Expectation.parse(text, names) for text in expect]
     refused: dict[str, UsageError] = {}
@@ -113,7 +122,7 @@ def test(
     if len(refused) == len(set(captures)):
         raise next(iter(refused.values()))
     judged = []
-    with PolicyRunner(found.policies, MonitorOptions(**said)) as runner:
+    with PolicyRunner(found.policies, MonitorOptions(**said), networks) as runner:
         for name in captures:
             if name in refused:
                 continue

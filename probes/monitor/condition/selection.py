@@ -17,7 +17,8 @@ from probes.monitor.owners.text import owner_filter
 _STOP = re.compile(r"[<>)]|==|!=|=[<>]|,(?=\s|(?:[0-9.]+(?:[num]?s|[mhd]))+\s*[,)]|\Z)")
 _STOP_WORD = re.compile(r"[-+*/]|(?:and|or)(?![^\s()])")
 _WHOLE = re.compile(r"\"([^\"]*)\"|'([^']*)'")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[:,])/(?:[^/\\]|\\.)*/')
+# A slash behind `::` is of a prefix, such as fc00::/7.
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|(?<!::)(?<=[:,])/(?:[^/\\]|\\.)*/')
 
 
 def read(text: str, at: int) -> tuple[str, int, int]:

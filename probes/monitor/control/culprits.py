@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from probes.flow.records import FLOW
+from probes.flow.records import FLOW, FlowDirection
 from probes.monitor.condition.terms import MetricTerm, parts
 from probes.monitor.engine import PolicyStatus
 from probes.monitor.finding import Finding, finding_of
@@ -16,6 +16,7 @@ from probes.monitor.owners.text import is_of_owners
 from probes.monitor.owners.window import OwnerWindow
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.records import Array
+from probes.monitor.selected import OUT
 from probes.snapshot import Snapshot
 
 _TICK_NS = 4_000_000
@@ -75,7 +76,8 @@ def finding_for(
 ) -> Finding:
     """Return the finding of a policy that has just begun, of rows of dtype FLOW (n,); see
     `finding_of`. `owners` are of the last window that they are known of."""
-    suspects, by = _asked(status)
+    suspects, by, direction = _asked(status)
+    rows = rows[rows["direction"] == direction]
     try:
         if any(map(is_of_owners, suspects)):
             if owners is None:
@@ -86,8 +88,9 @@ def finding_for(
         return Finding(f"who is unknown: {error}")
 
 
-def _asked(status: PolicyStatus) -> tuple[Sequence[str], str]:
-    """Return the filters of the flows that a policy is about, and the unit of their shares."""
+def _asked(status: PolicyStatus) -> tuple[Sequence[str], str, FlowDirection]:
+    """Return the filters of the flows that a policy is about, the unit of their shares, and the
+    direction of the metric that decided."""
     policy = status.policy
     reasons = status.outcome.reasons if status.outcome and not status.forced else ()
     metrics = [
@@ -95,8 +98,10 @@ def _asked(status: PolicyStatus) -> tuple[Sequence[str], str]:
     ]
     compared = [metric.selection for metric in metrics if metric.selection][:1]
     suspects = (policy.suspects,) if policy.suspects else policy.select or compared
-    suspects = policy.without_trusted(suspects)
-    deciding = {each.name for each in metrics[:1]}
-    if _DISTINCT & deciding:
-        return suspects, "flows"
-    return suspects, "packets" if policy.suspects else ""
+    deciding = metrics[0].name if metrics else ""
+    outgoing = deciding.startswith(OUT)
+    suspects = policy.without_trusted(suspects, "dst" if outgoing else "src")
+    direction = FlowDirection.EGRESS if outgoing else FlowDirection.INGRESS
+    if deciding.removeprefix(OUT) in _DISTINCT:
+        return suspects, "flows", direction
+    return suspects, "packets" if policy.suspects else "", direction

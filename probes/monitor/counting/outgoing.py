@@ -46,7 +46,7 @@ class Outgoing:
     @property
     def possible(self) -> bool:
         """Whether packets have a direction. Mirrored packets, records and captures have none."""
-        return self._options.input is Input.REGULAR and self._interface.index > 0
+        return self._options.input is Input.REGULAR and self._interface.index != 0
 
     def see(
         self, metrics: Iterable[SelectedMetric], halves: Sequence[SketchHalf], active: int

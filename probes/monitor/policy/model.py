@@ -242,11 +242,11 @@ class Policy(PolicyModel):
         """As `select`, without the packets of trusted networks."""
         return self.without_trusted(self.select or ("",))
 
-    def without_trusted(self, filters: Sequence[str]) -> tuple[str, ...]:
-        """Add to filters of packets that the source is no trusted host; empty: every packet."""
+    def without_trusted(self, filters: Sequence[str], end: str = "src") -> tuple[str, ...]:
+        """Add to filters of packets that this end is no trusted host; empty: every packet."""
         if not self.trusted:
             return tuple(filter(None, filters))
-        others = f"!src:{','.join(self.trusted)}"
+        others = f"!{end}:{','.join(self.trusted)}"
         return tuple(
             text if is_of_owners(text) else f"({text}) {others}" if text else others
             for text in filters

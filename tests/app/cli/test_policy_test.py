@@ -58,6 +58,24 @@ def test_the_report_and_its_exit_codes(
     assert [suite.attrib["failures"] for suite in root] == ["1", "1"]
 
 
+def test_packets_from_local_addresses_are_outgoing(
+    capture: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = ["--policy", "out: rate(out_packets on udp) > 50 -> dns", "--policy", FLOOD]
+    local = [
+        "--local",
+        f"{PEER}/32",
+        "--local",
+        "2001:db8::/32",
+        "--expect",
+        f"only out by 1s from {PEER}",
+    ]
+    assert test(capture, *policy, "--interval", "0.5", *local) == 0
+    assert "has no outgoing packets" not in capsys.readouterr().out
+    assert test(capture, *policy, "--expect", "only flood by 1s") == 0
+    assert "without --local a capture has no outgoing packets: out" in capsys.readouterr().out
+
+
 def test_a_file_that_is_no_capture_does_not_stop_the_others(
     capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +105,7 @@ def test_a_report_that_cannot_be_written_is_told(capture: str) -> None:
         ([], "there is no policy to test"),
         (["--policy", FLOOD, "--expect", "food"], "did you mean flood?"),
         (["--policy", FLOOD, "--interval", "0"], "interval of 0 s"),
+        (["--policy", FLOOD, "--local", "eth0"], "--local: 'eth0' does not appear"),
         (["--policy", FLOOD.replace("dns", "mine")], "no application 'mine'"),
     ],
 )

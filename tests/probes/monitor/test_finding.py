@@ -184,12 +184,6 @@ def test_the_unit_of_shares_can_be_chosen() -> None:
     assert finding_of(rows, seconds=1, by="packets").sources.chief == "198.51.100.9"
 
 
-def test_outgoing_flows_are_left_out() -> None:
-    out = SCAN.copy()
-    out["direction"] = 1
-    assert finding_of(np.concatenate((SCAN, out)), seconds=1).packets == 1998
-
-
 def test_lost_packets_make_lower_bounds() -> None:
     finding = finding_of(SCAN, seconds=0.9, lost=5000)
     assert finding.text.endswith(

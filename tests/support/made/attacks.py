@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,11 @@ NETWORK = 0xCB007100
 EVERYBODY = 0xFFFFFFFF
 INSIDER = 0x0A140042
 """10.20.0.66: an infected host."""
+
+
+UPLOADER = 0x0A14004D
+"""10.20.0.77: the host whose packets are outgoing (`LOCAL`)."""
+LOCAL = ip_network(UPLOADER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +227,10 @@ def beacon(every: float) -> Make:
 
 def upload(rate: float, **columns: Any) -> Make:
     """Full segments of one host to another, and their acknowledgements; packets a second."""
-    given = {"src": INSIDER, "dst": ATTACKER, "sport": 51515, "dport": 443} | columns
+    given = {"src": INSIDER, "dst": ATTACKER, "sport": 51515, "dport": 443, "size": 1514} | columns
     back = stream(rate / 4, size=66, flags=A, src=given["dst"], dst=given["src"],
                   sport=given["dport"], dport=given["sport"])  # fmt: skip
-    return both(stream(rate, size=1514, flags=A, **given), back)
+    return both(stream(rate, flags=A, **given), back)
 
 
 def slow_requests(rate: float, sources: int) -> Make:
@@ -349,6 +354,8 @@ ATTACKS = (
     Attack("dns_water_torture", "3000 resolvers", datagrams(3000, 53, 85, src=some(3000))),
     Attack("icmp_tunnel", "50 pings a second",
         tunnel(50, 1042, proto=ICMP, sport=77, dport=ECHO_REQUEST), INSIDER, ATTACKER),
+    Attack("outgoing_volume", "35 Mbit/s", upload(1500, src=UPLOADER, size=3014), UPLOADER,
+        ATTACKER, seconds=31),
     Attack("arp_storm", "1000 a second", stream(1000), 0, 0, kind=ARP),
     Attack("dhcp_storm", "starvation", datagrams(1000, 67, 342, src=0, sport=68, dst=EVERYBODY), 0,
         0),
@@ -363,8 +370,8 @@ HOLES = (
     Attack("syn_flood", "among connections", both(flood(400, S, 5222),
         talks(1500, HTTP, dport=5222)), hole="SYN floods of less than a third of all SYNs"),
     Attack("beacon", "every 10 s", beacon(10), INSIDER, ATTACKER, seconds=31, hole="beacons"),
-    Attack("exfiltration", "50 Mbit/s", upload(4100), INSIDER, ATTACKER,
-        hole="outgoing volume in a capture, or on a router"),
+    Attack("outgoing_volume", "20 Mbit/s", upload(830, src=UPLOADER, size=3014), UPLOADER, ATTACKER,
+        seconds=31, hole="outgoing volume of less than 30 Mbit/s, in turns, or to many hosts"),
     Attack("slow_scan", "a port every 5 s", refused(scan(0.2, S)), ATTACKER, seconds=31,
         hole="scans of less than 15 ports a minute"),
     Attack("udp_scan", "from port 53", stream(100, proto=UDP, src=ATTACKER, sport=53,

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.made.attacks import EVERYBODY, HTTP, SSH, TLS, in_fragments
+from tests.support.made.attacks import EVERYBODY, HTTP, SSH, TLS, UPLOADER, in_fragments
 from tests.support.made.traffic import (
+    ATTACKER,
     CLIENT,
     ECHO_REPLY,
     ECHO_REQUEST,
@@ -143,6 +144,17 @@ def pings(seconds: float, random: Random) -> Rows:
     return rows
 
 
+def lasts(make: Make, least: float = 32) -> Make:
+    """The same for so many seconds at least."""
+    return lambda seconds, random: make(max(seconds, least), random)
+
+
+def leaves(mbit: float, dst: Any = ATTACKER, **columns: Any) -> Make:
+    """Large segments of the host whose packets are outgoing, and some acknowledgements."""
+    rate = mbit * 1e6 / 8 / 3014
+    return lasts(flows(4, rate, rate / 4, src=UPLOADER, dst=dst, size=3014, **columns))
+
+
 PAGE = ">S <SA >A >PA:600 <A:1514*12 >A*6 <PA:900 >PA:700 <A:1514*20 >A*10 >PA:500 <A:1514*10 >A*5"
 """A browser's connection, which stays."""
 DISCOVERY = 0xEFFFFFFA
@@ -170,6 +182,12 @@ LOADS: dict[str, Make] = {
     "download": flows(6, 3000, 12_000, down_size=1514),
     "download by QUIC": flows(3, 1000, 8000, proto=UDP, flags=0, down_size=1292),
     "backup": flows(4, 12_000, 4000, size=1514, dport=873),
+    "backup, its host's side": leaves(35, SERVER, dport=873),
+    "video upload": leaves(25),
+    "software update": lasts(flows(3, 200, 400, src=UPLOADER, dst=ATTACKER, down_size=3014)),
+    "speed test, up": lambda _, random: leaves(60)(32, random)[: round(25 * 60e6 / 8 / 3014)],
+    "downloads from a server": leaves(35, sport=443, dport=each(50000, 4)),
+    "seeds": leaves(35, each(0x2D000105, 40), dport=51413),
     "backup to elsewhere, its answers": incoming(flows(4, 12_000, 12_000, dst=0x97650102,
         dport=443), SERVER),
     "WireGuard": flows(2, 4000, 4000, proto=UDP, flags=0, size=1490, down_size=1490, sport=51820,

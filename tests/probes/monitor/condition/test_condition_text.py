@@ -180,3 +180,9 @@ def test_no_text_is_trouble(text: str) -> None:
         assert 1 <= error.column <= len(text) + 1
         assert str(error).isprintable()
     assert any(judged()[0] < 0.05 for _ in range(5))
+
+
+def test_a_prefix_of_ipv6_is_no_regular_expression() -> None:
+    text = "rate(bytes on (!dst:fc00::/7,ff00::/8 udp)) > 3 * baseline(10m, 10Mbit/s)"
+    (metric,) = Condition.parse(text).metrics
+    assert metric.selection == "!dst:fc00::/7,ff00::/8 udp"

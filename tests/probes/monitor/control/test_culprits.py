@@ -144,25 +144,30 @@ def test_an_operators_activation_has_a_finding_of_the_last_interval(deck: Deck) 
 
 
 @pytest.mark.parametrize(
-    "policy",
+    ("policy", "metric"),
     [
-        "one: packets > 200 suspects dport:7,9 -> accounting on proto:udp",
-        "one: packets > 200 -> accounting on dport:7 or dport:9",
-        "one: packets on dport:7,9 > 1 -> accounting",
+        ("one: packets > 200 suspects dport:7,9 -> accounting on proto:udp", "packets"),
+        ("one: packets > 200 -> accounting on dport:7 or dport:9", "packets"),
+        ("one: packets on dport:7,9 > 1 -> accounting", "packets"),
+        ("one: out_packets on dport:7,9 > 1 -> accounting", "out_packets"),
     ],
-    ids=["suspects", "selected packets", "compared packets"],
+    ids=["suspects", "selected packets", "compared packets", "outgoing packets"],
 )
-def test_a_finding_is_of_the_flows_that_the_policy_is_about(policy: str) -> None:
+def test_a_finding_is_of_the_flows_that_the_policy_is_about(policy: str, metric: str) -> None:
     engine = Engine()
     engine.set(Policy.parse_short(policy), 0)
     row = np.zeros((), METRIC)
     row["packets"] = 300
-    counted = {SelectedMetric("packets", "dport:7,9"): Estimate(2.0, 2.0, 2.0)}
+    counted = {SelectedMetric(metric, "dport:7,9"): Estimate(2.0, 2.0, 2.0)}
     (transition,) = engine.window(row, 10**9, 1.0, counted)
     assert transition.begins
     (status,) = engine.policies()
     flows = np.zeros(300, FLOW)
     flows["protocol"], flows["version"], flows["packets"] = 17, 4, 1
     flows["destination_port"] = range(1, 301)
-    finding = finding_for(status, flows, 1.0)
+    flows["direction"] = metric == "out_packets"
+    others = flows.copy()
+    others["direction"] ^= 1
+    finding = finding_for(status, np.concatenate((flows, others)), 1.0)
+    assert finding.packets == 2
     assert [each.name for each in finding.ports.top] == ["udp:9", "udp:7"]
