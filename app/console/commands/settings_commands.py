@@ -33,7 +33,7 @@ class SettingsCommands:
     def do_app_set(self, option: str = "", value: str = "") -> None:
         ui = self._console.settings.ui
         if not option:
-            from app.console.dialogs.settings_box import SettingsBox
+            from app.console.dialogs.help_box import SettingsBox
 
             self._console.app.push_screen(SettingsBox(ui))
             return

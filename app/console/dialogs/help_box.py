@@ -1,8 +1,8 @@
-"""Boxes over the screen, and one with a text, which a key closes."""
+"""Boxes over the screen, and one with a text, which a key closes"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.console import Group
 from rich.table import Table
@@ -13,6 +13,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
+from app.config.model import Ui
+from app.config.schema import settings_of
 from widgets.terminal.compositor import DiffModalScreen
 
 CELLS = 80
@@ -103,3 +105,25 @@ class _Lines(Widget):
 
     def render(self) -> RenderResult:
         return self._text()
+
+
+class SettingsBox(HelpBox):
+    """A list of the options of `[ui]`."""
+
+    title_text = "Settings: set OPTION VALUE"
+
+    def __init__(self, ui: Ui) -> None:
+        super().__init__()
+        self._ui = ui
+
+    def text(self) -> Iterator[Table]:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="bold", no_wrap=True)
+        grid.add_column(no_wrap=True)
+        grid.add_column()
+        for name, each in settings_of(Ui).items():
+            value = getattr(self._ui, name)
+            text = str(value).lower() if isinstance(value, bool) else str(value) or "none"
+            choices = f" ({each.metavar})" if each.metavar else ""
+            grid.add_row(Text(name), Text(text), Text(f"{each.help}{choices}"))
+        yield grid

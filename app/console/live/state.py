@@ -9,10 +9,10 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from app.console.live.flows import Focus, LiveFlows, LiveView
-from app.console.live.monitor import LiveMonitor, MonitorView
 from app.console.live.overview_feed import FLOW, LivePulses, Pulses
 from app.console.live.owners import LiveOwners, OwnerView
 from app.console.live.paths import LivePaths, PathView
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import (
     REMOVED,
@@ -32,6 +32,53 @@ _OWNERS_WITHIN = 0.1
 """Seconds in which owners usually follow their flows."""
 _RANKS = {FLOW: 3, MONITOR: 2, "path": 1}
 """The status strip shows the window of the probe with the highest rank."""
+_WINDOWS = 1200
+"""Windows that are kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MonitorView:
+    """Tables of the monitor until a moment, oldest window first."""
+
+    metrics: tuple[Snapshot, ...] = ()
+    policies: tuple[Snapshot, ...] = ()
+    triggers: tuple[Snapshot, ...] = ()
+    """Only of windows with transitions."""
+
+    @property
+    def now_utc_ns(self) -> int:
+        """End of the last window by the clock of the measuring host; 0 before the first."""
+        last = (table[-1].end_utc_ns for table in (self.metrics, self.policies) if table)
+        return max(last, default=0)
+
+
+class LiveMonitor:
+    """Keeps windows of the monitor. The probe's thread calls `add`, any thread calls `view`."""
+
+    def __init__(self) -> None:
+        self._tables = {
+            name: deque[Snapshot](maxlen=_WINDOWS)
+            for name in (METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE)
+        }
+        self._view: MonitorView | None = None
+        """The present view; None since the last table."""
+        self._lock = threading.Lock()
+
+    def add(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._view = None
+            table = self._tables[snapshot.metric]
+            if table and snapshot.window < table[-1].window:
+                # The monitor restarted, and counts from one.
+                table.clear()
+            table.append(snapshot)
+
+    def view(self) -> MonitorView:
+        """Return the present view; the same object until the next table."""
+        with self._lock:
+            if self._view is None:
+                self._view = MonitorView(*(tuple(table) for table in self._tables.values()))
+            return self._view
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +109,11 @@ class Frame:
     def utc_ns(self) -> int:
         """End of the window by the clock of the measuring host; 0 before the first window."""
         return self.last.end_utc_ns if self.last is not None else 0
+
+    @property
+    def hosts(self) -> tuple[HostFrame, ...]:
+        """The frame of each host; a single host has an empty name."""
+        return self.parts or (HostFrame("", self),)
 
     def of(self, host: str) -> Frame | None:
         """Return the part of a host, or None; without a name, the frame itself."""

@@ -12,10 +12,14 @@ from app import resolve
 from app.console.live.state import Frame, LiveState
 from app.console.plain.changes import FrameChanges, traffic_line
 from app.console.plain.tables import busiest, path_lines, policy_lines
-from app.console.screens.overview.connections import connection_troubles, link_troubles
 from app.console.screens.overview.model import late
 from app.console.screens.overview.now import calm, troubles
-from app.console.screens.overview.trouble import Trouble, output_troubles
+from app.console.screens.overview.trouble import (
+    Trouble,
+    connection_troubles,
+    link_troubles,
+    output_troubles,
+)
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
 from bpf.errors import ProbedeckError, did_you_mean, printable

@@ -7,7 +7,7 @@ from app.tape.named_state import NamedState, StateKind
 SCREEN = ScreenInfo(
     "hosts", "7", "Hosts", "app.console.screens.hosts.screen:HostsScreen", is_heavy=True,
     tables=(FLEET,),
-    first_states="app.console.screens.hosts.rows:first_states",
+    first_states="app.console.screens.hosts.screen:first_states",
     signs=("Of hosts", (("●", "Chosen: the other screens show it"),
                         ("▸", "Programs are of this one, where several are chosen"))),
     states=(

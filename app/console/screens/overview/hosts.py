@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from app.console.live.chosen import ask_hosts, current_host, several
+from app.console.live.chosen import ask_hosts, current_host, plane_of, several
 from app.console.protocol import Console
 from app.console.screens.events.columns import EVENTS
-from app.console.screens.overview.connections import link_troubles
-from app.console.screens.overview.trouble import Kind, Trouble
+from app.console.screens.overview.trouble import Kind, Trouble, link_troubles
 from app.console.screens.paths.hosts import TracedByHost
 from app.console.tables.columns import columns
 from probes.control_plane import ControlPlane
@@ -30,8 +29,8 @@ class HostAnswers:
 
     def fetch(self, console: Console) -> Callable[[], tuple[TracedByHost, MonitorInfo | None]]:
         """Return the call that asks. A host that is slow keeps its last answer."""
-        hosts, name = several(console), current_host(console)
-        current = hosts.planes()[name] if hosts is not None else console.plane
+        name = current_host(console)
+        current = plane_of(console, name)
 
         def of(plane: ControlPlane) -> _Answer:
             return plane.traced(), plane.monitor() if plane is current else None
@@ -50,8 +49,8 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
     The screen itself has the policies of the host under the cursor.
     """
     yield from link_troubles(console.plane.late_by)
-    hosts, missing = console.hosts.chosen, console.frame.missing
-    if hosts is None or len(hosts.chosen) == 1:
+    missing = console.frame.missing
+    if (hosts := several(console)) is None:
         return
     for one in hosts.states():
         if one.name in missing:
@@ -79,8 +78,8 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
 
 def event_columns(console: Console) -> tuple[Column[Any], ...]:
     """Return the columns of events, with the host of each if several hosts are chosen."""
-    hosts, title = console.hosts.chosen, {"title": "Events"}
-    if hosts is None or len(hosts.chosen) == 1:
+    title = {"title": "Events"}
+    if several(console) is None:
         return columns(EVENTS, time=title)
     # A narrow block has room for the host and for a short text.
     return columns(EVENTS, time=title, node={"hidden": False}, text={"width": 20})

@@ -20,7 +20,6 @@ from app.console.screens.events.rows import event_rows
 from app.console.screens.overview import hosts as fleet
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
-from app.console.screens.overview.connections import connection_troubles
 from app.console.screens.overview.model import (
     BROAD,
     GROUPS,
@@ -50,7 +49,7 @@ from app.console.screens.overview.rows import (
     worst_columns,
     worst_rows,
 )
-from app.console.screens.overview.trouble import Trouble, output_troubles
+from app.console.screens.overview.trouble import Trouble, connection_troubles, output_troubles
 from app.console.screens.paths.hosts import TracedByHost, path_views
 from app.console.screens.paths.lines import LITTLE
 from app.console.screens.triggers.columns import POLICIES

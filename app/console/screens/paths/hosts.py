@@ -17,7 +17,7 @@ TracedByHost = Mapping[str, tuple[Traced, ...]]
 
 def path_views(frame: Frame) -> dict[str, PathView]:
     """Return the paths of a frame by host; the only host of a console has an empty name."""
-    return {part.host: part.frame.paths for part in frame.parts} or {"": frame.paths}
+    return {part.host: part.frame.paths for part in frame.hosts}
 
 
 @dataclass(slots=True)

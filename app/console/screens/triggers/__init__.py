@@ -9,7 +9,7 @@ SCREEN = ScreenInfo(
     tables=(POLICIES, APPLICATIONS),
     blocks=("policies",),
     probes=("monitor",),
-    first_states="app.console.screens.triggers.hosts:first_states",
+    first_states="app.console.screens.triggers.model:first_states",
     states=(
         NamedState("trigger.count", StateKind.COUNT, "policies of the monitor"),
         NamedState("trigger.active", StateKind.COUNT, "policies whose applications run"),

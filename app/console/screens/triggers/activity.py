@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.console.live.monitor import MonitorView
+from app.console.live.state import MonitorView
 from probes.monitor.condition.units import SUFFIXES
 from probes.monitor.info import PolicyInfo
 from probes.monitor.policy import Policy

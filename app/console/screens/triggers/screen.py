@@ -10,13 +10,12 @@ from textual.widget import Widget
 
 from app.commands.remote import set_policy
 from app.console.culprit import CulpritCommands
-from app.console.live.chosen import ask_hosts, plane_of, several
+from app.console.live.chosen import ask_hosts, on_host, plane_of, several
 from app.console.polling import PollingScreen
 from app.console.screen import ConsoleScreen
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
-from app.console.screens.triggers.hosts import Infos, MonitorHosts
-from app.console.screens.triggers.model import PolicyView, Triggers, place_of
+from app.console.screens.triggers.model import Infos, MonitorHosts, PolicyView, Triggers, place_of
 from app.console.screens.triggers.rows import (
     EXAMPLE,
     application_columns,
@@ -48,12 +47,8 @@ def _waits(one: PolicyView) -> bool:
     return not one.info.state.runs or one.info.policy.mode == "permanent"
 
 
-def _on(host: str) -> str:
-    return f" on {host}" if host else ""
-
-
 def _tell(screen: ConsoleScreen, host: str, info: PolicyInfo) -> None:
-    text = f"{info.policy.name} is {info.state.label}{_on(host)}"
+    text = f"{info.policy.name} is {info.state.label}{on_host(host)}"
     screen.notify(text, timeout=2.0, markup=False)
 
 
@@ -298,7 +293,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
             what, ask = "deactivating", partial(plane.deactivate_policy, name)
         else:
             what, ask = "activating", partial(plane.activate_policy, name)
-        self.change(f"{what} {name}{_on(host)}", ask, partial(_tell, self, host))
+        self.change(f"{what} {name}{on_host(host)}", ask, partial(_tell, self, host))
 
     def do_trigger_remove(self, policy: str = "") -> None:
         host, info = self._target(policy)
@@ -306,14 +301,16 @@ class TriggersScreen(PollingScreen[_Fetched]):
         # A policy that is named needs no second key.
         if not policy and self._warned != (host, name):
             self._warned = host, name
-            text = f"{self.console.key_of('trigger.remove')} again removes {name}{_on(host)}"
+            text = f"{self.console.key_of('trigger.remove')} again removes {name}{on_host(host)}"
             self.notify(text, severity="warning", markup=False)
             return
         ask, done = (
             partial(plane_of(self.console, host).remove_policy, name),
-            f"removed {info.policy.to_short()}{_on(host)}",
+            f"removed {info.policy.to_short()}{on_host(host)}",
         )
-        self.change(f"removing {name}{_on(host)}", ask, lambda _: self.notify(done, markup=False))
+        self.change(
+            f"removing {name}{on_host(host)}", ask, lambda _: self.notify(done, markup=False)
+        )
 
     def do_trigger_add(self, text: str = "") -> None:
         if text:
@@ -321,7 +318,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
             answers = self.prompt.is_open and self.prompt.command == "trigger.add"
             host = self._edited if answers else ""
             ask = partial(set_policy, plane_of(self.console, host), text)
-            self.change(f"setting the policy{_on(host)}", ask, partial(_tell, self, host))
+            self.change(f"setting the policy{on_host(host)}", ask, partial(_tell, self, host))
         else:
             from probes.monitor.policy.ready import purposes
 
@@ -332,7 +329,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
     def do_trigger_change(self, policy: str = "") -> None:
         self._edited, info = self._target(policy)
         text = info.policy.to_short()
-        self.prompt.ask("trigger.add", f"Change{_on(self._edited)}", EXAMPLE, text)
+        self.prompt.ask("trigger.add", f"Change{on_host(self._edited)}", EXAMPLE, text)
 
     def place_of(self, error: ProbedeckError, text: str) -> int | None:
         # The error of another host's controller has no column.

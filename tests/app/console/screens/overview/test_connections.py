@@ -11,7 +11,7 @@ from app.console.live.flows import LiveFlows
 from app.console.live.owners import LiveOwners
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame
-from app.console.screens.overview.connections import connection_troubles
+from app.console.screens.overview.trouble import connection_troubles
 from app.console.screens.paths.model import Paths
 from probes.flow.records import FLOW, Array
 from probes.path.records import PathRowKind

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.console.live.monitor import LiveMonitor
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import LivePaths
+from app.console.live.state import LiveMonitor
 from app.console.screens.overview.now import calm, ordinal, troubles
 from app.console.screens.overview.trouble import Trouble, output_troubles
 from app.console.screens.paths.hop import PathKey

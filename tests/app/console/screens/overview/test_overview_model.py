@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.console.live.monitor import LiveMonitor
 from app.console.live.overview_feed import TRAFFIC, WINDOWS, LivePulses
 from app.console.live.paths import LivePaths
+from app.console.live.state import LiveMonitor
 from app.console.screens.overview.model import (
     WorstHops,
     allotted,
