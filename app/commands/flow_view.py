@@ -24,6 +24,8 @@ _ENDS = ("remote", "local")
 _NOUNS = {DIRECTIONS: "flow", **{kind: kind[:-1] for kind in GROUPED}, **LABEL_KINDS}
 GROUP_NOUNS = {noun: kind for kind, noun in _NOUNS.items() if kind != DIRECTIONS}
 """Views of groups, by the word for a row."""
+QUIET_NS = 3_000_000_000
+"""Without a packet for longer a flow counts as idle, and is muted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,16 @@ from app.outputs.view import (
     OutputView,
     Part,
     addresses,
+    flow_column,
     one_text,
     text,
     time,
 )
 from probes.filter.network import protocol_name
+from probes.flow.columns import FLOW_COLUMNS
 from probes.flow.grouping import PREFIXES, group
 from probes.flow.services import service_name
 from probes.snapshot import Snapshot
-from probes.tunnels import tunnel_name
 
 
 def grouped(flows: Snapshot, kind: str, prefixes: Sequence[int] = PREFIXES) -> Snapshot:
@@ -93,10 +94,7 @@ GROUP_VIEWS = (
         *_COUNTS,
         OutputColumn("tcp_flags", "all flags of both directions, by OR"),
         *_TIMES,
-        OutputColumn("vlan", "id of the outermost VLAN tag; 0: no tag"),
-        text("tunnel", "kind of the tunnel around it; or empty",
-            lambda part: map(tunnel_name, part.rows["tunnel"].tolist())),
-        OutputColumn("tunnel_id", "key of GRE, VNI of VXLAN and Geneve, TEID of GTP; or 0"),
+        *(flow_column(column) for column in FLOW_COLUMNS if column.is_key),
         *OWNER_COLUMNS,
         version=2,
     ),

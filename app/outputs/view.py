@@ -13,6 +13,7 @@ import numpy as np
 
 from app.outputs.encoders import Record
 from probes.filter.network import address_text
+from probes.flow.columns import FlowColumn
 from probes.flow.records import Array
 from probes.snapshot import Event, Item, Snapshot
 from probes.sockets.filter import Owned
@@ -102,6 +103,14 @@ def time(name: str, meaning: str, field: str) -> OutputColumn:
 
 def address(name: str, meaning: str) -> OutputColumn:
     return text(name, meaning, lambda part: addresses(part.rows[name], part.versions))
+
+
+def flow_column(of: FlowColumn) -> OutputColumn:
+    """A column of a number of the flow's packets."""
+    name, words = of.name, of.words
+    if words is None:
+        return OutputColumn(name, of.meaning)
+    return text(name, of.meaning, lambda part: map(words, part.rows[name].tolist()))
 
 
 WINDOW = one("window", "number of the window, from 1, without gaps")

@@ -18,6 +18,7 @@ from app.outputs.view import (
     OutputView,
     Part,
     address,
+    flow_column,
     is_table,
     iso,
     one,
@@ -25,9 +26,9 @@ from app.outputs.view import (
     text,
     time,
 )
+from probes.flow.columns import FLOW_COLUMNS
 from probes.flow.records import FlowDirection
 from probes.snapshot import Event, LossReason, Snapshot
-from probes.tunnels import tunnel_name
 
 DIRECTIONS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 
@@ -80,11 +81,7 @@ FLOWS = OutputView(
         OutputColumn("tcp_flags", "all flags seen in this window, by OR; 0 unless TCP"),
         time("first", "UTC: first packet in this window, to a millisecond", "first_ns"),
         time("last", "UTC: last packet in this window, to a millisecond", "last_ns"),
-        OutputColumn("vlan", "id of the outermost VLAN tag; 0: no tag"),
-        text("tunnel", "kind of the tunnel around the flow: gre, vxlan, ...; or empty",
-            lambda part: map(tunnel_name, part.rows["tunnel"].tolist())),
-        OutputColumn("tunnel_id", "key of GRE, VNI of VXLAN and Geneve, TEID of GTP; or 0"),
-        OutputColumn("tos", "type of service or traffic class of the flow's first packet"),
+        *map(flow_column, FLOW_COLUMNS),
         *OWNER_COLUMNS,
     ),
     "flow",

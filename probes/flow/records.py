@@ -49,6 +49,8 @@ FLOW = np.dtype([
 The ports of ICMP are its identifier (of echo and the like), and type * 256 + code. `tunnel` is one
 of TUNNELS or 0; `tos` is of the first packet; bytes are of frames without FCS. Times are
 CLOCK_MONOTONIC to `FlowClock.error_ns`, never outside the window."""
+OF_FIRST_PACKET = ("tos",)
+"""Fields of a flow's first packet."""
 
 KEY_WORDS = 6
 _BLOCK = 8192
@@ -112,7 +114,7 @@ def _fill(rows: Array, records: Array, direction: FlowDirection, clock: FlowCloc
     words[:, KEY_WORDS - 1] = 0
     words[:, : key.shape[1]] = key
     words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)
-    for name in ("tcp_flags", "tos"):
+    for name in ("tcp_flags", *OF_FIRST_PACKET):
         rows[name] = records[name]
     for name in ("packets", "bytes"):
         rows[name] = records[name] & _COUNT
@@ -135,15 +137,9 @@ def _merged(rows: Array, hashes: Array) -> Array:
     merged["bytes"] = np.add.reduceat(rows["bytes"], starts)
     merged["tcp_flags"] = np.bitwise_or.reduceat(rows["tcp_flags"], starts)
     merged["first_ns"] = np.minimum.reduceat(rows["first_ns"], starts)
-    merged["tos"] = _first_tos(rows, starts, merged["first_ns"])
+    of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows)))
+    begins = np.flatnonzero(rows["first_ns"] == merged["first_ns"][of])
+    for name in OF_FIRST_PACKET:
+        merged[name][of[begins]] = rows[name][begins]
     merged["last_ns"] = np.maximum.reduceat(rows["last_ns"], starts)
     return merged
-
-
-def _first_tos(rows: Array, starts: Array, first_ns: Array) -> Array:
-    """Return the type of service (m,) of each group's row with the group's first packet."""
-    of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows)))
-    begins = np.flatnonzero(rows["first_ns"] == first_ns[of])
-    found: Array = rows["tos"][starts]
-    found[of[begins]] = rows["tos"][begins]
-    return found

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from app.console.screens import TABLES
+from app.exporters.ipfix.elements import FLOW_FIELDS
+from app.exporters.ipfix.templates import IPFIX, flow_template
+from app.outputs.views import VIEWS
+from probes.flow.columns import FLOW_COLUMNS, FlowColumn
 from tests.app.console.fake import desk, flow
 from widgets.table.rows import Column
 
@@ -22,8 +26,8 @@ def parity() -> Iterator[None]:
         Column(
             "parity", "Parity", 6, unit="mod2", larger_first=True,
             help="Remainder of the packets by two.",
-            cell=lambda flow: "odd" if flow.row["packets"] % 2 else "even",
-            numbers=lambda flows: flows.field("packets") % 2,
+            values=lambda part: part["packets"] % 2,
+            text=lambda remainder: "odd" if remainder else "even",
         )
     )  # fmt: skip
     yield
@@ -64,3 +68,15 @@ def test_settings_and_tapes_know_its_name() -> None:
 
     check_columns("source parity")
     assert parse("flow.sort parity").values == ("parity",)
+
+
+@pytest.mark.parametrize("column", FLOW_COLUMNS, ids=lambda column: column.name)
+def test_an_entry_of_flows_is_on_the_screen_in_files_and_at_collectors(column: FlowColumn) -> None:
+    assert column.name in TABLES["flows"].names
+    assert column.name in VIEWS["flows"].header
+    for table in (TABLES["conversations"].names, VIEWS["conversations"].header):
+        assert (column.name in table) == column.is_key
+    if column.element:
+        fields = [element.name for element in flow_template(0, IPFIX).fields]
+        assert fields.count(column.element[0]) == 1
+        assert FLOW_FIELDS[column.element[0]] == column.name

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+
 from app.console.host_names import Names
 from app.console.screen import ConsoleScreen
 from app.console.screens.events.rows import EventRows
-from app.console.screens.flows.flow import WITH_PORTS
-from app.console.screens.flows.group import Group
-from app.console.screens.flows.group_rows import GroupRows
+from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.overview.rows import WORST_HOPS, Head
 from app.console.screens.overview.screen import OverviewScreen
@@ -18,7 +18,9 @@ from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.programs.maps import MapKey
 from app.console.screens.programs.model import Slot
+from app.console.tables.array_rows import ArrayRows
 from probes.filter.network import address_text, protocol_name
+from probes.flow.columns import WITH_PORTS
 from probes.flow.records import FlowDirection
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP
@@ -54,8 +56,8 @@ def _of_table(screen: ConsoleScreen) -> dict[str, str]:
         if at >= source.rows:
             break
         key, source = source.key(at), source.source if isinstance(source, Head) else source
-        if isinstance(source, GroupRows):
-            return _of_group(source.group(at))
+        if isinstance(source, ArrayRows) and isinstance(source.part, ShownGroups):
+            return _of_group(source.part.at(np.array([at])))
         if isinstance(source, EventRows):
             return {"text": source.line(at).event.text}
         if table.id == "hops":
@@ -111,20 +113,21 @@ def _of_flow(row: Any) -> dict[str, str]:
     return found | {"address": found["remote"]}
 
 
-def _of_group(group: Group) -> dict[str, str]:
+def _of_group(group: ShownGroups) -> dict[str, str]:
     row, kind = group.row, group.kind
     if kind == "networks":
-        return {"network": group.network}
+        return {"network": group.networks()[0]}
     if kind == "hosts":
         end = "local" if row["near"].any() else "remote"
-        return {"address": group.address, end: group.address, _SENT[end]: group.address}
+        (address,) = group.hosts()
+        return {"address": address, end: address, _SENT[end]: address}
     port = int(row["service_port"])
-    found = {"protocol": group.protocol, "port": str(port) if port else ""}
+    found = {"protocol": group.protocols()[0], "port": str(port) if port else ""}
     if kind == "conversations":
         version = int(row["version"])
         for name, end in (("local", "near"), ("remote", "far")):
             found[name] = found[_SENT[name]] = address_text(row[end].tobytes(), version)
-            found[f"{name}_port"] = found[f"{_SENT[name]}_port"] = group.port_of(end)
+            found[f"{name}_port"] = found[f"{_SENT[name]}_port"] = group.ports(f"{end}_port")[0]
         found["address"] = found["remote"]
     return found
 

@@ -97,7 +97,7 @@ class CommandLine:
     def _destinations(self) -> Iterable[str]:
         """Traced destinations, and destinations of the largest flows."""
         # It imports numpy; the first paint does without.
-        from app.console.screens.flows.rows import path_of
+        from app.console.screens.flows.part import path_of
 
         found = dict.fromkeys(self._names.get(ParameterKind.DESTINATION, ()))
         for row in self._frame().flows.rows[:_MOST]:

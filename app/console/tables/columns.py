@@ -26,28 +26,6 @@ def tone(column: Column[_RowT], item: _RowT) -> Tone:
     return found if isinstance(found, Tone) else Tone(found)
 
 
-class Cells(Sequence[str | Pieces], Generic[_RowT]):
-    """Cells of a row, each formatted when it is read: hidden columns cost nothing."""
-
-    __slots__ = ("_item", "_spec")
-
-    def __init__(self, spec: TableSpec[_RowT], item: _RowT) -> None:
-        self._spec, self._item = spec, item
-
-    def __len__(self) -> int:
-        return len(self._spec.columns)
-
-    @overload
-    def __getitem__(self, at: int) -> str | Pieces: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[str | Pieces]: ...
-    def __getitem__(self, at: int | slice) -> str | Pieces | Sequence[str | Pieces]:
-        if isinstance(at, slice):
-            return [self[place] for place in range(*at.indices(len(self)))]
-        found: str | Pieces = self._spec.columns[at].cell(self._item)
-        return found
-
-
 class _Values(Sequence[Any], Generic[_RowT]):
     """Values of a row for sorting and exports, each computed when it is read: few are."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from probes.flow.columns import FLOW_COLUMNS
+
 NTOP = 35632
 """Private enterprise number of ntop."""
 OWN = 32473
@@ -42,10 +44,8 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("icmpTypeIPv6", 178, 1, "ICMPv6 only"),
     ("icmpCodeIPv6", 179, 1, "ICMPv6 only"),
     ("protocolIdentifier", 4, 1, "IANA protocol number"),
-    ("ipClassOfService", 5, 1, "of the flow's first packet"),
     ("tcpControlBits", 6, 1, "all flags seen, by OR; 0 unless TCP"),
     ("ipVersion", 60, 1, "4 or 6"),
-    ("vlanId", 58, 2, "of the outermost tag; 0: no tag"),
     ("ingressInterface", 10, 4, "index of the interface if the packets came in; or 0"),
     ("egressInterface", 14, 4, "index of the interface if the packets went out; or 0"),
     ("flowDirection", 61, 1, "0 in, 1 out, seen from this host"),
@@ -96,4 +96,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("notSentOctetTotalCount", 168, 8, "their bytes"),
     ("observationTimeMilliseconds", 323, 8, "first and last loss, to a second; 0: none"),
 )  # fmt: skip
-ELEMENTS = {row[0]: InformationElement(*row) for row in _ROWS}
+FLOW_FIELDS = {column.element[0]: column.name for column in FLOW_COLUMNS if column.element}
+"""Fields of FLOW whose entry names their element, by its name."""
+_FLOW_ROWS = (column.element for column in FLOW_COLUMNS if column.element)
+ELEMENTS = {row[0]: InformationElement(*row) for row in (*_ROWS, *_FLOW_ROWS)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.exporters.ipfix.records import EXPORTED, EndReason, key_words
-from probes.flow.records import Array, hash_keys
+from probes.flow.records import OF_FIRST_PACKET, Array, hash_keys
 
 MOST_FLOWS = 1 << 17
 """Flows that are kept, 14 MB; the oldest end beyond them."""
@@ -83,7 +83,8 @@ def _merged(rows: Array) -> Array:
     last = np.append(starts[1:], len(rows)) - 1
     rows = rows[order]
     merged: Array = rows[last]
-    merged["tos"] = rows["tos"][starts]
+    for name in OF_FIRST_PACKET:
+        merged[name] = rows[name][starts]
     for name in ("packets", "bytes", "windows", "retransmitted"):
         merged[name] = np.add.reduceat(rows[name], starts)
     merged["tcp_flags"] = np.bitwise_or.reduceat(rows["tcp_flags"], starts)

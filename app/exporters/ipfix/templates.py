@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from app.exporters.ipfix.elements import ELEMENTS, VARIABLE, InformationElement
+from app.exporters.ipfix.elements import ELEMENTS, FLOW_FIELDS, VARIABLE, InformationElement
 from probes.flow.records import Array
 from probes.tunnels import TUNNELS
 
@@ -76,6 +76,7 @@ def flow_template(code: int, version: int) -> Template:
         "octetDeltaCount", f"flowStart{times}", f"flowEnd{times}", "samplingInterval",
         "flowEndReason", *_OF_TUNNEL[code >> _TUNNEL_SHIFT & 3],
     ]  # fmt: skip
+    names += [name for name in FLOW_FIELDS if name not in names]
     if end := {SOURCE_OWNED: "source", DESTINATION_OWNED: "destination"}.get(code & ~15, ""):
         again = "In" if end == "source" else "Out"
         names += [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.exporters.ipfix.elements import FLOW_FIELDS
 from app.exporters.ipfix.templates import Template
 from probes.flow.records import Array, FlowDirection
 
@@ -59,8 +60,8 @@ def _one(_: FlowPart) -> int:
 _DIRECT = {
     "sourceIPv6Address": "source", "destinationIPv6Address": "destination",
     "sourceTransportPort": "source_port", "destinationTransportPort": "destination_port",
-    "protocolIdentifier": "protocol", "ipClassOfService": "tos", "tcpControlBits": "tcp_flags",
-    "ipVersion": "version", "vlanId": "vlan", "flowDirection": "direction",
+    "protocolIdentifier": "protocol", "tcpControlBits": "tcp_flags", "ipVersion": "version",
+    "flowDirection": "direction",
     "packetDeltaCount": "packets", "octetDeltaCount": "bytes", "flowEndReason": "end_reason",
     "gtpuTEid": "tunnel_id", "roundTripMicroseconds": "rtt_us",
     "leastRoundTripMicroseconds": "min_rtt_us", "limit": "limit", "ownerReason": "reason",
@@ -73,7 +74,7 @@ _ICMP_VALUES: dict[str, Callable[[FlowPart], Array]] = {
     "icmpCodeIPv{}": lambda part: part.rows["destination_port"] & 0xFF,
 }
 _VALUES: Mapping[str, Callable[[FlowPart], Array | int]] = {
-    **{name: _field(column) for name, column in _DIRECT.items()},
+    **{name: _field(column) for name, column in (_DIRECT | FLOW_FIELDS).items()},
     **{name.format(ip): of for name, of in _ICMP_VALUES.items() for ip in (4, 6)},
     "sourceIPv4Address": lambda part: part.address("source"),
     "destinationIPv4Address": lambda part: part.address("destination"),

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from app.console.live.state import Frame
 from app.console.screens.events.columns import EventLine, time_of
 from app.console.screens.events.rows import story_text
-from app.console.screens.flows.flow import endpoint
+from app.console.screens.flows.part import endpoint
 from app.console.tables.label_lines import Line, labelled
 from app.console.time_travel import TimeTravel
 from bpf.errors import UsageError

@@ -6,14 +6,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.commands.flow_view import DIRECTIONS, GROUP_NOUNS, NODES, Grouping
+from app.commands.flow_view import DIRECTIONS, GROUP_NOUNS, NODES, QUIET_NS, Grouping
 from app.console.live.chosen import plane_of
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.flow import QUIET_NS
-from app.console.screens.flows.group import Group
-from app.console.screens.flows.group_rows import SPECS
-from app.console.screens.flows.rows import path_of
+from app.console.screens.flows.group_part import ShownGroups
+from app.console.screens.flows.part import path_of
+from app.console.screens.flows.rows import SPECS
 from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey
 from app.console.tables.spec import TableSpec
@@ -30,7 +29,7 @@ class ViewCommands:
     """Turns between views, and opens groups."""
 
     def __init__(
-        self, screen: ConsoleScreen, shown: Selection, chosen: Callable[[], Group | None]
+        self, screen: ConsoleScreen, shown: Selection, chosen: Callable[[], ShownGroups | None]
     ) -> None:
         """`chosen` returns the group under the cursor."""
         self._screen, self._shown, self._chosen = screen, shown, chosen

@@ -19,10 +19,10 @@ from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS
 from app.console.protocol import Console
 from app.console.screens.flows.columns import whole
-from app.console.screens.flows.flow import endpoint, flag_letters
-from app.console.screens.flows.group import Group
+from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.owners.sentences import RttLine, limit_words, owner_words, tcp_words
+from app.console.screens.flows.part import endpoint, flag_letters
 from probes.filter.network import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History, Snapshot
@@ -161,7 +161,7 @@ def flow_subject(view: LiveView, row: Any, owner: RowOwner) -> DetailSubject:
     return DetailSubject(_flow_facts(row, view.now_ns), lines, measure, owner)
 
 
-def group_subject(group: Group, history: History) -> DetailSubject:
+def group_subject(group: ShownGroups, history: History) -> DetailSubject:
     """Describe a group; `history` has the owners of past windows."""
     opened = group.opened
     past = cache(partial(_past_owners, history))
@@ -178,7 +178,7 @@ def group_subject(group: Group, history: History) -> DetailSubject:
         size = flows["bytes"]
         return [int(size[~leaves].sum()), int(size[leaves].sum())]
 
-    owner = group.owner if group.kind == "conversations" else None
+    owner = group.owners[0] if group.kind == "conversations" else None
     lines = [("in", Tone.IN), ("out", Tone.OUT)]
     return DetailSubject(_group_facts(group), lines, measure, owner)
 
@@ -211,33 +211,34 @@ def _flow_facts(row: Any, now_ns: int) -> list[tuple[str, str]]:
     return lines
 
 
-def _group_facts(group: Group) -> list[tuple[str, str]]:
+def _group_facts(group: ShownGroups) -> list[tuple[str, str]]:
     row, kind = group.row, group.kind
-    first, last = (age(group.number(name) / 1e9) for name in ("age", "idle"))
-    found = group.known_name
+    first, last = (age(int(group[name][0]) / 1e9) for name in ("age", "idle"))
+    found = group.known()[0]
     name = f", {found.text} {found.source.about}" if found is not None else ""
-    lines = []
+    lines, bound = [], "≥" if row["at_least"] else ""
     if kind == "conversations":
-        what = f"{group.service}, {group.protocol} over IPv{row['version']}{_link(row)}"
-        lines += [("Conversation", what), ("Local", group.end("near"))]
-        lines += [("Remote", group.end("far") + name)]
+        what = f"{group.services()[0]}, {group.protocols()[0]} over IPv{row['version']}{_link(row)}"
+        lines += [("Conversation", what), ("Local", group.endpoints("near")[0])]
+        lines += [("Remote", group.endpoints("far")[0] + name)]
     elif kind == "services":
-        lines.append(("Service", f"{group.service}, {group.port}"))
-    elif group.is_by_label:
-        lines.append((LABEL_KINDS[kind].capitalize(), group.text))
+        lines.append(("Service", f"{group.services()[0]}, {group.serving_ports()[0]}"))
+    elif group.groups.by.is_by_label:
+        lines.append((LABEL_KINDS[kind].capitalize(), group.texts()[0]))
     else:
         label = kind.removesuffix("s").capitalize()
-        lines.append((label, group.network if kind == "networks" else group.address + name))
+        text = group.networks()[0] if kind == "networks" else group.hosts()[0] + name
+        lines.append((label, text))
     for way in ("in", "out"):
-        rate, packet_rate = group.number(way), group.number(f"{way}_packet_rate")
+        rate, packet_rate = (float(group[name][0]) for name in (way, f"{way}_packet_rate"))
         size, packets = byte_size(row[f"{way}_bytes"]), _packets(row[f"{way}_packets"])
-        text = f"{bit_rate(rate)}, {whole(packet_rate)} pkt/s; {group.bound}{size} in {packets}"
+        text = f"{bit_rate(rate)}, {whole(packet_rate)} pkt/s; {bound}{size} in {packets}"
         lines.append((way.capitalize(), text))
     seen = f"first {first} ago, last {last} ago"
     if kind != "conversations":
         seen += f"; {row['flows']} conversation{'' if row['flows'] == 1 else 's'}"
     lines.append(("Seen", seen))
-    if flags := group.flags:
+    if flags := next(group.flags()):
         lines.append(("TCP flags", flags))
     return lines
 

@@ -84,9 +84,9 @@ class GroupedFlows:
         return found
 
     @cached_property
-    def sockets(self) -> Array:
-        """Places in the sockets of the view, (m,); -1: none."""
-        return self.of_flows(self.table.owned.at)
+    def flow_of(self) -> Array:
+        """Places in the view, (m,), of a flow of each group."""
+        return self.of_flows(np.arange(len(self.view.rows)))
 
     def rates(self, field: str, way: FlowDirection) -> Numbers:
         """Sum up the rates of a direction."""

@@ -1,30 +1,61 @@
-"""Rows of flows: filtered and sorted arrays, formatted only in view."""
+"""Rows of flows and of groups, and the columns that a table of some width needs for them."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from itertools import repeat
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from app.commands.flow_view import LABEL_KINDS
+from app.console.host_names import Names
 from app.console.live.flows import LiveView
 from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.flow import Flow, endpoint_text
-from app.console.screens.flows.owners.ranks import code_texts, text_ranks
-from app.console.screens.flows.table import ECHO_TYPES, LiveTable, live_table
-from app.console.screens.paths.hop import PathKey
-from app.console.tables.columns import Cells, columns, tone
-from bpf.errors import UsageError
-from probes.filter.network import address_text, protocol_name
+from app.console.screens.flows.group_columns import GROUPS, OWNED
+from app.console.screens.flows.group_part import GroupLook, ShownGroups
+from app.console.screens.flows.grouped import GroupedFlows
+from app.console.screens.flows.part import ShownFlows
+from app.console.screens.flows.table import LiveTable, live_table
+from app.console.tables.array_rows import ArrayRows
+from app.console.tables.columns import columns
+from app.console.tables.spec import TableSpec
 from probes.flow.filter import FlowFilter
-from probes.flow.records import Array, FlowDirection
-from probes.path.options import TracedFlow
-from widgets.table.rows import Column, Tones, Value
-from widgets.tones import Tone
+from probes.flow.records import Array
+from widgets.sparkline import round_scale
+from widgets.table.rows import Column
+
+SPECS: dict[str, TableSpec[ShownGroups]] = {
+    **{spec.name: spec for spec in GROUPS},
+    **dict.fromkeys(LABEL_KINDS, OWNED),
+}
+"""By kind of groups."""
+OWNED_BY_DEFAULT = ("process", "limit")
+OWNED_FROM = 100
+"""Columns of owners on tables of so many cells or more."""
+_BAR, _LOCAL = 8, 17
+"""Usual width of a rate with a bar, and of local ends with addresses."""
+_WIDTHS = ((160, {"in": 16, "out": 16, "rate": 8, "service": 14, "local": 8}),
+           (100, {"in": 11, "out": 11, "rate": 7, "service": 9, "local": 8}))  # fmt: skip
+"""Least widths of a table, and widths of columns that are wider there."""
 
 
-def flow_columns(view: LiveView, *, traced: bool, owned: bool = False) -> tuple[Column[Any], ...]:
+def flow_rows(
+    view: LiveView, shown: FlowFilter | Array, table: LiveTable | None = None
+) -> ArrayRows[ShownFlows]:
+    """Return the flows that pass a filter, or those at places (n,), in the order of the view.
+
+    `table` is the view's `live_table`.
+    """
+    table = live_table(view) if table is None else table
+    if isinstance(shown, FlowFilter):
+        shown = np.flatnonzero(shown.mask(table)) if shown else np.arange(len(view.rows))
+    return ArrayRows(FLOWS, ShownFlows(view, table, shown))
+
+
+def flow_columns(
+    view: LiveView, *, traced: bool, owned: bool = False
+) -> tuple[Column[ShownFlows], ...]:
     """Return the columns of flows, with RTTs of traced paths, and the main ones of owners.
 
     VLAN, tunnel, its id, and `totals` of lower bounds are there if one of the rows needs them, and
@@ -42,160 +73,55 @@ def flow_columns(view: LiveView, *, traced: bool, owned: bool = False) -> tuple[
     return columns(FLOWS, **changes)
 
 
-class FlowRows:
-    """A ValueSource over a LiveView."""
-
-    spec = FLOWS
-
-    def __init__(
-        self, view: LiveView, shown: FlowFilter, order: Array | None = None,
-        table: LiveTable | None = None,
-    ) -> None:  # fmt: skip
-        """`order` has the places (n,) of the rows; None for those that pass, in the view's order.
-
-        `table` is the view's `live_table`.
-        """
-        self.view, self._filter = view, shown
-        self.table = live_table(view) if table is None else table
-        if order is None:
-            every = np.arange(len(view.rows))
-            order = every[shown.mask(self.table)] if shown else every
-        self.places = order
-
-    def ordered(self, position: int, *, descending: bool) -> FlowRows:
-        values = self._numbers(FLOWS.columns[position])[self.places]
-        if descending and values.dtype.kind == "f":
-            values = np.where(np.isnan(values), -np.inf, values)
-        order = self.places[np.argsort(values, kind="stable")]
-        return self.at(order[::-1] if descending else order)
-
-    def _numbers(self, column: Column[Flow]) -> Array:
-        found: Array = column.numbers(self) if column.numbers else self.table[column.id]
-        return found
-
-    def at(self, order: Array) -> FlowRows:
-        """Return the flows at places (n,) of the view, in their order."""
-        return FlowRows(self.view, self._filter, order, self.table)
-
-    @property
-    def rows(self) -> int:
-        return len(self.places)
-
-    @property
-    def total(self) -> int:
-        return len(self.view.rows)
-
-    def key(self, index: int) -> Hashable:
-        return int(self.view.rows["id"][self.places[index]])
-
-    def index(self, key: Hashable) -> int | None:
-        ids = self.view.rows["id"]
-        at = int(np.searchsorted(ids, np.uint64(int(key))))  # type: ignore[call-overload]
-        if at == len(ids) or int(ids[at]) != key:
-            return None
-        places = np.flatnonzero(self.places == at)
-        return int(places[0]) if len(places) else None
-
-    def cells(self, index: int) -> Cells[Flow]:
-        return Cells(FLOWS, Flow(self.view, self.table, int(self.places[index])))
-
-    def values(self, position: int) -> Sequence[Value]:
-        column = FLOWS.columns[position]
-        if column.values is not None:
-            return column.values(self)
-        values = self._numbers(column)[self.places]
-        if values.dtype.kind == "f":
-            values = values.round(1)
-        return values.tolist()  # type: ignore[no-any-return]
-
-    # Arrays (n,) of every flow of the view, for the order by a column
-
-    def field(self, name: str) -> Array:
-        """A field of LIVE."""
-        return self.table[name]
-
-    def address_ranks(self, end: str) -> Array:
-        """Places by version, address and port of `source` or `destination`."""
-        rows = self.view.rows
-        address = np.ascontiguousarray(rows[end]).view(">u8").reshape(-1, 2)
-        ranks = np.empty(len(rows), "i8")
-        ranks[np.lexsort((rows[f"{end}_port"], address[:, 1], address[:, 0], rows["version"]))] = (
-            np.arange(len(rows))
-        )
-        return ranks
-
-    def owner_ranks(self, name: str) -> Array:
-        """Ranks of a column of owners; without an owner the last ones."""
-        return text_ranks(self.table, name)
-
-    def owner_numbers(self, name: str) -> Array:
-        """A column of the sockets' numbers."""
-        return self.table[name]
-
-    # Values of the rows, in their order, for files
-
-    def owner_texts(self, name: str) -> list[str]:
-        return code_texts(self.table, name, self.places)
-
-    def words(self, name: str, words: Sequence[str]) -> list[str]:
-        """The values of a field, in words."""
-        return [words[value] for value in self._shown(name).tolist()]
-
-    @property
-    def protocol_names(self) -> list[str]:
-        return list(map(protocol_name, self._shown("protocol").tolist()))
-
-    def endpoints(self, end: str) -> list[str]:
-        """Address and port of `source` or `destination`."""
-        from app.outputs.view import addresses
-
-        rows = self.view.rows.take(self.places)
-        versions = rows["version"].tolist()
-        texts = addresses(rows[end], versions)
-        others = versions, rows["protocol"].tolist(), rows[f"{end}_port"].tolist(), repeat(end)
-        return list(map(endpoint_text, texts, *others))
-
-    def seconds(self, name: str, unit: float) -> list[float]:
-        """A column of times in `unit`, with three decimals."""
-        return (self._shown(name) / unit).round(3).tolist()  # type: ignore[no-any-return]
-
-    def times(self, field: str) -> list[str]:
-        """`first_ns` or `last_ns` as UTC, in ISO 8601."""
-        from probes.tables.utc import iso_all
-
-        return iso_all(self._shown(field) + self.view.to_utc_ns)
-
-    def _shown(self, name: str) -> Array:
-        found: Array = self.table[name][self.places]
-        return found
-
-    def tones(self, index: int) -> Tones:
-        flow = Flow(self.view, self.table, int(self.places[index]))
-        if flow.is_quiet:
-            return Tone.MUTED
-        if not len(self.table.owned.sockets):
-            return Tone.NORMAL
-        return [tone(column, flow) for column in FLOWS.columns]
+def group_rows(
+    groups: GroupedFlows, names: Names | None = None, width: int = 80
+) -> ArrayRows[ShownGroups]:
+    """Return all groups, for a table of `width` cells."""
+    return ArrayRows(SPECS[groups.by.kind], group_part(groups, names, width, {}))
 
 
-def path_of(row: Any) -> PathKey:
-    """Return the path of a flow's outgoing packets. Raises UsageError if it cannot be traced.
+def group_part(
+    groups: GroupedFlows, names: Names | None, width: int, changes: Mapping[str, Array]
+) -> ShownGroups:
+    """Return all groups, with the columns (m,) of `changes`."""
+    scales = {way: round_scale(float(groups.column(way).max(initial=0))) for way in ("in", "out")}
+    look = GroupLook(names, widths_of(width).get("in", _BAR), scales)
+    return ShownGroups(groups, look, np.arange(len(groups.rows)), changes)
 
-    `row` is of dtype FLOW or LIVE. The path of an incoming flow is that of its answers.
+
+def widths_of(width: int) -> Mapping[str, int]:
+    """Return the widths of columns in a table of `width` cells, if not the usual ones."""
+    return next((widths for least, widths in _WIDTHS if width >= least), {})
+
+
+def group_columns(
+    groups: GroupedFlows, width: int, *, traced: bool
+) -> tuple[Column[ShownGroups], ...]:
+    """Return the columns of groups in a table of `width` cells.
+
+    Columns for VLANs, tunnels, lower bounds and RTTs appear if a group needs them, and columns of
+    owners if they fit.
     """
-    if row["tunnel"]:
-        raise UsageError("this flow is inside a tunnel", hint="trace the tunnel's own flow")
-    protocol = int(row["protocol"])
-    leaves = row["direction"] == FlowDirection.EGRESS
-    near, far = ("source", "destination") if leaves else ("destination", "source")
-    address = address_text(row[far].tobytes(), int(row["version"]))
-    if protocol in (6, 17):
-        flow = TracedFlow(protocol, int(row[f"{near}_port"]), int(row[f"{far}_port"]))
-    elif int(row["destination_port"]) >> 8 in ECHO_TYPES.get(protocol, ()):
-        flow = TracedFlow(protocol, 0, 0)
-    else:
-        name = protocol_name(protocol)
-        raise UsageError(
-            f"this {name} flow has no path to trace", hint="TCP, UDP and ICMP echo have one"
-        )
-    return PathKey(address, flow)
+    rows, has_ends = groups.rows, groups.by.kind == "conversations" and groups.has_other_ends
+    needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
+    needed += ["node"] * (groups.view.node_of is not None)
+    needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
+    if len(groups.table.owned.sockets) and width >= OWNED_FROM:
+        needed += OWNED_BY_DEFAULT
+    return _columns(groups.by.kind, width, tuple(needed), has_ends=has_ends)
+
+
+@lru_cache(maxsize=64)
+def _columns(
+    kind: str, width: int, needed: tuple[str, ...], *, has_ends: bool
+) -> tuple[Column[ShownGroups], ...]:
+    changes: dict[str, dict[str, Any]] = {
+        name: {"width": cells} for name, cells in widths_of(width).items()
+    }
+    if width >= _WIDTHS[-1][0] and has_ends:
+        changes["local"] = {"width": _LOCAL}
+    for name in needed:
+        changes.setdefault(name, {})["hidden"] = False
+    if kind in LABEL_KINDS:
+        changes["owner"] = {"title": LABEL_KINDS[kind].capitalize()}
+    return columns(SPECS[kind], **changes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,24 @@ from app.console.screen import ConsoleScreen
 from app.console.screens.flows.capture import CaptureCommand
 from app.console.screens.flows.columns import CHANGES, FLOWS
 from app.console.screens.flows.commands import TraceCommands, ViewCommands
-from app.console.screens.flows.compare import FlowChanges, GroupChanges
+from app.console.screens.flows.compare import flow_changes, group_changes
 from app.console.screens.flows.detail import FlowDetail, flow_subject, group_subject, past_of
-from app.console.screens.flows.flow import endpoint
-from app.console.screens.flows.group import Group
 from app.console.screens.flows.group_columns import GROUP_CHANGES, GROUPS
-from app.console.screens.flows.group_rows import OWNED_FROM, GroupRows, group_columns
+from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.grouped import GroupedFlows, GroupKey
 from app.console.screens.flows.owners.cells import RowOwner
-from app.console.screens.flows.rows import FlowRows, flow_columns
+from app.console.screens.flows.part import ShownFlows, endpoint
+from app.console.screens.flows.rows import (
+    OWNED_FROM,
+    flow_columns,
+    flow_rows,
+    group_columns,
+    group_rows,
+)
 from app.console.screens.flows.selection import Selection
 from app.console.screens.flows.table import live_table
 from app.console.screens.flows.totals import TotalsLine
+from app.console.tables.array_rows import ArrayRows
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
@@ -159,13 +164,14 @@ class FlowsScreen(ConsoleScreen):
             row = int(groups.rows["id"][groups.of[found[0]]]) if len(found) else None
         return None if row is None or self.table.source.index(row) is None else row
 
-    def group_under_cursor(self) -> Group | None:
+    def group_under_cursor(self) -> ShownGroups | None:
         """The group of the row under the cursor; None in the view of directions."""
         key = self.table.cursor_key
         if not (self.shown.by.is_grouped and isinstance(key, int)):
             return None
-        at = (groups := self._grouped()).place(key)
-        return None if at is None else GroupRows.of(groups, self.console.names).at([at]).group(0)
+        rows = group_rows(self._grouped(), self.console.names)
+        at = rows.index(key)
+        return None if at is None else rows.part.at(np.array([at]))
 
     def flows_under_cursor(self) -> Array:
         """Flows of the row under the cursor, dtype LIVE (n,)."""
@@ -219,13 +225,13 @@ class FlowsScreen(ConsoleScreen):
             "flow.explanation": self._trace.explanation,
         }
         if (group := self.group_under_cursor()) is not None:
-            values |= {"flow.group": group.text, "flow.rate": float(group.number("rate"))}
+            values |= {"flow.group": group.texts()[0], "flow.rate": float(group["rate"][0])}
             if group.kind == "conversations":
                 values |= {
-                    "flow.source": group.end("near"),
-                    "flow.destination": group.end("far"),
-                    "flow.protocol": group.protocol,
-                    **group.owner.states,
+                    "flow.source": group.endpoints("near")[0],
+                    "flow.destination": group.endpoints("far")[0],
+                    "flow.protocol": group.protocols()[0],
+                    **group.owners[0].states,
                 }
             return values
         for row in self.flows_under_cursor():
@@ -243,11 +249,12 @@ class FlowsScreen(ConsoleScreen):
         name = rows.spec.name
         self.turn_to(name, *(table.spec.name for table in self.tables if table.spec.name != name))
         traced = len(frame.paths.series) > 0
-        if isinstance(rows, FlowRows):
+        if rows.spec is FLOWS:
             has_owners = bool(frame.owners) and self.size.width >= OWNED_FROM
             self.table.columns = flow_columns(frame.flows, traced=traced, owned=has_owners)
-        elif isinstance(rows, GroupRows):
-            self.table.columns = group_columns(rows.groups, self.size.width, traced=traced)
+        elif rows.spec in GROUPS:
+            groups = self._grouped()
+            self.table.columns = group_columns(groups, self.size.width, traced=traced)
         filtered = _FILTERED_SOME if frame.flows.left_out else _FILTERED
         self.table.empty = filtered if len(frame.flows.rows) else _WAITING
         self.table.fill(rows)
@@ -256,23 +263,23 @@ class FlowsScreen(ConsoleScreen):
         self.query_one(TotalsLine).follow(frame, places, rows.rows, self.shown.by)
         self._note(len(places))
 
-    def _rows(self) -> FlowRows | GroupRows:
+    def _rows(self) -> ArrayRows[Any]:
         frame, names = self.console.frame, self.console.names
         if self.shown.by.is_grouped:
-            return GroupRows.of(self._grouped(), names, self.size.width)
+            return group_rows(self._grouped(), names, self.size.width)
         table = self.shown.table(frame, names)
-        return FlowRows(frame.flows, self.shown.filter, self.shown.places(table), table)
+        return flow_rows(frame.flows, self.shown.places(table), table)
 
-    def _changes(self, before: Frame, after: Frame) -> FlowChanges | GroupChanges:
+    def _changes(self, before: Frame, after: Frame) -> ArrayRows[Any]:
         shown, names = self.shown, self.console.names
-        changes = FlowChanges.of(
+        changes: ArrayRows[ShownFlows] = flow_changes(
             before.flows, after.flows, shown.filter, after.paths, names, after.owners
         )
         if shown.opened is not None:
-            places = changes.flows.places
-            kept = shown.opened.mask(changes.flows.view.rows, changes.flows.table.owned)[places]
-            changes = replace(changes, flows=changes.flows.at(places[kept]))
-        return GroupChanges.of(changes, shown.by, names) if shown.by.is_grouped else changes
+            part = changes.part
+            kept = shown.opened.mask(part.view.rows, part.table.owned)[part.places]
+            changes = changes.at(np.flatnonzero(kept))
+        return group_changes(changes.part, shown.by, names) if shown.by.is_grouped else changes
 
     def _places(self) -> Array:
         """Places of the shown flows in the frame."""

@@ -12,9 +12,11 @@ from app.console.host_names import Names
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS, OwnerView
 from app.console.screens.flows.group_columns import CONVERSATIONS, HOSTS, SERVICES
-from app.console.screens.flows.group_rows import GroupRows, group_columns
+from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.grouped import GroupedFlows, GroupKey
+from app.console.screens.flows.rows import group_columns, group_rows
 from app.console.screens.flows.table import live_table
+from app.console.tables.array_rows import ArrayRows
 from app.console.tables.columns import columns
 from probes.flow.grouping import group
 from widgets.table.rows import Column
@@ -35,7 +37,7 @@ class Busiest:
     def __init__(self) -> None:
         self._of: tuple[LiveView, OwnerView] | None = None
         self._grouped: dict[str, GroupedFlows] = {}
-        self._rows: dict[tuple[str, int, object], GroupRows] = {}
+        self._rows: dict[tuple[str, int, object], ArrayRows[ShownGroups]] = {}
 
     def take(self, view: LiveView, owners: OwnerView = NO_OWNERS) -> None:
         """Group the flows of a view, unless view and owners are the last ones."""
@@ -53,11 +55,11 @@ class Busiest:
         """Return the number of groups of a kind."""
         return len(self._grouped[kind].rows)
 
-    def rows(self, kind: str, names: Names, width: int) -> GroupRows:
+    def rows(self, kind: str, names: Names, width: int) -> ArrayRows[ShownGroups]:
         """Return the groups of a kind for a block of `width` cells, by rate."""
         asked = kind, width, names.version
         if asked not in self._rows:
-            rows = GroupRows.of(self._grouped[kind], names, width)
+            rows = group_rows(self._grouped[kind], names, width)
             place = rows.spec.names.index("rate")
             self._rows[asked] = rows.ordered(place, descending=True)
         return self._rows[asked]

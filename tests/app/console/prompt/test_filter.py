@@ -15,7 +15,7 @@ from app.console.host_names import Names
 from app.console.live.flows import LIVE, LiveView
 from app.console.live.paths import LivePaths, PathView
 from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.rows import FlowRows
+from app.console.screens.flows.rows import flow_rows
 from app.console.screens.flows.table import flow_rtts, live_table, path_medians
 from app.console.screens.paths.filter import shown_hops, shown_paths
 from app.console.screens.paths.hop import PathKey
@@ -100,14 +100,14 @@ def test_flows_are_sorted_by_rtt_and_what_is_not_traced_comes_last_either_way() 
     rows["id"] = [1, 2, 3]
     view = LiveView(rows, 0, 0)
     paths = measured(far, near)
-    every = FlowRows(view, FlowFilter(), table=live_table(view, paths))
+    every = flow_rows(view, FlowFilter(), live_table(view, paths))
     at = FLOWS.names.index("rtt")
     for descending, order in ((True, [2, 1, 3]), (False, [1, 2, 3])):
         shown = every.ordered(at, descending=descending)
         assert [shown.key(place) for place in range(3)] == order
         assert shown.cells(2)[at] == "-"
         assert float(str(shown.cells(order.index(2))[at])) == pytest.approx(17.3, rel=0.02)
-    slow = FlowRows(view, FlowFilter.parse("rtt>10"), table=live_table(view, paths))
+    slow = flow_rows(view, FlowFilter.parse("rtt>10"), live_table(view, paths))
     assert [slow.key(place) for place in range(slow.rows)] == [2]
 
 

@@ -23,8 +23,8 @@ from app import files
 from app.commands.export_target import target
 from app.console.live.flows import LiveFlows, LiveView
 from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.compare import FlowChanges
-from app.console.screens.flows.rows import FlowRows
+from app.console.screens.flows.compare import flow_changes
+from app.console.screens.flows.rows import flow_rows
 from app.console.tables import export
 from app.console.tables.columns import columns
 from app.console.tables.export import TableContent
@@ -94,7 +94,7 @@ def many() -> LiveView:
 def test_as_many_flows_as_there_can_be_are_written_within_a_second(
     many: LiveView, tmp_path: Path
 ) -> None:
-    source = FlowRows(many, FlowFilter()).ordered(FLOWS.names.index("rate"), descending=True)
+    source = flow_rows(many, FlowFilter()).ordered(FLOWS.names.index("rate"), descending=True)
     assert source.rows == 65_536
     told: list[float] = []
     started = time.process_time()
@@ -114,7 +114,7 @@ def test_as_many_flows_as_there_can_be_are_written_within_a_second(
 def test_a_cancelled_export_leaves_what_was_there(many: LiveView, tmp_path: Path) -> None:
     path, cancel = tmp_path / "flows.csv", Cancel()
     path.write_text("before")
-    shown = TableContent(FlowRows(many, FlowFilter()), ((0, columns(FLOWS)[0]),), frozenset())
+    shown = TableContent(flow_rows(many, FlowFilter()), ((0, columns(FLOWS)[0]),), frozenset())
 
     def later(share: float) -> None:
         if share > 0.5:
@@ -180,7 +180,7 @@ def test_a_name_that_says_no_format_is_refused(file: str, why: str) -> None:
 
 
 def test_what_changed_between_two_moments_can_be_written(many: LiveView) -> None:
-    changes = FlowChanges.of(many, many, FlowFilter())
+    changes = flow_changes(many, many, FlowFilter())
     for position in range(9):
         assert len(changes.values(position)) == changes.rows
 

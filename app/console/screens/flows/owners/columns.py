@@ -2,61 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from widgets.format import bit_rate, percent
 from widgets.table.rows import Column
+
+if TYPE_CHECKING:
+    from app.console.screens.flows.part import ShownFlows
 
 RTT = (
     "Round-trip time to the other end: the median of the last minute, if the path is traced and the"
     " flow's own packets tell it, else the kernel's smoothed one of this host's TCP connection."
 )
-_TEXTS = (
-    ("process", "Process", 12, "Process that holds the connection's socket, and +n for n further"
-     " ones. In parentheses: why nobody owns it."),
-    ("pid", "PID", 7, "Number of the process on this host."),
-    ("user", "User", 10, "User of the process."),
-    ("unit", "Unit", 16, "Systemd's unit of the process."),
-    ("container", "Container", 14, "Container of the process: the runtime's name, or its id."),
-    ("pod", "Pod", 14, "Pod of the process: its name or uid."),
-    ("owner_by", "Owner by", 8, "Source that named the owner: holds (a descriptor of the socket),"
-     " opened, closed, listener (of the connection's port), or cgroup (only that is known)."),
-)  # fmt: skip
 
 
-def _text(name: str, title: str, width: int, about: str) -> Column[Any]:
+def _text(name: str, title: str, width: int, about: str) -> Column[ShownFlows]:
     return Column(
-        name, title, width, "right" if name == "pid" else "left", priority=3, hidden=True,
-        help=about, larger_first=name == "pid",
-        cell=lambda row: getattr(row.owner, name),
-        tone=(lambda row: row.owner.process_tone) if name == "process" else "normal",
-        numbers=lambda rows: rows.owner_ranks(name), values=lambda rows: rows.owner_texts(name),
+        name, title, width, priority=3, hidden=True, help=about,
+        values=lambda part: part.shared(name), order=lambda part: part.ranks(name),
     )  # fmt: skip
 
 
-PROCESS: tuple[Column[Any], ...] = (_text(*_TEXTS[0]),)
-OWNERS: tuple[Column[Any], ...] = (
-    *(_text(*one) for one in _TEXTS[1:]),
+PROCESS: tuple[Column[ShownFlows], ...] = (
+    replace(
+        _text("process", "Process", 12, "Process that holds the connection's socket, and +n for n"
+              " further ones. In parentheses: why nobody owns it."),
+        cells=lambda part: [row.process for row in part.owners],
+        tone=lambda part: [row.process_tone for row in part.owners],
+    ),
+)  # fmt: skip
+OWNERS: tuple[Column[ShownFlows], ...] = (
+    Column("pid", "PID", 7, "right", priority=3, hidden=True, larger_first=True,
+        help="Number of the process on this host.", order=lambda part: part["pid"],
+        values=lambda part: [str(number or "") for number in part["pid"].tolist()]),
+    _text("user", "User", 10, "User of the process."),
+    _text("unit", "Unit", 16, "Systemd's unit of the process."),
+    _text("container", "Container", 14, "Container of the process: the runtime's name, or its id."),
+    _text("pod", "Pod", 14, "Pod of the process: its name or uid."),
+    Column("owner_by", "Owner by", 8, priority=3, hidden=True,
+        help="Source that named the owner: holds (a descriptor of the socket), opened, closed,"
+        " listener (of the connection's port), or cgroup (only that is known).",
+        values=lambda part: part.labels("by"), order=lambda part: part["by"]),
     Column("limit", "Limited by", 11, priority=4, hidden=True,
         help="Limit of the TCP connection. For sent data: the application, the receiver's window,"
         " the send buffer, pacing, a queue, losses or the bandwidth of the network. For received"
         " data: the process reads slowly, segments are lost before this host, or the other end"
         " sends no faster.",
-        cell=lambda row: row.owner.limit, tone=lambda row: row.owner.limit_tone,
-        numbers=lambda rows: rows.owner_numbers("limit"),
-        values=lambda rows: rows.owner_texts("limit")),
+        values=lambda part: part.labels("limit"), order=lambda part: part["limit"],
+        tone=lambda part: [row.limit_tone for row in part.owners]),
     Column("retrans", "Retr %", 6, "right", priority=6, hidden=True, unit="ratio",
-        larger_first=True,
-        help="Retransmitted segments of those that this host sent in the last 10 s or so.",
-        cell=lambda row: percent(row.owner.retrans),
-        numbers=lambda rows: rows.owner_numbers("retrans")),
+        larger_first=True, text=percent,
+        help="Retransmitted segments of those that this host sent in the last 10 s or so."),
     Column("cwnd", "Cwnd", 5, "right", priority=6, hidden=True, unit="segments",
         larger_first=True, help="Congestion window, in segments.",
-        cell=lambda row: row.owner.cwnd, numbers=lambda rows: rows.owner_numbers("cwnd")),
+        text=lambda number: str(number or "")),
     Column("delivery", "Delivery", 10, "right", priority=6, hidden=True, unit="bps",
-        larger_first=True,
-        help="Rate at which data of this host arrives at the other end, by its acknowledgements.",
-        cell=lambda row: bit_rate(row.owner.delivery) if row.owner.delivery else "",
-        numbers=lambda rows: rows.owner_numbers("delivery")),
+        larger_first=True, text=lambda rate: bit_rate(rate) if rate else "",
+        help="Rate at which data of this host arrives at the other end, by its acknowledgements."),
 )  # fmt: skip
-"""`row` has a RowOwner as `owner`; `rows` are FlowRows or GroupRows."""

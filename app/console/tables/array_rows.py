@@ -1,0 +1,159 @@
+"""Rows of a table that are arrays: blocks of rows are formatted when one of them is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+from app.console.tables.spec import TableSpec
+from probes.flow.records import Array
+from widgets.table.rows import Column, Pieces, Tones, Value
+from widgets.tones import Tone
+
+_BLOCK = 8
+"""Rows that are formatted at a time: a call of numpy costs more than a row."""
+
+
+class ArrayPart(Protocol):
+    """Some rows of a table in an order, by column."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a column of numbers (n,)."""
+
+    def at(self, places: Array) -> Self:
+        """Return the rows at places (m,), in their order."""
+
+    @property
+    def muted(self) -> Array:
+        """Rows (n,) that are muted whatever the tones of their columns, as bools."""
+
+    @property
+    def has_tones(self) -> bool:
+        """Whether columns have tones of their own."""
+
+
+_PartT = TypeVar("_PartT", bound=ArrayPart)
+
+
+def column_values(column: Column[_PartT], part: _PartT) -> Any:
+    """Return the values (n,) of a column: an array of numbers, or texts."""
+    return part[column.id] if column.values is None else column.values(part)
+
+
+def column_cells(column: Column[_PartT], part: _PartT) -> list[str | Pieces]:
+    """Return the texts (n,) of a column's cells."""
+    if column.cells is not None:
+        return list(column.cells(part))
+    values = column_values(column, part)
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    found: list[str | Pieces] = list(map(column.text, listed))
+    if column.bounded and (bound := part["at_least"]).any():
+        found = [f"≥{text}" if one else text for text, one in zip(found, bound, strict=True)]
+    return found
+
+
+class ArrayRows(Generic[_PartT]):
+    """A ValueSource over a part of a table."""
+
+    def __init__(self, spec: TableSpec[_PartT], part: _PartT) -> None:
+        self.spec, self.part = spec, part
+        self._blocks: dict[int, _Block[_PartT]] = {}
+
+    @cached_property
+    def _ids(self) -> Array:
+        return self.part["id"]
+
+    @property
+    def rows(self) -> int:
+        return len(self.part)
+
+    def key(self, index: int) -> Hashable:
+        return int(self._ids[index])
+
+    def index(self, key: Hashable) -> int | None:
+        places = (
+            np.flatnonzero(self._ids == np.uint64(key)) if isinstance(key, int) else self._ids[:0]
+        )
+        return int(places[0]) if len(places) else None
+
+    def at(self, places: Array) -> ArrayRows[_PartT]:
+        """Return the rows at places (m,), in their order."""
+        return ArrayRows(self.spec, self.part.at(places))
+
+    def cells(self, index: int) -> Sequence[str | Pieces]:
+        return _Cells(self._block(index), index % _BLOCK)
+
+    def tones(self, index: int) -> Tones:
+        return self._block(index).tones[index % _BLOCK]
+
+    def values(self, position: int) -> Sequence[Value]:
+        column = self.spec.columns[position]
+        if column.written is not None:
+            return list(column.written(self.part))
+        found = column_values(column, self.part)
+        if not isinstance(found, np.ndarray):
+            return list(found)
+        listed: list[Value] = (found.round(1) if found.dtype.kind == "f" else found).tolist()
+        return listed
+
+    def ordered(self, position: int, *, descending: bool) -> ArrayRows[_PartT]:
+        column = self.spec.columns[position]
+        by = column_values(column, self.part) if column.order is None else column.order(self.part)
+        if descending and by.dtype.kind == "f":
+            by = np.where(np.isnan(by), -np.inf, by)
+        order = np.argsort(by, kind="stable")
+        return self.at(order[::-1] if descending else order)
+
+    def _block(self, index: int) -> _Block[_PartT]:
+        number = index // _BLOCK
+        if number not in self._blocks:
+            stop = min((number + 1) * _BLOCK, self.rows)
+            part = self.part.at(np.arange(number * _BLOCK, stop))
+            self._blocks[number] = _Block(self.spec, part)
+        return self._blocks[number]
+
+
+class _Block(Generic[_PartT]):
+    """Some neighbouring rows, as text; columns out of sight cost nothing."""
+
+    def __init__(self, spec: TableSpec[_PartT], part: _PartT) -> None:
+        self.spec, self._part = spec, part
+        self._cells: dict[int, list[str | Pieces]] = {}
+
+    def cells(self, position: int) -> list[str | Pieces]:
+        """Return the texts of a column."""
+        if position not in self._cells:
+            self._cells[position] = column_cells(self.spec.columns[position], self._part)
+        return self._cells[position]
+
+    @cached_property
+    def tones(self) -> list[Tones]:
+        """The tones of each row."""
+        rows: Any = [Tone.NORMAL] * len(self._part)
+        if self._part.has_tones:
+            columns = (
+                map(Tone, column.tone(self._part)) if callable(column.tone)
+                else [Tone(column.tone)] * len(self._part)
+                for column in self.spec.columns
+            )  # fmt: skip
+            rows = map(list, zip(*columns, strict=True))
+        muted = self._part.muted.tolist()
+        return [Tone.MUTED if is_muted else row for is_muted, row in zip(muted, rows, strict=True)]
+
+
+class _Cells(Sequence[str | Pieces]):
+    """A row of a block."""
+
+    def __init__(self, block: _Block[Any], row: int) -> None:
+        self._block, self._row = block, row
+
+    def __len__(self) -> int:
+        return len(self._block.spec.columns)
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._block.cells(position)[self._row]
