@@ -15,6 +15,7 @@ from bpf.compiler.packages import install
 from bpf.errors import ProbedeckError
 from bpf.features import Capability
 from bpf.programs import grace
+from bpf.quantities import duration
 from bpf.requirements import HostCheck, Status, fatal, note, ok
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
@@ -90,7 +91,7 @@ def compiler() -> Iterator[HostCheck]:
         yield fatal(name, f"the compile helper does not start: {error}", remedy)
         return
     seconds = time.perf_counter() - started
-    yield ok(name, f"a trial compiles, {seconds:.2f} s with the helper's start")
+    yield ok(name, f"a trial compiles, {duration(seconds)} with the helper's start")
     if unconfined:
         detail = f"none ({unconfined}): the API takes no sources by TCP"
         remedy = "allow mounts in the container, or use a kernel with Landlock (5.13)"

@@ -14,6 +14,7 @@ from bpf.errors import ProbedeckError, UsageError
 from bpf.machine import reserved_cpus
 from bpf.maps.kinds import unlock
 from bpf.programs import grace
+from bpf.quantities import duration
 from bpf.requirements import NOT_ALLOWED, HostCheck, fatal, missing, note, ok, trial
 from probes import memory_limit as memory
 from probes.flow.clock import flow_clock
@@ -85,7 +86,7 @@ def _flow_clock() -> HostCheck:
     name = "clock of flows"
     try:
         with closing(flow_clock()) as clock:
-            detail = f"exact to {clock.error_ns / 1e6:.1f} ms"
+            detail = f"exact to {duration(clock.error_ns / 1e9)}"
     except OSError:
         return note(name, "not tried: no program can be loaded")
     if clock.error_ns < _MILLISECOND_NS:
@@ -133,7 +134,7 @@ def _grace() -> HostCheck:
         waited = grace.wait()
     except OSError as error:
         return note("grace period", f"not tried: {error.strerror}")
-    took = f"{waited.seconds * 1e6:.0f} us by {waited.method}"
+    took = f"{duration(waited.seconds)} by {waited.method}"
     if waited.method == "visit":
         return ok("grace period", took)
     reserved = sorted(reserved_cpus())

@@ -20,6 +20,7 @@ from app.explain.model import (
 from app.explain.place import HopTimes, fault_of, loss_of, queues_of, times_of
 from app.explain.words import sentence
 from app.outputs.routers import Describe, nothing_known
+from bpf.quantities import duration
 from bpf.sockets.diag import UDP
 from probes.filter.network import address_text
 from probes.path.analysis.round_trips.clocks import side_of
@@ -35,7 +36,7 @@ from probes.path.traced import NO_ROUTER
 from probes.snapshot import Snapshot
 from probes.sockets.limits import FIN, RST, vain
 from probes.sockets.records import SOCKET, By, Limit, Reason
-from probes.sockets.words import limit_text, retransmitted_share, span
+from probes.sockets.words import limit_text, retransmitted_share
 
 _RESTS_S = 2.0
 """A conversation without a packet for so long rests."""
@@ -228,10 +229,11 @@ def _place_of(
         hop = times.last if loss["hop"] == DESTINATION_HOP else int(loss["hop"])
         return _at(hop, 0.0, "packets are lost", hops)
     if why.limit == Limit.QUEUE.label and queues.argmax() <= _NEAR and takes_us >= least_us:
-        text = f"{span(why.queue_us)} of queue in this host's own {own.name}, before hop 1"
+        queued = duration(why.queue_us / 1e6)
+        text = f"{queued} of queue in this host's own {own.name}, before hop 1"
         return ExplainedPlace(1, queue_ms=why.queue_us / 1e3, own=own.name, text=text, hops=hops)
     if queues.any():
-        subject = f"{span(float(queues.max()) / 1e3)} of queue"
+        subject = f"{duration(float(queues.max()) / 1e9)} of queue"
         side = side_of(times.trips)
         return _at(int(queues.argmax()), float(queues.max()) / 1e6, subject, hops, side)
     text = NO_ROUTER if times.arrived and times.last == 1 else _NO_QUEUE

@@ -60,7 +60,7 @@ class ExplainedLimit:
     since_s: int = 0
     """Seconds since the verdict began."""
     text: str = ""
-    """With the number that decided: `queue +80 ms`."""
+    """With the number that decided: `queue +80.0 ms`."""
     minute: tuple[LimitSpan, ...] = ()
     """Verdicts of the last minute, the longest first."""
     rtt_us: int = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.explain.model import ExplainedHop, ExplainedLimit, ExplainedOwner, Explanation
-from app.explain.words import ABOUT, seconds
-from probes.sockets.words import percent, rate, size, span
+from app.explain.words import ABOUT
+from bpf.quantities import MISSING, age, bit_rate, byte_size, duration, percent
 
 _INDENT = "  "
 _MOST = 36
@@ -25,8 +25,8 @@ def traffic(explanation: Explanation) -> str:
     """Return the ends of the conversation and its rates in one line."""
     flow = explanation.flow
     return (
-        f"{flow} ({flow.service}): {rate(explanation.bits_in / 8)} in, "
-        f"{rate(explanation.bits_out / 8)} out, over {seconds(explanation.seconds)}"
+        f"{flow} ({flow.service}): {bit_rate(explanation.bits_in)} in, "
+        f"{bit_rate(explanation.bits_out)} out, over {age(explanation.seconds)}"
     )
 
 
@@ -61,23 +61,23 @@ def _why(why: ExplainedLimit) -> Iterator[str]:
         yield "no numbers: only a socket of this host tells them"
         return
     if why.limit:
-        yield f"{why.text}: {ABOUT[why.limit]}, since {seconds(why.since_s)}"
+        yield f"{why.text}: {ABOUT[why.limit]}, since {age(max(why.since_s, 1))}"
     if len(why.minute) > 1:
-        spans = ", ".join(f"{each.limit} {seconds(each.seconds)}" for each in why.minute)
+        spans = ", ".join(f"{each.limit} {age(max(each.seconds, 1))}" for each in why.minute)
         yield f"last minute: {spans}"
     if not why.rtt_us:
         return
     yield (
-        f"round trip {span(why.rtt_us)}, {span(why.queue_us)} above the least of "
-        f"{span(why.floor_us)}"
+        f"round trip {duration(why.rtt_us / 1e6)}, {duration(why.queue_us / 1e6)} above the least "
+        f"of {duration(why.floor_us / 1e6)}"
     )
     yield (
-        f"sent {size(why.sent)}, received {size(why.received)}, retransmitted "
+        f"sent {byte_size(why.sent)}, received {byte_size(why.received)}, retransmitted "
         f"{percent(why.retransmitted)} of {why.segments} segments"
     )
     yield (
-        f"delivers {rate(why.delivery_rate)}, window {why.cwnd} segments, {why.unacked} on the "
-        f"way, {size(why.notsent)} not sent yet"
+        f"delivers {bit_rate(8 * why.delivery_rate)}, window {why.cwnd} segments, {why.unacked} on "
+        f"the way, {byte_size(why.notsent)} not sent yet"
     )
     yield (
         f"had data {percent(why.busy)} of the time; waited for the receiver {percent(why.rwnd)}, "
@@ -96,8 +96,8 @@ def _hop(hop: ExplainedHop) -> str:
     router = hop.router or "*"
     if hop.name:
         router += f" {hop.name}"
-    time = f"{hop.rtt_ms:.1f} ms" if hop.rtt_ms is not None else "-"
-    queue = f"  queue {hop.queue_ms:.0f} ms" if hop.queue_ms else ""
+    time = duration(hop.rtt_ms / 1e3) if hop.rtt_ms is not None else MISSING
+    queue = f"  queue {duration(hop.queue_ms / 1e3)}" if hop.queue_ms else ""
     lost = f"  {hop.lost} of {hop.lost + hop.answered} not answered" if hop.lost else ""
     return f"{hop.hop:>2}  {router[:_MOST]:<{_MOST}}  {time:>9}{queue}{lost}"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.explain.model import ExplainedEnds, ExplainedLimit, ExplainedOwner, ExplainedPlace
+from bpf.quantities import age, bit_rate, byte_size, duration, percent
 from probes.path.records import QueueSide
 from probes.sockets.records import Limit
-from probes.sockets.words import loses, percent, rate, size, span
+from probes.sockets.words import loses
 
 _NETWORK = (Limit.QUEUE, Limit.LOSS)
 _BACK = QueueSide.BACK.words
@@ -26,7 +27,7 @@ def name_of(who: ExplainedOwner, flow: ExplainedEnds) -> str:
 def sentence(
     flow: ExplainedEnds, who: ExplainedOwner, why: ExplainedLimit, where: ExplainedPlace
 ) -> str:
-    """`nginx (web.service) is limited by the network: 80 ms of queue at hop 4, since 12 s`."""
+    """`nginx (web.service) is limited by the network: 80.0 ms of queue at hop 4, since 12 s`."""
     name = name_of(who, flow)
     if not why.limit:
         return f"{name} {_without(flow, who, why, where)}"
@@ -44,19 +45,10 @@ def sentence(
         text += f"; {where.text}"
     elif limit is Limit.NO_ANSWER and where.fault:
         text += f": {where.fault}"
-    text += f", since {seconds(why.since_s)}"
+    text += f", since {age(max(why.since_s, 1))}"
     if loses(limit, why.retransmitted):
         text += f"; it loses {percent(why.retransmitted)} of its segments"
     return text
-
-
-def seconds(count: float) -> str:
-    """`1 s` or less, `12 s`, `3 min`, `2 h`."""
-    count = max(count, 1.0)
-    for unit, length, most in (("s", 1, 120), ("min", 60, 120)):
-        if count < length * most:
-            return f"{count / length:.0f} {unit}"
-    return f"{count / 3600:.0f} h"
 
 
 def _answers(far: str, why: ExplainedLimit, where: ExplainedPlace) -> str:
@@ -65,8 +57,8 @@ def _answers(far: str, why: ExplainedLimit, where: ExplainedPlace) -> str:
     path, path_us = "the path", float(why.floor_us)
     if not path_us and last and last.rtt_ms:
         path, path_us = path if last.router == far else f"hop {last.hop}", last.rtt_ms * 1e3
-    beside = f", {path} {span(path_us)}" if path_us else ""
-    return f": answers take {span(why.answer_us)}{beside}"
+    beside = f", {path} {duration(path_us / 1e6)}" if path_us else ""
+    return f": answers take {duration(why.answer_us / 1e6)}{beside}"
 
 
 def _without(
@@ -114,20 +106,21 @@ _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
     Limit.APPLICATION: _busy,
     Limit.RECEIVER: _receiver,
     Limit.SEND_BUFFER: lambda flow, why: (
-        f"is limited by its send buffer: {size(why.unacked_bytes)} are on the way and fill it"
+        f"is limited by its send buffer: {byte_size(why.unacked_bytes)} are on the way and fill it"
     ),
-    Limit.PACED: lambda flow, why: f"is paced to {rate(why.delivery_rate)}",
+    Limit.PACED: lambda flow, why: f"is paced to {bit_rate(8 * why.delivery_rate)}",
     Limit.QUEUE: lambda flow, why: (
-        f"is limited by the network: {span(why.queue_us)} of queue"
+        f"is limited by the network: {duration(why.queue_us / 1e6)} of queue"
     ),
     Limit.LOSS: lambda flow, why: (
         f"is limited by the network: {percent(why.retransmitted)} of its segments are lost"
     ),
     Limit.BANDWIDTH: lambda flow, why: (
-        f"is limited by the network's bandwidth: {rate(why.delivery_rate)} without queue and loss"
+        f"is limited by the network's bandwidth: {bit_rate(8 * why.delivery_rate)} without queue "
+        "and loss"
     ),
     Limit.READS_SLOWLY: lambda flow, why: (
-        f"reads slowly: {size(why.rqueue)} wait in its receive buffer"
+        f"reads slowly: {byte_size(why.rqueue)} wait in its receive buffer"
     ),
     Limit.LOST_BEFORE: lambda flow, why: (
         "is limited by the network: segments are lost before they reach this host"
@@ -137,7 +130,7 @@ _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
     ),
     Limit.NO_ANSWER: lambda flow, why: (
         f"gets no answer from {flow.far} to "
-        + (f"{size(why.unacked_bytes)} of data" if why.sent else "its SYNs")
+        + (f"{byte_size(why.unacked_bytes)} of data" if why.sent else "its SYNs")
     ),
     Limit.REFUSED: lambda flow, why: f"is refused: {flow.far} answers its SYN by a reset",
 }  # fmt: skip

@@ -23,7 +23,7 @@ from bpf.errors import ProbedeckError, UsageError
 from probes.flow.probe import FlowProbe
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event, Item, Snapshot
-from widgets.format import duration
+from widgets.format import age, duration
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _REFUSED_WAIT_S = 0.25, 15.0, 60.0
 _STATUS_S = 30.0
@@ -112,7 +112,7 @@ class HostLink:
         self._tally.tick(seconds)
         silent = now - self._heard_at
         if silent > _QUIET_S:
-            self._enter(HostPhase.SLOW, f"silent for {silent:.0f} s")
+            self._enter(HostPhase.SLOW, f"silent for {age(silent)}")
         elif now < self._slow_until:
             self._enter(HostPhase.SLOW, self._slow_reason)
         else:
@@ -204,7 +204,7 @@ class HostLink:
         if table.probe in (FlowProbe.name, MONITOR):
             self._tally.lag_s = lag = (time.time_ns() - table.end_utc_ns) / 1e9
             if lag > _LATE_S:
-                self._be_slow(f"windows come {lag:.1f} s after their end")
+                self._be_slow(f"windows come {duration(lag)} after their end")
         if table.probe == FlowProbe.name and table.generation != self._generation:
             self._generation = table.generation
             self._stale.set()

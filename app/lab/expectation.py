@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from app.lab.policy_runner import CaptureResult, Told
 from bpf.errors import TextError, UsageError, did_you_mean, printable
-from bpf.quantities import TIMES, quantity
+from bpf.quantities import TIMES, duration, quantity
 from probes.monitor.finding import Distinct, Finding
 
 _FORM = re.compile(
@@ -110,7 +110,7 @@ def _is_in(found: Distinct, network: Network | None) -> bool:
 
 
 def _words(told: Told) -> str:
-    words, found = f"told after {told.seconds:.1f} s", told.finding
+    words, found = f"told after {duration(told.seconds)}", told.finding
     if not (found and found.packets):
         return words
     ends = [

@@ -21,6 +21,7 @@ from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.maps.kinds import unlock
+from bpf.quantities import duration
 from bpf.syscall import FrameRunner
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
@@ -229,7 +230,7 @@ class PolicyRunner:
             names = ", ".join(self._outgoing)
             notes.append(f"without --local a capture has no outgoing packets: {names}")
         if windows.skipped_ns:
-            notes.append(f"{windows.skipped_ns / 1e9:.0f} s without frames left out")
+            notes.append(f"{duration(windows.skipped_ns / 1e9)} without frames left out")
         if backwards:
             notes.append(f"the capture's clock goes back {backwards} times")
         seconds = (last_ns - first.time_ns) / 1e9

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 
 from app.lab import netns
 from app.lab.capture import FRAME_HEADER, MAX_LATE_NS, READ_BYTES, CaptureFile, link_words
+from bpf.quantities import duration
 
 _SEND_BUFFER_BYTES = 1 << 16
 """Most bytes of unreceived frames: they fit the shortest queue of the cable, 256 frames."""
@@ -72,7 +73,7 @@ class SendReport:
     def words(self, name: str) -> str:
         """Return the report on file `name` as one line."""
         of = "" if self.stopped else f" of {self.frames}"
-        parts = [f"replayed {self.sent}{of} frames of {name} in {self.seconds:.1f} s"]
+        parts = [f"replayed {self.sent}{of} frames of {name} in {duration(self.seconds)}"]
         counts = {
             f"longer than the cable's {self.mtu} bytes": self.too_long,
             "too short for Ethernet": self.too_short,
@@ -81,9 +82,9 @@ class SendReport:
         }
         parts += [f"{count} {what}" for what, count in counts.items() if count]
         if self.skipped:
-            parts.append(f"{self.skipped:.0f} s without frames left out")
+            parts.append(f"{duration(self.skipped)} without frames left out")
         if self.late > _LATE_S:
-            parts.append(f"the last one {self.late:.1f} s late")
+            parts.append(f"the last one {duration(self.late)} late")
         ends = f"; the file is not whole: {self.broken}" if self.broken else ""
         ends += "; it was stopped before the end" if self.stopped else ""
         return ", ".join(parts) + ends

@@ -12,6 +12,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.kinds import unlock
+from bpf.quantities import duration
 from probes.control.builtin_probes import (
     FLOW_PROBE,
     MONITOR_PROBE,
@@ -136,7 +137,7 @@ class Controller(ProbeRunner):
             raise UsageError(f"probe {FLOW_PROBE.name} is not the built-in one")
         seconds = probe.reconfigure(capture)
         what = capture.text or "every flow"
-        text = f"generation {probe.generation} counts {what}; it took {seconds * 1e3:.0f} ms"
+        text = f"generation {probe.generation} counts {what}; it took {duration(seconds)}"
         self.publish(Event.now("info", FLOW_PROBE.name, text))
         return Replacement(probe.generation, seconds, Compatibility())
 

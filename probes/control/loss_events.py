@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from bpf.quantities import percent
 from probes.snapshot import (
     REMOVED,
     Event,
@@ -61,7 +62,7 @@ class LossEvents:
         if lost >= _LEAST and (share := lost / (lost + _counted(item))) > _SHARE:
             if episode is None:
                 episode = self._episodes[key] = _Episode(item.window, item.window)
-                text = f"window {item.window} lacks {lost} packets ({share:.1%}): "
+                text = f"window {item.window} lacks {lost} packets ({percent(share)}): "
                 yield Event.now(
                     "warning", item.probe, text + _words(item.losses), loss_subject(item.side),
                     "begin", lost, "packets",

@@ -13,6 +13,7 @@ from bpf.attach.hook import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ReadOnlyError
 from bpf.maps.kinds import held_maps, map_memory
+from bpf.quantities import duration
 from probes.builtin import BuiltinProbe
 from probes.compiled_config import CompiledConfig
 from probes.control import trials
@@ -291,6 +292,6 @@ class ProbeRunner:
         more = f", and {len(lost) - _KEPT} more" if len(lost) > _KEPT else ""
         what = f"; {', '.join(lost[:_KEPT])}{more}" if lost else ""
         state = running.info().state
-        text = f"generation {generation} {state}, after {seconds * 1000:.0f} ms{what}"
+        text = f"generation {generation} {state}, after {duration(seconds)}{what}"
         self.publish(Event.now("info", running.name, text))
         return Replacement(generation, seconds, report, state)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from bpf.errors import UsageError
+from bpf.quantities import duration
 from probes.segment.control import LONGEST_LEASE, SegmentStatus
 from probes.segment.options import SegmentOptions
 
@@ -43,7 +44,7 @@ class SegmentService:
                 text = "the segment probe runs with another key, ratio, filter or interval"
                 hint = "probedeck probe remove segment ends it"
                 if (left := self._lease_end - time.monotonic()) < math.inf:
-                    hint += f"; if its measurement was killed, it ends in {max(left, 0):.0f} s"
+                    hint += f"; if its measurement was killed, it ends in {duration(max(left, 0))}"
                 raise UsageError(text, hint=hint)
             probe = running or self._start(options)
             end = time.monotonic() + lease if lease else math.inf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from bpf.quantities import duration, signed
 from probes.snapshot import Event
 
 _LEAST_NS = 250_000_000
@@ -24,11 +25,9 @@ class WallClock:
         passed_ns = self._before[0] - boot_ns
         jump_ns = self._before[1] - wall_ns - passed_ns
         if abs(jump_ns) > _LEAST_NS + passed_ns * _SLEW:
-            yield Event.now(
-                "warning", "clock",
-                f"the wall clock jumped by {jump_ns / 1e9:+.1f} s: times of rows jump, too",
-                "wall clock", value=jump_ns / 1e9, unit="s",
-            )  # fmt: skip
+            by = signed(jump_ns / 1e9, duration)
+            text = f"the wall clock jumped by {by}: times of rows jump, too"
+            yield Event.now("warning", "clock", text, "wall clock", value=jump_ns / 1e9, unit="s")
 
 
 def _clocks() -> tuple[int, int]:

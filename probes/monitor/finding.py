@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bpf.quantities import byte_size, duration, percent
 from probes.filter import RowTable, parse
 from probes.filter.network import address_text, protocol_name
 from probes.flow.filter import WINDOW_FLOWS
@@ -236,8 +237,9 @@ def _flags_name(flags: int) -> str:
 def _line(finding: Finding) -> str:
     sources = _ends(finding.sources, "sources")
     if service := _service(finding):
-        sources += f" from {service} ({_percent(finding.source_ports.top[0].share)})"
-    amount = f"{finding.packets:,} packets, {_si(finding.bytes)}B in {finding.seconds:.1f} s"
+        sources += f" from {service} ({percent(finding.source_ports.top[0].share)})"
+    took = duration(finding.seconds)
+    amount = f"{finding.packets:,} packets, {byte_size(finding.bytes)} in {took}"
     if finding.lost:
         amount = f"at least {amount}; {finding.lost:,} packets are in no flow"
     return (
@@ -251,7 +253,7 @@ def _ends(ends: Distinct, noun: str) -> str:
     if not ends.chief and (ends.network or not listed):
         within = f" of {ends.network}" if ends.network else ""
         return f"{ends.count:,} {noun}{within}, none over {math.ceil(100 * ends.top[0].share)} %"
-    said = ", ".join(f"{each.name} ({_percent(each.share)})" for each in listed)
+    said = ", ".join(f"{each.name} ({percent(each.share)})" for each in listed)
     more = ends.count - len(listed)
     return said if sum(each.share for each in listed) >= _MOST else f"{said} and {more:,} more"
 
@@ -264,7 +266,7 @@ def _targets(finding: Finding) -> str:
     if finding.protocols.count > 1 and not protocol:
         return f" by {finding.protocols.count} protocols"
     if port := finding.ports.chief:
-        share = _percent(finding.ports.top[0].share)
+        share = percent(finding.ports.top[0].share)
         return f" {port} ({share}){f' by {flags}' if flags else ''}"
     ports = f", {finding.ports.count:,} ports" if finding.ports.count else ""
     return f"{ports} by {protocol} {flags}".rstrip()
@@ -298,14 +300,3 @@ def _filter(finding: Finding) -> str:
     if service := _service(finding):
         terms.append(f"sport:{service.partition(':')[2]}")
     return " ".join(terms)
-
-
-def _percent(share: float) -> str:
-    """`96 %`; 100 % and 0 % only if it is exactly that."""
-    return f"{round(share * 100) if share in (0, 1) else min(99, max(1, round(share * 100)))} %"
-
-
-def _si(value: int) -> str:
-    """`118 k`, `1.2 M`: with a decimal prefix."""
-    power = min(4, (len(str(value)) - 1) // 3)
-    return f"{value / 1000**power:.3g} {('', 'k', 'M', 'G', 'T')[power]}"

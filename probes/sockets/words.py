@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bpf.quantities import bit_rate, byte_size, duration, percent
 from probes.sockets.records import Limit
 
 _LOSES = 0.005
@@ -16,7 +17,7 @@ _FEW = 10
 
 
 def limit_text(row: Any) -> str:
-    """Return the verdict of a row of dtype SOCKET: `queue +80 ms`; empty if it is unknown.
+    """Return the verdict of a row of dtype SOCKET: `queue +80.0 ms`; empty if it is unknown.
 
     Another limit than loss names losses of the window, too: `application, loses 2.1 %`.
     """
@@ -41,40 +42,6 @@ def retransmitted_share(rows: Any) -> float:
     return min(1.0, int(np.sum(rows["retransmitted"])) / segments) if segments >= _FEW else 0.0
 
 
-def percent(share: float) -> str:
-    """`0 %`, `0.12 %`, `1.2 %`, `12 %`."""
-    value = share * 100
-    places = 0 if value == 0 or value >= 9.95 else 1 if value >= 0.995 else 2
-    return f"{value:.{places}f} %"
-
-
-def span(microseconds: float) -> str:
-    """`250 us`, `8.2 ms`, `80 ms`, `1.2 s`."""
-    for unit, scale in (("us", 1.0), ("ms", 1e3)):
-        if microseconds / scale < 999.5:
-            return _three(microseconds / scale, unit)
-    return f"{microseconds / 1e6:.1f} s"
-
-
-def size(count: float, unit: str = "B") -> str:
-    """`512 B`, `64 kB`, `1.2 MB`: decimal prefixes."""
-    for prefix in ("", "k", "M", "G"):
-        if count < 999.5:
-            return _three(count, prefix + unit)
-        count /= 1000
-    return _three(count, "T" + unit)
-
-
-def rate(bytes_per_second: float) -> str:
-    """`8.2 Mbit/s`."""
-    return size(bytes_per_second * 8, "bit/s")
-
-
-def _three(value: float, unit: str) -> str:
-    whole = value >= 9.95 or value == int(value)
-    return f"{value:.0f} {unit}" if whole else f"{value:.1f} {unit}"
-
-
 def _loss(row: Any) -> str:
     # The losses of the last seconds decide, and this window may have none.
     share = retransmitted_share(row)
@@ -90,7 +57,7 @@ def _reads_slowly(row: Any) -> str:
     waits = int(row["rqueue"])
     if row["drops"]:
         return f"reads slowly, {int(row['drops'])} dropped"
-    return f"reads slowly, {size(waits)} wait" if waits else "reads slowly"
+    return f"reads slowly, {byte_size(waits)} wait" if waits else "reads slowly"
 
 
 _WORDS: dict[Limit, Callable[[Any], str]] = {
@@ -98,10 +65,10 @@ _WORDS: dict[Limit, Callable[[Any], str]] = {
     Limit.APPLICATION: lambda row: "application",
     Limit.RECEIVER: _receiver,
     Limit.SEND_BUFFER: lambda row: "send buffer",
-    Limit.PACED: lambda row: f"paced {rate(row['delivery_rate'])}",
-    Limit.QUEUE: lambda row: f"queue +{span(row['queue_us'])}",
+    Limit.PACED: lambda row: f"paced {bit_rate(8 * int(row['delivery_rate']))}",
+    Limit.QUEUE: lambda row: f"queue +{duration(row['queue_us'] / 1e6)}",
     Limit.LOSS: _loss,
-    Limit.BANDWIDTH: lambda row: f"bandwidth {rate(row['delivery_rate'])}",
+    Limit.BANDWIDTH: lambda row: f"bandwidth {bit_rate(8 * int(row['delivery_rate']))}",
     Limit.READS_SLOWLY: _reads_slowly,
     Limit.LOST_BEFORE: lambda row: "lost before here",
     Limit.SENDER: lambda row: "peer sends no faster",

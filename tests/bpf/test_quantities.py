@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from app.exporters.alerts.options import CommandOptions
 from app.exporters.ipfix.options import IpfixOptions
 from app.exporters.options import read_options
 from app.lab.expectation import Expectation
+from app.outputs.report import cells
+from app.outputs.report.model import ReportedLoss
 from app.tape.condition import read_condition
 from app.tape.line import TapeLine, TapeLineError
 from bpf import quantities
@@ -26,7 +30,12 @@ from probes.monitor.condition import Condition
 from probes.monitor.condition.logic import Comparison
 from probes.monitor.condition.terms import Number
 from probes.monitor.policy.ready import policy_of
+from probes.path.events.words import describe
+from probes.path.records import PATH, PathRowKind
+from probes.sockets.records import SOCKET, Limit
+from probes.sockets.words import limit_text
 
+ROOT = Path(__file__).parents[2]
 NOW = 1_800_000_000 * 10**9
 
 
@@ -151,3 +160,67 @@ def test_a_mistake_has_its_column(text: str, column: int, problem: str) -> None:
     with pytest.raises(TextError) as refused:
         quantities.quantity(text, quantities.TIMES)
     assert (refused.value.column, refused.value.problem) == (column, problem)
+
+
+def _socket(limit: Limit, **values: float) -> str:
+    made = np.zeros(1, SOCKET)
+    made["limit"] = limit
+    for name, value in values.items():
+        made[name] = value
+    return limit_text(made[0])
+
+
+def _event(**values: float) -> str:
+    made = np.zeros(1, PATH)
+    made["version"], made["kind"] = 4, PathRowKind.QUEUE_OVER
+    for name, value in values.items():
+        made[name] = value
+    return describe(made[0])[1]
+
+
+def _loss(share: float) -> str:
+    lost = {"kind": PathRowKind.LOSS_OVER, "lost": round(share * 1e4), "loss_high": share}
+    return _event(**lost, answered=round((1 - share) * 1e4))
+
+
+def _reported(share: float) -> str:
+    return cells._loss(ReportedLoss(round(share * 1e4), 10_000, share, share))[0] + " %"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("12.3 ms", [_event(amount_ns=12_340_000), _socket(Limit.QUEUE, queue_us=12_340)]),
+        ("850 us", [_event(amount_ns=850_000), _socket(Limit.QUEUE, queue_us=850)]),
+        ("80.0 ms", [_event(amount_ns=80_000_000), _socket(Limit.QUEUE, queue_us=80_000)]),
+        ("1.2 s", [_event(amount_ns=1_240_000_000), _socket(Limit.QUEUE, queue_us=1_240_000)]),
+        ("1m15s", [_event(amount_ns=75_000_000_000), quantities.duration(75.0)]),
+        ("<0.1 %", [_loss(0.0004), _reported(0.0004)]),
+        ("99.9 %", [_loss(0.999), _reported(0.999), _socket(Limit.RECEIVER, rwnd=0.999)]),
+        (">99.9 %", [_loss(0.9998), _reported(0.9998), _socket(Limit.RECEIVER, rwnd=0.9998)]),
+        ("100 %", [_loss(1.0), _reported(1.0), _socket(Limit.RECEIVER, rwnd=1.0)]),
+        ("11.8 MiB", [_socket(Limit.READS_SLOWLY, rqueue=12_345_678)]),
+        ("8.20 Mbit/s", [_socket(Limit.PACED, delivery_rate=1_025_000)]),
+    ],
+)
+def test_a_value_has_one_text_on_screens_and_in_sentences(text: str, said: list[str]) -> None:
+    for each in said:
+        assert re.search(rf"(?<![\d.<>]){re.escape(text)}", each), each
+
+
+def test_only_one_module_writes_quantities() -> None:
+    """A number with a unit of time, size or share has no second formatter."""
+    own = re.compile(r"[0-9]f\} ?(ms|us|s|%|[kMG]?i?B|[kMG]?bit)\b|:\.[0-9]%\}|[0-9]f\} %")
+    found = {
+        str(path.relative_to(ROOT))
+        for room in ("app", "bpf", "probes", "widgets")
+        for path in (ROOT / room).rglob("*.py")
+        if own.search(path.read_text())
+    }
+    assert found == {
+        "bpf/quantities.py",
+        "app/cli/subcommands/segment.py",  # As many digits as the error beside it.
+        "app/console/screens/triggers/columns.py",  # Gauges of three digits.
+        "app/lab/expectation.py",  # Times below each other.
+        "app/lab/topology.py",  # For `tc netem`.
+    }

@@ -14,6 +14,7 @@ from app.cli.command import CommandGroup, argument, option
 from app.files import write_atomic
 from app.run.monitor import policies_of
 from bpf.errors import ProbedeckError, UsageError
+from bpf.quantities import duration
 from probes.monitor.options import MonitorOptions
 from probes.tunnels import Tunnels
 
@@ -127,7 +128,7 @@ def test(
             if name in refused:
                 continue
             result = runner.run_file(name)
-            print(f"{name}: {result.frames} frames in {result.seconds:.1f} s")
+            print(f"{name}: {result.frames} frames in {duration(result.seconds)}")
             for line in lines(result):
                 print(line)
             outcomes = [each.judge(result) for each in expected]

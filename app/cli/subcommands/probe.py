@@ -22,6 +22,7 @@ from app.cli.command import (
 from app.commands.remote import placed
 from app.files import as_invoker
 from app.outputs.formats import FORMATS
+from bpf.quantities import duration
 
 if TYPE_CHECKING:
     from app.api.client import Client
@@ -102,7 +103,7 @@ def check(file: str, interface: str, **remote: str) -> None:
         config = placed(config, interface, client.monitor)
         found = client.check(config)
         _tell(found, config)
-        _say(f"{config.name}: compiles and verifies, in {found.seconds * 1e3:.0f} ms")
+        _say(f"{config.name}: compiles and verifies, in {duration(found.seconds)}")
 
 
 @probe.command("list")
@@ -258,7 +259,7 @@ def _tell_fates(report: Compatibility) -> None:
 
 
 def _replaced(name: str, made: Replacement) -> None:
-    _say(f"{name}: generation {made.generation} {made.state}, after {made.seconds * 1e3:.0f} ms")
+    _say(f"{name}: generation {made.generation} {made.state}, after {duration(made.seconds)}")
 
 
 def _places(info: ProbeInfo) -> str:

@@ -10,6 +10,7 @@ from textual import events
 from app.commands.keys import key_name
 from app.tape.keys import spelled
 from bpf.errors import UsageError
+from bpf.quantities import duration
 
 _IDLE = 0.5
 """Seconds without a key from which on a comment notes them."""
@@ -125,7 +126,7 @@ class Recorder:
             if entry.lines and not done:
                 continue
             if (pause := entry.at - before) > _IDLE:
-                lines.append(f"# {pause:.1f} s")
+                lines.append(f"# {duration(pause)}")
             before = entry.at
             if entry.lines:
                 lines += done

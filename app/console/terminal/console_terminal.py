@@ -14,6 +14,7 @@ from app.config.model import Ui
 from app.console.terminal.capabilities import erases_in_color, has_shell
 from app.console.terminal.themes import theme_of
 from bpf.errors import UsageError
+from widgets.format import age
 from widgets.status import StatusItem
 from widgets.terminal.compositor import DiffApp, DiffScreen, TerminalCaps
 from widgets.terminal.link import FIRST, LinkEstimator
@@ -173,7 +174,7 @@ class ConsoleTerminal:
         """Items of the status strip about a slow link or a busy machine."""
         if self._interval < _SHOWN_FROM:
             return []
-        text = f"every {self._interval:.0f} s"
+        text = f"every {age(self._interval)}"
         # A terminal answers late, too, if the machine is too busy to run it.
         busy = time.monotonic() - self._late_at < _LATE_FOR
         label = "busy machine" if busy else "slow link"

@@ -18,6 +18,7 @@ from app.outputs.report.model import (
 )
 from app.outputs.routers import RouterFacts
 from app.outputs.view import iso
+from bpf.quantities import MISSING, counted, milliseconds, percent
 
 TITLES = ("loss %", "95 %", "sent", "last", "med", "min", "p95", "max", "jit")
 """Columns of numbers; times are in milliseconds."""
@@ -91,8 +92,7 @@ def _labels(router: ReportedRouter) -> list[str]:
 
 
 def _share(router: ReportedRouter) -> str:
-    flows = f"{router.flows} flow{'' if router.flows == 1 else 's'}"
-    return f"{router.share:.0%} of answers, {flows}"
+    return f"{percent(router.share)} of answers, {counted(router.flows, 'flow')}"
 
 
 def _loss(loss: ReportedLoss) -> tuple[str, str]:
@@ -102,27 +102,14 @@ def _loss(loss: ReportedLoss) -> tuple[str, str]:
 
 
 def _percent(share: float) -> str:
-    """`0`, `0.4`, `12`, `100`; rounded to 0 or 100 only if it is exactly that."""
-    value = share * 100
-    if value in (0, 100):
-        return f"{value:.0f}"
-    return f"{min(max(value, 0.1), 99.9):.1f}"
+    return percent(share).removesuffix(" %")
 
 
 def _times(times: ReportedTimes) -> tuple[str, ...]:
     values = (
         times.last_ns, times.median_ns, times.min_ns, times.p95_ns, times.max_ns, times.jitter_ns,
     )  # fmt: skip
-    return tuple(map(milliseconds, values))
-
-
-def milliseconds(nanoseconds: int) -> str:
-    """`0.018`, `3.21`, `12.3`, `167`; `-` if unknown."""
-    if nanoseconds < 0:
-        return "-"
-    value = nanoseconds / 1e6
-    digits = 3 if value < 0.9995 else 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{digits}f}"
+    return tuple(MISSING if each < 0 else milliseconds(each / 1e9) for each in values)
 
 
 def title(destination: ReportedDestination) -> str:
@@ -134,9 +121,9 @@ def title(destination: ReportedDestination) -> str:
 def summary(destination: ReportedDestination) -> str:
     """The counts of a destination in a sentence."""
     many = "more than " if destination.more_flows else ""
-    flows = f"{many}{_counted(destination.flows, 'flow')}"
+    flows = f"{many}{counted(destination.flows, 'flow')}"
     own = f", with an own flow ({destination.own_flow})" if destination.own_flow else ""
-    return f"{_counted(destination.packets, 'packet')} of applications, {flows} probed{own}"
+    return f"{counted(destination.packets, 'packet')} of applications, {flows} probed{own}"
 
 
 def probes(own: OwnProbes) -> str:
@@ -175,9 +162,5 @@ def clock(event: ReportedEvent, report: PathReport) -> str:
     return text[11:] if same_day else text
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _bytes(count: int) -> str:
-    return f" ({_counted(count, 'byte')})" if count else ""
+    return f" ({counted(count, 'byte')})" if count else ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.quantities import duration
 from probes.monitor.applications.columns import addresses, groups, largest, metric
 from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
 from probes.monitor.records import Array
@@ -114,7 +115,7 @@ def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
     top = flooded[largest((half_open + missed)[flooded], most)]
     return tuple(
         f"{name} port {ends.keys[at, 2]}: {half_open[at]} half-open connections, {old[at]} of them "
-        f"for over {define['TIMEOUT']} s; in the last {counted.seconds:.3g} s: "
+        f"for over {define['TIMEOUT']} s; in the last {duration(counted.seconds)}: "
         f"{ends.counts['syns'][at]} SYNs, {ends.counts['completed'][at]} completed"
         + (f", {missed[at]} SYNs without room" if missed[at] else "")
         for name, at in zip(addresses(ends.keys[top, :2]), top, strict=True)

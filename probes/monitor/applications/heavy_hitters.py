@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.quantities import percent
 from probes.monitor.applications import keys
 from probes.monitor.applications.columns import groups, largest, metric
 from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
@@ -103,9 +104,9 @@ def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
 
 
 def _share(least: float, most: float) -> str:
-    """`12.3 %`, or `12.3 to 12.5 %` if it is uncertain."""
-    low, high = f"{100 * least:.1f}", f"{100 * most:.1f}"
-    return f"{low} %" if low == high else f"{low} to {high} %"
+    """`12.3 %`, or `12.3 % to 12.5 %` if it is uncertain."""
+    low, high = percent(least), percent(most)
+    return low if low == high else f"{low} to {high}"
 
 
 VIEW = ApplicationView(_tables, _findings)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.quantities import duration, percent
 from probes.filter.network import protocol_name
 from probes.monitor.applications.columns import addresses, clock, largest, metric
 from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
@@ -102,8 +103,8 @@ def _lines(tried: _Tried, limit: int) -> Iterator[str]:
     what = [f"hosts at {port}" for port in _ports(key)] if _has_port(key) else ["ports"] * len(key)
     for name, each, count, error in zip(names, what, tried.counts, tried.errors, strict=True):
         if count > limit:
-            seconds = f"{tried.window.seconds:.3g} s"
-            yield f"{name} tried {count:.0f} {each} (± {error:.1%}) in {seconds}"
+            seconds = duration(tried.window.seconds)
+            yield f"{name} tried {count:.0f} {each} (± {percent(error)}) in {seconds}"
 
 
 def _has_port(key: Array) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.quantities import duration
 from probes.monitor.applications.columns import addresses, groups, largest
 from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
 from probes.monitor.records import Array
@@ -74,7 +75,7 @@ def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
     closed = value["zero_windows"] >= define["ZERO_WINDOWS"]
     lines = [_repeats(rows[at], seconds) for at in _top(repeats, value["retransmitted"], most)]
     lines += (
-        f"{_names(rows[at])}: {value['zero_windows'][at]} zero windows in {seconds:.3g} s: "
+        f"{_names(rows[at])}: {value['zero_windows'][at]} zero windows in {duration(seconds)}: "
         "its application does not read"
         for at in _top(closed, value["zero_windows"], most)
     )
@@ -86,7 +87,7 @@ def _repeats(row: Array, seconds: float) -> str:
     behind = int(value["retransmitted"] - value["lost_before"] - value["spurious"])
     return (
         f"{_names(row)}: {value['retransmitted']} of {value['segments']} segments were sent again "
-        f"in {seconds:.3g} s: {value['lost_before']} were lost before here, {behind} behind, "
+        f"in {duration(seconds)}: {value['lost_before']} were lost before here, {behind} behind, "
         f"{value['spurious']} had arrived"
     )
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bpf.quantities import duration
 from probes.path.analysis.branches import is_different
 from probes.path.events.words import address_of, describe, flows_text, place_text
 from probes.path.records import Array, PathRowKind
@@ -219,7 +220,7 @@ class EventFolder:
                 severity, where = describe(place.last)[0], place_text(place.last)
                 seconds = (now_ns - place.hidden_ns) / 1e9
                 times = "time" if place.hidden == 1 else "times"
-                text = f"{where}: {key[-1]} {place.hidden} more {times} in {seconds:.0f} s"
+                text = f"{where}: {key[-1]} {place.hidden} more {times} in {duration(seconds)}"
                 phase = _PHASES.get(PathRowKind(int(place.last["kind"])), "")
                 told.append(PathEvent(severity, text, f"{where} {key[-1]}", phase))
                 place.hidden = place.hidden_ns = 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bpf.quantities import duration, percent
 from probes.filter.network import address_text, protocol_name
 from probes.path.analysis.branches import is_different
 from probes.path.records import DESTINATION_HOP, Altered, Array, PathRowKind, QueueSide
@@ -196,10 +197,9 @@ def _hops(more: int) -> str:
 
 
 def _loss(row: Any) -> str:
-    """`5.1 % (3.4 to 7.6 %)`."""
+    """`5.1 % (3.4 % to 7.6 %)`."""
     share = row["lost"] / max(1, int(row["lost"]) + int(row["answered"]))
-    low, high = row["loss_low"], row["loss_high"]
-    return f"{100 * share:.1f} % ({100 * low:.1f} to {100 * high:.1f} %)"
+    return f"{percent(share)} ({percent(row['loss_low'])} to {percent(row['loss_high'])})"
 
 
 def _branch(row: Any, responder: str, previous: str) -> str:
@@ -233,9 +233,4 @@ def address_of(row: Any, name: str) -> str:
 
 def _span(nanoseconds: int) -> str:
     """`850 us`, `160 ms`, `3.2 s`; without a sign."""
-    size = abs(nanoseconds)
-    for scale, unit in ((1e3, "us"), (1e6, "ms")):
-        if size < 999.5 * scale:
-            value = size / scale
-            return f"{value:.0f} {unit}" if value >= 9.95 else f"{value:.1f} {unit}"
-    return f"{size / 1e9:.1f} s"
+    return duration(abs(nanoseconds) / 1e9)

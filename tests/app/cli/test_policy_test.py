@@ -46,9 +46,9 @@ def test_the_report_and_its_exit_codes(
     part = [
         f"{capture}: 100 frames in 1.0 s",
         "     0.500 s  flood is active: rate(udp_packets) 100 > 50",
-        f"  met: only flood by 500ms {culprit}: told after 0.5 s, {culprit}",
+        f"  met: only flood by 500ms {culprit}: told after 500 ms, {culprit}",
     ]
-    unmet = f"  NOT MET: none: flood told after 0.5 s, {culprit}"
+    unmet = f"  NOT MET: none: flood told after 500 ms, {culprit}"
     lines = capsys.readouterr().out.splitlines()
     whos = [line for line in lines if line.startswith(" " * 12)]
     assert [line for line in lines if line not in whos] == [*part, *[*part, unmet] * 2]

@@ -38,7 +38,7 @@ def explained(*items: Snapshot, text: str = "dport:443", **more: Any) -> Explana
 def test_the_first_sentence_says_who_why_where_and_since_when() -> None:
     found = explained(*upload(), *probes(12, STANDS, LEAST))
     assert found.sentence == (
-        "nginx (web.service) is limited by the network: 80 ms of queue at hop 4, since 12 s"
+        "nginx (web.service) is limited by the network: 80.0 ms of queue at hop 4, since 12 s"
     )
     assert lines(found)[0] == found.sentence
 
@@ -47,12 +47,12 @@ def test_the_page_has_who_why_where_and_the_losses() -> None:
     lost = {LossReason.TABLE_FULL: Loss(7, 700)}
     text = "\n".join(lines(explained(*upload(losses=lost), *probes(12, STANDS, LEAST))))
     for part in (
-        "tcp 10.0.0.5:40001 - 192.0.2.9:443 (https): 400 kbit/s in, 20 Mbit/s out, over 12 s",
+        "tcp 10.0.0.5:40001 - 192.0.2.9:443 (https): 400 kbit/s in, 20.0 Mbit/s out, over 12 s",
         "process   nginx, pid 812", "user      www-data", "unit      web.service",
         "known by  the process has a descriptor of the socket",
-        "queue +80 ms: packets wait in a queue of the network, since 12 s",
-        "round trip 92 ms, 80 ms above the least of 12 ms",
-        "retransmitted 0.20 % of 12000 segments",
+        "queue +80.0 ms: packets wait in a queue of the network, since 12 s",
+        "round trip 92.0 ms, 80.0 ms above the least of 12.0 ms",
+        "retransmitted 0.2 % of 12000 segments",
         "at hop 4, between 198.51.100.3 and 198.51.100.4",
         f"84 packets of all flows: {LossReason.TABLE_FULL.about}",
     ):  # fmt: skip
@@ -131,7 +131,7 @@ def test_a_router_that_is_slow_to_answer_is_no_queue() -> None:
     calm = upload(numbers={**QUEUED, "limit": Limit.BANDWIDTH, "queue_us": 0, "rtt_us": 12_000})
     found = explained(*calm, *probes(6, [0.4, 45.0, 3.0, 5.0, 8.0, 11.0], [0.4, 1, 3, 5, 8, 11]))
     assert (found.where.hop, found.where.text) == (0, "no queue at any hop that answers")
-    assert "bandwidth: 20 Mbit/s without queue and loss" in found.sentence
+    assert "bandwidth: 20.0 Mbit/s without queue and loss" in found.sentence
 
 
 def test_hops_without_answers_are_named_and_the_end_counts() -> None:
@@ -181,11 +181,14 @@ def test_the_place_of_a_broken_route_is_its_loop() -> None:
     ("numbers", "part"),
     [
         ({"limit": Limit.IDLE}, "nginx (web.service) is idle"),
-        ({"limit": Limit.APPLICATION, "busy": 0.12}, "it had data to send 12 % of the time"),
-        ({"limit": Limit.RECEIVER, "rwnd": 0.98}, f"the window of {FAR} was full 98 % of the time"),
-        ({"limit": Limit.SEND_BUFFER, "unacked": 44, "mss": 1448}, "64 kB are on the way"),
-        ({"limit": Limit.PACED, "delivery_rate": 1_000_000}, "is paced to 8 Mbit/s"),
-        ({"limit": Limit.READS_SLOWLY, "rqueue": 353_000}, "353 kB wait in its receive buffer"),
+        ({"limit": Limit.APPLICATION, "busy": 0.12}, "it had data to send 12.0 % of the time"),
+        (
+            {"limit": Limit.RECEIVER, "rwnd": 0.98},
+            f"window of {FAR} was full 98.0 % of the time",
+        ),
+        ({"limit": Limit.SEND_BUFFER, "unacked": 44, "mss": 1448}, "62.2 KiB are on the way"),
+        ({"limit": Limit.PACED, "delivery_rate": 1_000_000}, "is paced to 8.00 Mbit/s"),
+        ({"limit": Limit.READS_SLOWLY, "rqueue": 353_000}, "345 KiB wait in its receive buffer"),
         ({"limit": Limit.LOST_BEFORE}, "lost before they reach this host"),
         ({"limit": Limit.SENDER}, f"waits for {FAR}: data comes no faster"),
         ({}, "not watched long enough"),

@@ -89,7 +89,7 @@ def test_nothing_is_left_out_silently(lab: Lab, tmp_path: Path) -> None:
     assert after.received_packets - before.received_packets == outcome.sent
     assert after.received_bytes - before.received_bytes == len(tagged) + 60 + 1060
     assert outcome.words("x.pcapng") == (
-        "replayed 3 of 7 frames of x.pcapng in 0.0 s, 2 longer than the cable's 1500 bytes, 1 too "
+        "replayed 3 of 7 frames of x.pcapng in 0 s, 2 longer than the cable's 1500 bytes, 1 too "
         "short for Ethernet, 1 of link type 105 (802.11), 1 cut when they were captured and filled "
         "up with zeros; the file is not whole: it breaks off"
     )
@@ -110,7 +110,7 @@ def test_a_cable_fits_jumbo_frames_and_long_gaps_are_left_out(tmp_path: Path) ->
             assert [cable.recv(10_000) for _ in frames] == frames
             outcome = replaying.wait()
     assert outcome.seconds == pytest.approx(0.06, abs=0.05)
-    assert outcome.words("x").endswith(" s, 99999999 s without frames left out")
+    assert outcome.words("x").endswith(", 1157d09h without frames left out")
     assert outcome.whole
 
 

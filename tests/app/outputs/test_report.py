@@ -117,8 +117,8 @@ def test_routers_of_a_hop_share_it() -> None:
         (ROUTER, 0.75, 3), (OTHER, 0.25, 1),
     ]  # fmt: skip
     first, second, _ = cells.lines(made.destinations[0])
-    assert first.remarks[:2] == ("75% of answers, 3 flows", "AS64500 Example | Net, DE")
-    assert (second.hop, second.label, second.remarks) == ("", OTHER, ("25% of answers, 1 flow",))
+    assert first.remarks[:2] == ("75.0 % of answers, 3 flows", "AS64500 Example | Net, DE")
+    assert (second.hop, second.label, second.remarks) == ("", OTHER, ("25.0 % of answers, 1 flow",))
     assert second.numbers[:3] == ("", "", "")
 
 

@@ -28,7 +28,7 @@ def test_a_jump_is_one_event_with_its_size(monkeypatch: pytest.MonkeyPatch) -> N
     assert [(each.severity, each.subject, each.value) for each in events] == [
         ("warning", "wall clock", 3600.0), ("warning", "wall clock", -7200.0),
     ]  # fmt: skip
-    assert events[0].text == "the wall clock jumped by +3600.0 s: times of rows jump, too"
+    assert events[0].text == "the wall clock jumped by +1h00m: times of rows jump, too"
 
 
 @pytest.mark.parametrize(

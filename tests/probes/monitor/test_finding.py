@@ -69,32 +69,32 @@ KINDS = {
     "scan by one source": Case(
         SCAN,
         "192.0.2.7 (100 %) -> 10.0.0.1 (100 %), 1,998 ports by TCP SYN;"
-        " 1,998 packets, 120 kB in 0.9 s",
+        " 1,998 packets, 117 KiB in 900 ms",
         "proto:tcp src:192.0.2.7",
     ),
     "scan beside a bulk transfer": Case(
         np.concatenate((SCAN, BULK)),
-        "192.0.2.7 (99 %) -> 10.0.0.1 (100 %), 1,999 ports by TCP SYN;"
-        " 9,998 packets, 12.2 MB in 0.9 s",
+        "192.0.2.7 (99.8 %) -> 10.0.0.1 (100 %), 1,999 ports by TCP SYN;"
+        " 9,998 packets, 11.7 MiB in 900 ms",
         "proto:tcp src:192.0.2.7",
     ),
     "scan in a selection": Case(
         np.concatenate((SCAN, BULK)),
         "192.0.2.7 (100 %) -> 10.0.0.1 (100 %), 1,998 ports by TCP SYN;"
-        " 1,998 packets, 120 kB in 0.9 s",
+        " 1,998 packets, 117 KiB in 900 ms",
         "proto:tcp src:192.0.2.7",
         ("dst:10.9.9.9", "flags:S packets<=3"),
     ),
     "sweep over many hosts": Case(
         flows(800, CULPRIT, number("10.0.0.0") + np.arange(800), 50000, 445, flags=SYN),
         "192.0.2.7 (100 %) -> 800 destinations of 10.0.0.0/22, none over 1 % tcp:445 (100 %)"
-        " by SYN; 800 packets, 48 kB in 0.9 s",
+        " by SYN; 800 packets, 46.9 KiB in 900 ms",
         "proto:tcp src:192.0.2.7",
     ),
     "sweep by ICMP": Case(
         flows(200, CULPRIT, number("10.0.0.0") + np.arange(200), 0, 0, protocol=ICMP),
         "192.0.2.7 (100 %) -> 200 destinations of 10.0.0.0/24, none over 1 % by ICMP;"
-        " 200 packets, 12 kB in 0.9 s",
+        " 200 packets, 11.7 KiB in 900 ms",
         "proto:icmp src:192.0.2.7",
     ),
     "flood of forged sources": Case(
@@ -102,8 +102,8 @@ KINDS = {
             flows(4812, random_addresses(4812), ME, np.arange(4812) + 1024, 80, flags=SYN),
             flows(188, "10.0.0.2", "10.0.0.3", range(188), 443, flags=0x1B),
         )),
-        "4,813 sources, none over 4 % -> 10.0.0.1 (96 %) tcp:80 (96 %) by SYN;"
-        " 5,000 packets, 300 kB in 0.9 s",
+        "4,813 sources, none over 4 % -> 10.0.0.1 (96.2 %) tcp:80 (96.2 %) by SYN;"
+        " 5,000 packets, 293 KiB in 900 ms",
         "proto:tcp dst:10.0.0.1 dport:80",
     ),
     "flood by few sources": Case(
@@ -112,26 +112,26 @@ KINDS = {
             flows(1, "192.0.2.8", ME, 4000, 9, protocol=UDP, packets=30_000, size=554),
             flows(4, "10.0.0.2", ME, range(4), 443, flags=0x1B, packets=500),
         )),
-        "192.0.2.7 (69 %), 192.0.2.8 (29 %) -> 10.0.0.1 (100 %)"
-        " udp:9 (98 %); 102,000 packets, 55.5 MB in 0.9 s",
+        "192.0.2.7 (68.6 %), 192.0.2.8 (29.4 %) -> 10.0.0.1 (100 %)"
+        " udp:9 (98.0 %); 102,000 packets, 52.9 MiB in 900 ms",
         "proto:udp src:192.0.2.7,192.0.2.8",
     ),
     "amplification": Case(
         reflectors(300, 10, 490),
         "300 sources, none over 1 % from udp:123 (100 %) -> 10.0.0.1 (100 %) udp:40000 (100 %);"
-        " 3,000 packets, 1.47 MB in 0.9 s",
+        " 3,000 packets, 1.40 MiB in 900 ms",
         "proto:udp dst:10.0.0.1 dport:40000 sport:123",
     ),
     "amplification by one reflector": Case(
         flows(1, CULPRIT, ME, 53, 4444, protocol=UDP, packets=5000, size=1400),
         "192.0.2.7 (100 %) from udp:53 (100 %) -> 10.0.0.1 (100 %) udp:4444 (100 %);"
-        " 5,000 packets, 7 MB in 0.9 s",
+        " 5,000 packets, 6.68 MiB in 900 ms",
         "proto:udp src:192.0.2.7 sport:53",
     ),
     "reflected SYN-ACKs": Case(
         flows(500, random_addresses(500), ME, 443, range(500), flags=SYN_ACK),
         "500 sources, none over 1 % from tcp:443 (100 %) -> 10.0.0.1 (100 %), 500 ports"
-        " by TCP SYN-ACK; 500 packets, 30 kB in 0.9 s",
+        " by TCP SYN-ACK; 500 packets, 29.3 KiB in 900 ms",
         "proto:tcp dst:10.0.0.1 sport:443",
     ),
     "carpet bombing": Case(
@@ -140,23 +140,23 @@ KINDS = {
             range(3000), np.arange(3000) * 7, protocol=UDP,
         ),
         "3,000 sources, none over 1 % -> 256 destinations of 203.0.113.0/24, none over 1 %,"
-        " 3,000 ports by UDP; 3,000 packets, 180 kB in 0.9 s",
+        " 3,000 ports by UDP; 3,000 packets, 176 KiB in 900 ms",
         "proto:udp dst:203.0.113.0/24",
     ),
     "GRE flood": Case(
         flows(1, CULPRIT, ME, 0, 0, protocol=GRE, packets=5000),
-        "192.0.2.7 (100 %) -> 10.0.0.1 (100 %) by GRE; 5,000 packets, 300 kB in 0.9 s",
+        "192.0.2.7 (100 %) -> 10.0.0.1 (100 %) by GRE; 5,000 packets, 293 KiB in 900 ms",
         "proto:gre src:192.0.2.7",
     ),
     "scan of IP protocols": Case(
         np.concatenate([flows(1, CULPRIT, ME, 0, 0, protocol=p) for p in range(256)]),
-        "192.0.2.7 (100 %) -> 10.0.0.1 (100 %) by 256 protocols; 256 packets, 15.4 kB in 0.9 s",
+        "192.0.2.7 (100 %) -> 10.0.0.1 (100 %) by 256 protocols; 256 packets, 15.0 KiB in 900 ms",
         "src:192.0.2.7",
     ),
     "scan by IPv6": Case(
         flows(100, "2001:db8::7", "2001:db8::1", 40000, range(1, 101), flags=SYN),
         "2001:db8::7 (100 %) -> 2001:db8::1 (100 %), 100 ports by TCP SYN;"
-        " 100 packets, 6 kB in 0.9 s",
+        " 100 packets, 5.86 KiB in 900 ms",
         "proto:tcp src:2001:db8::7",
     ),
 }  # fmt: skip
@@ -187,7 +187,7 @@ def test_the_unit_of_shares_can_be_chosen() -> None:
 def test_lost_packets_make_lower_bounds() -> None:
     finding = finding_of(SCAN, seconds=0.9, lost=5000)
     assert finding.text.endswith(
-        "at least 1,998 packets, 120 kB in 0.9 s; 5,000 packets are in no flow"
+        "at least 1,998 packets, 117 KiB in 900 ms; 5,000 packets are in no flow"
     )
 
 

@@ -18,6 +18,7 @@ from app.console.screens.programs.log import fold
 from app.console.screens.programs.model import Place, Programs, Slot, header_line, place_of, side_of
 from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
+from bpf.quantities import duration
 from probes.reports import Fate
 from probes.snapshot import Event, Snapshot
 from probes.tables.conversion import columns as names_of
@@ -284,7 +285,7 @@ def _about(table: Snapshot) -> str:
     count = "1 entry" if entries == 1 else f"{entries} entries"
     full = ", and its map is full" if table.occupancy >= 1 else ""
     help_text = f": {table.schema.help}" if table.schema and table.schema.help else ""
-    return f"window {table.window}, {table.seconds:.1f} s, {count}{full}{help_text}"
+    return f"window {table.window}, {duration(table.seconds)}, {count}{full}{help_text}"
 
 
 def _events(events: Sequence[Event], slot: Slot, width: int) -> Iterator[_Line]:

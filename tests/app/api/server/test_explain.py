@@ -13,7 +13,7 @@ def test_the_conversation_of_a_filter_is_explained(tcp: Site, http: httpx.Client
     for item in (*upload(), *probes(12, [0.4, 1, 3, 88, 90], [0.4, 1, 3, 70, 72])):
         tcp.plane.history.append(item)
     found = body_of(http.get("/v1/explain", params={"filter": "dport:443 proc:nginx"}))
-    assert found["sentence"].endswith("80 ms of queue at hop 4, since 12 s")
+    assert found["sentence"].endswith("80.0 ms of queue at hop 4, since 12 s")
     assert (found["who"]["unit"], found["where"]["hop"]) == ("web.service", 4)
     assert len(found["where"]["hops"]) == 5
 

@@ -268,9 +268,10 @@ async def test_the_detail_names_owner_certainty_verdict_and_round_trips() -> Non
         await console.press("d")
         for said in (
             "nginx+1 pid 812, web.service, by its open descriptor",
-            "queue +80 ms, since 12 s: packets wait",
-            "84 ms, 80 ms above the least", "10 Mbit/s delivered, cwnd 42, 0.30 % retransmitted",
-            "had data 98 %; waited for receiver 2 %, buffer 0 %",
+            "queue +80.0 ms, since 12 s: packets wait",
+            "84.0 ms, 80.0 ms above the least",
+            "10.0 Mbit/s delivered, cwnd 42, 0.3 % retransmitted",
+            "had data 98.0 %; waited for receiver 2.0 %, buffer 0 %",
         ):  # fmt: skip
             assert said in console.detail
         bars = next(line for line in console.detail.splitlines() if "above the least" in line)
@@ -293,7 +294,7 @@ async def test_the_overview_has_the_worst_verdicts_and_the_owned_share() -> None
     async with desk(width=120, first="overview") as console:
         numbers = {"limit": limits, "queue_us": 80_000, "sent": sent, "limit_s": 12}
         await fed(console, *talks, choice=choice, **numbers)
-        said = "nginx (web.service) waits for 10.0.0.1: queue +80 ms, for 12 s"
+        said = "nginx (web.service) waits for 10.0.0.1: queue +80.0 ms, for 12 s"
         await becomes(console, lambda: said in console.text)
         assert "and 1 other connection" in console.text
         assert "postgres" not in console.lines[2]

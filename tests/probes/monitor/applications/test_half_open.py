@@ -135,7 +135,7 @@ def test_a_flood_shows_by_whom_it_hits_and_who_sends_most(given: Given) -> None:
     assert len(oldest.rows) == 5
     assert given.findings(found) == (
         "198.51.100.7 port 443: 3300 half-open connections, 3300 of them for over 5 s; in the "
-        "last 6 s: 0 SYNs, 0 completed",
+        "last 6.0 s: 0 SYNs, 0 completed",
     )
     assert given.tables()["handshakes"] == []
 
@@ -160,7 +160,7 @@ def test_a_full_table_hides_no_flood_and_accuses_nobody_else(given: Given) -> No
     assert found[0].losses == {LossReason.TABLE_FULL: Loss(lost, 100 * lost)}
     assert given.findings(found) == (
         f"198.51.100.7 port 443: {HANDSHAKES} half-open connections, 0 of them for over 5 s; "
-        f"in the last 1 s: 5000 SYNs, 0 completed, {5000 - HANDSHAKES} SYNs without room",
+        f"in the last 1.0 s: 5000 SYNs, 0 completed, {5000 - HANDSHAKES} SYNs without room",
     )
 
     found = given.window(6)

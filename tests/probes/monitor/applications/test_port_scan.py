@@ -92,7 +92,7 @@ def test_a_vertical_scan_is_told_from_busy_clients(given: Given) -> None:
     assert {row["hosts"] for row in hosts} == {1}
     (said,) = given.findings(found)
     assert said.startswith(f"{SCANNER} tried {first['ports']} ports (± {first['± %']:.1f}%")
-    assert said.endswith(") in 10 s")
+    assert said.endswith(") in 10.0 s")
 
 
 def test_a_horizontal_scan_is_told_by_its_port(given: Given) -> None:

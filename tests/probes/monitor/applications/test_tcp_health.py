@@ -288,9 +288,9 @@ def test_the_table_shows_both_halves_and_findings_name_the_place(given: Given) -
     assert rows[0]["RTT src ms"] == rows[1]["RTT dst ms"] == 5
     assert rows[0]["RTT dst ms"] == rows[1]["RTT src ms"] == 150
     assert given.findings(window) == (
-        f"{CLIENT} port 40000 to {SERVER} port 80: 20 of 120 segments were sent again in 1 s: 0 "
+        f"{CLIENT} port 40000 to {SERVER} port 80: 20 of 120 segments were sent again in 1.0 s: 0 "
         "were lost before here, 0 behind, 20 had arrived",
-        f"{SERVER} port 80 to {CLIENT} port 40000: 12 zero windows in 1 s: its application does "
+        f"{SERVER} port 80 to {CLIENT} port 40000: 12 zero windows in 1.0 s: its application does "
         "not read",
     )
 

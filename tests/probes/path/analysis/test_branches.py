@@ -50,7 +50,7 @@ def test_a_slower_branch_is_told_once_with_its_size_at_the_farthest_hop() -> Non
     assert row["p_value"] < 1e-9
     ((severity, text),) = said(rows)
     assert severity == "info"
-    assert text.startswith("10.94.6.2 from hop 3 on: hop 5 is 1.0 ms ")
+    assert text.startswith("10.94.6.2 from hop 3 on: hop 5 is 1.00 ms ")
     assert ", p < 1e-9, " in text
 
 

@@ -66,9 +66,9 @@ def test_a_hop_that_answers_late_belongs_to_the_change() -> None:
     hops[4] = replace(hops[4], times=unanswered(hops[4].times, 10, 12))
     assert texts(Flow(hops, end=24)) == [
         "10.94.6.2: route changed at hops 3-4 for tcp 40000>5201: "
-        "by 10.94.0.23, was 10.94.0.3; +6.0 ms",
+        "by 10.94.0.23, was 10.94.0.3; +6.02 ms",
         "10.94.6.2: route changed at hops 3-5 for tcp 40000>5201: "
-        "by 10.94.0.3, was 10.94.0.23; -6.0 ms",
+        "by 10.94.0.3, was 10.94.0.23; -6.02 ms",
     ]
 
 
@@ -100,7 +100,7 @@ def test_a_flow_of_unsteady_times_does_not_dilute_the_change() -> None:
         for port, ms, at in ((40000, 0, 3), (40001, 6, 0))
     ]
     found = [text for text in texts(*flows) if "route changed" in text]
-    assert [text.rsplit("; ")[1] for text in found] == ["+6.0 ms", "-6.0 ms"]
+    assert [text.rsplit("; ")[1] for text in found] == ["+6.02 ms", "-6.02 ms"]
 
 
 def test_a_destination_that_answers_from_far_behind_gives_no_length() -> None:

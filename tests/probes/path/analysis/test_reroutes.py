@@ -76,7 +76,7 @@ def test_the_round_trip_time_is_told_with_the_change(more_ms: float) -> None:
     text = [said for _, said in story(Flow(slower(hops, 3, 10.1, more_ms), end=20))]
     assert text == [
         "10.94.6.2: route changed at hops 3-4 for tcp 40000>5201: "
-        f"by 10.94.0.23, was 10.94.0.3; {'+' if more_ms > 0 else '-'}6.0 ms"
+        f"by 10.94.0.23, was 10.94.0.3; {'+6.02' if more_ms > 0 else '-6.00'} ms"
     ]
 
 
@@ -85,7 +85,7 @@ def test_a_longer_route_is_one_line_with_length_and_time() -> None:
     said = story(*flows)
     assert [text for _, text in said] == [
         "10.94.6.2: route changed at hops 3-6 for 4 flows: "
-        "by 10.94.0.30, was 10.94.0.3; one hop longer, +6.0 ms"
+        "by 10.94.0.30, was 10.94.0.3; one hop longer, +6.02 ms"
     ]
     assert said[0][0] <= 10.1 + 0.8
 

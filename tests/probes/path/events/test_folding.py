@@ -37,7 +37,7 @@ def test_flows_that_tell_the_same_are_one_event_a_poll_later() -> None:
     first, second, third, last = texts(EventFolder(), polls)
     assert first == third == last == []
     assert [text.partition(" hop 4: ")[2] for text in second] == [
-        "queue of 30 ms between this host and 10.94.2.2 (hop 4), either way, since 3.2 s ago, "
+        "queue of 30.0 ms between this host and 10.94.2.2 (hop 4), either way, since 3.2 s ago, "
         "for tcp 40000>5201 and tcp 40001>5201"
     ]
 
@@ -106,7 +106,7 @@ def test_a_change_of_length_is_no_part_of_a_flood() -> None:
     assert [len(said) for said in told] == [1, 1, 1, 0, 1]
     assert "one hop shorter" in told[-1][0]
     (rest,) = folder.add(NONE, 8 * POLL, final=True)
-    assert rest.text == "10.94.6.2: change of the route 1 more time in 1 s"
+    assert rest.text == "10.94.6.2: change of the route 1 more time in 1.0 s"
 
 
 @pytest.mark.parametrize("kind", [PathRowKind.ROUTE, PathRowKind.GAP])
@@ -118,7 +118,7 @@ def test_a_flood_is_counted(kind: PathRowKind) -> None:
     counts = [text for text in told if "more times in" in text]
     assert len(told) - len(counts) <= 7
     topic = "change of the route" if kind is PathRowKind.ROUTE else "pause"
-    assert counts[0] == f"10.94.6.2: {topic} 11 more times in 60 s"
+    assert counts[0] == f"10.94.6.2: {topic} 11 more times in 1m00s"
 
 
 def test_an_event_at_another_place_is_no_part_of_a_flood() -> None:

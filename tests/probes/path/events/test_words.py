@@ -77,12 +77,13 @@ LOST: dict[str, Any] = {"answered": 190, "lost": 10, "loss_low": 0.027, "loss_hi
         (
             row(PathRowKind.SHIFT, amount_ns=5_040_000),
             "warning",
-            "10.94.6.2 hop 4: round-trip time longer by 5.0 ms since 3.2 s ago, for tcp 40000>5201",
+            "10.94.6.2 hop 4: round-trip time longer by 5.04 ms since 3.2 s ago, "
+            "for tcp 40000>5201",
         ),
         (
             row(PathRowKind.SHIFT, amount_ns=-5_040_000),
             "info",
-            "10.94.6.2 hop 4: round-trip time shorter by 5.0 ms since 3.2 s ago, "
+            "10.94.6.2 hop 4: round-trip time shorter by 5.04 ms since 3.2 s ago, "
             "for tcp 40000>5201",
         ),
         (
@@ -117,7 +118,7 @@ LOST: dict[str, Any] = {"answered": 190, "lost": 10, "loss_low": 0.027, "loss_hi
             row(PathRowKind.ROUTE, 3, other_hop=5, flows=4, amount=1, amount_ns=6_000_000),
             "info",
             "10.94.6.2: route changed at hops 3-5 for 4 flows: by 10.94.2.2, was 10.94.7.2; "
-            "one hop longer, +6.0 ms",
+            "one hop longer, +6.00 ms",
         ),
         (
             row(PathRowKind.ROUTE, 3, other_hop=3, flows=1),
@@ -145,13 +146,13 @@ LOST: dict[str, Any] = {"answered": 190, "lost": 10, "loss_low": 0.027, "loss_hi
         (
             row(PathRowKind.LOSS, other_hop=3, flows=2, **LOST),
             "warning",
-            "10.94.6.2 hop 4: loss of 5.0 % (2.7 to 9.0 %) between 10.94.7.2 (hop 3) and "
+            "10.94.6.2 hop 4: loss of 5.0 % (2.7 % to 9.0 %) between 10.94.7.2 (hop 3) and "
             "10.94.2.2 (hop 4), either way, since 3.2 s ago, for 2 flows",
         ),
         (
             row(PathRowKind.LOSS_OVER, DESTINATION_HOP, **LOST),
             "info",
-            "10.94.6.2: loss is over, was 5.0 % (2.7 to 9.0 %), for tcp 40000>5201",
+            "10.94.6.2: loss is over, was 5.0 % (2.7 % to 9.0 %), for tcp 40000>5201",
         ),
     ],
 )

@@ -10,8 +10,8 @@ import numpy as np
 from app.console.screens.flows.owners.cells import RowOwner
 from probes.snapshot import History
 from probes.sockets.records import PROBE, SOCKETS_TABLE, By, Limit, Reason
-from probes.sockets.words import limit_text, percent, rate, span
-from widgets.format import age
+from probes.sockets.words import limit_text
+from widgets.format import age, bit_rate, byte_size, duration, percent
 from widgets.sparkline import BARS, NOTHING, round_scale
 
 _CELLS = 20
@@ -43,7 +43,7 @@ def owner_words(row: RowOwner) -> str:
 
 
 def limit_words(row: RowOwner) -> str:
-    """`queue +80 ms, since 12 s: packets wait in a queue of the network`; empty if unknown."""
+    """`queue +80.0 ms, since 12 s: packets wait in a queue of the network`; empty if unknown."""
     if row.limited is Limit.UNKNOWN:
         return ""
     about = row.limited.about
@@ -56,11 +56,10 @@ def tcp_words(row: RowOwner) -> list[tuple[str, str]]:
     if socket is None or not socket["rtt_us"]:
         return []
     loses = "" if math.isnan(row.retrans) else f", {percent(row.retrans)} retransmitted"
-    waits = f", {int(socket['notsent'])} B not sent" if socket["notsent"] else ""
-    shares = (f"{socket[name] * 100:.0f} %" for name in ("busy", "rwnd", "sndbuf"))
-    busy, receiver, buffer = shares
+    waits = f", {byte_size(int(socket['notsent']))} not sent" if socket["notsent"] else ""
+    busy, receiver, buffer = (percent(float(socket[n])) for n in ("busy", "rwnd", "sndbuf"))
     return [
-        ("TCP", f"{rate(float(socket['delivery_rate']))} delivered, cwnd {row.cwnd}"
+        ("TCP", f"{bit_rate(8 * float(socket['delivery_rate']))} delivered, cwnd {row.cwnd}"
          f"{loses}{waits}"),
         ("Time", f"had data {busy}; waited for receiver {receiver}, buffer {buffer}"),
     ]  # fmt: skip
@@ -108,5 +107,5 @@ class RttLine:
             for value, count in zip(means.tolist(), counts.tolist(), strict=True)
         )
         now, queue = float(row.socket["rtt_us"]), float(row.socket["queue_us"])
-        above = f", {span(queue)} above the least" if queue else ""
-        return f"{bars} {span(now)}{above}"
+        above = f", {duration(queue / 1e6)} above the least" if queue else ""
+        return f"{bars} {duration(now / 1e6)}{above}"
