@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 MORE_FILES = "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a unit"
 """Remedy for EMFILE."""
@@ -34,6 +35,10 @@ class ProbedeckError(Exception):
         """The error itself, or the errors that it consists of."""
         return (self,)
 
+    def within(self, text: str, begin: int = 0) -> TextError:
+        """Return the error with its column in a text whose part from index `begin` is wrong."""
+        return TextError(self.message, text, begin + 1, hint=self.hint)
+
 
 class UsageError(ProbedeckError):
     """A mistake in an option, a configuration or a source."""
@@ -60,6 +65,9 @@ class TextError(UsageError):
         self.text = text
         self.column = column
 
+    def within(self, text: str, begin: int = 0) -> TextError:
+        return TextError(self.problem, text, begin + self.column, hint=self.hint)
+
     def of(self, where: str) -> TextError:
         return TextError(f"{where}: {self.problem}", self.text, self.column, hint=self.hint)
 
@@ -74,6 +82,15 @@ class TextError(UsageError):
         shown = "\t".join(map(printable, self.text.split("\t")))
         before = "".join(map(_blank, shown[: self.column - 1]))
         return f"{shown}\n{before}^"
+
+
+@contextmanager
+def placed(text: str, begin: int = 0) -> Iterator[None]:
+    """Give errors of the block their place: they are about `text` from index `begin` on."""
+    try:
+        yield
+    except UsageError as several:
+        raise several.mistakes[0].within(text, begin) from None
 
 
 class FileTextError(TextError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.commands.moment import moment
 from app.commands.own import MARK, words_of
 from app.commands.registry import REGISTRY, find
-from bpf.errors import TextError, UsageError, did_you_mean
+from bpf.errors import TextError, did_you_mean, placed
 
 CommandValue = str | int
 QUOTE = '"'
@@ -84,7 +83,8 @@ def parse(line: str, saved: Saved | None = None) -> Invocation:
             break
         values.append(_value(line, word, parameter))
         if saved is not None and parameter.check:
-            _look(line, word, parameter.check, saved)
+            with placed(line, word.column - 1):
+                parameter.check(word.text, saved)
     if (rest := text[at:].lstrip()) and len(values) == len(command.parameters):
         column = len(text) - len(rest) + 1
         raise TextError(f"{name} takes no {rest!r}", line, column, hint=f"usage: {command.usage}")
@@ -140,23 +140,13 @@ def _value(line: str, word: Word, parameter: Parameter) -> CommandValue:
             raise TextError(problem, line, word.column)
         return int(word.text)
     if parameter.kind is ParameterKind.PROGRAM:
-        _look(line, word, words_of)
+        with placed(line, word.column - 1):
+            words_of(word.text)
     if parameter.kind is ParameterKind.MOMENT:
-        _look(line, word, lambda text: moment(text, 0))
+        with placed(line, word.column - 1):
+            moment(word.text, 0)
     if parameter.words and word.text not in parameter.words:
         problem = f"there is no {parameter.name} {word.text!r}"
         hint = did_you_mean(word.text, parameter.words)
         raise TextError(problem, line, word.column, hint=hint)
     return word.text
-
-
-def _look(line: str, word: Word, look: Callable[..., object], *context: object) -> None:
-    """Call a check of a value; its errors get the line and column."""
-    try:
-        look(word.text, *context)
-    except UsageError as several:
-        error = several.mistakes[0]
-        problem, column = error.message, word.column
-        if isinstance(error, TextError):
-            problem, column = error.problem, word.column + error.column - 1
-        raise TextError(problem, line, column, hint=error.hint) from None

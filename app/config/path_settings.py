@@ -72,11 +72,9 @@ class PathSettings:
             try:
                 values[name] = known[name].of_text(value)
             except UsageError as error:
-                said, column = error.message, 1
-                if isinstance(error, TextError):
-                    said, column = error.problem, error.column
-                column += at + len(name) + 1
-                raise TextError(f"{name} {said}", text, column, hint=error.hint) from None
+                said = error.within(text, at + len(name) + 1)
+                problem = f"{name} {said.problem}"
+                raise TextError(problem, text, said.column, hint=said.hint) from None
             at += len(word)
         return PathSettings(**values)
 

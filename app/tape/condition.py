@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from app.tape.line import TapeLine
 from app.tape.named_state import NamedState, StateKind, StateValue
 from app.tape.states import known, nearest
-from bpf.errors import ProbedeckError, TextError, did_you_mean
+from bpf.errors import ProbedeckError, did_you_mean, placed
 from bpf.quantities import BIT_RATES, COUNTS, SHARES, TIMES, quantity
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def shown(actual: StateValue) -> str:
 
 
 def read_condition(line: TapeLine) -> StateCondition:
-    """The condition that begins here, to its end. Raises LineError."""
+    """The condition that begins here, to its end. Raises TextError."""
     begin = line.at
     name = line.take(_NAME)
     if not name:
@@ -153,12 +153,9 @@ def _value(line: TapeLine, named: NamedState, sign: str) -> str | float | bool |
 
 
 def _number(line: TapeLine, named: NamedState) -> float:
-    begin = line.at
-    sign, text = line.take(_SIGN), line.take(_NUMBER)
-    try:
-        return (-1 if sign else 1) * quantity(text, UNITS[named.kind])
-    except TextError as error:
-        line.refuse(error.problem, begin + len(sign) + error.column - 1, hint=error.hint)
+    sign, begin = line.take(_SIGN), line.at
+    with placed(line.text, begin):
+        return (-1 if sign else 1) * quantity(line.take(_NUMBER), UNITS[named.kind])
 
 
 def _example(named: NamedState, sign: str) -> str:

@@ -14,11 +14,11 @@ from app.tape.blocks import FORMS as BLOCKS
 from app.tape.condition import COMPARED
 from app.tape.instruction import Forms, LineHead, TapeInstruction
 from app.tape.keys import MODIFIERS, VERBS
-from app.tape.line import TapeLine, TapeLineError, duration
+from app.tape.line import TapeLine, duration
 from app.tape.model import Fault, Requirement, TapePlace, TapeStep
 from app.tape.steps import STEPS, Action, Press, Wait
 from app.tape.variables import expanded
-from bpf.errors import did_you_mean
+from bpf.errors import TextError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ def read(
                 if isinstance(one, BlockLine):
                     depth += (one.verb in (REPEAT, IF)) - (one.verb == END)
                 statements.append(one)
-        except TapeLineError as refusal:
+        except TextError as refusal:
             place = TapePlace(file, number, refusal.column)
-            faults.append(Fault(place, refusal.message, refusal.hint))
+            faults.append(Fault(place, refusal.problem, refusal.hint))
     return statements, faults
 
 

@@ -63,7 +63,7 @@ class LineHead:
 
 
 class TapeInstruction:
-    """One kind of step. Its `read` reads the values after the verb, or raises TapeLineError."""
+    """One kind of step. Its `read` reads the values after the verb, or raises TextError."""
 
     forms: ClassVar[Forms]
     timed: ClassVar[bool] = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from bpf.errors import TextError
+from bpf.errors import TextError, placed
 from bpf.quantities import TIMES, quantity
 
 _WORD = re.compile(r"\S+")
@@ -13,14 +13,6 @@ _SPACE = re.compile(r"\s*")
 _QUOTES = "\"'`"
 _PATTERN = re.compile(r"/((?:[^/\\]|\\.)*)/")
 MOST_S = 24 * 3600.0
-
-
-class TapeLineError(Exception):
-    """A mistake in a line, at a column."""
-
-    def __init__(self, message: str, column: int, hint: str) -> None:
-        super().__init__(message)
-        self.message, self.column, self.hint = message, column, hint
 
 
 class TapeLine:
@@ -42,8 +34,8 @@ class TapeLine:
         return self.text[self.at : self.at + 1] in tuple(_QUOTES)
 
     def refuse(self, message: str, at: int | None = None, *, hint: str = "") -> NoReturn:
-        """Raise a TapeLineError; by default at the unread rest."""
-        raise TapeLineError(message, (self.at if at is None else at) + 1, hint)
+        """Raise a TextError; by default at the unread rest."""
+        raise TextError(message, self.text, (self.at if at is None else at) + 1, hint=hint)
 
     def skip(self) -> None:
         found = _SPACE.match(self.text, self.at)
@@ -122,11 +114,10 @@ class TapeLine:
 
 def duration(line: TapeLine, at: int, text: str, *, zero: bool = False) -> float:
     """Return the seconds of a duration at a column of a line."""
-    try:
+    if not text:
+        line.refuse("a duration is missing", at, hint="such as 500ms, 5s or 1m")
+    with placed(line.text, at):
         seconds = quantity(text, TIMES)
-    except TextError as error:
-        problem = error.problem if text else "a duration is missing"
-        line.refuse(problem, at + error.column - 1, hint=error.hint)
     if seconds > MOST_S:
         line.refuse(f"{text} is more than a day", at)
     if not (seconds or zero):

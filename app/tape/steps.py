@@ -19,7 +19,7 @@ from app.tape.condition import StateCondition, read_condition, shown
 from app.tape.instruction import LineHead, TapeInstruction, TapeStage
 from app.tape.keys import MODIFIERS, character_of, held
 from app.tape.line import TapeLine, duration
-from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, TextError, did_you_mean, placed
 from probes.config.trusted_file import open_regular
 
 PATIENCE = 1.0
@@ -134,10 +134,8 @@ class Press(TapeInstruction):
     def read(cls, line: TapeLine, head: LineHead) -> Self:
         begin = line.at
         text = line.text_or_word("a key")
-        try:
+        with placed(line.text, begin):
             name = key_name(text)
-        except UsageError as error:
-            line.refuse(error.message, begin, hint=error.hint)
         line.skip()
         return cls(name, line.count(), head.seconds)
 
@@ -155,10 +153,8 @@ class Press(TapeInstruction):
             if word not in MODIFIERS:
                 line.refuse(f"{word!r} is not held with another key", begin + len(verb) + 1,
                             hint=f"there are {', '.join(MODIFIERS)}")  # fmt: skip
-        try:
+        with placed(line.text, at):
             name = held([verb, *more], key)
-        except UsageError as error:
-            line.refuse(error.message, at, hint=error.hint)
         seconds = None if time is None else duration(line, at + len(key) + 1, time, zero=True)
         line.skip()
         return cls(name, line.count(), seconds)
@@ -368,10 +364,8 @@ class Compare(TapeInstruction):
 def _file(line: TapeLine, suffixes: Sequence[str]) -> str:
     begin = line.at
     path = line.text_or_word("a file")
-    try:
+    with placed(line.text, begin):
         target(path, suffixes)
-    except UsageError as error:
-        line.refuse(error.message, begin, hint=error.hint)
     return path
 
 

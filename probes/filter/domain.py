@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bpf.errors import did_you_mean
+from bpf.errors import TextError, did_you_mean, placed
 from probes.filter.conjunction import Conjunction
-from probes.filter.error import TermError, placed
 from probes.filter.fields import Field, Test, Value
 from probes.filter.syntax import Joined, Node, Term, tree
 from probes.filter.table import Array, RowTable
@@ -31,13 +30,13 @@ class Domain:
     """Field of a bare pattern or quotation."""
 
     def test(self, term: Term) -> tuple[Test, ...]:
-        """Tests for the values of a term. Raises TermError."""
+        """Tests for the values of a term. Raises TextError."""
         if not term.field:
             return tuple(map(self._bare, term.values))
         found = self.fields.get(term.field.lower())
         if found is None:
             hint = did_you_mean(term.field.lower(), self.fields)
-            raise TermError(f"{self.rows} have no {term.field!r}", term.column, hint)
+            raise TextError(f"{self.rows} have no {term.field!r}", "", term.column, hint=hint)
         return tuple(found.test(term.operator, value) for value in term.values)
 
     def _bare(self, value: Value) -> Test:
@@ -52,7 +51,7 @@ class Domain:
         for name in filter(None, fields):
             try:
                 return self.fields[name].test(":", value)
-            except TermError:
+            except TextError:
                 if value.kind != "word":
                     raise
         hint = f"a bare word is one of {', '.join(self.bare)}" if self.bare else ""
@@ -139,7 +138,7 @@ def parts(
             for domain, terms, others in zip(domains, found, missing, strict=True):
                 try:
                     terms.append(node.bound(domain.test))
-                except TermError as error:
+                except TextError as error:
                     failures.append((domain.knows(node), error))
                     others.append(str(node))
             if len(failures) == len(domains):

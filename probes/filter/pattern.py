@@ -14,6 +14,8 @@ from re import _constants as codes
 from re import _parser as parser
 from typing import Any
 
+from bpf.errors import TextError
+
 MAX_PATTERN = 200
 MAX_TEXT = 255
 _MAX_WAYS = (MAX_TEXT + 1) ** 2
@@ -21,29 +23,21 @@ _TOO_MANY = _MAX_WAYS + 1
 _DOUBLINGS = _MAX_WAYS.bit_length()
 
 
-class PatternError(Exception):
-    """A pattern that is invalid, or may take too long."""
-
-    def __init__(self, problem: str, at: int = 0, hint: str = "") -> None:
-        """`at`: index of the character in question, from 0."""
-        super().__init__(problem)
-        self.at = at
-        self.hint = hint
-
-
 def searcher(pattern: str) -> Callable[[str], bool]:
-    """Return a test whether a text contains `pattern`, ignoring case. Raises PatternError."""
+    """Return a test whether a text contains `pattern`, ignoring case. Raises TextError."""
     if len(pattern) > MAX_PATTERN:
-        raise PatternError(f"the pattern is longer than {MAX_PATTERN} characters", MAX_PATTERN)
+        problem = f"the pattern is longer than {MAX_PATTERN} characters"
+        raise TextError(problem, pattern, MAX_PATTERN + 1)
     try:
         if _ways(parser.parse(pattern)) > _MAX_WAYS:
             hint = "{1,3} in the place of + or * has few"
-            raise PatternError("the pattern can match in too many ways", 0, hint)
+            raise TextError("the pattern can match in too many ways", pattern, 1, hint=hint)
         search = re.compile(pattern, re.IGNORECASE).search
     except re.error as error:
-        raise PatternError(f"this is no pattern: {error.msg}", error.pos or 0) from None
+        column = (error.pos or 0) + 1
+        raise TextError(f"this is no pattern: {error.msg}", pattern, column) from None
     except (OverflowError, RecursionError) as error:
-        raise PatternError(f"this is no pattern: {error}") from None
+        raise TextError(f"this is no pattern: {error}", pattern, 1) from None
     return lambda text: search(text[:MAX_TEXT]) is not None
 
 

@@ -11,9 +11,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from bpf.errors import did_you_mean
+from bpf.errors import TextError, did_you_mean
 from probes.filter.conjunction import Conjunction, inverse, merged
-from probes.filter.error import TermError
 from probes.filter.fields import Test, Value
 from probes.filter.table import Array, RowTable
 
@@ -58,8 +57,10 @@ class Term:
     def bound(self, bind: Callable[[Term], tuple[Test, ...]]) -> Term:
         try:
             return replace(self, tests=bind(self))
-        except TermError as error:
-            raise TermError(self.origin + error.problem, error.column, error.hint) from None
+        except TextError as error:
+            raise TextError(
+                self.origin + error.problem, "", error.column, hint=error.hint
+            ) from None
 
     def mask(self, table: RowTable) -> Array:
         passed: Array = np.logical_or.reduce([test.mask(table) for test in self.tests])
@@ -67,15 +68,21 @@ class Term:
 
     def to_c(self) -> str:
         if not all(test.c for test in self.tests):
-            raise TermError(f"{self.text!r} can't choose what is captured", self.column,
-                        "it can filter what is shown")  # fmt: skip
+            raise TextError(
+                f"{self.text!r} can't choose what is captured",
+                "",
+                self.column,
+                hint="it can filter what is shown",
+            )
         return "(" + " || ".join(f"({test.c})" for test in self.tests) + ")"
 
     def conjunctions(self, negated: bool = False) -> tuple[Conjunction, ...]:
         alternatives: list[Conjunction] = []
         for test in self.tests:
             if not test.within:
-                raise TermError(f"{self.text!r} can't select packets", self.column, _SELECTS)
+                raise TextError(
+                    f"{self.text!r} can't select packets", "", self.column, hint=_SELECTS
+                )
             alternatives += test.within
         found = merged(alternatives)
         return inverse(found) if negated else found
@@ -151,7 +158,7 @@ class Joined:
     def _checked(self, found: tuple[Conjunction, ...]) -> tuple[Conjunction, ...]:
         if len(found) > MAX_CONJUNCTIONS:
             text = f"{self.inside[:40]!r} has {len(found)} combinations of header fields"
-            raise TermError(text, self.column, f"the monitor takes {MAX_CONJUNCTIONS}")
+            raise TextError(text, "", self.column, hint=f"the monitor takes {MAX_CONJUNCTIONS}")
         return found
 
 
@@ -159,7 +166,7 @@ Node = Term | Not | Joined
 
 
 def tree(text: str, saved: Mapping[str, str]) -> Node | None:
-    """Parse a text to a tree; None if it is empty. Raises TermError.
+    """Parse a text to a tree; None if it is empty. Raises TextError.
 
     `saved` are filters by name. Mistakes in a saved filter have the column of its name.
     """
@@ -168,9 +175,9 @@ def tree(text: str, saved: Mapping[str, str]) -> Node | None:
         # The limits hold for the text without names, too: it is stored and parsed again.
         try:
             _Parser(str(found), {}).tree()
-        except TermError as error:
+        except TextError as error:
             problem = f"{error.problem} with the saved filters"
-            raise TermError(problem, 1, error.hint) from None
+            raise TextError(problem, "", 1, hint=error.hint) from None
     return found
 
 
@@ -254,7 +261,7 @@ class _Parser:
         origin = f"in @{name}, {text!r}: "
         try:
             found = _Parser(text, self._saved, (*self._within, name)).tree()
-        except TermError as error:
+        except TextError as error:
             self._fail(origin + error.problem, error.hint, begin)
         if found is None:
             self._fail(f"@{name} is empty", at=begin)
@@ -331,7 +338,7 @@ class _Parser:
             self._fail(f"more than {MAX_DEPTH} levels")
 
     def _fail(self, problem: str, hint: str = "", at: int | None = None) -> NoReturn:
-        raise TermError(problem, (self._at if at is None else at) + 1, hint)
+        raise TextError(problem, "", (self._at if at is None else at) + 1, hint=hint)
 
 
 def _joined(word: str, parts: Sequence[Node], column: int) -> Node:

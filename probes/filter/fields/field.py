@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from bpf.errors import TextError
 from probes.filter.conjunction import Conjunction
-from probes.filter.error import TermError
 from probes.filter.table import Array, RowTable
 
 
@@ -21,9 +21,9 @@ class Value:
     whole: bool = False
     """Whether mistakes have the column of the whole value: it is in a saved filter."""
 
-    def wrong(self, problem: str, hint: str = "", at: int = 0) -> TermError:
+    def wrong(self, problem: str, hint: str = "", at: int = 0) -> TextError:
         """A mistake in the value, from character `at` on."""
-        return TermError(problem, self.column + (0 if self.whole else at), hint)
+        return TextError(problem, "", self.column + (0 if self.whole else at), hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class Field(Protocol):
         """Possible values or examples, with their meaning."""
 
     def test(self, operator: str, value: Value) -> Test:
-        """Return the test for a value. Raises TermError."""
+        """Return the test for a value. Raises TextError."""
 
 
 def plain(operator: str, value: Value) -> str:
-    """The text of a value that is neither compared nor a pattern. Raises TermError."""
+    """The text of a value that is neither compared nor a pattern. Raises TextError."""
     if operator not in EQUAL:
         raise value.wrong(f"{operator} is for numbers", "write : instead")
     if value.kind == "pattern":

@@ -84,7 +84,7 @@ class WholeNumbers:
     """The number above the largest."""
 
     def between(self, operator: str, value: Value) -> tuple[int, int]:
-        """First and last number of a term's value. Raises TermError."""
+        """First and last number of a term's value. Raises TextError."""
         if value.kind != "word":
             raise value.wrong(f"{value.text!r} is not a {self.what}")
         if operator in EQUAL:

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.errors import TextError
 from probes.filter.fields.field import EQUAL, Test, Value
-from probes.filter.pattern import PatternError, searcher
+from probes.filter.pattern import searcher
 from probes.filter.table import Array, RowTable
 
 
 def passing(value: Value) -> Callable[[str], bool]:
-    """Return a test whether a text contains a value, ignoring case. Raises TermError."""
+    """Return a test whether a text contains a value, ignoring case. Raises TextError."""
     if value.kind == "pattern":
         try:
             return searcher(value.text)
-        except PatternError as error:
-            raise value.wrong(str(error), error.hint, error.at + 1) from None
+        except TextError as error:
+            raise value.wrong(error.problem, error.hint, error.column) from None
     wanted = value.text.casefold()
     return lambda text: wanted in text.casefold()
 

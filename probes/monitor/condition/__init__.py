@@ -9,7 +9,6 @@ a `WindowSeries`. A result is unknown if unseen windows could change it.
 """
 
 from probes.monitor.condition.condition import Condition
-from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.logic import ComparisonResult, ConditionOutcome
 
-__all__ = ["ComparisonResult", "Condition", "ConditionError", "ConditionOutcome"]
+__all__ = ["ComparisonResult", "Condition", "ConditionOutcome"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bpf.errors import TextError
 from bpf.quantities import shown
 from probes.monitor.condition import terms
-from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.units import RATIO
 
 
@@ -19,7 +19,7 @@ def check_exact(symbol: str, left: terms.Expression, right: terms.Expression, co
     zero = any(isinstance(term, terms.Number) and not term.value for term in (left, right))
     if symbol in ("==", "!=") and not zero and (part := next(estimated, None)):
         problem = f"{symbol} compares exact values, and {shown(part.name)} is an estimate"
-        raise ConditionError(problem, column=column, hint="write >= or <=")
+        raise TextError(problem, "", column, hint="write >= or <=")
 
 
 def check_units(left: terms.Expression, right: terms.Expression, column: int) -> None:
@@ -30,7 +30,7 @@ def check_units(left: terms.Expression, right: terms.Expression, column: int) ->
     if not hint and RATIO in units:
         hint = "a ratio has one unit twice, as udp_packets / packets"
     problem = f"{units[0].label} can't be compared with {units[1].label}"
-    raise ConditionError(problem, column=column, hint=hint)
+    raise TextError(problem, "", column, hint=hint)
 
 
 def check_share(left: terms.Expression, right: terms.Expression, start: int, begin: int) -> None:
@@ -44,4 +44,4 @@ def check_share(left: terms.Expression, right: terms.Expression, start: int, beg
         ):
             percent = "" if number.suffix else f"write {number.digits}%"
             problem = f"{share.name} is a share and never above 1"
-            raise ConditionError(problem, column=column, hint=percent)
+            raise TextError(problem, "", column, hint=percent)

@@ -32,16 +32,16 @@ class Condition:
 
     @classmethod
     def parse(
-        cls, text: str, where: str = "condition", saved: Mapping[str, str] = NONE,
+        cls, text: str, saved: Mapping[str, str] = NONE,
         limit: int = MAX_LENGTH, names: Mapping[str, str] = NONE, trusted: Sequence[str] = (),
     ) -> Condition:  # fmt: skip
         """Parse a condition, which may name `saved` filters; `limit` is its greatest length. Texts
         have `names` instead of these canonical filters, and `trusted` networks do not count.
 
-        Raises ConditionError, with the column, after `where`.
+        Raises TextError, with the column.
         """
         shape = functools.partial(shaped, names=names, trusted=trusted)
-        root, span, metrics = parse(text, where, saved, limit, shape)
+        root, span, metrics = parse(text, saved, limit, shape)
         return cls(str(root), span, metrics, root)
 
     @classmethod

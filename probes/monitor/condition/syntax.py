@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeAlias
 
+from bpf.errors import TextError, did_you_mean, placed
 from bpf.quantities import shown
 from probes.monitor.condition import terms
 from probes.monitor.condition.checks import check_exact, check_share, check_units
-from probes.monitor.condition.error import ConditionError, nearest
 from probes.monitor.condition.logic import (
     MIRRORED,
     OPERATORS,
@@ -37,7 +37,6 @@ _METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKET_METRICS)))
 
 def parse(
     text: str,
-    where: str,
     saved: Mapping[str, str],
     limit: int,
     shape: Callable[[terms.MetricTerm], terms.MetricTerm],
@@ -45,17 +44,13 @@ def parse(
     """Return the condition, its longest time in seconds, and its metrics of selections.
 
     `saved` are filters by name, `limit` is the greatest length, and `shape` replaces each metric.
-    Raises ConditionError.
+    Raises TextError.
     """
-    try:
+    with placed(text):
         if len(text) > limit:
-            raise ConditionError(f"it is longer than {limit} characters", column=limit + 1)
+            raise TextError(f"it is longer than {limit} characters", "", limit + 1)
         parser = _Parser(text, saved, shape)
         return parser.condition(), parser.span, frozenset(parser.selected)
-    except ConditionError as error:
-        raise ConditionError(
-            error.problem, column=error.column, hint=error.hint, where=where
-        ) from None
 
 
 class _Parser:
@@ -126,7 +121,7 @@ class _Parser:
         sides = _given(left, right), _given(right, left)
         weights = [_weight(side) for side in sides]
         if not any(weights):
-            raise ConditionError("no metric is compared here", column=start, hint=EXAMPLE)
+            raise TextError("no metric is compared here", "", start, hint=EXAMPLE)
         check_units(*sides, column)
         check_exact(symbol, *sides, column)
         check_share(*sides, start, begin)
@@ -147,7 +142,7 @@ class _Parser:
             begin = self._token.column
             term = self._term(operand(), begin)
             if symbol == "/" and terms.constant(term) and not term.band(terms.UNSEEN).value:
-                raise ConditionError("division by 0", column=begin)
+                raise TextError("division by 0", "", begin)
             steps.append(terms.Operand(symbol, term, column))
         return terms.Arithmetic(self._term(first, start), tuple(steps)) if steps else first
 
@@ -195,7 +190,7 @@ class _Parser:
         self._next()
         what, names = ("function", functions) if self._token.text == "(" else ("metric", _METRICS)
         problem = f"{shown(token.text)} is no {what}"
-        raise ConditionError(problem, column=token.column, hint=nearest(token.text, names))
+        raise TextError(problem, "", token.column, hint=did_you_mean(token.text, names))
 
     def _of_selection(self, name: Token) -> terms.MetricTerm:
         """A metric with its selection, if one follows: `flows on udp`, or `flows(on udp)`."""
@@ -205,7 +200,7 @@ class _Parser:
             if self._token.text != "on":
                 hint = f"write {name.text}, or {terms.FUNCTIONS[0]}({name.text}, 60s)"
                 problem = f"{name.text!r} is no function"
-                raise ConditionError(problem, column=name.column, hint=hint)
+                raise TextError(problem, "", name.column, hint=hint)
         of = ""
         if self._token.text == "on":
             if name.text not in (*UNITS, *OWNER_METRICS):
@@ -217,7 +212,7 @@ class _Parser:
             if name.text not in known:
                 what = "owners" if known is OWNER_METRICS else "packets"
                 problem = f"{name.text} is not known of {what}"
-                raise ConditionError(problem, column=start, hint=f"{', '.join(known)} are")
+                raise TextError(problem, "", start, hint=f"{', '.join(known)} are")
             self._next()
         if opening.text == "(":
             self._close(opening)
@@ -232,7 +227,7 @@ class _Parser:
         opening = self._token
         if opening.text != "(":
             problem, hint = f"{function} is a function", f"such as {example}"
-            raise ConditionError(problem, column=name.column, hint=hint)
+            raise TextError(problem, "", name.column, hint=hint)
         self._enter()
         if self._token.text == ")" or (self._token.kind == "time" and function != terms.BASELINE):
             self._fail(f"{function}() has no argument", f"such as {example}")
@@ -262,7 +257,7 @@ class _Parser:
         floor = self._term(self._sum(), start)
         if not terms.constant(floor):
             problem = f"the least value of a baseline is a number, not {shown(floor)}"
-            raise ConditionError(problem, column=start, hint="such as baseline(flows, 10m, 500)")
+            raise TextError(problem, "", start, hint="such as baseline(flows, 10m, 500)")
         return floor
 
     def _check_of(self, of: terms.Expression, function: str, column: int, example: str) -> None:
@@ -271,13 +266,13 @@ class _Parser:
                 inner = f"{part.function}(rate({part.of}), {part.time})"
                 hint = f"write {inner}" if function == "rate" and part.of else ""
                 problem = f"{shown(part)} can't be within {function}()"
-                raise ConditionError(problem, column=part.column, hint=hint)
+                raise TextError(problem, "", part.column, hint=hint)
         if not terms.measured(of):
             problem = f"{shown(of)} in {function}() is no metric"
-            raise ConditionError(problem, column=column, hint=f"such as {example}")
+            raise TextError(problem, "", column, hint=f"such as {example}")
         if (unit := of.unit) not in METRIC_COUNTS.values() and function == "rate":
             problem = f"rate() is of packets, bytes, flows and other counts, not of {unit.label}"
-            raise ConditionError(problem, column=column)
+            raise TextError(problem, "", column)
 
     def _time(self, function: str) -> tuple[str, float]:
         token = self._token
@@ -318,7 +313,7 @@ class _Parser:
         if isinstance(node, Logic):
             hint = "and, or and not join conditions"
             problem = f"{shown(node)} is a condition, not a quantity"
-            raise ConditionError(problem, column=column, hint=hint)
+            raise TextError(problem, "", column, hint=hint)
         return node
 
     def _logic(self, node: Node, column: int) -> Logic:
@@ -330,7 +325,7 @@ class _Parser:
             if word in ("and", "or") and isinstance(node, terms.MetricTerm) and node.selection:
                 whole = f"{node.name} on ({node.selection} {word} ...)"
                 hint = f"a filter with {word} needs parentheses: {whole}"
-            raise ConditionError(problem, column=column, hint=hint)
+            raise TextError(problem, "", column, hint=hint)
         return node
 
     def _check_continued(self) -> None:
@@ -338,10 +333,10 @@ class _Parser:
             self._not_continued()
 
     def _not_continued(self, opening: Token | None = None) -> NoReturn:
-        """Raise ConditionError: the next token cannot follow a complete part."""
+        """Raise TextError: the next token cannot follow a complete part."""
         token = self._token
         if token.kind == "end" and opening:
-            raise ConditionError(f"{opening.text!r} is not closed", column=opening.column)
+            raise TextError(f"{opening.text!r} is not closed", "", opening.column)
         if token.kind == "wrong":
             self._fail(*token.problem)
         if token.text == ")":
@@ -361,7 +356,7 @@ class _Parser:
         self._fail(f"{missing} is missing before {shown(token.text)}", hint)
 
     def _fail(self, problem: str, hint: str = "") -> NoReturn:
-        raise ConditionError(problem, column=self._token.column, hint=hint)
+        raise TextError(problem, "", self._token.column, hint=hint)
 
 
 def _weight(term: terms.Expression) -> int:
@@ -380,5 +375,5 @@ def _given(term: terms.Expression, other: terms.Expression) -> terms.Expression:
         if isinstance(part, terms.Over) and part.of is None and unnamed:
             problem = f"{part} can't be of {shown(other)}, the other side"
             hint = f"name the metric: baseline(flows, {part.time})"
-            raise ConditionError(problem, column=part.column, hint=hint)
+            raise TextError(problem, "", part.column, hint=hint)
     return terms.resolved(term, other)

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from bpf.errors import TextError
 from probes.monitor.condition.band import INFINITE, LIMITS, NAN, OPERATIONS, Band, Samples
-from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.selection import written
 from probes.monitor.condition.series import METRIC_NAMES, WindowSeries
 from probes.monitor.condition.units import METRIC_COUNTS, RATIO, Unit
@@ -149,7 +149,7 @@ class Arithmetic:
 
     @property
     def unit(self) -> Unit:
-        """Unit of the result. Raises ConditionError if a sum mixes units."""
+        """Unit of the result. Raises TextError if a sum mixes units."""
         unit = self.first.unit
         for symbol, term, column in self.steps:
             other = term.unit
@@ -160,7 +160,7 @@ class Arithmetic:
             else:
                 problem = f"{unit.label} and {other.label} can't be added"
                 hint = rate_hint((self.first, unit), (term, other))
-                raise ConditionError(problem, column=column, hint=hint)
+                raise TextError(problem, "", column, hint=hint)
         return unit
 
     def __str__(self) -> str:
@@ -220,13 +220,13 @@ class Over:
 
     @property
     def unit(self) -> Unit:
-        """Unit of the argument. Raises ConditionError if the floor has another one."""
+        """Unit of the argument. Raises TextError if the floor has another one."""
         assert self.of
         unit = self.of.unit
         if self.floor and not unit.fits(self.floor.unit):
             problem = f"the least value of {unit.label} can't be {self.floor.unit.label}"
             hint = rate_hint((self.of, unit), (self.floor, self.floor.unit))
-            raise ConditionError(problem, column=self.column, hint=hint)
+            raise TextError(problem, "", self.column, hint=hint)
         return unit
 
     def __str__(self) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from bpf.errors import TextError
 from bpf.quantities import NUMBER, TIMES, quantity, scale_of
 from probes.monitor.condition import selection
-from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.logic import OPERATORS
 from probes.monitor.condition.terms import Number
 from probes.monitor.condition.units import RATIO, SUFFIXES, TIME
@@ -74,17 +73,17 @@ class TokenReader:
         return Token(kind, said, len(text.rstrip()) + 1 if kind == "end" else column)
 
     def read_filter(self) -> str:
-        """Return the filter that comes next, in its canonical text. Raises ConditionError."""
+        """Return the filter that comes next, in its canonical text. Raises TextError."""
         text, begin, self._at = selection.read(self._text, self._at)
         if not text:
             hint = "such as packets on proto:udp"
-            raise ConditionError("nothing follows 'on'", column=begin + 1, hint=hint)
+            raise TextError("nothing follows 'on'", "", begin + 1, hint=hint)
         try:
             return selection.canonical(text, self._saved)
         except TextError as error:
             compared = re.compile(r"\w[<>=!]").match(self._text, self._at - 1)
             hint = "a filter with a comparison needs parentheses" if compared else error.hint
-            raise ConditionError(error.problem, column=begin + error.column, hint=hint) from None
+            raise TextError(error.problem, "", begin + error.column, hint=hint) from None
 
 
 def _number(text: str, digits: str, column: int, at: int) -> tuple[Token, int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from bpf.errors import placed
 from probes.filter import Domain, Filter, parse
 from probes.filter.domain import NONE
-from probes.filter.error import placed
 from probes.filter.owners import OWNER_FIELDS
 from probes.filter.syntax import tree
 

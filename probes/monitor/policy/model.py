@@ -38,7 +38,7 @@ from probes.config.map_config import Name, Text
 from probes.filter import parse
 from probes.filter.domain import NONE
 from probes.flow.filter import WINDOW_FLOWS, FlowFilter
-from probes.monitor.condition import Condition, ConditionError
+from probes.monitor.condition import Condition
 from probes.monitor.condition.syntax import MAX_STORED
 from probes.monitor.owners.text import is_of_owners, owner_filter
 from probes.monitor.policy.short_form import WORDS, ShortForm
@@ -203,7 +203,7 @@ class Policy(PolicyModel):
                 found = Condition.stored(text)
             else:
                 found = Condition.parse(text, saved=info.context)
-        except ConditionError as error:
+        except TextError as error:
             raise invalid(error.problem, hint=error.hint, column=error.column) from None
         stored = _without_names(text, found.text)
         if len(stored) > MAX_STORED:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from probes.monitor.condition import Condition, ConditionError
+from bpf.errors import TextError
+from probes.monitor.condition import Condition
 from probes.monitor.condition.logic import ConditionOutcome
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.selected import Estimate, SelectedMetric
@@ -33,7 +34,7 @@ def parsed(text: str) -> Condition:
     """Parse a text without a division by a constant 0."""
     try:
         return Condition.parse(text)
-    except ConditionError as error:
+    except TextError as error:
         assume(error.problem != "division by 0")
         raise
 

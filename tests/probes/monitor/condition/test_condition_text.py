@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from probes.monitor.condition import Condition, ConditionError
+from bpf.errors import TextError
+from probes.monitor.condition import Condition
 from probes.monitor.condition.series import METRIC_NAMES
 from tests.probes.monitor.condition.verdicts import AFTER_USUAL, FLOOD, USUAL
 from tests.probes.monitor.windows import series_of
@@ -75,11 +76,11 @@ MALFORMED = [
 @pytest.mark.parametrize(("text", "column", "problem", "hint"), MALFORMED)
 def test_malformed(text: str, column: int, problem: str, hint: str) -> None:
     """S2.11: the error names the column and the right syntax."""
-    with pytest.raises(ConditionError) as caught:
-        Condition.parse(text, where="policy 'x': condition")
+    with pytest.raises(TextError) as caught:
+        Condition.parse(text)
     error = caught.value
     assert (error.column, error.problem, error.hint) == (column, problem, hint)
-    assert error.message == f"policy 'x': condition, column {column}: {problem}"
+    assert error.message == f"{problem} (column {column})"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_malformed(text: str, column: int, problem: str, hint: str) -> None:
     ],
 )  # fmt: skip
 def test_units_that_do_not_fit(text: str, column: int, problem: str, hint: str) -> None:
-    with pytest.raises(ConditionError) as caught:
+    with pytest.raises(TextError) as caught:
         Condition.parse(text)
     error = caught.value
     assert (error.column, error.problem, error.hint) == (column, problem, hint)
@@ -166,11 +167,11 @@ PIECES = st.sampled_from(
 def test_no_text_is_trouble(text: str) -> None:
     series = series_of([USUAL, FLOOD])
 
-    def judged() -> tuple[float, ConditionError | None, str]:
+    def judged() -> tuple[float, TextError | None, str]:
         start = time.thread_time()
         try:
             error, words = None, Condition.parse(text).evaluate(series).summary
-        except ConditionError as caught:
+        except TextError as caught:
             error, words = caught, ""
         return time.thread_time() - start, error, words
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from probes.monitor.condition import Condition, ConditionError
+from bpf.errors import TextError
+from probes.monitor.condition import Condition
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.engine import Engine
 from probes.monitor.policy import Policy
@@ -97,7 +98,7 @@ def test_text_reads_back(text: str, again: str, metrics: set[str]) -> None:
     ],
 )  # fmt: skip
 def test_malformed(text: str, column: int, problem: str, hint: str) -> None:
-    with pytest.raises(ConditionError) as caught:
+    with pytest.raises(TextError) as caught:
         Condition.parse(text)
     error = caught.value
     assert (error.column, error.problem, error.hint) == (column, problem, hint)
