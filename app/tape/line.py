@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
 
-from bpf.errors import TextError, placed
+from bpf.errors import placed
 from bpf.quantities import TIMES, quantity
+from probes.language import TextReader
 
 _WORD = re.compile(r"\S+")
-_SPACE = re.compile(r"\s*")
 _QUOTES = "\"'`"
 _PATTERN = re.compile(r"/((?:[^/\\]|\\.)*)/")
 MOST_S = 24 * 3600.0
 
 
-class TapeLine:
+class TapeLine(TextReader):
     """Reads a line from left to right."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-        """Start of the unread rest."""
+        super().__init__(text)
         self.skip()
 
     @property
@@ -32,25 +29,6 @@ class TapeLine:
     @property
     def quote_ahead(self) -> bool:
         return self.text[self.at : self.at + 1] in tuple(_QUOTES)
-
-    def refuse(self, message: str, at: int | None = None, *, hint: str = "") -> NoReturn:
-        """Raise a TextError; by default at the unread rest."""
-        raise TextError(message, self.text, (self.at if at is None else at) + 1, hint=hint)
-
-    def skip(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
-
-    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Read a match of `pattern`. Returns None, without reading, if the rest does not match."""
-        if found := pattern.match(self.text, self.at):
-            self.at = found.end()
-        return found
-
-    def take(self, pattern: re.Pattern[str]) -> str:
-        found = self.match(pattern)
-        return found[0] if found else ""
 
     def word(self) -> str:
         """Read to the next space; empty at the end."""

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NoReturn
 
 import numpy as np
 
@@ -15,17 +14,15 @@ from bpf.errors import TextError, did_you_mean
 from probes.filter.conjunction import Conjunction, inverse, merged
 from probes.filter.fields import Test, Value
 from probes.filter.table import Array, RowTable
+from probes.language import MAX_DEPTH, TextReader
 
 MAX_LENGTH = 8192
-MAX_DEPTH = 20
-"""Nested parentheses, negations and saved filters."""
 MAX_CONJUNCTIONS = 64
 """Bits that the monitor has for the conjunctions of all selections."""
 _SELECTS = (
     "selections take protocols, ports, ICMP types, addresses, IP versions, TCP flags and VLANs"
 )
 _NO_NAMES = "[filters] of the configuration has them; for policies, [filters] of their file"
-_SPACE = re.compile(r"\s*")
 _FIELD = re.compile(r"([A-Za-z_]\w*)(?:(:)|\s*(<=|>=|!=|==|[<>=])\s*)")
 _PLAIN = re.compile(r"[^\s,()]+")
 _QUOTED = {"/": re.compile(r"/((?:[^/\\]|\\.)*)/"), '"': re.compile(r'"((?:[^"\\]|\\.)*)"')}
@@ -181,164 +178,144 @@ def tree(text: str, saved: Mapping[str, str]) -> Node | None:
     return found
 
 
-class _Parser:
+class _Parser(TextReader):
     """Recursive descent; the methods follow precedence, from `or` to a value."""
 
     def __init__(self, text: str, saved: Mapping[str, str], within: tuple[str, ...] = ()) -> None:
         """`within`: the saved filters that contain the text, outermost first."""
-        self._text = text
+        super().__init__(text, len(within))
         self._saved = saved
         self._within = within
-        self._depth = len(within)
-        self._at = 0
 
     def tree(self) -> Node | None:
-        if len(self._text) > MAX_LENGTH:
-            self._fail(f"it is longer than {MAX_LENGTH} characters", at=MAX_LENGTH)
-        self._skip()
+        if len(self.text) > MAX_LENGTH:
+            self.refuse(f"it is longer than {MAX_LENGTH} characters", at=MAX_LENGTH)
+        self.skip()
         if self._ended:
             return None
         found = self._either()
         if not self._ended:
-            self._fail("')' closes nothing")
+            self.refuse("')' closes nothing")
         return found
 
     def _either(self) -> Node:
-        column, parts = self._at + 1, [self._all()]
+        column, parts = self.at + 1, [self._all()]
         while self._take("or"):
             parts.append(self._all())
         return _joined("or", parts, column)
 
     def _all(self) -> Node:
-        column, parts = self._at + 1, [self._inverted()]
-        while not self._ended and self._text[self._at] != ")" and self._word() != "or":
+        column, parts = self.at + 1, [self._inverted()]
+        while not self._ended and self.text[self.at] != ")" and self._word() != "or":
             self._take("and")
             parts.append(self._inverted())
         return _joined("and", parts, column)
 
     def _inverted(self) -> Node:
-        column = self._at + 1
-        if not (self._text.startswith("!", self._at) or self._word() == "not"):
+        column = self.at + 1
+        if not (self.text.startswith("!", self.at) or self._word() == "not"):
             return self._primary()
-        self._enter()
-        self._skip(1 if self._text[self._at] == "!" else 3)
+        self.enter()
+        self.skip(1 if self.text[self.at] == "!" else 3)
         found = Not(self._inverted(), column)
-        self._depth -= 1
+        self.depth -= 1
         return found
 
     def _primary(self) -> Node:
-        if self._ended or self._text[self._at] == ")":
-            self._fail("a term is missing", "such as port:443")
+        if self._ended or self.text[self.at] == ")":
+            self.refuse("a term is missing", hint="such as port:443")
         if self._word():
-            self._fail(f"a term is missing before {self._word()!r}", "it joins two terms")
-        if self._text[self._at] == "(":
+            self.refuse(f"a term is missing before {self._word()!r}", hint="it joins two terms")
+        if self.text[self.at] == "(":
             return self._group()
-        if self._text[self._at] == "@":
+        if self.text[self.at] == "@":
             return self._named()
         return self._term()
 
     def _group(self) -> Node:
-        opened = self._at
-        self._enter()
-        self._skip(1)
+        opened = self.at
+        self.enter()
+        self.skip(1)
         found = self._either()
         if self._ended:
-            self._fail("'(' is not closed", at=opened)
-        self._skip(1)
-        self._depth -= 1
+            self.refuse("'(' is not closed", at=opened)
+        self.skip(1)
+        self.depth -= 1
         return found
 
     def _named(self) -> Node:
-        begin = self._at
-        name = self._plain()[1:]
-        self._skip()
+        begin = self.at
+        name = self.take(_PLAIN)[1:]
+        self.skip()
         text = self._saved.get(name)
         if text is None:
             hint = did_you_mean(f"@{name}", [f"@{other}" for other in self._saved])
-            self._fail(f"no filter is saved as {name!r}", hint or _NO_NAMES, begin)
+            self.refuse(f"no filter is saved as {name!r}", begin, hint=hint or _NO_NAMES)
         if name in self._within or len(self._within) >= MAX_DEPTH:
-            self._fail(f"@{name} is saved as a filter of itself", at=begin)
+            self.refuse(f"@{name} is saved as a filter of itself", at=begin)
         origin = f"in @{name}, {text!r}: "
         try:
             found = _Parser(text, self._saved, (*self._within, name)).tree()
         except TextError as error:
-            self._fail(origin + error.problem, error.hint, begin)
+            self.refuse(origin + error.problem, begin, hint=error.hint)
         if found is None:
-            self._fail(f"@{name} is empty", at=begin)
+            self.refuse(f"@{name} is empty", at=begin)
         return _moved(found, begin + 1, origin)
 
     def _term(self) -> Term | Not:
-        begin = self._at
+        begin = self.at
         field, operator = self._field()
         values = [self._value(field)]
-        while self._text.startswith(",", self._at):
-            self._at += 1
+        while self.text.startswith(",", self.at):
+            self.at += 1
             values.append(self._value(field))
-        text = self._text[begin : self._at]
-        after = self._text[self._at : self._at + 1]
+        text = self.text[begin : self.at]
+        after = self.text[self.at : self.at + 1]
         if after and not (after.isspace() or after in "()"):
-            self._fail(f"a space is missing after {text!r}")
-        self._skip()
+            self.refuse(f"a space is missing after {text!r}")
+        self.skip()
         same = "=" if operator in ("==", "!=") else operator
         term = Term(field, same, tuple(values), text, begin + 1)
         return Not(term, begin + 1, within=True) if operator == "!=" else term
 
     def _field(self) -> tuple[str, str]:
         """The field and the operator of a term; empty and `:` for a bare word."""
-        found = _FIELD.match(self._text, self._at)
-        if found is None or (found[2] and _is_address(_PLAIN.match(self._text, self._at))):
+        found = _FIELD.match(self.text, self.at)
+        if found is None or (found[2] and _is_address(_PLAIN.match(self.text, self.at))):
             return "", ":"
-        self._at = found.end()
+        self.at = found.end()
         return found[1], found[2] or found[3]
 
     def _value(self, field: str) -> Value:
-        column = self._at + 1
-        sign = self._text[self._at : self._at + 1]
+        column = self.at + 1
+        sign = self.text[self.at : self.at + 1]
         if (quoted := _QUOTED.get(sign)) is None:
-            if not (word := self._plain()):
-                self._fail(f"{field}: has no value" if field else "a value is missing")
+            if not (word := self.take(_PLAIN)):
+                self.refuse(f"{field}: has no value" if field else "a value is missing")
             return Value(word, column, "word")
-        found = quoted.match(self._text, self._at)
+        found = quoted.match(self.text, self.at)
         if found is None:
             what = "pattern" if sign == "/" else "quotation"
-            self._fail(f"this {what} has no end", f"a {sign} ends it")
-        self._at = found.end()
+            self.refuse(f"this {what} has no end", hint=f"a {sign} ends it")
+        self.at = found.end()
         if sign == "/":
             return Value(found[1], column, "pattern")
         return Value(re.sub(r"\\(.)", r"\1", found[1]), column, "quoted")
 
-    def _plain(self) -> str:
-        found = _PLAIN.match(self._text, self._at)
-        self._at = found.end() if found else self._at
-        return found[0] if found else ""
-
     @property
     def _ended(self) -> bool:
-        return self._at == len(self._text)
+        return self.at == len(self.text)
 
     def _word(self) -> str:
         """The next word if it is `and`, `or` or `not`; else empty."""
-        found = _JOINED.match(self._text, self._at)
+        found = _JOINED.match(self.text, self.at)
         return found[1] if found else ""
 
     def _take(self, word: str) -> bool:
         if self._word() != word:
             return False
-        self._skip(len(word))
+        self.skip(len(word))
         return True
-
-    def _skip(self, characters: int = 0) -> None:
-        found = _SPACE.match(self._text, self._at + characters)
-        assert found
-        self._at = found.end()
-
-    def _enter(self) -> None:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            self._fail(f"more than {MAX_DEPTH} levels")
-
-    def _fail(self, problem: str, hint: str = "", at: int | None = None) -> NoReturn:
-        raise TextError(problem, "", (self._at if at is None else at) + 1, hint=hint)
 
 
 def _joined(word: str, parts: Sequence[Node], column: int) -> Node:

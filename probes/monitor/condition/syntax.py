@@ -26,8 +26,6 @@ from probes.monitor.selected import OWNER_METRICS, SOCKET_METRICS, UNITS, Select
 MAX_LENGTH = 2000
 MAX_STORED = 8 * MAX_LENGTH
 """Characters of a stored condition, which has the texts of named filters."""
-MAX_DEPTH = 20
-"""Nested parentheses, functions, `not` and `-`."""
 MAX_TIME = 3600.0
 """Seconds."""
 EXAMPLE = "such as flows > 10000"
@@ -68,7 +66,6 @@ class _Parser:
         self._tokens = TokenReader(text, saved)
         self._token = self._tokens.read()
         self._before = ""
-        self._depth = 0
 
     def condition(self) -> Logic:
         if self._token.kind == "end":
@@ -99,7 +96,7 @@ class _Parser:
         self._enter()
         column = self._token.column
         inverted = NotCondition(self._logic(self._inverted(), column))
-        self._depth -= 1
+        self._tokens.depth -= 1
         return inverted
 
     def _compared(self) -> Node:
@@ -152,7 +149,7 @@ class _Parser:
         self._enter()
         column = self._token.column
         negative = terms.Negative(self._term(self._factor(), column))
-        self._depth -= 1
+        self._tokens.depth -= 1
         return negative
 
     def _primary(self) -> Node:
@@ -299,15 +296,13 @@ class _Parser:
         return True
 
     def _enter(self) -> None:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            self._fail(f"more than {MAX_DEPTH} levels")
+        self._tokens.enter(self._token.column - 1)
         self._next()
 
     def _close(self, opening: Token) -> None:
         if not self._take(")"):
             self._not_continued(opening)
-        self._depth -= 1
+        self._tokens.depth -= 1
 
     def _term(self, node: Node, column: int) -> terms.Expression:
         if isinstance(node, Logic):

@@ -10,6 +10,7 @@ import numpy as np
 
 from bpf.errors import TextError
 from bpf.quantities import NUMBER, TIMES, quantity, scale_of
+from probes.language import TextReader
 from probes.monitor.condition import selection
 from probes.monitor.condition.logic import OPERATORS
 from probes.monitor.condition.terms import Number
@@ -46,24 +47,23 @@ class Token(NamedTuple):
     """Message and hint of a wrong token."""
 
 
-class TokenReader:
+class TokenReader(TextReader):
     """Reads the tokens of a text in turn."""
 
     def __init__(self, text: str, saved: Mapping[str, str]) -> None:
-        self._text = text
+        super().__init__(text)
         self._saved = saved
-        self._at = 0
 
     def read(self) -> Token:
         """Return the next token; at the end of the text always `end`."""
-        text = self._text
-        found = _TOKEN.match(text, self._at)
+        text = self.text
+        found = self.match(_TOKEN)
         assert found
         assert found.lastgroup
         kind, said = found.lastgroup, found[found.lastgroup]
-        column, self._at = found.start(kind) + 1, found.end()
+        column = found.start(kind) + 1
         if kind == "number":
-            token, self._at = _number(text, said, column, self._at)
+            token, self.at = _number(text, said, column, self.at)
             return token
         if kind == "symbol" and said not in _SYMBOLS:
             hint = f"write {_INSTEAD[said]}" if said in _INSTEAD else ""
@@ -74,14 +74,13 @@ class TokenReader:
 
     def read_filter(self) -> str:
         """Return the filter that comes next, in its canonical text. Raises TextError."""
-        text, begin, self._at = selection.read(self._text, self._at)
+        text, begin, self.at = selection.read(self.text, self.at)
         if not text:
-            hint = "such as packets on proto:udp"
-            raise TextError("nothing follows 'on'", "", begin + 1, hint=hint)
+            self.refuse("nothing follows 'on'", begin, hint="such as packets on proto:udp")
         try:
             return selection.canonical(text, self._saved)
         except TextError as error:
-            compared = re.compile(r"\w[<>=!]").match(self._text, self._at - 1)
+            compared = re.compile(r"\w[<>=!]").match(self.text, self.at - 1)
             hint = "a filter with a comparison needs parentheses" if compared else error.hint
             raise TextError(error.problem, "", begin + error.column, hint=hint) from None
 

@@ -7,8 +7,8 @@ import re
 from bpf.errors import TextError
 from probes.config.config_errors import ConfigFault
 from probes.filter import parse
-from probes.filter.syntax import MAX_DEPTH
 from probes.flow.filter import WINDOW_FLOWS
+from probes.language import MAX_DEPTH
 
 _NAME = re.compile(r"@([^\s,()]+)")
 
