@@ -35,6 +35,10 @@ class ProbedeckError(Exception):
         """The error itself, or the errors that it consists of."""
         return (self,)
 
+    def of(self, where: str) -> UsageError:
+        """Return the same error with the place of the input, such as `--filter`."""
+        return UsageError(f"{where}: {self.message}", hint=self.hint)
+
     def within(self, text: str, begin: int = 0) -> TextError:
         """Return the error with its column in a text whose part from index `begin` is wrong."""
         return TextError(self.message, text, begin + 1, hint=self.hint)
@@ -44,10 +48,6 @@ class UsageError(ProbedeckError):
     """A mistake in an option, a configuration or a source."""
 
     exit_code = 2
-
-    def of(self, where: str) -> UsageError:
-        """Return the same error with the place of the input, such as `--filter`."""
-        return UsageError(f"{where}: {self.message}", hint=self.hint)
 
 
 class ReadOnlyError(UsageError):

@@ -19,7 +19,7 @@ from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Settings, Ui
 from app.config.path_settings import PathSettings
 from app.config.schema import Setting, settings_of
-from bpf.errors import ProbedeckError, TextError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 
 Callback = Callable[..., Any]
 
@@ -133,20 +133,12 @@ def unfit(loaded: LoadedSettings) -> list[ProbedeckError]:
         *_themes_without_file(loaded),
     )
     found = [
-        _placed(mistake, loaded.origins[name])
+        mistake if mistake.placed else mistake.of(loaded.origins[name])
         for name, error in problems
         if name in loaded.origins
         for mistake in error.mistakes
     ]
     return [*found, *_filters_of_nothing(loaded)]
-
-
-def _placed(error: ProbedeckError, origin: str) -> ProbedeckError:
-    if error.placed:
-        return error
-    if isinstance(error, TextError):
-        return error.of(origin)
-    return UsageError(f"{origin}: {error.message}", hint=error.hint)
 
 
 def _themes_without_file(loaded: LoadedSettings) -> Iterator[tuple[str, ProbedeckError]]:
