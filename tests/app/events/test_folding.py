@@ -38,7 +38,7 @@ def test_repeats_that_differ_in_numbers_only_are_one_group() -> None:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("window 12 lacks 1,300 packets (1.5%)", "window # lacks # packets (#%)"),
+        ("window 12 lacks 1,300 packets (1.5 %)", "window # lacks # packets (# %)"),
         ("10.94.6.2: 3 answers", "10.94.6.2: # answers"),
         ("fd94::6:2 port 53", "fd94::6:2 port #"),
         ("eth0 and udp_packets 93 %", "eth0 and udp_packets # %"),

@@ -15,9 +15,10 @@ from tests.app.explain.stage import Situation, playing, watch
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 WATCH_S = 10
 """Longer than the route of `breaks` lasts, and than the first lost DNS query takes to be one."""
-_NO_QUEUE = r"^no queue at any hop that answers|^\d\.\d ms of queue"
+_NO_QUEUE = r"^no queue at any hop that answers|^\d\.\d\d ms of queue"
 """A busy machine delays packets by some milliseconds."""
-_PATH = r"(the path|hop [45]) \d+(\.\d)? ms"
+_QUEUE = r"is limited by the network: \d+(\.\d+)? ms of queue"
+_PATH = r"(the path|hop [45]) \d+(\.\d+)? [mu]s"
 
 SITUATIONS = (
     Situation("slow DNS", partial(made.dns, think=0.8),
@@ -25,7 +26,7 @@ SITUATIONS = (
               r"waits for the DNS server {far}: answers take [89]\d\d ms(, {path})?$",
               _NO_QUEUE, udp=True, port=53),
     Situation("DNS", partial(made.dns, think=0),
-              r"waits for the DNS server {far}: answers take [12]\d ms, {path}",
+              r"waits for the DNS server {far}: answers take [12]\d\.\d ms, {path}",
               _NO_QUEUE, udp=True, port=53),
     Situation("DNS without answers", partial(made.dns, think=0, answers=False),
               r"gets no answer from the DNS server {far} to \d+ queries", udp=True, port=53),
@@ -79,13 +80,12 @@ SITUATIONS = (
               "reads-slowly"),
     Situation("download", made.download, "waits for {far}: data comes no faster", _NO_QUEUE,
               "sender"),
-    Situation("queue", made.queue_there, r"is limited by the network: \d+ ms of queue at hop 3",
+    Situation("queue", made.queue_there, _QUEUE + " at hop 3",
               r"at hop 3, between 10\.94\.1\.2 and 10\.94\.2\.2", "queue", queued=True),
     Situation("queue of the window", made.queue_of_window,
-              r"is limited by the network: \d+ ms of queue at hop 4",
+              _QUEUE + " at hop 4",
               r"at hop 4, between 10\.94\.2\.2 and 10\.94\.3\.2", "queue", queued=True),
-    Situation("own queue", made.own_queue, r"is limited by the network: \d+ ms of queue in this "
-              "host's own htb of", "in this host's own htb of .*, before hop 1", "queue",
+    Situation("own queue", made.own_queue, _QUEUE + " in this host's own htb of", "in this host's own htb of .*, before hop 1", "queue",
               queued=True),
     Situation("queue on the way back", made.queue_back, r"{far}|before they reach this host",
               r"at hop 3, between 10\.94\.1\.2 and 10\.94\.2\.2, on the way back",

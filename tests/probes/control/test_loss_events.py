@@ -40,7 +40,7 @@ def test_a_loss_is_two_events_however_many_windows_it_takes() -> None:
         window(40, 1_000_000, table_full=5),
     ]
     assert said(follower, *windows) == [
-        ("warning", "window 2 lacks 580 packets (58.0%): 10 malformed, 570 table full")
+        ("warning", "window 2 lacks 580 packets (58.0 %): 10 malformed, 570 table full")
     ]
     assert said(follower, *(window(number) for number in range(41, 50))) == [
         (
@@ -67,7 +67,7 @@ def test_probes_are_told_apart_and_a_removed_one_is_summed_up() -> None:
     follower = LossEvents()
     begun = said(follower, window(1, table_full=50), window(7, probe="mine", overrun=20))
     assert [text.partition(":")[0] for _, text in begun] == [
-        "window 1 lacks 50 packets (4.8%)", "window 7 lacks 20 packets (2.0%)",
+        "window 1 lacks 50 packets (4.8 %)", "window 7 lacks 20 packets (2.0 %)",
     ]  # fmt: skip
     assert said(follower, Event.now("info", "mine", REMOVED)) == [
         ("info", "window 7 lacks 20 packets: 20 overrun")
@@ -83,5 +83,5 @@ def test_frames_that_the_program_cannot_parse(deck: Deck) -> None:
     assert becomes(lambda: any("whole again" in text for text in deck.said("info", "flow")))
     (begun,) = [text for text in deck.said("warning", "flow") if "lacks" in text]
     (ended,) = [text for text in deck.said("info", "flow") if "whole again" in text]
-    assert " packets (100.0%): " in begun
+    assert " packets (100 %): " in begun
     assert ended.endswith(" 200 packets: 200 malformed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.console.prompt.policy_completion import complete
+from bpf.quantities import TIMES
 
 
 def completed(typed: str) -> list[str]:
@@ -35,8 +36,8 @@ def completed(typed: str) -> list[str]:
         ("b: packets on dpo", ["b: packets on dport:"]),
         ("b: rate(packets on proto:gr", ["b: rate(packets on proto:gre"]),
         ("b: udp > 5 an", [f"b: udp > 5 {word}" for word in ("and", "answered_flows")]),
-        ("b: rate(bytes) > 1500kb", ["b: rate(bytes) > 1500kbit", "b: rate(bytes) > 1500kbit/s"]),
-        ("b: flows > 5 hold 10", [f"b: flows > 5 hold 10{unit}" for unit in ("ms", "s", "m", "h")]),
+        ("b: rate(bytes) > 15kb", [f"b: rate(bytes) > 15{u}" for u in ("kbit", "kbps", "kbit/s")]),
+        ("b: flows > 5 hold 10", [f"b: flows > 5 hold 10{unit}" for unit in TIMES]),
         ("b: flows > 5 unt", ["b: flows > 5 until"]),
         ("b: flows > 5 suspects dp", ["b: flows > 5 suspects dport:"]),
     ],

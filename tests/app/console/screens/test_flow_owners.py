@@ -271,7 +271,7 @@ async def test_the_detail_names_owner_certainty_verdict_and_round_trips() -> Non
             "queue +80.0 ms, since 12 s: packets wait",
             "84.0 ms, 80.0 ms above the least",
             "10.0 Mbit/s delivered, cwnd 42, 0.3 % retransmitted",
-            "had data 98.0 %; waited for receiver 2.0 %, buffer 0 %",
+            "had data 98.0 %; waited: receiver 2.0 %, buffer 0 %",
         ):  # fmt: skip
             assert said in console.detail
         bars = next(line for line in console.detail.splitlines() if "above the least" in line)

@@ -91,7 +91,7 @@ def test_a_vertical_scan_is_told_from_busy_clients(given: Given) -> None:
     assert [row["ports"] for row in ports].count(3) >= 18  # all, but for slots that are shared
     assert {row["hosts"] for row in hosts} == {1}
     (said,) = given.findings(found)
-    assert said.startswith(f"{SCANNER} tried {first['ports']} ports (± {first['± %']:.1f}%")
+    assert said.startswith(f"{SCANNER} tried {first['ports']} ports (± {first['± %']:.1f} %")
     assert said.endswith(") in 10.0 s")
 
 
@@ -107,7 +107,7 @@ def test_a_horizontal_scan_is_told_by_its_port(given: Given) -> None:
     assert is_near(row, "hosts", 1500)
     (said,) = given.findings(found)
     assert said.startswith(
-        f"2001:db8::66 tried {row['hosts']} hosts at tcp:23 (± {row['± %']:.1f}%"
+        f"2001:db8::66 tried {row['hosts']} hosts at tcp:23 (± {row['± %']:.1f} %"
     )
 
 

@@ -61,7 +61,7 @@ def tcp_words(row: RowOwner) -> list[tuple[str, str]]:
     return [
         ("TCP", f"{bit_rate(8 * float(socket['delivery_rate']))} delivered, cwnd {row.cwnd}"
          f"{loses}{waits}"),
-        ("Time", f"had data {busy}; waited for receiver {receiver}, buffer {buffer}"),
+        ("Time", f"had data {busy}; waited: receiver {receiver}, buffer {buffer}"),
     ]  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def test_the_largest_connections_of_three_processes_are_told() -> None:
     told = sentences(limit=Limit.RECEIVER, rwnd=0.9)
     assert names(told) == ["nginx", "postgres", "cron"]
     assert told[1].startswith("postgres (shop) waits for ")
-    assert told[1].endswith(": peer's window 90 %, for 1m")
+    assert told[1].endswith(": peer's window 90.0 %, for 1m")
     assert names(sentences(limit=Limit.LOSS, sent=[1, 2, 3, 4])) == ["ssh", "cron", "postgres"]
 
 

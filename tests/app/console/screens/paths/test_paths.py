@@ -172,7 +172,7 @@ async def test_branches_are_compared_where_they_part_and_where_they_meet() -> No
         made["amount_ns"] = 0, 2_000_000
         await t.find_out(made)
         await t.desk.press("j", "j", "enter")
-        words = "hop 5 is 2.0 ms slower by 10.94.7.2"
+        words = "hop 5 is 2.00 ms slower by 10.94.7.2"
         assert t.detail.count("Compare") == 1
         assert words in t.detail
         await t.desk.press("j", "j")

@@ -182,7 +182,7 @@ def test_it_is_noticed_that_a_state_has_changed_since_it_was_asked_for() -> None
         ("flood:  flows >> 500 -> dns", "> 500"),
         ("f: flows > 5 until  flows < -> dns", " -> dns"),
         ("f: flowz > 5 -> dns", "flowz"),
-        ("f: flows > 5 hold 5x -> dns", "5x"),
+        ("f: flows > 5 hold 5x -> dns", "x -> dns"),
         ("f: always -> dns on tcp or dir:in", "dir:in"),
         ("flood flows > 5", None),
     ],
