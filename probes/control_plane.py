@@ -1,16 +1,31 @@
-"""The control plane as front ends see it: the controller of this host, or a remote one by REST."""
+"""The control plane as front ends see it: the controller of this host, or a remote one by REST.
+
+`RemoteCalls` is the catalogue of its operations: route, arguments, answer, and hosts of a fleet.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    overload,
+)
 
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
 from probes.output_control import OutputControl
 from probes.reports import Compatibility, MapReadings, ProgramInfo
 from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
+from probes.switches import SWITCHES
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
@@ -22,6 +37,8 @@ if TYPE_CHECKING:
     from probes.path.traced import Traced
     from probes.segment.control import SegmentControl
 
+P = ParamSpec("P")
+R = TypeVar("R")
 MOST_ROWS = 1000
 """Rows of a map in a reading, unless the caller wants another number."""
 Listener = Callable[[Snapshot | Event], None]
@@ -169,7 +186,7 @@ class ControlPlane(MapAccess, Protocol):
         """Add a snapshot to the history, and call the listeners."""
 
     def probes(self) -> tuple[ProbeInfo, ...]:
-        """Return all probes, oldest first."""
+        """List all probes, oldest first."""
 
     def check(self, config: ProbeConfig) -> Check:
         """Compile and verify a configuration; running probes do not change."""
@@ -184,7 +201,10 @@ class ControlPlane(MapAccess, Protocol):
         """
 
     def roll_back(self, name: str) -> Replacement:
-        """Return to the previous generation, under a new number."""
+        """Return to the generation before.
+
+        It gets a new number.
+        """
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         """Make the flow probe count other flows from now on (S4.3)."""
@@ -207,7 +227,7 @@ class ControlPlane(MapAccess, Protocol):
         """
 
     def traced(self) -> tuple[Traced, ...]:
-        """Return the traced destinations, oldest first."""
+        """List the destinations of path tracing, oldest request first."""
 
     def switch(self, name: str, on: bool) -> None:
         """Start or end an optional probe, one of `SWITCHES`; without a change, do nothing.
@@ -217,7 +237,7 @@ class ControlPlane(MapAccess, Protocol):
         """
 
     def monitor(self) -> MonitorInfo | None:
-        """Return the monitor with its policies and applications; None if it does not run."""
+        """Return the monitor, its policies and applications; null if it does not run."""
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
         """Add or replace a policy; nothing stops meanwhile.
@@ -227,13 +247,19 @@ class ControlPlane(MapAccess, Protocol):
         """
 
     def remove_policy(self, name: str) -> None:
-        """Remove a policy. Its applications stay loaded; other policies may run them."""
+        """Remove a policy.
+
+        Its applications stay loaded; other policies may run them.
+        """
 
     def activate_policy(self, name: str) -> PolicyInfo:
-        """Run its applications from now on, until `deactivate_policy` (S2.12)."""
+        """Run its applications until the policy is deactivated."""
 
     def deactivate_policy(self, name: str) -> PolicyInfo:
-        """End an activation by an operator or a condition. After the cool-down it is armed."""
+        """Stop its applications, however they were started.
+
+        After the cool-down the policy is armed (S2.12).
+        """
 
     def sketch(self, windows: int = 1) -> Sketch:
         """Return the merged registers of the last windows, at most as many as are kept.
@@ -251,7 +277,7 @@ class ControlPlane(MapAccess, Protocol):
         """End the probe's window now; publish and return its tables."""
 
     def cost(self, name: str) -> tuple[Cost, ...]:
-        """Return the run time of each current program, measured once a generation."""
+        """Return the nanoseconds a packet, measured once for each generation."""
 
     def hook_status(self) -> tuple[HookStatus, ...]:
         """Return the attachment of each hook in use, and the programs that run before it."""
@@ -264,3 +290,120 @@ class ControlPlane(MapAccess, Protocol):
 
     def close(self) -> None:
         """Poll every probe a last time, publish the windows, and detach everything."""
+
+
+class Operation(Generic[P, R]):
+    """A method of the control plane that others call by REST, or on all hosts of a fleet.
+
+    A request has arguments in its route, a configuration or policy as its body, and the others in
+    its query. If no class of endpoints serves the route, the server makes an endpoint of the
+    method: the first paragraph of its docstring describes the request.
+    """
+
+    def __init__(
+        self, method: Callable[Concatenate[Any, P], R], verb: str, route: str, *,
+        everywhere: bool = False, body: Callable[P, object] | None = None,
+        query: Callable[P, Mapping[str, object]] | None = None,
+    ) -> None:  # fmt: skip
+        """`everywhere`: the change means the same on every host of a fleet. `body` and `query` make
+        the parts of a request from arguments that are no JSON."""
+        self.method, self.name, self.verb, self.route = method, method.__name__, verb, route
+        self.everywhere, self.body, self.query = everywhere, body, query
+
+    @property
+    def writes(self) -> bool:
+        """Whether readers, and clients of a read-only controller, are refused."""
+        return self.verb != "GET"
+
+    @overload
+    def __get__(self, caller: None, owner: object) -> Self: ...
+
+    @overload
+    def __get__(self, caller: RemoteCalls, owner: object) -> Callable[P, R]: ...
+
+    def __get__(self, caller: RemoteCalls | None, owner: object) -> Self | Callable[P, R]:
+        if caller is None:
+            return self
+
+        def call(*values: P.args, **named: P.kwargs) -> R:
+            answer: R = caller._call(self, values, named)
+            return answer
+
+        return call
+
+
+class RemoteCalls:
+    """The operations of a control plane elsewhere; `_call` makes the calls."""
+
+    def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
+        raise NotImplementedError
+
+    probes = Operation(ControlPlane.probes, "GET", "probes")
+    check = Operation(ControlPlane.check, "POST", "compile")
+    add = Operation(ControlPlane.add, "POST", "probes")
+    replace = Operation(ControlPlane.replace, "PUT", "probes/{name}")
+    remove = Operation(ControlPlane.remove, "DELETE", "probes/{name}")
+    roll_back = Operation(ControlPlane.roll_back, "POST", "probes/{name}/rollback")
+    export = Operation(ControlPlane.export, "POST", "probes/{name}/export")
+    cost = Operation(ControlPlane.cost, "GET", "probes/{name}/cost")
+    maps = Operation(ControlPlane.maps, "GET", "probes/{name}/maps")
+    entries = Operation(ControlPlane.entries, "GET", "probes/{name}/maps/{map}/entries")
+    set_entry = Operation(
+        ControlPlane.set_entry, "PUT", "probes/{name}/maps/{map}/entries",
+        body=lambda name, map_name, key, value: {"key": key, "value": value},
+    )  # fmt: skip
+    delete_entry = Operation(
+        ControlPlane.delete_entry, "DELETE", "probes/{name}/maps/{map}/entries",
+        query=lambda name, map_name, key: {"key": json.dumps(key)},
+    )  # fmt: skip
+    reconfigure = Operation(
+        ControlPlane.reconfigure, "PUT", "capture", everywhere=True,
+        body=lambda capture: {"filter": capture.text},
+    )  # fmt: skip
+    switch = Operation(
+        ControlPlane.switch,
+        "POST",
+        "commands",
+        everywhere=True,
+        body=lambda name, on: {"line": f"{SWITCHES[name].command} {'on' if on else 'off'}"},
+    )
+    traced = Operation(ControlPlane.traced, "GET", "paths")
+    trace = Operation(
+        ControlPlane.trace,
+        "POST",
+        "paths",
+        everywhere=True,
+        body=lambda destination, flow=None, own=None: {
+            "destination": destination,
+            "flow": flow and flow._asdict(),
+            "own": str(own or ""),
+        },
+    )
+    untrace = Operation(
+        ControlPlane.untrace,
+        "DELETE",
+        "paths/{destination}",
+        everywhere=True,
+        query=lambda destination, flow=None: flow._asdict() if flow else {},
+    )
+    monitor = Operation(ControlPlane.monitor, "GET", "monitor")
+    sketch = Operation(ControlPlane.sketch, "GET", "monitor/sketch")
+    set_policy = Operation(
+        ControlPlane.set_policy, "PUT", "monitor/policies/{name}", everywhere=True
+    )
+    remove_policy = Operation(
+        ControlPlane.remove_policy, "DELETE", "monitor/policies/{name}", everywhere=True
+    )
+    activate_policy = Operation(
+        ControlPlane.activate_policy, "POST", "monitor/policies/{name}/activate", everywhere=True
+    )
+    deactivate_policy = Operation(
+        ControlPlane.deactivate_policy, "POST", "monitor/policies/{name}/deactivate",
+        everywhere=True,
+    )  # fmt: skip
+
+
+OPERATIONS: dict[str, Operation[..., Any]] = {
+    name: each for name, each in vars(RemoteCalls).items() if isinstance(each, Operation)
+}
+"""By the name of the method."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from types import NoneType
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import quote
 
 import httpx
@@ -17,30 +18,15 @@ from app.api.answers import check_stream, no_controller, parsed, refusal
 from app.api.models import ControllerStatus
 from bpf.errors import ProbedeckError
 from probes.config.model import ProbeConfig, dump
-from probes.control_plane import (
-    MOST_ROWS,
-    Check,
-    Cost,
-    Entry,
-    MemoryUse,
-    ProbeInfo,
-    Replacement,
-    Value,
-)
-from probes.flow.filter import FlowFilter
-from probes.monitor.info import MonitorInfo, PolicyInfo
+from probes.control_plane import MemoryUse, Operation, RemoteCalls
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
-from probes.path.options import OwnFlow, TracedFlow
-from probes.path.traced import Traced
-from probes.reports import MapReadings
 from probes.snapshot import HookStatus, Snapshot
 
 _MAX_ANSWER = 1 << 30
 """Bytes."""
 _PATIENCE_S = 60.0
 """Longest time for a whole answer: compiles of other clients may come first."""
-_POLICIES = ("monitor", "policies")
 _T = TypeVar("_T")
 
 
@@ -84,8 +70,11 @@ class Transport:
             raise no_controller(self.url, words) from None
 
 
-class Client:
-    """A controller's control plane, for any thread. Every method raises ProbedeckError."""
+class Client(RemoteCalls):
+    """A controller's control plane, for any thread. Every method raises ProbedeckError.
+
+    `delete_entry` raises UsageError if the entry does not exist.
+    """
 
     def __init__(self, remote: Remote) -> None:
         self.url = remote.url
@@ -97,101 +86,45 @@ class Client:
     def status(self) -> ControllerStatus:
         return self._http.ask(ControllerStatus, "GET", "status")
 
+    def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
+        path, method = operation.route, operation.method
+        query = dict(operation.query(*values, **named)) if operation.query else {}
+        body = operation.body(*values, **named) if operation.body else None
+        given = inspect.signature(method).bind(self, *values, **named).arguments
+        for name, value in list(given.items())[1:]:
+            field = "{" + name.removesuffix("_name") + "}"
+            if field in path:
+                path = path.replace(field, _path(value))
+            elif isinstance(value, ProbeConfig | Policy):
+                body = dump(value) if isinstance(value, ProbeConfig) else value.dump()
+                path = path.replace("{name}", _path(value.name))
+            elif operation.body is None and operation.query is None:
+                query[name] = value
+        kind = get_type_hints(method)["return"]
+        if kind == tuple[Snapshot, ...]:
+            return self._http.tables(operation.verb, path, **query)
+        options = {"params": query or None} | ({} if body is None else {"json": body})
+        if kind in (NoneType, bool):
+            self._http.answer(operation.verb, path, **options)
+            return kind is bool or None
+        if kind is Sketch:
+            found = self._http.ask(dict[str, Any], operation.verb, path, **options)
+            return Sketch.from_dict(found)
+        return self._http.ask(kind, operation.verb, path, **options)
+
     def hook_status(self) -> tuple[HookStatus, ...]:
         return self.status().hooks
 
     def memory(self) -> MemoryUse:
         return self.status().memory
 
-    def probes(self) -> tuple[ProbeInfo, ...]:
-        return self._http.ask(tuple[ProbeInfo, ...], "GET", "probes")
-
     def config(self, name: str) -> ProbeConfig:
         return self._http.ask(ProbeConfig, "GET", _path("probes", name, "config"))
-
-    def check(self, config: ProbeConfig) -> Check:
-        return self._http.ask(Check, "POST", "compile", json=dump(config))
-
-    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
-        return self._http.ask(
-            ProbeInfo, "POST", "probes", json=dump(config), params={"force": force}
-        )
-
-    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
-        path, query = _path("probes", config.name), {"force": force}
-        return self._http.ask(Replacement, "PUT", path, json=dump(config), params=query)
-
-    def roll_back(self, name: str) -> Replacement:
-        return self._http.ask(Replacement, "POST", _path("probes", name, "rollback"))
-
-    def reconfigure(self, capture: FlowFilter) -> Replacement:
-        return self._http.ask(Replacement, "PUT", "capture", json={"filter": capture.text})
-
-    def trace(
-        self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
-    ) -> None:
-        chosen = flow and flow._asdict()
-        wanted = {"destination": destination, "flow": chosen, "own": str(own or "")}
-        self._http.answer("POST", "paths", json=wanted)
-
-    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        self._http.answer("DELETE", _path("paths", destination), params=flow and flow._asdict())
-
-    def traced(self) -> tuple[Traced, ...]:
-        return self._http.ask(tuple[Traced, ...], "GET", "paths")
-
-    def monitor(self) -> MonitorInfo | None:
-        return self._http.ask(
-            cast("type[MonitorInfo | None]", MonitorInfo | None), "GET", "monitor"
-        )
-
-    def set_policy(self, policy: Policy) -> PolicyInfo:
-        return self._http.ask(PolicyInfo, "PUT", _path(*_POLICIES, policy.name), json=policy.dump())
-
-    def remove_policy(self, name: str) -> None:
-        self._http.answer("DELETE", _path(*_POLICIES, name))
-
-    def activate_policy(self, name: str) -> PolicyInfo:
-        return self._http.ask(PolicyInfo, "POST", _path(*_POLICIES, name, "activate"))
-
-    def deactivate_policy(self, name: str) -> PolicyInfo:
-        return self._http.ask(PolicyInfo, "POST", _path(*_POLICIES, name, "deactivate"))
-
-    def sketch(self, windows: int = 1) -> Sketch:
-        query = {"windows": windows}
-        return Sketch.from_dict(
-            self._http.ask(dict[str, Any], "GET", "monitor/sketch", params=query)
-        )
-
-    def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
-        return self._http.tables("DELETE", _path("probes", name), force=force)
-
-    def export(self, name: str) -> tuple[Snapshot, ...]:
-        return self._http.tables("POST", _path("probes", name, "export"))
 
     def document(self, name: str, kind: str = "") -> bytes:
         """End the window. Returns its tables in format `kind`, or in the probe's own format."""
         query = {"format": kind} if kind else {}
         return self._http.answer("POST", _path("probes", name, "export"), params=query)
-
-    def maps(self, name: str, most: int = MOST_ROWS) -> MapReadings:
-        return self._http.ask(
-            MapReadings, "GET", _path("probes", name, "maps"), params={"most": most}
-        )
-
-    def entries(self, name: str, map_name: str) -> list[Entry]:
-        return self._http.ask(list[Entry], "GET", _entries(name, map_name))
-
-    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        self._http.answer("PUT", _entries(name, map_name), json={"key": key, "value": value})
-
-    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """As in ControlPlane, but raises UsageError if the entry does not exist."""
-        self._http.answer("DELETE", _entries(name, map_name), params={"key": json.dumps(key)})
-        return True
-
-    def cost(self, name: str) -> tuple[Cost, ...]:
-        return self._http.ask(tuple[Cost, ...], "GET", _path("probes", name, "cost"))
 
     @contextmanager
     def stream(
@@ -212,10 +145,6 @@ class Client:
 def _path(*names: str) -> str:
     # Unquoted dots would mean directories.
     return "/".join(quote(name, safe="").replace(".", "%2E") for name in names)
-
-
-def _entries(name: str, map_name: str) -> str:
-    return _path("probes", name, "maps", map_name, "entries")
 
 
 def _read(response: httpx.Response, url: str) -> bytes:

@@ -24,12 +24,14 @@ from bpf.errors import KernelError, MistakesError, ProbedeckError, TextError, Us
 from probes import control_plane as plane
 from probes import reports
 from probes.config.model import ProbeConfig, Side
+from probes.flow.filter import FlowFilter
 from probes.monitor import info as monitor_info
 from probes.monitor.policy import Policy
+from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
 from probes.output_control import OutputConfig
 from probes.path import traced
-from probes.path.options import TracedFlow
+from probes.path.options import OwnFlow, TracedFlow
 from probes.snapshot import Event, HookStatus
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
@@ -87,6 +89,11 @@ for module in (plane, reports, monitor_info, traced):
         PolicyState=StateName,
         Measured=MeasuredOrNull,
     )
+# Clients and endpoints resolve the annotations of operations.
+vars(plane).update(
+    FlowFilter=FlowFilter, MonitorInfo=monitor_info.MonitorInfo, OwnFlow=OwnFlow,
+    PolicyInfo=monitor_info.PolicyInfo, Sketch=Sketch, Traced=traced.Traced,
+)  # fmt: skip
 
 # A misspelled option must not be taken for a missing one. Their modules do not import pydantic.
 PathSettings.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]

@@ -24,7 +24,6 @@ from probes.output_control import OutputControl
 from probes.path.options import PathOptions
 from probes.segment.control import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
-from probes.switches import SWITCHES
 
 _SILENCE_S = 10.0
 """Longest silence: the controller sends a sign of life every 2 s."""
@@ -84,10 +83,6 @@ class RemotePlane(Client):
     @path_options.setter
     def path_options(self, options: PathOptions) -> None:
         self._http.answer("PUT", "path-options", json=asdict(PathSettings.of(options)))
-
-    def switch(self, name: str, on: bool) -> None:
-        line = f"{SWITCHES[name].command} {'on' if on else 'off'}"
-        self._http.answer("POST", "commands", json={"line": line})
 
     def learn(self) -> None:
         """Ask for the status. Raises ProbedeckError."""

@@ -14,7 +14,7 @@ from app.fleet.host_state import HostState
 from app.fleet.hosts import Fleet, FleetHost
 from app.fleet.hub import Hub, HubListener
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from probes.control_plane import ControlPlane, Listener
+from probes.control_plane import ControlPlane, Listener, Operation, RemoteCalls
 from probes.path.options import PathOptions
 from probes.snapshot import Event, History, HookStatus, Item
 
@@ -24,11 +24,6 @@ _HISTORY_BYTES = 8 << 20
 """Of the windows of each of several hosts; they have the largest flows only."""
 _PATIENCE_S = 30.0
 """Longest wait for a change on all chosen hosts: a compile may be part of it."""
-_ON_EVERY_HOST = frozenset({
-    "reconfigure", "trace", "untrace", "switch", "set_policy", "remove_policy",
-    "activate_policy", "deactivate_policy",
-})  # fmt: skip
-"""Changes that mean the same on every host. Others, such as of a program, are about one host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +224,7 @@ def ask_each(
     return tuple(reports.get(name) or HostReport(name, late, patience) for name in planes)
 
 
-class ChosenPlane:
+class ChosenPlane(RemoteCalls):
     """The chosen hosts as one ControlPlane.
 
     Calls go to the host under the cursor, and those that mean the same everywhere to every chosen
@@ -244,14 +239,18 @@ class ChosenPlane:
         return self.hosts.planes()[self.hosts.current]
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _ON_EVERY_HOST:
-            return getattr(self._one, name)
+        return getattr(self._one, name)
 
-        def call(*values: Any) -> Any:
-            words = [name.replace("_", " "), *(str(one) for one in values[:1])]
-            return self.hosts.change(" ".join(words), lambda plane: getattr(plane, name)(*values))
+    def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
+        def call(plane: ControlPlane) -> Any:
+            return getattr(plane, operation.name)(*values, **named)
 
-        return call
+        if not operation.everywhere:
+            return call(self._one)
+        given = (*values, *named.values())
+        words = [str(each) for each in given[:1]]
+        words += ["on" if each else "off" for each in given if isinstance(each, bool)]
+        return self.hosts.change(" ".join([operation.name.replace("_", " "), *words]), call)
 
     @property
     def path_options(self) -> PathOptions:

@@ -22,7 +22,7 @@ from app.api.server.explain_endpoints import ExplainEndpoints
 from app.api.server.metrics_endpoints import MetricsEndpoints
 from app.api.server.monitor_endpoints import MonitorEndpoints
 from app.api.server.output_endpoints import OutputEndpoints
-from app.api.server.routing import Executor, add_routes, refused
+from app.api.server.routing import Executor, add_routes, others, refused
 from app.api.server.segment_endpoints import SegmentEndpoints
 from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
@@ -89,6 +89,7 @@ def create(
         add_routes(app, OutputEndpoints(executor))
         add_routes(app, MetricsEndpoints(executor, metrics))
         add_routes(app, SegmentEndpoints(executor))
+        add_routes(app, others(app, executor))
 
     def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, ProbedeckError)

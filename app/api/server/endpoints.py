@@ -27,7 +27,15 @@ from app.api.models import (
 )
 from app.api.server import windows
 from app.api.server.broadcaster import Broadcaster
-from app.api.server.routing import CHANGE, Endpoints, Executor, WholeNumber, created, find, route
+from app.api.server.routing import (
+    Endpoints,
+    Executor,
+    WholeNumber,
+    created,
+    endpoint_of,
+    route,
+    serves,
+)
 from app.config.path_settings import PathSettings
 from app.outputs.document import document
 from app.outputs.filtering import passing
@@ -38,7 +46,7 @@ from bpf.errors import UsageError, did_you_mean
 from probes.config import model as configuration
 from probes.config.map_config import MapEntry
 from probes.config.model import ProbeConfig
-from probes.control_plane import MOST_ROWS, Check, Cost, Entry, ProbeInfo, Replacement
+from probes.control_plane import MOST_ROWS, Check, Entry, ProbeInfo, RemoteCalls, Replacement
 from probes.flow.filter import FlowFilter
 from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.flow.probe import FlowProbe
@@ -86,7 +94,6 @@ Submitted = Annotated[ProbeConfig, WrapValidator(_parse)]
 
 
 _PROBE = "/v1/probes/{name}"
-_ENTRIES = f"{_PROBE}/maps/{{map}}/entries"
 _CONTENT: dict[str, Any] = {
     "description": "One table for each metric.",
     "content": {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
@@ -119,20 +126,17 @@ class ProbeEndpoints(Endpoints):
             time.time_ns(),
         )  # fmt: skip
 
-    @route("GET", "/v1/probes")
-    def probes(self) -> tuple[ProbeInfo, ...]:
-        """List all probes, oldest first."""
-        return self.plane.probes()
+    probes = endpoint_of(RemoteCalls.probes)
 
     @route("GET", _PROBE, 404)
     def probe(self, name: str) -> ProbeInfo:
         """Return one probe."""
-        return self._find(name)
+        return self.find_probe(name)
 
     @route("GET", f"{_PROBE}/config", 404)
     def config(self, name: str) -> ProbeConfig:
         """Return the running configuration."""
-        return self._find(name).config
+        return self.find_probe(name).config
 
     @route("GET", f"{_PROBE}/metrics", 404, 422, **_LATEST)
     def metrics(
@@ -148,7 +152,7 @@ class ProbeEndpoints(Endpoints):
         """Return the tables of the latest finished window, or of an older kept window. `filter`
         selects rows of built-in probes. `view` groups the flows that pass; `prefix` has the lengths
         of networks' prefixes, such as `24,64`."""
-        info = self._find(name)
+        info = self.find_probe(name)
         kept = self.plane.history.snapshots()
         if name == FlowProbe.name:
             tables: Sequence[Snapshot] = (windows.find_flows(kept, info, window),)
@@ -171,20 +175,16 @@ class ProbeEndpoints(Endpoints):
         answer.headers.update(headers)
         return answer
 
-    @route("GET", f"{_PROBE}/maps", 404, 422)
+    @serves(RemoteCalls.maps, 404, 422)
     def maps(
         self, name: str, most: Annotated[WholeNumber, Query(ge=0, le=MOST_ENTRIES)] = MOST_ROWS
     ) -> MapReadings:
         """Read all maps of a probe now, at most `most` rows of each. Nothing changes in them. Rows
         of exported metrics are those of the last window."""
-        self._find(name)
+        self.find_probe(name)
         return self.plane.maps(name, most)
 
-    @route("GET", f"{_PROBE}/cost", 403, 404, 409, 422, works=True)
-    def cost(self, name: str) -> tuple[Cost, ...]:
-        """Return the nanoseconds a packet, measured once for each generation."""
-        self._find(name)
-        return self.plane.cost(name)
+    cost = endpoint_of(RemoteCalls.cost, 403, 404, 409, 422, works=True)
 
     @route("GET", "/v1/events", 422)
     async def events(self, after: Annotated[WholeNumber, Query(ge=0)] = 0) -> Events:
@@ -215,7 +215,7 @@ class ProbeEndpoints(Endpoints):
         headers = {"content-encoding": "gzip"} if is_packed else {}
         return StreamingResponse(records(), headers=headers, media_type=wire.MEDIA_TYPE)
 
-    @route("POST", "/v1/compile", *CHANGE, 415)
+    @serves(RemoteCalls.check, 415)
     def compile(self, config: Submitted, request: Request) -> Check:
         """Compile and verify without any change: warnings, kept maps of a replacement, costs.
 
@@ -224,7 +224,7 @@ class ProbeEndpoints(Endpoints):
         self.may_compile(request)
         return self.plane.check(config)
 
-    @route("POST", "/v1/probes", *CHANGE, 415, status_code=201)
+    @serves(RemoteCalls.add, 415, status_code=201)
     def add(
         self, config: Submitted, request: Request, response: Response, force: bool = False
     ) -> ProbeInfo:
@@ -236,39 +236,31 @@ class ProbeEndpoints(Endpoints):
             raise ExistsError(f"a probe {config.name} runs", hint="replace it, or remove it first")
         return self.plane.add(config, force=force)
 
-    @route("PUT", _PROBE, *CHANGE, 404, 415)
+    @serves(RemoteCalls.replace, 404, 415)
     def replace(
         self, name: str, config: Submitted, request: Request, force: bool = False
     ) -> Replacement:
         """Replace the running generation without losing a packet. A generation that passes none of
         the test frames, unlike the one before, is refused unless `force` is true."""
         self.may_compile(request)
-        self._find(name)
+        self.find_probe(name)
         if config.name != name:
             raise UsageError(f"the configuration is of {config.name}, not of {name}")
         return self.plane.replace(config, force=force)
 
-    @route("POST", f"{_PROBE}/rollback", *CHANGE, 404)
-    def roll_back(self, name: str) -> Replacement:
-        """Return to the generation before."""
-        self._may_change(name)
-        return self.plane.roll_back(name)
+    roll_back = endpoint_of(RemoteCalls.roll_back)
 
-    @route("PUT", "/v1/capture", *CHANGE, 404)
+    @serves(RemoteCalls.reconfigure, 404)
     def capture(self, capture: CaptureFilter) -> Replacement:
         """Change the capture filter of the flow probe."""
-        self._may_change(FlowProbe.name)
+        self.find_probe(FlowProbe.name)
         return self.plane.reconfigure(FlowFilter.parse(capture.filter))
 
-    @route("GET", "/v1/paths")
-    def traced(self) -> tuple[Traced, ...]:
-        """List the destinations of path tracing, oldest request first."""
-        return self.plane.traced()
+    traced = endpoint_of(RemoteCalls.traced)
 
-    @route("POST", "/v1/paths", *CHANGE, 404, responses=created(Traced))
+    @serves(RemoteCalls.trace, 404, responses=created(Traced))
     def trace(self, wanted: Trace, response: Response) -> Traced:
         """Trace the path of every flow to an address, or of one flow; 200 if traced before."""
-        self.may_change()
         destination = address(wanted.destination)
         before = self._traced(destination)
         own = OwnFlow.parse(wanted.own) if wanted.own else None
@@ -280,7 +272,7 @@ class ProbeEndpoints(Endpoints):
             response.status_code = HTTPStatus.CREATED
         return now
 
-    @route("DELETE", "/v1/paths/{destination}", *CHANGE, 404, status_code=204)
+    @serves(RemoteCalls.untrace, 404, status_code=204)
     def untrace(
         self,
         destination: str,
@@ -290,7 +282,6 @@ class ProbeEndpoints(Endpoints):
     ) -> None:
         """Stop tracing a destination, or one flow to it: all three parameters name the flow."""
         given = [each for each in (protocol, source_port, destination_port) if each is not None]
-        self.may_change()
         found = self._traced(address(destination))
         if given and len(given) < 3:
             raise UsageError("a flow has a protocol, a source_port and a destination_port")
@@ -304,54 +295,48 @@ class ProbeEndpoints(Endpoints):
         """Return the options of path tracing."""
         return PathSettings.of(self.plane.path_options)
 
-    @route("PUT", "/v1/path-options", *CHANGE, works=True)
+    @route("PUT", "/v1/path-options", writes=True)
     def set_path_options(self, options: PathSettingsRequest) -> PathSettings:
         """Set the options of path tracing: missing ones get their defaults. Running traces start
         again."""
-        self.may_change()
         self.plane.path_options = options.options()
         return PathSettings.of(self.plane.path_options)
 
-    @route("GET", _ENTRIES, 404, 422)
+    @serves(RemoteCalls.entries, 404, 422)
     def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it
         """Return the entries of a map that the configuration makes writable. Other maps are read
         through metrics only."""
         self._find_map(name, map)
         return self.plane.entries(name, map)
 
-    @route("PUT", _ENTRIES, *CHANGE, 404, status_code=204)
+    @serves(RemoteCalls.set_entry, 404, status_code=204)
     def set_entry(self, name: str, map: str, entry: MapEntry) -> None:  # noqa: A002
         """Store an entry of a writable map, or replace the entry with its key. Packets meet it at
         once. Fields are written as in tables; missing fields are 0."""
-        self._may_change(name)
         self._find_map(name, map)
         self.plane.set_entry(name, map, entry.key, entry.value)
 
-    @route("DELETE", _ENTRIES, *CHANGE, 404, status_code=204)
+    @serves(RemoteCalls.delete_entry, 404, status_code=204)
     def delete_entry(self, name: str, map: str, key: str) -> None:  # noqa: A002
         """Delete an entry of a writable map; an array's entry becomes zero. `key` is JSON, or plain
         text: `192.0.2.1`."""
-        self._may_change(name)
         self._find_map(name, map)
         if not self.plane.delete_entry(name, map, value_of(key)):
             raise UnknownError(f"map {map} has no entry {key}")
 
-    @route("POST", f"{_PROBE}/export", *CHANGE, 404, **_TABLES)
+    @serves(RemoteCalls.export, 404, **_TABLES)
     def export(self, name: str, wanted: WantedFormat) -> Response:
         """End the window now, and return its tables."""
         return self._tables_of(self.plane.export, name, wanted)
 
-    @route("DELETE", _PROBE, *CHANGE, 404, **_TABLES)
+    @serves(RemoteCalls.remove, 404, **_TABLES)
     def remove(self, name: str, wanted: WantedFormat, force: bool = False) -> Response:
         """End a probe, and return the tables of its last window. An application that an active
         policy runs is not removed unless `force` is true."""
         return self._tables_of(partial(self.plane.remove, force=force), name, wanted)
 
-    def _find(self, name: str) -> ProbeInfo:
-        return find("probe", name, {info.name: info for info in self.plane.probes()})
-
     def _find_map(self, name: str, map_name: str) -> None:
-        maps = self._find(name).config.maps
+        maps = self.find_probe(name).config.maps
         writable = sorted(known for known, options in maps.items() if options.writable)
         if map_name not in writable:
             hint = did_you_mean(map_name, writable) or f"give maps.{map_name}.writable = true"
@@ -360,15 +345,10 @@ class ProbeEndpoints(Endpoints):
     def _traced(self, destination: str) -> Traced | None:
         return next((t for t in self.plane.traced() if t.destination == destination), None)
 
-    def _may_change(self, name: str) -> None:
-        self.may_change()
-        self._find(name)
-
     def _tables_of(
         self, end: Callable[[str], Sequence[Snapshot]], name: str, kind: str | None
     ) -> Response:
-        self.may_change()
-        default = self._find(name).config.format
+        default = self.find_probe(name).config.format
         return _tables(end(name), kind or default)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Query
 from pydantic import WrapValidator
@@ -12,12 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app.api.models import ExistsError, Registers, ShortPolicy
-from app.api.server.routing import CHANGE, Endpoints, WholeNumber, created, find, route
+from app.api.server.routing import Endpoints, WholeNumber, created, endpoint_of, route, serves
 from bpf.errors import UsageError
-from probes.monitor.info import MonitorInfo, PolicyInfo
+from probes.control_plane import RemoteCalls
+from probes.monitor.info import PolicyInfo
 from probes.monitor.policy import Policy
-
-_T = TypeVar("_T")
 
 
 def _parse(value: Any, _: Callable[[Any], Policy]) -> Policy:
@@ -39,71 +38,43 @@ _POLICY = f"{_POLICIES}/{{name}}"
 class MonitorEndpoints(Endpoints):
     """Requests about the monitor."""
 
-    @route("GET", "/v1/monitor")
-    def monitor(self) -> MonitorInfo | None:
-        """Return the monitor, its policies and applications; null if it does not run."""
-        return self.plane.monitor()
+    monitor = endpoint_of(RemoteCalls.monitor)
 
     @route("GET", _POLICIES)
     def policies(self) -> tuple[PolicyInfo, ...]:
         """List all policies and their states; empty without a monitor."""
-        return self._policies()
+        return tuple(self.policies_by_name().values())
 
     @route("GET", _POLICY, 404)
     def policy(self, name: str) -> PolicyInfo:
         """Return one policy."""
-        return self._find(name)
+        return self.find_policy(name)
 
-    @route("POST", _POLICIES, *CHANGE, 415, status_code=201)
+    @route("POST", _POLICIES, 415, writes=True, status_code=201)
     def add_policy(self, policy: Offered, response: Response) -> PolicyInfo:
         """Add a policy: an object, or `{"short": "NAME: CONDITION -> RUN"}`."""
         response.headers["location"] = f"/v1/monitor/policies/{policy.name}"
-        self.may_change()
-        if any(info.policy.name == policy.name for info in self._policies()):
+        if policy.name in self.policies_by_name():
             raise ExistsError(f"there is a policy {policy.name}", hint="replace it")
         return self.plane.set_policy(policy)
 
-    @route("PUT", _POLICY, *CHANGE, 415, responses=created(PolicyInfo))
+    @serves(RemoteCalls.set_policy, 415, responses=created(PolicyInfo))
     def set_policy(self, name: str, policy: Offered, response: Response) -> PolicyInfo:
         """Add a policy, or replace the policy of this name; running applications continue."""
-        self.may_change()
         if policy.name != name:
             raise UsageError(f"the policy is {policy.name}, not {name}")
-        if all(info.policy.name != name for info in self._policies()):
+        if name not in self.policies_by_name():
             response.status_code = HTTPStatus.CREATED
         return self.plane.set_policy(policy)
 
-    @route("DELETE", _POLICY, *CHANGE, 404, status_code=204)
-    def remove_policy(self, name: str) -> None:
-        """Remove a policy."""
-        self._change(self.plane.remove_policy, name)
+    remove_policy = endpoint_of(RemoteCalls.remove_policy)
+    activate_policy = endpoint_of(RemoteCalls.activate_policy)
+    deactivate_policy = endpoint_of(RemoteCalls.deactivate_policy)
 
-    @route("POST", f"{_POLICY}/activate", *CHANGE, 404)
-    def activate_policy(self, name: str) -> PolicyInfo:
-        """Run its applications until the policy is deactivated."""
-        return self._change(self.plane.activate_policy, name)
-
-    @route("POST", f"{_POLICY}/deactivate", *CHANGE, 404)
-    def deactivate_policy(self, name: str) -> PolicyInfo:
-        """Stop its applications, however they were started."""
-        return self._change(self.plane.deactivate_policy, name)
-
-    @route("GET", "/v1/monitor/sketch", 409, 422, response_model=Registers)
+    @serves(RemoteCalls.sketch, 409, 422, response_model=Registers)
     def sketch(
         self, windows: Annotated[WholeNumber, Query(ge=1, le=1_000_000)] = 1
     ) -> dict[str, int | float | str]:
         """Return the merged registers of the last windows. Registers of several hosts with the same
         seed and bits merge by the larger of each pair."""
         return self.plane.sketch(windows).to_dict()
-
-    def _policies(self) -> tuple[PolicyInfo, ...]:
-        info = self.plane.monitor()
-        return info.policies if info else ()
-
-    def _find(self, name: str) -> PolicyInfo:
-        return find("policy", name, {info.policy.name: info for info in self._policies()})
-
-    def _change(self, do: Callable[[str], _T], name: str) -> _T:
-        self.may_change()
-        self._find(name)
-        return do(name)

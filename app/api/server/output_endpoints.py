@@ -6,7 +6,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from app.api.models import ExistsError, ForbiddenError
-from app.api.server.routing import CHANGE, Endpoints, find, route
+from app.api.server.routing import Endpoints, find, route
 from app.exporters.kinds import parse
 from probes.output_control import OutputConfig, OutputState, OutputStatus
 
@@ -20,13 +20,12 @@ class OutputEndpoints(Endpoints):
         ended, too."""
         return self.plane.outputs.status()
 
-    @route("POST", "/v1/outputs", *CHANGE, status_code=201)
+    @route("POST", "/v1/outputs", writes=True, status_code=201)
     def add_output(
         self, config: OutputConfig, request: Request, response: Response
     ) -> OutputStatus:
         """Start an output. Outputs that reach programs or files of the host are taken from a
         Unix socket without a group only."""
-        self.may_change()
         checked = parse(config)
         if checked.is_local and not request.state.owner:
             raise ForbiddenError(
@@ -39,10 +38,9 @@ class OutputEndpoints(Endpoints):
         response.headers["location"] = f"/v1/outputs/{added.name}"
         return added
 
-    @route("DELETE", "/v1/outputs/{name}", *CHANGE, 404)
+    @route("DELETE", "/v1/outputs/{name}", 404, writes=True)
     def remove_output(self, name: str) -> OutputStatus:
         """End an output, after some seconds for the records that wait; return its last counts."""
-        self.may_change()
         find("output", name, self._running())
         return self.plane.outputs.remove(name)
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from functools import partial, wraps
+from functools import wraps
 from http import HTTPStatus
 from inspect import iscoroutinefunction
-from typing import Annotated, Any, TypeVar
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import anyio.to_thread
 from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
 from app.api.models import ForbiddenError, Problem, UnknownError
 from bpf.errors import did_you_mean
-from probes.control_plane import ControlPlane
+from probes.control_plane import OPERATIONS, ControlPlane, Operation, ProbeInfo
+from probes.monitor.info import PolicyInfo
 
 _T = TypeVar("_T")
 CHANGE = (403, 409, 422)
@@ -65,36 +69,91 @@ class Endpoints:
         A source can include any file that the compile helper sees. The owner of a Unix socket
         without a group can read those files anyway.
         """
-        self.may_change()
         if not request.state.owner and (reason := self.plane.unconfined()):
             raise ForbiddenError(
                 f"the compile helper is not confined ({reason})",
                 hint="take a Unix socket without a group, or a file of the host",
             )
 
+    def find_probe(self, name: str) -> ProbeInfo:
+        """Return a probe. Raises UnknownError."""
+        return find("probe", name, {info.name: info for info in self.plane.probes()})
+
+    def policies_by_name(self) -> dict[str, PolicyInfo]:
+        """Return all policies; none without a monitor."""
+        info = self.plane.monitor()
+        return {each.policy.name: each for each in info.policies} if info else {}
+
+    def find_policy(self, name: str) -> PolicyInfo:
+        """Return a policy. Raises UnknownError."""
+        return find("policy", name, self.policies_by_name())
+
 
 def route(
     method: str,
     path: str,
     *refusals: int,
+    writes: bool = False,
     works: bool = False,
     responses: Responses | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Declare a route: a coroutine, or run in a worker thread. `works`: a GET that is slow."""
+    """Declare a route: a coroutine, or run in a worker thread. `works`: a GET that is slow.
+
+    `writes`: a controller that is read-only refuses it, after checks of the request's form; the
+    middleware refuses readers before.
+    """
 
     def declare(function: Callable[..., Any]) -> Any:
         @wraps(function)
         async def in_thread(self: Endpoints, *arguments: Any, **named: Any) -> Any:
-            call = partial(function, self, *arguments, **named)
+            def call() -> Any:
+                if writes:
+                    self.may_change()
+                return function(self, *arguments, **named)
+
             return await self.executor.run(call, works=method != "GET" or works)
 
         endpoint: Any = function if iscoroutinefunction(function) else in_thread
-        answers = {**refused(*refusals), **(responses or {})}
+        codes = (*CHANGE, *refusals) if writes else refusals
+        answers = {**refused(*codes), **(responses or {})}
         endpoint.route = method, path, {"responses": answers, **options}
         return endpoint
 
     return declare
+
+
+def serves(
+    operation: Operation[..., Any], *refusals: int, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
+    """Declare the route of an operation."""
+    path, writes = f"/v1/{operation.route}", operation.writes
+    return route(operation.verb, path, *refusals, writes=writes, **options)
+
+
+def endpoint_of(operation: Operation[..., Any], *refusals: int, **options: Any) -> Any:
+    """Return an endpoint that only calls the method; a probe or policy in its route must exist."""
+    method, hints = operation.method, get_type_hints(operation.method)
+    is_named = "{name}" in operation.route
+
+    def call(self: Endpoints, **named: Any) -> Any:
+        if is_named:
+            is_probe = operation.route.startswith("probes/")
+            (self.find_probe if is_probe else self.find_policy)(named["name"])
+        return getattr(self.plane, operation.name)(**named)
+
+    signature = inspect.signature(method)
+    parameters = [
+        each.replace(annotation=hints.get(name)) for name, each in signature.parameters.items()
+    ]
+    answer = None if hints["return"] is NoneType else hints["return"]
+    described = inspect.getdoc(method) or ""
+    call.__name__, call.__doc__ = operation.name, described.partition("\n\n")[0]
+    vars(call)["__signature__"] = signature.replace(parameters=parameters, return_annotation=answer)
+    if answer is None:
+        options["status_code"] = HTTPStatus.NO_CONTENT
+    codes = refusals or ((404,) if is_named else ())
+    return serves(operation, *codes, **options)(call)
 
 
 def refused(*codes: int) -> Responses:
@@ -112,6 +171,19 @@ def add_routes(app: FastAPI, endpoints: Endpoints) -> None:
             method, path, options = found
             bound = getattr(endpoints, name)
             app.add_api_route(path, bound, methods=[method], operation_id=name, **options)
+
+
+def others(app: FastAPI, executor: Executor) -> Endpoints:
+    """Return endpoints of the operations that have no route yet."""
+    routes = [each for each in app.routes if isinstance(each, APIRoute)]
+    served = {(verb, each.path) for each in routes for verb in each.methods or ()}
+    rest = {
+        name: endpoint_of(each)
+        for name, each in OPERATIONS.items()
+        if (each.verb, f"/v1/{each.route}") not in served
+    }
+    made: Endpoints = type("OtherEndpoints", (Endpoints,), rest)(executor)
+    return made
 
 
 def find(what: str, name: str, known: Mapping[str, _T]) -> _T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.api.models import SegmentRequest
-from app.api.server.routing import CHANGE, Endpoints, route
+from app.api.server.routing import Endpoints, route
 from probes.flow.filter import FlowFilter
 from probes.segment.control import SegmentStatus
 from probes.segment.options import SegmentOptions
@@ -17,11 +17,10 @@ class SegmentEndpoints(Endpoints):
         """Return the state of the segment probe, and the host's clocks."""
         return self.plane.segment.status()
 
-    @route("POST", "/v1/segment", *CHANGE)
+    @route("POST", "/v1/segment", writes=True)
     def measure(self, wanted: SegmentRequest) -> SegmentStatus:
         """Record digests on the watched interface from now on. The same request again renews the
         lease, and changes nothing else. DELETE /v1/probes/segment ends the probe."""
-        self.may_change()
         capture = FlowFilter.parse(wanted.filter)
         options = SegmentOptions(wanted.key, wanted.ratio, capture, wanted.interval)
         return self.plane.segment.measure(options, wanted.lease)

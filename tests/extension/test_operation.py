@@ -1,0 +1,82 @@
+"""A new operation is a method of the control plane, and its entry in the catalogue."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from app.fleet.plane import ChosenHosts, ChosenPlane
+from bpf.errors import ProbedeckError, UsageError
+from probes.control_plane import OPERATIONS, ControlPlane, Operation, RemoteCalls
+from tests.app.api.conftest import MakeSite
+from tests.app.api.conftest import make_site as make_site
+from tests.app.api.fake import FakePlane, config
+
+LOCAL = {"unconfined", "listen", "publish", "hook_status", "memory", "failure", "close"}
+"""Methods that no request makes: their answers come with the status and the stream."""
+EVERYWHERE = {
+    "reconfigure", "trace", "untrace", "switch", "set_policy", "remove_policy",
+    "activate_policy", "deactivate_policy",
+}  # fmt: skip
+
+
+def shake(plane: Any, name: str, times: int = 1) -> str:
+    """Shake a probe."""
+    return f"{name} {times}"
+
+
+@pytest.fixture
+def operation(monkeypatch: pytest.MonkeyPatch) -> Operation[..., str]:
+    made = Operation(shake, "POST", "probes/{name}/shake", everywhere=True)
+    monkeypatch.setitem(OPERATIONS, "shake", made)
+    monkeypatch.setattr(RemoteCalls, "shake", made, raising=False)
+    monkeypatch.setattr(FakePlane, "shake", shake, raising=False)
+    return made
+
+
+def test_each_method_of_the_control_plane_has_an_entry() -> None:
+    methods = {
+        name for each in ControlPlane.__mro__ for name, value in vars(each).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }  # fmt: skip
+    assert set(OPERATIONS) == methods - LOCAL
+    assert all(each.name == name for name, each in OPERATIONS.items())
+    assert {name for name, each in OPERATIONS.items() if each.everywhere} == EVERYWHERE
+
+
+@pytest.mark.usefixtures("operation")
+def test_endpoint_and_client_follow(make_site: MakeSite) -> None:
+    site = make_site()
+    site.plane.add(config())
+    client: Any = site.client()
+    assert (client.shake("counter"), client.shake("counter", times=3)) == ("counter 1", "counter 3")
+    with pytest.raises(ProbedeckError, match="no probe 'countr'; did you mean counter"):
+        client.shake("countr")
+    site.plane.read_only = "only looked at"
+    with pytest.raises(UsageError, match="only looked at"):
+        client.shake("counter")
+    client.close()
+
+
+@pytest.mark.usefixtures("operation")
+def test_a_fleet_makes_it_everywhere_with_keywords() -> None:
+    first, second, changes = FakePlane(), FakePlane(), list[str]()
+
+    def change(title: str, call: Callable[[Any], Any]) -> Any:
+        changes.append(title)
+        answers = [call(each) for each in (first, second)]
+        return answers[0]
+
+    hosts = SimpleNamespace(change=change, planes=lambda: {"a": first, "b": second}, current="a")
+    plane = ChosenPlane(cast(ChosenHosts, hosts))
+    assert cast(Any, plane).shake("counter", times=2) == "counter 2"
+    plane.trace("192.0.2.1", flow=None, own=None)
+    plane.switch("names", on=False)
+    assert changes == ["shake counter", "trace 192.0.2.1", "switch names off"]
+    assert len(second.traced()) == 1
+    first.add(config())
+    assert [len(plane.probes()), len(second.probes())] == [1, 0]
