@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import NoneType
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import quote
@@ -21,6 +22,9 @@ from probes.config.model import ProbeConfig, dump
 from probes.control_plane import MemoryUse, Operation, RemoteCalls
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
+from probes.output_control import OutputConfig, OutputStatus
+from probes.segment.control import SegmentStatus
+from probes.segment.options import SegmentOptions
 from probes.snapshot import HookStatus, Snapshot
 
 _MAX_ANSWER = 1 << 30
@@ -140,6 +144,45 @@ class Client(RemoteCalls):
         ) as response:  # fmt: skip
             check_stream(response.headers.get("content-type", ""), self.url)
             yield response
+
+
+class RemoteOutputs:
+    """An `OutputControl` by REST. Every method raises ProbedeckError."""
+
+    def __init__(self, http: Transport) -> None:
+        self._http = http
+
+    def status(self) -> tuple[OutputStatus, ...]:
+        return self._http.ask(tuple[OutputStatus, ...], "GET", "outputs")
+
+    def add(self, config: OutputConfig) -> OutputStatus:
+        return self._http.ask(OutputStatus, "POST", "outputs", json=asdict(config))
+
+    def remove(self, name: str) -> OutputStatus:
+        return self._http.ask(OutputStatus, "DELETE", f"outputs/{_path(name)}")
+
+    def close(self) -> None:
+        """The outputs of the controller go on."""
+
+
+class RemoteSegment:
+    """The `SegmentControl` of a controller."""
+
+    def __init__(self, http: Transport) -> None:
+        self._http = http
+
+    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
+        wanted = {
+            "key": options.key,
+            "ratio": options.ratio,
+            "filter": options.capture.text,
+            "interval": options.interval,
+            "lease": lease,
+        }
+        return self._http.ask(SegmentStatus, "POST", "segment", json=wanted)
+
+    def status(self) -> SegmentStatus:
+        return self._http.ask(SegmentStatus, "GET", "segment")
 
 
 def _path(*names: str) -> str:

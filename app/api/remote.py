@@ -13,10 +13,8 @@ from typing import Self
 
 from app.api import connection_events, wire
 from app.api.address import Remote
-from app.api.client import Client
+from app.api.client import Client, RemoteOutputs, RemoteSegment
 from app.api.models import ControllerStatus
-from app.api.outputs import RemoteOutputs
-from app.api.segments import RemoteSegment
 from app.config.path_settings import PathSettings
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener

@@ -18,12 +18,14 @@ from app.api.server.auth import AuthMiddleware, Rights, refusal
 from app.api.server.broadcaster import Broadcaster, TooManyError
 from app.api.server.command_endpoints import CommandEndpoints, CommandRunner
 from app.api.server.endpoints import ProbeEndpoints
-from app.api.server.explain_endpoints import ExplainEndpoints
-from app.api.server.metrics_endpoints import MetricsEndpoints
 from app.api.server.monitor_endpoints import MonitorEndpoints
-from app.api.server.output_endpoints import OutputEndpoints
 from app.api.server.routing import Executor, add_routes, others, refused
-from app.api.server.segment_endpoints import SegmentEndpoints
+from app.api.server.run_endpoints import (
+    ExplainEndpoints,
+    MetricsEndpoints,
+    OutputEndpoints,
+    SegmentEndpoints,
+)
 from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, NoProbeError
