@@ -92,8 +92,8 @@ def test_nothing_is_left_out_silently(lab: Lab, tmp_path: Path) -> None:
     assert after.received_bytes - before.received_bytes == len(tagged) + 60 + 1060
     assert outcome.words("x.pcapng") == (
         f"replayed 3 of 7 frames of x.pcapng in {duration(outcome.seconds)}, 2 longer "
-        "than the cable's 1500 bytes, 1 too short for Ethernet, 1 of link type 105 (802.11), 1 cut when they were captured and filled "
-        "up with zeros; the file is not whole: it breaks off"
+        "than the cable's 1500 bytes, 1 too short for Ethernet, 1 of link type 105 (802.11), 1 cut "
+        "when they were captured and filled up with zeros; the file is not whole: it breaks off"
     )
     assert not outcome.whole
 
