@@ -1,12 +1,12 @@
 """Explanation of a conversation by the tables of the last minute: owner, limit and queue."""
 
 from app.explain.choice import Choice, choose, nothing_passes
-from app.explain.explain import OwnQueue, explain
+from app.explain.explain import explain
 from app.explain.material import far_end
 from app.explain.model import Explanation
 from app.explain.page import lines
 
 __all__ = [
-    "Choice", "Explanation", "OwnQueue", "choose", "explain", "far_end", "lines",
+    "Choice", "Explanation", "choose", "explain", "far_end", "lines",
     "nothing_passes",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from probes.path.records import (
 )
 from probes.path.traced import NO_ROUTER
 from probes.snapshot import Snapshot
-from probes.sockets.limits import FIN, RST, vain
+from probes.sockets.limits import FIN, RST, resting, vain
 from probes.sockets.records import SOCKET, By, Limit, Reason
 from probes.sockets.words import limit_text, retransmitted_share
 
@@ -45,21 +45,14 @@ _ANSWER_S = 0.2
 _HALF = 0.5
 """Share of the time in which a conversation waits for the far end, and of the delay that the own
 queue holds: from there on they decide."""
-_REQUEST = 3
-"""Segments of a first request, such as the begin of a TLS handshake, at most."""
 _SHARES = ("busy", "rwnd", "sndbuf")
 _NO_QUEUE = "no queue at any hop that answers"
 _NEAR = 2
 """A queue before the first hop seems to be at this one if the first one answers seldom."""
-
-
-class OwnQueue(NamedTuple):
-    """The queue of this host's interface."""
-
-    name: str
-    """Its kind and its interface, such as `tbf of eth0`."""
-    waiting: int = 0
-    """Bytes."""
+_HELD = (Limit.RECEIVER.label, Limit.SENDER.label, Limit.READS_SLOWLY.label)
+"""The flow's own round trips hold time of the far end, or of a delayed acknowledgement."""
+_BACKLOGS = 9
+"""Windows whose queue on this host is compared: it is the median."""
 
 
 def explain(
@@ -67,17 +60,15 @@ def explain(
     items: Iterable[Snapshot],
     describe: Describe = nothing_known,
     untraced: str = "",
-    own: OwnQueue = OwnQueue(""),  # noqa: B008 - immutable
 ) -> Explanation:
     """Explain a conversation, a row of dtype GROUP, by the tables of the last minute.
 
     `items` are windows of the probes flow, sockets, path and drops; missing ones leave their part
-    empty. `describe` names routers. `untraced` is the reason why the path is not traced. `own` is
-    the queue of the interface now.
+    empty. `describe` names routers. `untraced` is the reason why the path is not traced.
     """
     material = gather(conversation, items)
     flow, who, why = ends_of(material.conversation), _owner(material), _limit(material)
-    where = _place_of(material, describe, why, untraced, own)
+    where = _place_of(material, describe, why, untraced)
     seconds = max(material.seconds, 1e-9)
     return Explanation(
         sentence=sentence(flow, who, why, where),
@@ -174,15 +165,15 @@ def _verdict(material: Material, last: Any, *, told: bool) -> tuple[Limit, float
     life_s = float(material.conversation["last_ns"] - material.conversation["first_ns"]) / 1e9
     waited = sum(_waits_s(material)) >= max(_HALF * life_s, _ANSWER_S)
     ended = "reset" if back & RST else "closed" if flags & (FIN | RST) else ""
-    busy = verdict in (Limit.NO_ANSWER, Limit.REFUSED) or (waited and ended == "closed")
-    busy |= any(last[name] for name in ("unacked", "notsent", "rqueue"))
+    row = np.array([last])
+    row["limit"] = verdict
+    received, segments = sockets["received"].any(), sockets["segments"].sum()
+    quiet = Limit(int(resting(row, received, segments)[0]))
     if material.conversation["protocol"] == UDP and told:
         return verdict, since_s, ""
-    if rests and not busy:
-        # A request may be the first one. A sender that gets no data at all needs no answer.
-        needed = sockets["received"].any() or sockets["segments"].sum() <= _REQUEST
-        rest = ended or ("asked" if last["asked"] and needed else "idle")
-        return Limit.SENDER if rest == "asked" else Limit.IDLE, pause.seconds, rest
+    if rests and quiet and not (waited and ended == "closed"):
+        rest = ended or ("asked" if quiet is Limit.SENDER else "idle")
+        return Limit.IDLE if ended else quiet, pause.seconds, rest
     if waited and verdict in (Limit.UNKNOWN, Limit.APPLICATION, Limit.IDLE):
         verdict = Limit.SENDER
     return verdict, since_s, ""
@@ -206,7 +197,7 @@ def _waits_s(material: Material) -> list[float]:
 
 
 def _place_of(
-    material: Material, describe: Describe, why: ExplainedLimit, untraced: str, own: OwnQueue
+    material: Material, describe: Describe, why: ExplainedLimit, untraced: str
 ) -> ExplainedPlace:
     vain = why.limit == Limit.NO_ANSWER.label
     # Hops behind a break have answered before.
@@ -216,11 +207,10 @@ def _place_of(
     place = 0, ""
     if (loop := going_on(material.findings, PathRowKind.LOOP)) is not None:
         fault, place = loop_text(loop), (int(loop["hop"]), address_of(loop, "responder"))
-    held = why.limit in (Limit.RECEIVER.label, Limit.SENDER.label)
+    held = why.limit in _HELD
     queues = queues_of(material, times, held=held)
     hops = tuple(_hops(times, queues, int(material.conversation["version"]), describe))
     loss = loss_of(material)
-    takes_us, least_us = own.waiting * 1e6 / max(why.delivery_rate, 1), _HALF * why.queue_us
     if fault or not times.last:
         silent = material.pauses and material.pauses[-1].seconds >= _RESTS_S
         unknown = "the flow sends nothing" if silent else "no answer from the path yet"
@@ -228,10 +218,10 @@ def _place_of(
     if why.limit == Limit.LOSS.label and loss is not None:
         hop = times.last if loss["hop"] == DESTINATION_HOP else int(loss["hop"])
         return _at(hop, 0.0, "packets are lost", hops)
-    if why.limit == Limit.QUEUE.label and queues.argmax() <= _NEAR and takes_us >= least_us:
-        queued = duration(why.queue_us / 1e6)
-        text = f"{queued} of queue in this host's own {own.name}, before hop 1"
-        return ExplainedPlace(1, queue_ms=why.queue_us / 1e3, own=own.name, text=text, hops=hops)
+    own = _own_queue(material) if why.limit == Limit.QUEUE.label else ""
+    if own and queues.argmax() <= _NEAR:
+        text = f"{duration(why.queue_us / 1e6)} of queue in this host's own {own}, before hop 1"
+        return ExplainedPlace(1, queue_ms=why.queue_us / 1e3, own=own, text=text, hops=hops)
     if queues.any():
         subject = f"{duration(float(queues.max()) / 1e9)} of queue"
         side = side_of(times.trips)
@@ -240,6 +230,17 @@ def _place_of(
     if not times.arrived:
         text += f"; the path behind hop {times.last} does not answer"
     return ExplainedPlace(text=text, hops=hops)
+
+
+def _own_queue(material: Material) -> str:
+    """Return the queue of this host's interface, such as `tbf of eth0`, if it holds most of the
+    connection's delay; else an empty text."""
+    rows = material.sockets[material.sockets["limit"] == Limit.QUEUE][-_BACKLOGS:]
+    if not len(rows):
+        return ""
+    takes_us = np.median(rows["backlog"]) * 1e6 / max(int(rows["delivery_rate"][-1]), 1)
+    is_own = takes_us >= _HALF * rows["queue_us"][-1]
+    return f"{rows['qdisc'][-1].decode()} of {material.interface}" if is_own else ""
 
 
 def _at(
@@ -251,7 +252,9 @@ def _at(
     router = routers.get(hop, "")
     ends = f"between {before or 'this host'} and {router or 'the next router'}"
     way = side.words if side else ""
-    text = f"{subject} at hop {hop}, {ends}" + (f", {way}" if way else "")
+    is_beside = any(each.beside for each in hops if each.hop == hop)
+    beside = "measured beside the flow" if is_beside else ""
+    text = ", ".join(filter(None, (f"{subject} at hop {hop}", ends, way, beside)))
     return ExplainedPlace(hop, router, before, queue_ms, way, text=text, hops=tuple(hops))
 
 
@@ -259,15 +262,15 @@ def _hops(
     times: HopTimes, queues: np.ndarray[Any, Any], version: int, describe: Describe
 ) -> Iterable[ExplainedHop]:
     for hop in range(1, times.last + 1):
-        raw = times.responders[hop]
-        router = address_text(raw, version) if raw else ""
+        raw, of = times.responders[hop], times.all[hop]
+        router = address_text(raw.tobytes(), version) if raw.any() else ""
         facts = describe(router) if router else None
-        median = float(times.median_ns[hop])
+        median_ns = int(times.recent["median_ns"][hop])
         yield ExplainedHop(
             hop, router, (facts.name or facts.network) if facts else "",
-            None if np.isnan(median) else round(median / 1e6, 3),
+            None if median_ns < 0 else round(median_ns / 1e6, 3),
             round(float(queues[hop]) / 1e6, 3),
-            int(times.answered[hop]), int(times.lost[hop]),
+            int(of["answered"]), int(of["lost"]), bool(times.beside[hop]),
         )  # fmt: skip
 
 

@@ -49,6 +49,8 @@ class Material:
     """dtype SOCKET (m,), one a window at most, oldest first."""
     spans: Array
     """Seconds of these windows, (m,) f8."""
+    interface: str = ""
+    """Of the last window with a socket."""
     owner: Any = None
     """A row of dtype OWNER; None if it is unknown."""
     hops: Array = field(default_factory=lambda: np.empty(0, HOP))
@@ -92,6 +94,7 @@ def gather(conversation: Any, items: Iterable[Snapshot]) -> Material:
         seconds=sum(window.seconds for window in flows),
         sockets=sockets,
         spans=np.array([window.seconds for window, _ in known], "f8"),
+        interface=known[-1][0].interface if known else "",
         owner=_owner(sockets, _recent(tables, PROBE, OWNERS_TABLE)),
         hops=_to(conversation, HOP, _recent(tables, "path", HOPS_TABLE)),
         findings=_to(conversation, PATH, _recent(tables, "path", PATHS_TABLE)),

@@ -110,6 +110,8 @@ class ExplainedHop:
     """Delay of a queue right before this hop; 0: none."""
     answered: int
     lost: int
+    beside: bool = False
+    """Whether ICMP echo requests beside the flow measured it: its router answers no probe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ def _hop(hop: ExplainedHop) -> str:
     time = duration(hop.rtt_ms / 1e3) if hop.rtt_ms is not None else MISSING
     queue = f"  queue {duration(hop.queue_ms / 1e3)}" if hop.queue_ms else ""
     lost = f"  {hop.lost} of {hop.lost + hop.answered} not answered" if hop.lost else ""
-    return f"{hop.hop:>2}  {router[:_MOST]:<{_MOST}}  {time:>9}{queue}{lost}"
+    beside = "  beside the flow" if hop.beside else ""
+    return f"{hop.hop:>2}  {router[:_MOST]:<{_MOST}}  {time:>9}{queue}{lost}{beside}"
 
 
 def _lost(explanation: Explanation) -> Iterator[str]:

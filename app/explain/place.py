@@ -12,6 +12,7 @@ from bpf.sockets.diag import TCP
 from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.path.analysis.round_trips.queues import amounts
+from probes.path.analysis.statistics import hop_statistics
 from probes.path.events.words import going_on
 from probes.path.probing_plan import initial_ttl
 from probes.path.records import (
@@ -49,66 +50,70 @@ class HopTimes:
     """The destination's hop, or the last one that answered; 0: no hop answered."""
     arrived: bool
     """Whether the destination answered."""
-    median_ns: Array
-    """Of the last seconds, f8; NaN without answers."""
-    least_ns: Array
-    """Of all probes, f8; NaN without answers."""
-    answered: Array
-    lost: Array
-    responders: list[bytes]
-    """The last router of each hop; empty: none answered."""
+    recent: Array
+    """dtype HOP_STATISTICS, of the last seconds."""
+    all: Array
+    """dtype HOP_STATISTICS, of all probes."""
+    responders: Array
+    """The last router of each hop, u1 (HOP_COUNT, 16); zeros: none answered."""
+    beside: Array
+    """Whether the hop was measured beside the flow, by ICMP echo requests."""
     trips: Array
     """dtype HOP (n,): round trips of the flow to the far end, which does not think in between."""
 
 
 def times_of(material: Material, seconds: int = 0) -> HopTimes:
     """Return the times of all hops, by the probes of this conversation's own packets if it has
-    some, else of all packets to the far end; of the last `seconds` only unless that is 0."""
+    some, else of all packets to the far end; of the last `seconds` only unless that is 0.
+
+    Behind an address translation no router answers probes of UDP. If requests beside the flow are
+    answered at such a hop, they count in place of the probes.
+    """
     hops = material.hops
     newest_ns = hops["sent_ns"].max(initial=0)
     if seconds:
         hops = hops[hops["sent_ns"] > newest_ns - seconds * 1_000_000_000]
     since_ns = newest_ns - RECENT_NS
-    # A server may have to ask others before it answers a DNS query.
-    is_trip = (hops["hop"] == DESTINATION_HOP) & (hops["measured_by"] != MeasuredBy.DNS)
-    mine = _of_flow(hops, material.conversation)
-    is_probe = (hops["measured_by"] == MeasuredBy.PROBE) & (hops["hop"] != DESTINATION_HOP)
+    at_end, is_beside = (
+        hops["hop"] == DESTINATION_HOP,
+        hops["measured_by"] == MeasuredBy.ECHO_BESIDE_THE_FLOW,
+    )
+    mine, answered = _of_flow(hops, material.conversation), hops["received_ns"] > 0
+    is_probe = (hops["measured_by"] == MeasuredBy.PROBE) & ~at_end
     fresh = mine & is_probe & (hops["sent_ns"] > since_ns)
     # A flow that only repeats packets causes few probes.
-    probes = hops[mine & is_probe if fresh.any() and not seconds else is_probe]
-    trips = hops[mine & is_trip if (mine & is_trip).any() else is_trip]
-    median, least = np.full(HOP_COUNT, np.nan), np.full(HOP_COUNT, np.nan)
-    counts = np.zeros((2, HOP_COUNT), "i8")
-    responders = [b""] * HOP_COUNT
-
-    def add(hop: int, here: Array) -> None:
-        answers = here[here["outcome"] <= ProbeOutcome.UNREACHABLE]
-        answers = answers[answers["received_ns"] > 0]
-        lost = int((here["outcome"] == ProbeOutcome.UNANSWERED).sum())
-        counts[:, hop] = len(answers), lost
-        if not len(answers):
-            return
-        rtt = (answers["received_ns"] - answers["sent_ns"]).astype("f8")
-        least[hop] = rtt.min()
-        if (recent := answers["sent_ns"] > since_ns).any():
-            median[hop] = np.median(rtt[recent])
-        responders[hop] = answers[answers["received_ns"].argmax()]["responder"].tobytes()
-
-    for hop in range(1, HOP_COUNT):
-        add(hop, probes[probes["hop"] == hop])
-    far = material.conversation["far"].tobytes()
-    known = np.flatnonzero(counts[0])
-    arrived = far in responders
-    last = responders.index(far) if arrived else int(known.max(initial=0))
-    trips = trips[(trips["outcome"] == ProbeOutcome.ANSWERED) & (trips["received_ns"] > 0)]
+    is_probe &= mine | (not fresh.any() or bool(seconds))
+    beside = np.isin(np.arange(HOP_COUNT), hops["hop"][is_beside & answered])
+    beside[hops["hop"][is_probe & answered]] = False
+    probes = hops[~at_end & np.where(beside[hops["hop"]], is_beside, is_probe)]
+    # A server may have to ask others before it answers a DNS query.
+    is_trip = at_end & answered & (hops["outcome"] == ProbeOutcome.ANSWERED)
+    is_trip &= hops["measured_by"] != MeasuredBy.DNS
+    own = is_trip & ~is_beside
+    trips = hops[next((each for each in (mine & own, own) if each.any()), is_trip)]
+    replies = probes[(probes["outcome"] <= ProbeOutcome.UNREACHABLE) & (probes["received_ns"] > 0)]
+    replies = replies[np.argsort(replies["received_ns"], kind="stable")]
+    responders = np.zeros((HOP_COUNT, 16), "u1")
+    responders[replies["hop"]] = replies["responder"]
+    ends = np.flatnonzero((responders == material.conversation["far"]).all(axis=1))
+    arrived = len(ends) > 0
+    last = int(ends[0]) if arrived else int(replies["hop"].max(initial=0))
     # Without routers, none took one away from the TTL of the answers.
     ttls = set(trips["ttl"].tolist()) - {0}
     direct = bool(not last and ttls and all(initial_ttl(each) == each for each in ttls))
     # The flow's own round trips, if the destination answers no probes.
     if not arrived and (last or direct) and last + 1 < DESTINATION_HOP and len(trips):
         last, arrived = last + 1, True
-        add(last, trips)
-    return HopTimes(last, arrived, median, least, counts[0], counts[1], responders, trips)
+        beside[last] = not own.any()
+        end = trips.copy()
+        end["hop"] = last
+        responders[last] = end["responder"][end["received_ns"].argmax()]
+        probes = np.concatenate([probes[probes["hop"] != last], end])
+    recent, every = (
+        hop_statistics(rows, rows["hop"], HOP_COUNT)
+        for rows in (probes[probes["sent_ns"] > since_ns], probes)
+    )
+    return HopTimes(last, arrived, recent, every, responders, beside, trips)
 
 
 def queues_of(material: Material, times: HopTimes, *, held: bool) -> Array:
@@ -128,8 +133,9 @@ def queues_of(material: Material, times: HopTimes, *, held: bool) -> Array:
     queue_ns = float(last["queue_us"]) * 1e3 if timed else 0.0
     floor_ns = float(last["rtt_us"]) * 1e3 - queue_ns if timed else np.nan
     hops = slice(1, times.last + 1)
-    excess = times.median_ns[hops] - np.fmin(times.least_ns[hops], floor_ns)
-    excess[times.answered[hops] < _FEW] = np.nan
+    median_ns, least_ns = times.recent["median_ns"][hops], times.all["min_ns"][hops]
+    excess = np.where(median_ns >= 0, median_ns - np.fmin(least_ns, floor_ns), np.nan)
+    excess[times.all["answered"][hops] < _FEW] = np.nan
     if held:
         excess[-1] = np.nan
     limit = np.full((1, times.last), max(_LEAST_NS, _SHARE * queue_ns))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import Any
 
 from app.explain import (
     Explanation,
-    OwnQueue,
     choose,
     explain,
     far_end,
@@ -20,7 +18,6 @@ from app.run.item_loop import ItemLoop
 from app.run.spec import RunSpec
 from app.run.totals import Totals
 from bpf.attach import interface as interfaces
-from bpf.attach import rtnetlink
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.path.options import OwnFlow
@@ -36,8 +33,6 @@ _MOST_S = 15.0
 """Longest wait for numbers after the choice."""
 _FEW = 10
 """Answers of the last hop, before the path is known."""
-_BACKLOGS = 9
-"""Windows whose queue on this host is compared: it is the median."""
 
 
 class _Watch:
@@ -50,12 +45,9 @@ class _Watch:
         self._conversation: Any = None
         self._traced_at = 0.0
         self._untraced = ""
-        self._ifindex = interfaces.find(spec.interface).index
-        self._backlogs: deque[tuple[str, int]] = deque([("", 0)], maxlen=_BACKLOGS)
 
     def take(self, window: Snapshot) -> bool:
         """Look at a window of flows; return whether the run can end. Raises ProbedeckError."""
-        self._backlogs.append(rtnetlink.backlog(self._ifindex))
         if self._conversation is None:
             looked = time.monotonic() - self._begin
             if looked >= _LOOK_S:
@@ -74,11 +66,8 @@ class _Watch:
             if choice.conversation is None:
                 raise nothing_passes(choice, self._text, ProbedeckError)
             self._conversation = choice.conversation
-        kind, waits = sorted(self._backlogs, key=lambda each: each[1])[len(self._backlogs) // 2]
-        return explain(
-            self._conversation, items, self._spec.describe, self._untraced or self._absence(),
-            OwnQueue(f"{kind} of {self._spec.interface}", waits),
-        )  # fmt: skip
+        untraced = self._untraced or self._absence()
+        return explain(self._conversation, items, self._spec.describe, untraced)
 
     def _choose(self) -> None:
         choice = choose(self._controller.history.snapshots(), self._text)

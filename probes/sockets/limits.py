@@ -72,6 +72,8 @@ _NO_RATE = 1 << 62
 """`max_pacing_rate` without a limit is all ones, of 32 or of 64 bits."""
 _NO_RATE_32 = (1 << 32) - 1
 _NO_FLOOR = (1 << 32) - 1
+_REQUEST = 3
+"""Segments of a first request, such as the begin of a TLS handshake, at most."""
 """`min_rtt_us` before the first measurement."""
 _READ_LATE_S = 0.02
 """Received data that waits so long for the process shows a slow reader."""
@@ -239,6 +241,20 @@ def vain(flags: Array, back: Array, alone: Array, over: Array) -> Array:
         Limit.UNKNOWN,
     ).astype("u1")
     return found
+
+
+def resting(rows: Array, received: Array, segments: Array) -> Array:
+    """Return the verdicts (n,) u1 of connections that rest, rows (n,) of dtype SOCKET with the last
+    packets: SENDER if the far end has not answered the last data, else IDLE. UNKNOWN: something
+    waits, so the last verdict holds.
+
+    `received` (n,): whether data came lately; `segments` (n,) were sent lately.
+    """
+    waits = np.isin(rows["limit"], (Limit.NO_ANSWER, Limit.REFUSED))
+    waits |= (rows["unacked"] > 0) | (rows["notsent"] > 0) | (rows["rqueue"] > 0)
+    # A request may be the first one. A sender that gets no data at all needs no answer.
+    asked = rows["asked"] & (received | (segments <= _REQUEST))
+    return np.select([waits, asked], [Limit.UNKNOWN, Limit.SENDER], Limit.IDLE).astype("u1")
 
 
 def votes_of(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bpf.attach import rtnetlink
 from bpf.attach.interface import Interface
 from bpf.errors import UsageError
 from probes.builtin import CompiledSides
@@ -35,6 +36,7 @@ from probes.sockets.records import (
     PROBE,
     SOCKETS_TABLE,
     By,
+    Limit,
     Reason,
 )
 
@@ -157,6 +159,10 @@ class SocketsProbe:
             self._resolver.look_again(answers, start_s)
         self._urgent = self._wants_holders(answers)
         tables = self._rows.of(answers, asked_s)
+        if (tables[0]["limit"] == Limit.QUEUE).any():
+            with suppress(OSError):
+                waiting = rtnetlink.backlog(self.interfaces[0].index)
+                tables[0]["qdisc"], tables[0]["backlog"] = waiting
         names = SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE
         spent_ns = time.thread_time_ns() - began
         self._resolver.spend(spent_ns / 1e9, window.seconds)

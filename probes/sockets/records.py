@@ -112,6 +112,7 @@ SOCKET = np.dtype([
     ("sndbuf", "f4"), ("sent", "u8"), ("received", "u8"), ("segments", "u4"),
     ("retransmitted", "u4"), ("out_of_order", "u4"), ("reordered", "u4"), ("rtos", "u4"),
     ("drops", "u4"), ("queue_us", "u4"), ("asked", "?"),
+    ("qdisc", "S16"), ("backlog", "u4"),
 ])  # fmt: skip
 """A socket that flows of the window belong to; one row for each pair of ends.
 
@@ -130,7 +131,8 @@ SOCKET = np.dtype([
   `notsent`, `rqueue`, `wqueue` bytes (of a listener, `rqueue` connections to accept and `wqueue`
   their limit); `delivery_rate` bytes/s, `app_limited`: whether the application limited it.
   `queue_us`: microseconds of `rtt_us` above the path's floor. `asked`: this host sent the last data
-  of the connection.
+  of the connection. `qdisc`, `backlog`: the kind of this host's fullest queueing discipline of the
+  interface, and its bytes that wait; only in windows with a verdict QUEUE.
 - In the window: `busy`, `rwnd`, `sndbuf` shares of the time, 0 to 1, with data to send, limited by
   the receiver's window, limited by the send buffer; `sent`, `received` bytes of payload;
   `segments` sent; `retransmitted`, `out_of_order`, `reordered` segments; `rtos` timeouts;

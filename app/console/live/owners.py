@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from app.commands.flow_view import OWNER_KINDS
 from app.console.live.flows import IDLE_NS, LiveView, places_of, salt_of
+from bpf.sockets.tuples import TCP
 from probes.flow.records import Array, hash_keys
 from probes.snapshot import Snapshot
 from probes.sockets.filter import OWNER_TEXTS, Owned
 from probes.sockets.joined import ends_of, sockets_of
+from probes.sockets.limits import resting
 from probes.sockets.records import (
     OWNER,
     OWNERS_TABLE,
@@ -23,7 +25,6 @@ from probes.sockets.records import (
     OWNERSHIP_TABLE,
     SOCKET,
     SOCKETS_TABLE,
-    Limit,
     Reason,
     owned_share,
 )
@@ -37,7 +38,7 @@ LIVE_SOCKET = np.dtype(
 `recent_*` are sums in which a segment weighs less with age: by 1/e after RECENT_S seconds."""
 RECENT_S = 10.0
 _IDLE_AFTER_NS = 3_000_000_000
-"""Without packets for longer a connection is idle, whatever limited it before."""
+"""Without packets for longer a connection rests, whatever limited it before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +140,10 @@ def _merged(old: Array, rows: Array, end_ns: int, seconds: float) -> Array:
     stays[at[known]] = False
     kept = old.take(np.flatnonzero(stays))
     quiet = kept["seen_ns"] < end_ns - _IDLE_AFTER_NS
-    kept["limit"][quiet & (kept["limit"] > 0)] = Limit.IDLE
+    # Sockets of UDP tell little.
+    quiet &= (kept["limit"] > 0) | (kept["protocol"] == TCP)
+    verdicts = resting(kept, kept["received"] > 0, kept["recent_segments"])
+    kept["limit"] = np.where(quiet & (verdicts > 0), verdicts, kept["limit"])
     merged = np.concatenate((kept, fresh))
     return merged.take(np.argsort(merged["id"]))
 

@@ -5,11 +5,12 @@ Each series has a number, so that one pass handles all series of a poll.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from probes.path.records import Array
+from probes.path.records import Array, ProbeOutcome
 
 CONFIDENCE_Z = 1.959963984540054
 """Standard deviations of the normal distribution that contain 95 % of it."""
@@ -17,6 +18,36 @@ MAX_RTT_NS = (1 << 46) - 1
 """Longer times (over 20 hours) count as this."""
 
 _SERIES_SHIFT = np.int64(46)
+_QUANTILES = (("min_ns", 0.0), ("median_ns", 0.5), ("p95_ns", 0.95), ("max_ns", 1.0))
+
+HOP_STATISTICS = np.dtype([
+    ("answered", "i8"), ("lost", "i8"), ("outcomes", "i8", (len(ProbeOutcome),)),
+    *((name, "i8") for name, _ in _QUANTILES),
+])  # fmt: skip
+"""Probes of one hop: answered and lost ones, those of each ProbeOutcome, and their round-trip times
+(-1: none)."""
+
+
+def hop_statistics(rows: Array, series: Array, count: int) -> Array:
+    """Return the statistics (count,) of rows (n,) of dtype HOP; `series` (n,) has the place of the
+    hop of each row."""
+    found = np.full(count, -1, HOP_STATISTICS)
+    places = series.astype("i8") * len(ProbeOutcome) + rows["outcome"]
+    outcomes = np.bincount(places, minlength=count * len(ProbeOutcome))
+    found["outcomes"] = outcomes.reshape(count, len(ProbeOutcome))
+    found["answered"] = found["outcomes"][:, : ProbeOutcome.UNREACHABLE + 1].sum(axis=1)
+    found["lost"] = found["outcomes"][:, ProbeOutcome.UNANSWERED]
+    timed = (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
+    rtts_ns = (rows["received_ns"] - rows["sent_ns"])[timed]
+    ordered = Ordered.of(series[timed], rtts_ns)
+    ordered.fill(found, ordered.series)
+    return found
+
+
+def quantiles(values: Array, fractions: Sequence[float]) -> Array:
+    """Return quantiles of n > 0 values by nearest rank, as Ordered.quantile."""
+    result: Array = np.quantile(values, fractions, method="inverted_cdf")
+    return result
 
 
 def loss_interval(lost: Array, ended: Array) -> tuple[Array, Array]:
@@ -96,6 +127,11 @@ class Ordered:
         rank = np.maximum(np.ceil(self.counts * fraction).astype("i8"), 1)
         result: Array = self._values[self._ends - self.counts + rank - 1]
         return result
+
+    def fill(self, rows: Array, at: Array) -> None:
+        """Set `min_ns`, `median_ns`, `p95_ns` and `max_ns` of the rows at (m,), one a series."""
+        for name, fraction in _QUANTILES:
+            rows[name][at] = self.quantile(fraction)
 
 
 def jitter(rtts_ns: Array, starts: Array, before_ns: Array) -> Array:

@@ -12,7 +12,6 @@ from probes.path.records import HOP, HOP_COUNT, Array, PathRowKind, ProbeOutcome
 
 _MEMORY = 0.95
 """Weight that an outcome keeps after each further period: a memory of some twenty periods."""
-_QUANTILES = (("min_ns", 0.0), ("median_ns", 0.5), ("p95_ns", 0.95), ("max_ns", 1.0))
 
 COUNTS = np.dtype([("sent", "u4"), ("answered", "u4"), ("lost", "u4"), ("dropped", "u4")])
 LAST = np.dtype([("rtt_ns", "i8"), ("label_count", "u1"), ("labels", *HOP["labels"].subdtype)])  # type: ignore[misc]
@@ -85,7 +84,7 @@ class Summaries:
         rows["responder"] = self._changes.facts["responder"][series]
         rows["alternatives"] = self._changes.alternatives(series, now_ns)
         rows["amount_ns"] = self._delays.amounts_ns(series)
-        for name in ("last_ns", "jitter_ns", *(name for name, _ in _QUANTILES)):
+        for name in ("last_ns", "min_ns", "median_ns", "p95_ns", "max_ns", "jitter_ns"):
             rows[name] = -1
         self._times(rows, series)
         for name in ("label_count", "labels"):
@@ -109,8 +108,7 @@ class Summaries:
         self._pending = []
         ordered = Ordered.of(numbers, times)
         at = np.searchsorted(series, ordered.series)
-        for name, fraction in _QUANTILES:
-            rows[name][at] = ordered.quantile(fraction)
+        ordered.fill(rows, at)
         # Polls are in order, and each series within a poll is in order of sending.
         order = np.argsort(numbers, kind="stable")
         numbers, times = numbers[order], times[order]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from probes.flow.records import FLOW, Array, FlowDirection
-from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, ProbeOutcome
+from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, MeasuredBy, ProbeOutcome
 from probes.snapshot import Loss, LossReason, Snapshot
 from probes.sockets.records import Limit
 from tests.support.console.owners import WEB, Process, owner_tables, sockets_for
@@ -70,7 +70,7 @@ def upload(
 
 def probes(
     seconds: int, times_ms: Sequence[float | None], least_ms: Sequence[float | None] = (),
-    arrives: bool = True, source_port: int = 40001,
+    arrives: bool = True, source_port: int = 40001, by: MeasuredBy = MeasuredBy.PROBE,
 ) -> list[Snapshot]:  # fmt: skip
     """Windows with ten probes a hop of the upload; None: the hop never answers.
 
@@ -82,7 +82,7 @@ def probes(
         rows = np.zeros(10 * len(times_ms), HOP)
         rows["destination"], rows["source"] = packed(FAR), packed(NEAR)
         rows["source_port"], rows["destination_port"] = source_port, 443
-        rows["protocol"], rows["version"] = 6, 4
+        rows["protocol"], rows["version"], rows["measured_by"] = 6, 4, by
         for hop, (time, low) in enumerate(zip(times_ms, least, strict=True), 1):
             mine = slice((hop - 1) * 10, hop * 10)
             rows["hop"][mine] = hop

@@ -247,6 +247,28 @@ def queue_of_window(stage: Stage) -> None:
     upload(stage, rcvbuf=90_000)
 
 
+def queue_behind_translation(stage: Stage) -> None:
+    """r1 translates the flow's address and drops guarded probes; another transfer fills a queue."""
+    ours = f"ip daddr {stage.address}"
+    stage.network.rules("r1", "nat postrouting 100", f'oifname "right" {ours} masquerade')
+    stage.network.rules("r1", "filter forward 0", f"{ours} meta l4proto udp ct state invalid drop")
+    stage.slow("r2", "right", ours, f"tcp dport {stage.port}")
+    udp_one_way(stage)
+    other = f"10.99.1.{stage.port % 256}"
+    stage.network.run(stage.far, f"ip addr add {other}/32 dev lo")
+
+    def fill() -> None:
+        listener = stage.open(stage.far)
+        listener.bind((other, stage.port))
+        listener.listen()
+        near = stage.open(CLIENT)
+        near.connect((other, stage.port))
+        stage.go(sink, stage.opened.enter_context(listener.accept()[0]))
+        bulk(near)
+
+    stage.later(6, fill)
+
+
 def own_queue(stage: Stage) -> None:
     stage.slow(CLIENT, stage.network.interface, f"tcp dport {stage.port}")
     upload(stage)

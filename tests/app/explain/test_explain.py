@@ -14,7 +14,7 @@ from app.explain import Explanation, choose, explain, lines
 from app.explain.model import ExplainedLoss
 from app.outputs.routers import RouterFacts
 from bpf.errors import TextError
-from probes.path.records import PathRowKind
+from probes.path.records import MeasuredBy, PathRowKind
 from probes.snapshot import Loss, LossReason, Snapshot
 from probes.sockets.records import By, Limit, Reason
 from probes.tables.conversion import TableKind, TableSchema
@@ -150,6 +150,29 @@ def test_the_path_of_another_flow_stands_in_and_its_routers_have_names() -> None
     )  # fmt: skip
     assert found.where.hop == 4
     assert found.where.hops[3].name == "r4.example"
+
+
+def test_hops_that_are_measured_beside_the_flow_place_a_queue_where_probes_get_no_answer() -> None:
+    unanswered = probes(6, [0.4, None, None, None, None, None])
+    echoes = probes(6, STANDS, LEAST, by=MeasuredBy.ECHO_BESIDE_THE_FLOW)
+    found = explained(*upload(), *unanswered, *echoes)
+    assert found.where.text == (
+        "76 ms of queue at hop 4, between 198.51.100.3 and 198.51.100.4, measured beside the flow"
+    )
+    assert [hop.beside for hop in found.where.hops] == [False, *[True] * 5]
+    assert sum("beside the flow" in line for line in lines(found)) == 6  # with the sentence
+    # Probes that are answered are the flow's own, and better.
+    found = explained(*upload(), *probes(6, STANDS, LEAST), *echoes)
+    assert not any(hop.beside for hop in found.where.hops)
+
+
+def test_the_queue_of_this_host_is_named_if_it_holds_the_delay() -> None:
+    own = {**QUEUED, "qdisc": b"tbf", "backlog": 190_000}  # 76 ms at the rate of the flow
+    found = explained(*upload(numbers=own), *probes(6, NEAR_MS))
+    assert found.sentence.endswith("80 ms of queue in this host's own tbf of eth0, since 12 s")
+    assert (found.where.own, found.where.queue_ms) == ("tbf of eth0", 80)
+    small = explained(*upload(numbers={**own, "backlog": 50_000}), *probes(6, NEAR_MS))
+    assert small.where.own == ""
 
 
 def test_a_place_of_loss_is_the_path_probes() -> None:

@@ -61,9 +61,10 @@ SITUATIONS = (
     Situation("slow server", partial(made.asks, request=100, answer=3000, think=0.8),
               r"waits for {far}: answers take 8\d\d ms, {path}", _NO_QUEUE, "sender"),
     Situation("upload, then a slow answer", partial(made.asks, request=9000, answer=2, think=1),
-              r"waits for {far}: answers take 1\.\d s, {path}", _NO_QUEUE, "sender"),
+              r"waits for {far}: answers take 1\.\d s, {path}", _NO_QUEUE, "sender",
+              of_windows="application"),
     Situation("slow TLS", made.greets, r"waits for {far}: answers take 2\.\d s, {path}|"
-              r"waits for {far}: it has not answered", _NO_QUEUE, "sender"),
+              r"waits for {far}: it has not answered", _NO_QUEUE, "sender", of_windows="idle"),
     Situation("rests", made.rests, r"is idle: the flow sends nothing, since \d+ s", _NO_QUEUE,
               "idle"),
     Situation("not answered", made.is_not_answered,
@@ -76,8 +77,8 @@ SITUATIONS = (
     Situation("small window", made.small_window, "is limited by the receiver", "", "receiver"),
     Situation("slow sender", made.slow_sender, "limits itself: it had data", _NO_QUEUE,
               "application"),
-    Situation("reads slowly", made.reads_slowly, "reads slowly: .*wait in its receive buffer", "",
-              "reads-slowly"),
+    Situation("reads slowly", made.reads_slowly, "reads slowly: .*wait in its receive buffer",
+              _NO_QUEUE, "reads-slowly"),
     Situation("download", made.download, "waits for {far}: data comes no faster", _NO_QUEUE,
               "sender"),
     Situation("queue", made.queue_there, _QUEUE + " at hop 3",
@@ -87,6 +88,10 @@ SITUATIONS = (
               r"at hop 4, between 10\.94\.2\.2 and 10\.94\.3\.2", "queue", queued=True),
     Situation("own queue", made.own_queue, _QUEUE + " in this host's own htb of",
               "in this host's own htb of .*, before hop 1", "queue", queued=True),
+    Situation("queue behind a translation", made.queue_behind_translation,
+              r"uses udp, which does not tell what limits it; [\d.]+ ms of queue at hop 3",
+              r"at hop 3, between 10\.94\.1\.2 and 10\.94\.2\.2, measured beside the flow",
+              udp=True, queued=True),
     Situation("queue on the way back", made.queue_back, r"{far}|before they reach this host",
               r"at hop 3, between 10\.94\.1\.2 and 10\.94\.2\.2, on the way back",
               queued=True),
@@ -124,6 +129,24 @@ def test_a_situation_is_told_as_it_is(situation: Situation, told: dict[str, Any]
     assert limit == situation.limit or not situation.limit, found
     queues = [text for text in told["warnings"] if f"{far}:" in text and "queue" in text]
     assert situation.queued or not queues, queues
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
+def test_screens_tables_and_events_tell_the_same(situation: Situation, told: Any) -> None:
+    found = told["found"][situation.name]
+    where, limit, elsewhere = found["where"], found["why"]["limit"], found["elsewhere"]
+    # UDP, and sockets of other conversations of the filter, have no verdict there.
+    assert elsewhere["flows"] in ("", limit, situation.of_windows), found
+    # A table has the last window with packets.
+    rests = found["why"]["rest"]
+    assert elsewhere["table"] in ("", limit, situation.of_windows) or rests, found
+    if "loop" in where["text"]:
+        assert elsewhere["paths"] == where["text"], found
+    if "queueing" in elsewhere["paths"]:
+        assert f"at hop {where['hop']}" in elsewhere["paths"], found
+    for text in told["warnings"]:
+        if f"{found['far']}:" in text and "queue of" in text:
+            assert where["router"] in text, (text, found)
 
 
 def test_the_drops_of_the_kernel_are_the_conversations_own(told: dict[str, Any]) -> None:
