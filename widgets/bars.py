@@ -125,7 +125,7 @@ def _bars(values: NDArray[np.float64], width: int, height: int) -> list[str]:
 def _axis(values: NDArray[np.float64], width: int, unit: Callable[[float], str]) -> str:
     """Draw the least value, the median at its place, and the end of the axis."""
     low, high = limits(values)
-    median = float(np.median(values))
+    median = float(np.quantile(values, 0.5, method="inverted_cdf"))  # as the medians of columns
     left, right, middle = unit(low), unit(high), unit(median)
     at = round((median - low) / (high - low) * (width - 1))
     text = f"▲ {middle}"

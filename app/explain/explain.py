@@ -24,6 +24,7 @@ from bpf.quantities import duration
 from bpf.sockets.diag import UDP
 from probes.filter.network import address_text
 from probes.path.analysis.round_trips.clocks import side_of
+from probes.path.analysis.statistics import quantiles
 from probes.path.events.words import address_of, going_on, loop_text
 from probes.path.records import (
     DESTINATION_HOP,
@@ -187,7 +188,7 @@ def _answers(material: Material) -> tuple[int, int]:
         answered = queries[queries["received_ns"] > 0]
         took = ((answered["received_ns"] - answered["sent_ns"]) / 1e9).tolist()
         lost = int((queries["outcome"] == ProbeOutcome.UNANSWERED).sum())
-    return (round(float(np.median(took)) * 1e6) if took else 0), lost
+    return (round(float(quantiles(np.array(took), (0.5,))[0]) * 1e6) if took else 0), lost
 
 
 def _waits_s(material: Material) -> list[float]:
@@ -238,7 +239,7 @@ def _own_queue(material: Material) -> str:
     rows = material.sockets[material.sockets["limit"] == Limit.QUEUE][-_BACKLOGS:]
     if not len(rows):
         return ""
-    takes_us = np.median(rows["backlog"]) * 1e6 / max(int(rows["delivery_rate"][-1]), 1)
+    takes_us = quantiles(rows["backlog"], (0.5,))[0] * 1e6 / max(int(rows["delivery_rate"][-1]), 1)
     is_own = takes_us >= _HALF * rows["queue_us"][-1]
     return f"{rows['qdisc'][-1].decode()} of {material.interface}" if is_own else ""
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.fleet.segment import DigestWindow, OneWay, PassageCounts, Times
+from probes.path.analysis.statistics import quantiles
 from probes.segment.options import PROBE
 from probes.segment.records import CLOCK_TABLE, DIGESTS_TABLE, SEEN_TABLE
 from probes.snapshot import Snapshot
 
-_QUANTILES = (0.5, 0.95, 0.99)
+_QUANTILES = (0.0, 0.5, 0.95, 0.99, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,4 @@ def _window(table: Snapshot, ahead_ns: int) -> DigestWindow:
 def _delay(delays: Times) -> Delay | None:
     if not len(delays):
         return None
-    seconds = delays / 1e9
-    median, p95, p99 = np.quantile(seconds, _QUANTILES).tolist()
-    return Delay(len(seconds), float(seconds.min()), median, p95, p99, float(seconds.max()))
+    return Delay(len(delays), *quantiles(delays / 1e9, _QUANTILES).tolist())

@@ -10,7 +10,7 @@ import numpy as np
 from app.outputs.view import is_table
 from app.outputs.views import counted
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
-from probes.path.analysis.statistics import cleared
+from probes.path.analysis.statistics import cleared, hop_statistics
 from probes.path.records import HOP_COUNT, HOPS_TABLE, Array, MeasuredBy, ProbeOutcome
 from probes.snapshot import Event, Item, Loss, LossReason, add_losses, lost_of
 
@@ -91,13 +91,12 @@ class Totals:
         for outcome, count in enumerate(np.bincount(probes["outcome"]).tolist()):
             self.outcomes[ProbeOutcome(outcome)] += count
         self.altered += int((probes["altered"] != 0).sum())
-        ended = rows[rows["outcome"] <= ProbeOutcome.UNANSWERED]
-        places = (ended["outcome"] != ProbeOutcome.UNANSWERED) * HOP_COUNT + ended["hop"]
-        destinations = np.ascontiguousarray(ended["destination"]).view("V16").ravel()
+        destinations = np.ascontiguousarray(rows["destination"]).view("V16").ravel()
         for destination in np.unique(destinations):
-            counts = np.bincount(places[destinations == destination], minlength=2 * HOP_COUNT)
+            mine = rows[destinations == destination]
+            found = hop_statistics(mine, mine["hop"], HOP_COUNT)
             known = self._ended.setdefault(destination.tobytes(), np.zeros((2, HOP_COUNT), "i8"))
-            known += counts.reshape(2, HOP_COUNT)
+            known += found["lost"], found["answered"]
 
     @property
     def unanswered(self) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from app.commands.flow_view import OWNER_KINDS
 from app.console.live.flows import IDLE_NS, LiveView, places_of, salt_of
-from bpf.sockets.tuples import TCP
+from bpf.sockets.diag import TCP
 from probes.flow.records import Array, hash_keys
 from probes.snapshot import Snapshot
 from probes.sockets.filter import OWNER_TEXTS, Owned

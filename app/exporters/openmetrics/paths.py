@@ -13,6 +13,7 @@ from app.exporters.openmetrics.families import Sample, summed
 from app.outputs.view import is_table
 from probes.filter.network import address_text
 from probes.flow.records import Array
+from probes.path.analysis.statistics import quantiles
 from probes.path.options import MAX_DESTINATIONS
 from probes.path.records import (
     DESTINATION_HOP,
@@ -100,7 +101,7 @@ class PathSeries:
             destination = self._destinations[name]
             count, total = destination.rtts.get(label, (0, 0))
             destination.rtts[label] = count + len(times), total + sum(times)
-            destination.last[label] = (np.quantile(times, _QUANTILES) / 1e9).tolist()
+            destination.last[label] = (quantiles(np.array(times), _QUANTILES) / 1e9).tolist()
 
     def _take_paths(self, names: list[str], rows: Array) -> None:
         ended: dict[tuple[str, str], tuple[int, int]] = {}

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.distributions import DistributionTest, kolmogorov_smirnov
+from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.statistics import quantiles
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind, no_rows
 
 COMPARE_NS = 10_000_000_000
@@ -31,6 +33,10 @@ _SURE = 1e-3
 """Largest probability at which times still count as different."""
 _MIN_DISTANCE = 0.2
 """Of the distribution functions: with many times even a difference of no interest is certain."""
+
+_TERMS = np.arange(1, 101)
+_MIN_ARGUMENT = 0.2
+"""Below this the distribution function is 0 to the last digit, and its series does not converge."""
 
 TIMES = np.dtype([("series", "i8"), ("sent_ns", "i8"), ("rtt_ns", "i8")])
 
@@ -54,12 +60,12 @@ class _Verdict:
     last: bool | None = None
 
 
-class Branches:
+class Branches(Detector):
     """Compares the branches of all destinations. Rows are of BRANCH: the first result of two
     branches, and each that differs from it later."""
 
     def __init__(self, flows: Flows, changes: Changes) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._changes = changes
         self._times: deque[Array] = deque()
         """dtype TIMES, (n,), one for each poll."""
@@ -69,6 +75,7 @@ class Branches:
         """By address id of the destination and the routers of both branches."""
 
     def drop(self, places: Array) -> None:
+        super().drop(places)
         gone = np.zeros(MAX_FLOWS, bool)
         gone[places] = True
         self._times = deque(each[~gone[each["series"] // HOP_COUNT]] for each in self._times)
@@ -150,9 +157,8 @@ class Branches:
         test: DistributionTest = kolmogorov_smirnov(own, other)
         row = self._flows.rows(PathRowKind.BRANCH, branch.places[:1] * HOP_COUNT + hops[0], now_ns)
         row["responder"], row["previous"], row["amount"] = branch.router, usual.router, parting
-        row["answered"], row["median_ns"] = len(own), np.median(own)
-        row["p95_ns"] = np.quantile(own, 0.95)
-        row["amount_ns"] = np.median(own) - np.median(other)
+        row["answered"], (row["median_ns"], row["p95_ns"]) = len(own), quantiles(own, (0.5, 0.95))
+        row["amount_ns"] = row["median_ns"] - quantiles(other, (0.5,))
         row["statistic"], row["p_value"] = test
         row["flows"] = len(branch.places)
         return row
@@ -184,3 +190,33 @@ def _is_news(verdict: _Verdict, different: bool) -> bool:
         return False
     verdict.told = different
     return True
+
+
+class DistributionTest(NamedTuple):
+    """Result of comparing two samples."""
+
+    statistic: float
+    """The largest distance of the two empirical distribution functions, 0 to 1."""
+    p_value: float
+    """Probability of this distance or a larger one if both samples have one distribution.
+    Asymptotic: good from some 20 values each. It is too low for consecutive times in a queue, which
+    depend on each other: compare times of a minute, not of a second."""
+
+
+def kolmogorov_smirnov(first: Array, second: Array) -> DistributionTest:
+    """Compare two samples (n,), (m,) in any order. Raises ValueError if one is empty."""
+    if not len(first) or not len(second):
+        raise ValueError("a sample without a value has no distribution")
+    first, second = np.sort(first), np.sort(second)
+    values = np.concatenate((first, second))
+    below_first = np.searchsorted(first, values, "right") / len(first)
+    below_second = np.searchsorted(second, values, "right") / len(second)
+    statistic = float(np.abs(below_first - below_second).max())
+    size = len(first) * len(second) / (len(first) + len(second))
+    argument = np.sqrt(size) * statistic
+    if argument < _MIN_ARGUMENT:
+        return DistributionTest(statistic, 1.0)
+    # Kolmogorov's distribution: Q(x) = 2 sum (-1)^(k-1) exp(-2 k^2 x^2).
+    signs = np.where(_TERMS % 2, 2.0, -2.0)
+    p_value = float((signs * np.exp(-2.0 * (_TERMS * argument) ** 2)).sum())
+    return DistributionTest(statistic, min(max(p_value, 0.0), 1.0))

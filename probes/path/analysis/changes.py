@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch, series_of
+from probes.path.analysis.detector import Detector
+from probes.path.analysis.flows import Flows, HopBatch
 from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
 
@@ -29,32 +30,21 @@ answer were sent, and the TTL of the router's last answer; the router before, an
 At DESTINATION_HOP: the destination, and zero."""
 
 
-class Changes:
+class Changes(Detector):
     """Follows the routers of all flows. Rows are of RESPONDER, BALANCED and BALANCED_PACKETS."""
 
     def __init__(self, flows: Flows) -> None:
-        self.facts = np.zeros(MAX_SERIES, FACTS)
-        self.routes = np.zeros(MAX_SERIES, ROUTE)
-        self.rerouted_ns = np.zeros(MAX_FLOWS, "i8")
+        super().__init__(flows)
+        self.facts = self.by_hop(FACTS)
+        self.routes = self.by_hop(ROUTE)
+        self.rerouted_ns = self.by_flow("i8")
         """When a responder of the flow last changed, 0: never."""
-        self._flows = flows
-        self._seen: dict[tuple[int, int, int], int] = {}
+        self._seen: dict[tuple[int, int, int], int] = self.by_destination({})
         """When each router last answered, by destination, hop and router."""
-        self._shared: dict[tuple[int, int], frozenset[int]] = {}
+        self._shared: dict[tuple[int, int], frozenset[int]] = self.by_destination({})
         """By destination and hop, the routers that were reported to share its flows."""
         self._sizes: dict[tuple[int, int], int] = {}
         """Flows at hops with several routers, at the last comparison."""
-
-    def drop(self, places: Array) -> None:
-        self.rerouted_ns[places] = 0
-        self.drop_hops(series_of(places))
-
-    def forget(self, destination: int) -> None:
-        """Forget the routers seen on the way to an address (its address id)."""
-        for key in [key for key in self._seen if key[0] == destination]:
-            del self._seen[key]
-        for place in [place for place in self._shared if place[0] == destination]:
-            del self._shared[place]
 
     def drop_hops(self, series: Array) -> None:
         """Forget the routers of series (n,): the next answer is no change."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import MAX_SERIES, Flows, address_ids, series_of
+from probes.path.analysis.detector import Lasting
+from probes.path.analysis.flows import Flows, address_ids
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind, no_rows
 
 _CHANGES = 3
@@ -15,33 +16,19 @@ _PAUSE_NS = 60_000_000_000
 _STILL_NS = 5_000_000_000
 _STILL = 3
 """A flap is over after so long, and so many times its mean pause, without a change."""
-AGAIN_NS = 50_000_000_000
-"""A finding that lasts is reported again after so long: explanations know the last minute."""
 
 _TURNS = np.dtype([("routers", "u8"), ("first_ns", "i8"), ("last_ns", "i8"), ("count", "i8")])
 """Changes of one flow at one hop between two routers (XOR of their address ids)."""
 
 
-class Flaps:
+class Flaps(Lasting):
     """Follows the changes at each hop of all flows. Rows are of FLAP and FLAP_OVER, for the first
     hop of a destination that flaps: later hops change with it."""
 
     def __init__(self, flows: Flows, changes: Changes) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._changes = changes
-        self._turns = np.zeros(MAX_SERIES, _TURNS)
-        self._flaps: dict[int, Array] = {}
-        """The newest FLAP of each destination (address id), dtype PATH (1,)."""
-
-    def drop(self, places: Array) -> None:
-        self._turns[series_of(places)] = np.zeros((), _TURNS)
-
-    def forget(self, destination: int, now_ns: int) -> Array:
-        """Forget the flap on the way to an address (its address id). Return its end, dtype PATH
-        (1,), or no row."""
-        row = self._flaps.pop(destination, no_rows(PATH))
-        row["kind"], row["at_ns"] = PathRowKind.FLAP_OVER, now_ns
-        return row
+        self._turns = self.by_hop(_TURNS)
 
     def is_flapping(self, series: Array) -> Array:
         """Whether the hops of flows, series (n,), go on changing between two routers."""
@@ -61,7 +48,7 @@ class Flaps:
         series, pause_ns = series[~over], pause_ns[~over]
         destinations = self._flows.destinations[series // HOP_COUNT]
         flapping = np.unique(destinations).tolist()
-        made = [self.forget(each, now_ns) for each in self._flaps.keys() - set(flapping)]
+        made = [self.end(each, now_ns) for each in self.lasting.keys() - set(flapping)]
         for destination in flapping:
             mine = np.flatnonzero(destinations == destination)
             hops = series[mine] % HOP_COUNT
@@ -69,12 +56,7 @@ class Flaps:
             at = mine[self._turns["count"][series[mine]].argmax()]
             row = self._row(int(series[at]), now_ns)
             row["amount_ns"], row["flows"] = pause_ns[at], len(mine)
-            told = self._flaps.get(destination, row)
-            self._flaps[destination] = row
-            if told is row or now_ns - told["at_ns"][0] >= AGAIN_NS:
-                made.append(row.copy())
-            else:
-                row["at_ns"] = told["at_ns"]
+            made.append(self.last(destination, row, now_ns))
         return np.concatenate([no_rows(PATH), *made], dtype=PATH)
 
     def _take(self, changed: Array) -> None:

@@ -144,10 +144,6 @@ class HopBatch:
         at = np.flatnonzero(where)
         return HopBatch(self.rows.take(at), self.series[at], answers, self.now_ns)
 
-    def of_outcome(self, outcome: ProbeOutcome) -> Array:
-        """Indices (k,) of these rows."""
-        return np.flatnonzero(self.rows["outcome"] == outcome)
-
 
 def _timed(rows: Array) -> Array:
     """Indices (k,) of the answers with a time: a round trip of the flow may be answered without."""

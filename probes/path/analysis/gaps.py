@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.analysis.flows import MAX_FLOWS, Flows, HopBatch
+from probes.path.analysis.detector import Detector
+from probes.path.analysis.flows import Flows, HopBatch
 from probes.path.analysis.statistics import group_starts
 from probes.path.records import HOP_COUNT, Array, PathRowKind
 
@@ -25,7 +26,7 @@ GAP = np.dtype([
 shrinks with time; limits of an uncertain pause (0: none), and the numbers of the probes at both."""
 
 
-class Gaps:
+class Gaps(Detector):
     """Follows when probes were sent; rows are of GAP.
 
     A pause is certain if the destination's sequence numbers continue without a break. Otherwise its
@@ -34,12 +35,9 @@ class Gaps:
     """
 
     def __init__(self, flows: Flows, timeout_ns: int) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._timeout_ns = timeout_ns
-        self._gaps = np.zeros(MAX_FLOWS, GAP)
-
-    def drop(self, places: Array) -> None:
-        self._gaps[places] = np.zeros((), GAP)
+        self._gaps = self.by_flow(GAP)
 
     def add(self, batch: HopBatch) -> Array:
         """Rows (n,) of dtype PATH."""

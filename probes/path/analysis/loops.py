@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flaps import AGAIN_NS
+from probes.path.analysis.detector import Lasting
 from probes.path.analysis.flows import MAX_FLOWS, Flows
 from probes.path.analysis.reach import REROUTED_NS
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
 
 _OVER_NS = 1_000_000_000
 """A loop is over if its routers no longer answer in this order for so long."""
+_CERTAIN = 9.2
+"""Routers that never answer are in a loop if chance leaves them out once in 10,000 cases."""
 
 
 def loop_of(routers: Sequence[int]) -> tuple[int, int]:
@@ -28,7 +30,8 @@ def loop_of(routers: Sequence[int]) -> tuple[int, int]:
     for number in range(2, len(routers)):
         pairs = [(router, known.get(hop + number, 0)) for hop, router in known.items()]
         again = [hop for hop, (one, other) in zip(known, pairs, strict=True) if one == other]
-        if len(again) < 2 or known.get(again[0] + 1) == known[again[0]]:
+        beside = (known.get(again[0] + one) for one in (-1, 1)) if again else ()
+        if len(again) < 2 or known[again[0]] in beside:
             continue
         if all(one == other for hop, (one, other) in zip(known, pairs, strict=True)
                if hop >= again[0] and other):  # fmt: skip
@@ -36,31 +39,17 @@ def loop_of(routers: Sequence[int]) -> tuple[int, int]:
     return 0, 0
 
 
-class Loops:
+class Loops(Lasting):
     """Follows the routing loops of all flows. Rows are of LOOP and LOOP_OVER, one of each for the
     flows of a destination."""
 
     def __init__(self, flows: Flows, changes: Changes) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._changes = changes
         self._found: dict[int, tuple[int, int]] = {}
         """The loop of each flow (place) by the last poll, as `loop_of` returns it."""
-        self._seen_ns = np.zeros(MAX_FLOWS, "i8")
+        self._seen_ns = self.by_flow("i8")
         """When each flow was last seen in a loop."""
-        self._loops: dict[int, Array] = {}
-        """The newest LOOP of each destination (address id), dtype PATH (1,)."""
-
-    @property
-    def destinations(self) -> frozenset[int]:
-        """Address ids of the destinations with a reported loop."""
-        return frozenset(self._loops)
-
-    def drop(self, places: Array) -> None:
-        self._seen_ns[places] = 0
-
-    def forget(self, destination: int) -> None:
-        """Forget the loop on the way to an address (its address id)."""
-        self._loops.pop(destination, None)
 
     def is_looping(self, places: Array, now_ns: int) -> Array:
         """Which flows (n,) are in a loop, or were so lately that their length is unknown."""
@@ -68,9 +57,11 @@ class Loops:
         result: Array = (seen_ns > 0) & (now_ns - seen_ns < REROUTED_NS)
         return result
 
-    def add(self, now_ns: int) -> Array:
-        """Rows (n,) of dtype PATH."""
-        before, self._found = self._found, self._look()
+    def add(self, now_ns: int, answered: Array, lost: Array) -> Array:
+        """Rows (n,) of dtype PATH. `answered` and `lost` (MAX_SERIES,) are recent outcomes, older
+        ones with less weight."""
+        outcomes = (each.reshape(MAX_FLOWS, HOP_COUNT) for each in (answered, lost))
+        before, self._found = self._found, self._look(*outcomes)
         by_destination: dict[int, list[int]] = {}
         for place, loop in self._found.items():
             self._seen_ns[place] = now_ns
@@ -79,23 +70,18 @@ class Loops:
                 by_destination.setdefault(destination, []).append(place)
         made = []
         for destination, places in by_destination.items():
-            row = self._loops.get(destination)
-            if row is None:
-                row = self._loops[destination] = self._row(places, now_ns)
-                made.append(row.copy())
-            elif now_ns - row["at_ns"][0] >= AGAIN_NS:
-                row["at_ns"] = now_ns
-                made.append(row.copy())
-        for destination, row in list(self._loops.items()):
+            row = self.lasting.get(destination)
+            row = self._row(places, now_ns) if row is None else row
+            made.append(self.last(destination, row, now_ns))
+        for destination in [*self.lasting]:
             seen_ns = int(self._seen_ns[self._flows.to(destination)].max(initial=0))
             if now_ns - seen_ns >= _OVER_NS:
-                del self._loops[destination]
-                row["kind"], row["at_ns"] = PathRowKind.LOOP_OVER, now_ns
-                row["amount_ns"] = max(seen_ns - int(row["since_ns"][0]), 0)
+                row = self.end(destination, now_ns)
+                row["amount_ns"] = np.maximum(seen_ns - row["since_ns"], 0)
                 made.append(row)
         return np.concatenate([np.empty(0, PATH), *made], dtype=PATH)
 
-    def _look(self) -> dict[int, tuple[int, int]]:
+    def _look(self, answered: Array, lost: Array) -> dict[int, tuple[int, int]]:
         """Return the loop of each flow that has one."""
         end = self._flows.end
         routes = self._changes.routes.reshape(MAX_FLOWS, HOP_COUNT)[:end]
@@ -115,8 +101,17 @@ class Loops:
         found = {}
         for place in np.flatnonzero((again.sum(axis=1) > 1) & self._flows.used[:end]).tolist():
             first, number = loop_of(routers[place].tolist())
-            # Two routers at least: the last one may answer for all later hops, but not each time.
-            if first and np.count_nonzero(np.unique(routers[place, first:])) > 1:
+            if not first:
+                continue
+            # One router may be the last one, which answers for later hops, but not each time. In a
+            # loop with silent routers it leaves out the hops between: that is hardly chance.
+            behind = np.arange(first + number, DESTINATION_HOP)
+            is_own = (behind - first) % number == 0
+            heard, missed = answered[place, behind[is_own]].sum(), lost[place, behind[is_own]].sum()
+            skipped = behind[~is_own]
+            sure = -lost[place, skipped].sum() * np.log1p(-heard / (heard + missed + 1)) > _CERTAIN
+            skips = sure and not routers[place, skipped].any()
+            if skips or np.count_nonzero(np.unique(routers[place, first:])) > 1:
                 found[place] = first, number
         return found
 

@@ -16,13 +16,15 @@ which it has answered before.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 from math import log
 
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import MAX_SERIES, Flows, HopBatch, series_of
+from probes.path.analysis.detector import Detector
+from probes.path.analysis.flows import Flows, HopBatch, series_of
 from probes.path.analysis.statistics import loss_interval
 from probes.path.records import (
     DESTINATION_HOP,
@@ -111,28 +113,23 @@ class _State:
     """Whether packets of TCP time the destination."""
 
 
-class Losses:
+class Losses(Detector):
     """Follows the loss on the way to each destination. Rows are of LOSS and LOSS_OVER."""
 
     def __init__(self, flows: Flows, changes: Changes, timeout_ns: int) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._changes = changes
         self._timeout_ns = timeout_ns
-        self._answered_ns = np.zeros(MAX_SERIES, "i8")
+        self._answered_ns = self.by_hop("i8")
         """When the last answered probe was sent."""
-        self._states: dict[int, _State] = {}
+        self._states: dict[int, _State] = self.by_destination({})
 
     def drop(self, places: Array) -> None:
-        series = series_of(places)
-        self._answered_ns[series] = 0
+        super().drop(places)
         for state in self._states.values():
-            state.waiting = state.waiting[~np.isin(state.waiting["series"], series)]
+            state.waiting = state.waiting[~np.isin(state.waiting["series"], series_of(places))]
 
-    def forget(self, destination: int) -> None:
-        """Forget the loss to an address (its address id)."""
-        self._states.pop(destination, None)
-
-    def add(self, batch: HopBatch, rerouted: Array, looping: frozenset[int] = frozenset()) -> Array:
+    def add(self, batch: HopBatch, rerouted: Array, looping: Container[int] = ()) -> Array:
         """Rows (n,) of dtype PATH. `rerouted` (n,) of dtype PATH are new changes of routers.
         `looping` are destinations (address ids) that a routing loop cuts off: their packets are
         not lost on a link."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import Flows, HopBatch
 from probes.path.records import HOP_COUNT, PATH, Altered, Array, PathRowKind, ProbeOutcome, no_rows
 
@@ -50,25 +51,18 @@ class _Period:
         return result
 
 
-class Middleboxes:
+class Middleboxes(Detector):
     """Rows are of MARKING and ALTERED: one for each change of a destination's probes and the hop
     that quotes it first."""
 
     def __init__(self, flows: Flows) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._judged_ns = 0
-        self._periods: dict[int, _Period] = {}
+        self._periods: dict[int, _Period] = self.by_destination({})
         """By address id of the destination."""
-        self._last: dict[tuple[int, Change], int] = {}
+        self._last: dict[tuple[int, Change], int] = self.by_destination({})
         """The first hop of each change by the last judgement."""
-        self._told: dict[tuple[int, Change], int] = {}
-
-    def forget(self, destination: int) -> None:
-        """Forget an address (its address id)."""
-        self._periods.pop(destination, None)
-        for known in (self._last, self._told):
-            for key in [key for key in known if key[0] == destination]:
-                del known[key]
+        self._told: dict[tuple[int, Change], int] = self.by_destination({})
 
     def add(self, batch: HopBatch) -> Array:
         """Rows (n,) of dtype PATH."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch, address_ids
+from probes.path.analysis.detector import Detector
+from probes.path.analysis.flows import Flows, HopBatch, address_ids
 from probes.path.analysis.routes import is_silent
 from probes.path.records import HOP_COUNT, Array, PathRowKind, ProbeOutcome
 
@@ -40,51 +41,41 @@ class PathEnd:
     """When a hop behind it first answered, 0: never."""
 
 
-class Reach:
+class Reach(Detector):
     """Follows how far answers come from. Returns rows of LONGER, SHORTER, SILENT and ANSWERS."""
 
     def __init__(self, flows: Flows, changes: Changes) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._changes = changes
-        self._unanswered = np.zeros(MAX_SERIES, "i8")
+        self._unanswered = self.by_hop("i8")
         """Successive unanswered probes, up to the last one."""
-        self._silent_ns = np.zeros(MAX_SERIES, "i8")
+        self._silent_ns = self.by_hop("i8")
         """Of a silent hop, when its last answered probe was sent; else 0."""
-        self._reported = np.zeros(MAX_SERIES, bool)
-        self._top = np.zeros(MAX_FLOWS, "i8")
+        self._reported = self.by_hop(bool)
+        self._top = self.by_flow("i8")
         """The last hop that answers."""
-        self._top_ns = np.zeros(MAX_FLOWS, "i8")
-        self._settled = np.zeros(MAX_FLOWS, bool)
-        self._longer_ns = np.zeros(MAX_FLOWS, "i8")
+        self._top_ns = self.by_flow("i8")
+        self._settled = self.by_flow(bool)
+        self._longer_ns = self.by_flow("i8")
         """When the path was last reported as longer: its new hops do not answer all at once."""
         self._unsure: dict[int, tuple[int, int]] = {}
         """By place: the last hop of a path that is longer by an unknown number of hops, and when
         the destination was heard from behind it."""
-        self._refused = np.zeros(MAX_FLOWS, bool)
+        self._refused = self.by_flow(bool)
         """Whether the destination itself was the last hop of the flow."""
-        self._missed = np.zeros((MAX_FLOWS, 2), "i8")
+        self._missed = self.by_flow("i8", 2)
         """As `missed` of PathEnd, of one flow."""
-        self._end_of = np.zeros((MAX_FLOWS, 3), "u8")
+        self._end_of = self.by_flow("u8", 3)
         """The key in `_ends` under which the flow's last unanswered probe counts."""
-        self._ends: dict[tuple[int, ...], PathEnd] = defaultdict(lambda: PathEnd(np.zeros(2, "i8")))
+        self._ends: dict[tuple[int, ...], PathEnd] = self.by_destination(
+            defaultdict(lambda: PathEnd(np.zeros(2, "i8")))
+        )
         """By destination, hop and router (address ids)."""
 
     def drop(self, places: Array) -> None:
-        for array in (self._unanswered, self._silent_ns, self._reported):
-            array.reshape(MAX_FLOWS, HOP_COUNT)[places] = 0
-        for array in (
-            self._top, self._top_ns, self._settled, self._longer_ns, self._refused,
-        ):  # fmt: skip
-            array[places] = 0
-        self._missed[places] = 0
-        self._end_of[places] = 0
+        super().drop(places)
         for place in places.tolist():
             self._unsure.pop(place, None)
-
-    def forget(self, destination: int) -> None:
-        """Forget the ends of paths to an address (its address id)."""
-        for key in [key for key in self._ends if key[0] == destination]:
-            del self._ends[key]
 
     def add(
         self, batch: HopBatch, answered: Array, lost: Array, beyond: Array, shortened: Array
@@ -248,7 +239,7 @@ class Reach:
 
     def _falling_silent(self, batch: HopBatch, answered: Array, lost: Array) -> list[Array]:
         facts = self._changes.facts
-        at = batch.of_outcome(ProbeOutcome.UNANSWERED)
+        at = np.flatnonzero(batch.rows["outcome"] == ProbeOutcome.UNANSWERED)
         series, sent = batch.series[at], batch.rows["sent_ns"][at]
         after = (facts["answers"][series] > 0) & (sent > facts["last_ns"][series])
         series, sent = series[after], sent[after]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probes.path.analysis.changes import Changes
+from probes.path.analysis.detector import Detector
 from probes.path.analysis.flaps import Flaps
 from probes.path.analysis.flows import Flows, HopBatch, series_of
 from probes.path.analysis.loops import Loops
@@ -83,7 +84,7 @@ class _Reroute:
         return max(self.lengths.values(), key=abs, default=0)
 
 
-class Reroutes:
+class Reroutes(Detector):
     """Follows the changes of routes. Rows are of ROUTE, ROUTE_AMOUNTS and ALIAS.
 
     A change is reported in the poll after its last hop, if all hops up to the path's old end
@@ -94,22 +95,18 @@ class Reroutes:
     def __init__(
         self, flows: Flows, changes: Changes, delays: Delays, loops: Loops, flaps: Flaps
     ) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._changes = changes
         self._delays = delays
         self._loops = loops
         self._flaps = flaps
-        self._reroutes: dict[int, _Reroute] = {}
+        self._reroutes: dict[int, _Reroute] = self.by_destination({})
         """The last change, by destination."""
 
     def drop(self, places: Array) -> None:
         gone = set(places.tolist())
         for one in self._reroutes.values():
             one.flows -= gone
-
-    def forget(self, destination: int) -> None:
-        """Forget the changes of routes to an address (its address id)."""
-        self._reroutes.pop(destination, None)
 
     def add(self, batch: HopBatch, found: Array) -> Array:
         """Rows (n,) of dtype PATH, from the other findings of this poll; those that belong to a

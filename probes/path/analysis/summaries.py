@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.detector import Detector
+from probes.path.analysis.flows import MAX_FLOWS, Flows, HopBatch
 from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.statistics import Ordered, cleared, group_starts, jitter, loss_interval
 from probes.path.records import HOP, HOP_COUNT, Array, PathRowKind, ProbeOutcome
@@ -18,23 +19,22 @@ LAST = np.dtype([("rtt_ns", "i8"), ("label_count", "u1"), ("labels", *HOP["label
 """One hop of a flow: its last answer. `rtt_ns` 0: no answer yet."""
 
 
-class Summaries:
+class Summaries(Detector):
     """Counts outcomes and keeps times until `take`. Rows are of SUMMARY."""
 
     def __init__(self, flows: Flows, changes: Changes, delays: Delays) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._changes = changes
         self._delays = delays
-        self.answered = np.zeros(MAX_SERIES, "f8")
+        self.answered = self.by_hop("f8")
         """Recent outcomes, older ones with less weight."""
-        self.lost = np.zeros(MAX_SERIES, "f8")
-        self._counts = np.zeros(MAX_SERIES, COUNTS)
-        self._last = np.zeros(MAX_SERIES, LAST)
+        self.lost = self.by_hop("f8")
+        self._counts = self.by_hop(COUNTS)
+        self._last = self.by_hop(LAST)
         self._pending: list[tuple[Array, Array]] = []
 
     def drop(self, places: Array) -> None:
-        for array in (self.answered, self.lost, self._counts, self._last):
-            array.reshape(MAX_FLOWS, HOP_COUNT)[places] = np.zeros((), array.dtype)
+        super().drop(places)
         gone = np.zeros(MAX_FLOWS, bool)
         gone[places] = True
         self._pending = [

@@ -50,7 +50,7 @@ class Analysis:
         self._summaries = Summaries(self._flows, self._changes, self._delays)
         self._parts = (
             self._changes, self._reach, self._gaps, self._delays, self._summaries, self._branches,
-            self._loops, self._flaps, self._reroutes, self._losses,
+            self._middleboxes, self._loops, self._flaps, self._reroutes, self._losses,
         )  # fmt: skip
 
     @property
@@ -65,15 +65,11 @@ class Analysis:
         self._since_ns = self._since_ns or now_ns
         sent = self._batch(rows, now_ns)
         batch = sent.only(sent.rows["outcome"] != ProbeOutcome.BEYOND_PATH)
-        transit = batch.transit
+        transit, recent = batch.transit, (self._summaries.answered, self._summaries.lost)
         found = [
             self._changes.add(batch),
             *self._reach.add(
-                transit,
-                self._summaries.answered,
-                self._summaries.lost,
-                rows[rows["outcome"] == ProbeOutcome.BEYOND_PATH],
-                shortened,
+                transit, *recent, rows[rows["outcome"] == ProbeOutcome.BEYOND_PATH], shortened
             ),
             self._gaps.add(sent.transit),
             *self._delays.add(batch),
@@ -82,12 +78,12 @@ class Analysis:
         ]
         changes = np.concatenate(found, dtype=PATH)
         rerouted = changes[changes["kind"] == PathRowKind.RESPONDER]
-        unsettled = self._loops.add(now_ns), self._flaps.add(changes, now_ns)
+        unsettled = self._loops.add(now_ns, *recent), self._flaps.add(changes, now_ns)
         found = [
             changes,
             self._reroutes.add(batch, changes),
             *unsettled,
-            self._losses.add(batch, rerouted, self._loops.destinations),
+            self._losses.add(batch, rerouted, self._loops.lasting),
         ]
         self._summaries.add(batch)
         if now_ns - self._since_ns >= self._period_ns:
@@ -106,14 +102,10 @@ class Analysis:
         """Drop all flows to an address (16 bytes, as in HOP). Return the ends of its findings that
         last, dtype PATH (n,)."""
         number = int(address_ids(np.frombuffer(destination, "u8").reshape(1, 2))[0])
-        ends = self._flaps.forget(number, now_ns)
+        ends = self._flaps.end(number, now_ns)
         self._drop(self._flows.to(number))
-        self._changes.forget(number)
-        self._reach.forget(number)
-        self._middleboxes.forget(number)
-        self._loops.forget(number)
-        self._reroutes.forget(number)
-        self._losses.forget(number)
+        for part in self._parts:
+            part.forget(number)
         return ends
 
     def _batch(self, rows: Array, now_ns: int) -> HopBatch:

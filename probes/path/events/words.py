@@ -149,9 +149,12 @@ def _what(kind: PathRowKind, row: Any, flows: str) -> str:
 
 
 def loop_text(row: Any) -> str:
-    """`routing loop between 10.94.3.2 (hop 3) and 10.94.4.2 (hop 4)`."""
+    """`routing loop between 10.94.3.2 (hop 3) and 10.94.4.2 (hop 4)`, or `routing loop at 10.94.3.2
+    (hop 3), which answers again 2 hops later`, if the last router of the loop never answers."""
     many = f" of {row['amount']} routers" if row["amount"] > 2 else ""
     ends = f"{address_of(row, 'responder')} (hop {row['hop']})"
+    if not row["previous"].any():
+        return f"routing loop at {ends}, which answers again {row['amount']} hops later"
     return (
         f"routing loop{many} between {ends} and {address_of(row, 'previous')} "
         f"(hop {row['other_hop']})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from probes.path.analysis.changes import Changes
+from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.round_trips import levels as level
 from probes.path.analysis.round_trips import queues as queue
@@ -27,27 +28,24 @@ it."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Delays:
+class Delays(Detector):
     """Follows the round-trip times of all flows. Returns rows of SHIFT, QUEUE and QUEUE_OVER."""
 
     def __init__(self, flows: Flows, changes: Changes) -> None:
-        self._flows = flows
+        super().__init__(flows)
         self._changes = changes
-        self._levels = np.zeros((MAX_FLOWS, HOP_COUNT), LEVEL)
-        self._queues = np.zeros((MAX_FLOWS, HOP_COUNT), QUEUE)
-        self._missed = np.zeros((MAX_FLOWS, HOP_COUNT), "i8")
-        self._counts = np.zeros((MAX_FLOWS, HOP_COUNT), "i8")
-        self._begun_ns = np.zeros(MAX_FLOWS, "i8")
+        self._levels = self.by_flow(LEVEL, HOP_COUNT)
+        self._queues = self.by_flow(QUEUE, HOP_COUNT)
+        self._missed = self.by_flow("i8", HOP_COUNT)
+        self._counts = self.by_flow("i8", HOP_COUNT)
+        self._begun_ns = self.by_flow("i8")
         """When the first probe of the present block was sent, 0: the block is empty."""
         self._clocks = Clocks()
         self._pending: list[tuple[Array, Array]] = []
         """Series and times of blocks that have not ended."""
 
     def drop(self, places: Array) -> None:
-        self._levels[places] = np.zeros((), LEVEL)
-        self._queues[places] = np.zeros((), QUEUE)
-        self._missed[places] = self._counts[places] = 0
-        self._begun_ns[places] = 0
+        super().drop(places)
         self._clocks.drop(places)
         if len(places):
             self._take(places)

@@ -25,6 +25,7 @@ from probes.path.analysis.loops import loop_of
         # A router that forwards packets whose TTL ended, and a translation that hides the others.
         ((1, 2, 2, 3, 4), (0, 0)),
         ((1, 2, 2, 2, 2, 2), (0, 0)),
+        ((1, 2, 2, 0, 2, 0, 2), (0, 0)),
         # The packets leave the loop: no loop.
         ((1, 2, 3, 2, 3, 4, 5), (0, 0)),
         ((), (0, 0)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from tests.probes.path.analysis.simulated import (
     Flow,
     Hop,
     Routers,
+    Times,
+    answering,
     idle,
     in_turn,
     of,
@@ -62,6 +65,23 @@ def looping(begin: float = 10.1, end: float = 16.1, count: int = 2) -> list[Hop]
     return hops
 
 
+def half_silent_loop() -> list[Hop]:
+    """A loop of two routers: one never answers, and the other one a third of the probes to it."""
+    hops = looping()
+    for number, hop in enumerate(hops[3:], 4):
+        usual, seldom = hop.times, answering(hop.times, 0.3)
+        if number % 2 == 0:
+            hop.times = unanswered(hop.times, 0 if number == 4 else 10.1, 16.1)
+        else:
+            hop.times = partial(_in_loop, usual, seldom)
+    return hops
+
+
+def _in_loop(usual: Times, looping: Times, seconds: Array, rng: np.random.Generator) -> Array:
+    now = (seconds >= 10.1) & (seconds < 16.1)
+    return np.where(now, looping(seconds, rng), usual(seconds, rng))
+
+
 def longer_branch(begin: float = 0.0) -> list[Hop]:
     """Each packet goes by one of two branches, one of them two routers longer, from `begin` on."""
     hops = path(8)
@@ -106,6 +126,14 @@ LOUD: dict[str, tuple[list[Hop], list[str]]] = {
     "loop of three": (
         looping(count=3),
         ["routing loop of 3 routers between 10.94.0.3 (hop 3) and 10.94.0.5 (hop 5)", "is over"],
+    ),
+    "loop with a router that never answers": (
+        half_silent_loop(),
+        [
+            "routing loop at 10.94.0.3 (hop 3), which answers again 2 hops later: packets of "
+            f"{FLOW} do not arrive",
+            "which answers again 2 hops later is over after",
+        ],
     ),
     "flap": (
         with_routers({3: turns(2, 3, 33, end=33)}),
