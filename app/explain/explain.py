@@ -17,7 +17,7 @@ from app.explain.model import (
     Explanation,
     LimitSpan,
 )
-from app.explain.place import HopTimes, fault_of, loss_of, queues_of, times_of
+from app.explain.place import HopTimes, fault_of, queues_of, times_of
 from app.explain.words import sentence
 from app.outputs.routers import Describe, nothing_known
 from bpf.quantities import duration
@@ -211,7 +211,7 @@ def _place_of(
     held = why.limit in _HELD
     queues = queues_of(material, times, held=held)
     hops = tuple(_hops(times, queues, int(material.conversation["version"]), describe))
-    loss = loss_of(material)
+    loss = going_on(material.findings, PathRowKind.LOSS)
     if fault or not times.last:
         silent = material.pauses and material.pauses[-1].seconds >= _RESTS_S
         unknown = "the flow sends nothing" if silent else "no answer from the path yet"
@@ -237,11 +237,11 @@ def _own_queue(material: Material) -> str:
     """Return the queue of this host's interface, such as `tbf of eth0`, if it holds most of the
     connection's delay; else an empty text."""
     rows = material.sockets[material.sockets["limit"] == Limit.QUEUE][-_BACKLOGS:]
-    if not len(rows):
-        return ""
-    takes_us = quantiles(rows["backlog"], (0.5,))[0] * 1e6 / max(int(rows["delivery_rate"][-1]), 1)
-    is_own = takes_us >= _HALF * rows["queue_us"][-1]
-    return f"{rows['qdisc'][-1].decode()} of {material.interface}" if is_own else ""
+    if len(rows):
+        rate = max(int(rows["delivery_rate"][-1]), 1)
+        if quantiles(rows["backlog"], (0.5,))[0] * 1e6 / rate >= _HALF * rows["queue_us"][-1]:
+            return f"{rows['qdisc'][-1].decode()} of {material.interface}"
+    return ""
 
 
 def _at(

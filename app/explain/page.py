@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.explain.model import ExplainedHop, ExplainedLimit, ExplainedOwner, Explanation
+from app.explain.model import ExplainedLimit, ExplainedOwner, Explanation
 from app.explain.words import ABOUT
 from bpf.quantities import MISSING, age, bit_rate, byte_size, duration, percent
 
@@ -89,18 +89,12 @@ def _where(explanation: Explanation) -> Iterator[str]:
     where = explanation.where
     yield where.text
     for hop in where.hops:
-        yield _hop(hop)
-
-
-def _hop(hop: ExplainedHop) -> str:
-    router = hop.router or "*"
-    if hop.name:
-        router += f" {hop.name}"
-    time = duration(hop.rtt_ms / 1e3) if hop.rtt_ms is not None else MISSING
-    queue = f"  queue {duration(hop.queue_ms / 1e3)}" if hop.queue_ms else ""
-    lost = f"  {hop.lost} of {hop.lost + hop.answered} not answered" if hop.lost else ""
-    beside = "  beside the flow" if hop.beside else ""
-    return f"{hop.hop:>2}  {router[:_MOST]:<{_MOST}}  {time:>9}{queue}{lost}{beside}"
+        router = f"{hop.router or '*'} {hop.name}".strip()[:_MOST]
+        time = duration(hop.rtt_ms / 1e3) if hop.rtt_ms is not None else MISSING
+        queue = f"  queue {duration(hop.queue_ms / 1e3)}" if hop.queue_ms else ""
+        lost = f"  {hop.lost} of {hop.lost + hop.answered} not answered" if hop.lost else ""
+        beside = "  beside the flow" if hop.beside else ""
+        yield f"{hop.hop:>2}  {router:<{_MOST}}  {time:>9}{queue}{lost}{beside}"
 
 
 def _lost(explanation: Explanation) -> Iterator[str]:

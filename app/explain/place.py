@@ -13,13 +13,11 @@ from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.path.analysis.round_trips.queues import amounts
 from probes.path.analysis.statistics import hop_statistics
-from probes.path.events.words import going_on
 from probes.path.probing_plan import initial_ttl
 from probes.path.records import (
     DESTINATION_HOP,
     HOP_COUNT,
     MeasuredBy,
-    PathRowKind,
     ProbeOutcome,
 )
 from probes.sockets.records import SOCKET
@@ -78,7 +76,10 @@ def times_of(material: Material, seconds: int = 0) -> HopTimes:
         hops["hop"] == DESTINATION_HOP,
         hops["measured_by"] == MeasuredBy.ECHO_BESIDE_THE_FLOW,
     )
-    mine, answered = _of_flow(hops, material.conversation), hops["received_ns"] > 0
+    flow, answered = material.conversation, hops["received_ns"] > 0
+    mine = hops["protocol"] == flow["protocol"]
+    mine &= hops["source_port"] == flow["near_port"]
+    mine &= hops["destination_port"] == flow["far_port"]
     is_probe = (hops["measured_by"] == MeasuredBy.PROBE) & ~at_end
     fresh = mine & is_probe & (hops["sent_ns"] > since_ns)
     # A flow that only repeats packets causes few probes.
@@ -143,11 +144,6 @@ def queues_of(material: Material, times: HopTimes, *, held: bool) -> Array:
     return found
 
 
-def loss_of(material: Material) -> Any:
-    """Return the last LOSS of the path that is not over, a row of dtype PATH; None without one."""
-    return going_on(material.findings, PathRowKind.LOSS)
-
-
 def fault_of(material: Material, times: HopTimes) -> str:
     """Return why packets of a conversation without answers do not arrive; empty if unknown."""
     version = int(material.conversation["version"])
@@ -183,13 +179,3 @@ def _report(responder: Array, version: int, kind: int, hop: int) -> str:
     meaning = _REPORTS.get((1 if version == 4 else 58, kind), "unreachable")
     at = f" at hop {hop}" if hop and hop != DESTINATION_HOP else ""
     return f"{address_text(responder.tobytes(), version)}{at} reports: {meaning}"
-
-
-def _of_flow(rows: Array, conversation: Any) -> Array:
-    """Whether rows (n,) of dtype HOP or PATH are of the conversation's outgoing flow."""
-    mine: Array = (
-        (rows["protocol"] == conversation["protocol"])
-        & (rows["source_port"] == conversation["near_port"])
-        & (rows["destination_port"] == conversation["far_port"])
-    )
-    return mine

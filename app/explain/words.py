@@ -84,18 +84,6 @@ def _without(
     return "was not watched long enough to tell what limits it"
 
 
-def _busy(flow: ExplainedEnds, why: ExplainedLimit) -> str:
-    return (
-        f"limits itself: it had data to send {percent(why.busy)} of the time, and less than the "
-        "network takes"
-    )
-
-
-def _receiver(flow: ExplainedEnds, why: ExplainedLimit) -> str:
-    return f"is limited by the receiver: the window of {flow.far} was full {percent(why.rwnd)} of \
-the time"
-
-
 _RESTS = {
     "idle": "is idle: the flow sends nothing",
     "asked": "waits for {far}: it has not answered the last data",
@@ -104,8 +92,14 @@ _RESTS = {
 }
 _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
     Limit.IDLE: lambda flow, why: _RESTS[why.rest or "idle"].format(far=flow.far),
-    Limit.APPLICATION: _busy,
-    Limit.RECEIVER: _receiver,
+    Limit.APPLICATION: lambda flow, why: (
+        f"limits itself: it had data to send {percent(why.busy)} of the time, and less than the "
+        "network takes"
+    ),
+    Limit.RECEIVER: lambda flow, why: (
+        f"is limited by the receiver: the window of {flow.far} was full {percent(why.rwnd)} of "
+        "the time"
+    ),
     Limit.SEND_BUFFER: lambda flow, why: (
         f"is limited by its send buffer: {byte_size(why.unacked_bytes)} are on the way and fill it"
     ),

@@ -53,10 +53,6 @@ class ItemLoop:
         if self._starting:
             signal.alarm(_BLOCKED_S)
 
-    def stop_in(self, seconds: float) -> None:
-        """End the loop after so many seconds."""
-        self._deadline = time.monotonic() + seconds
-
     @property
     def stopped(self) -> bool:
         return self._mailbox.stopped
@@ -98,7 +94,7 @@ class ItemLoop:
                 self._starting = False
                 signal.alarm(0)
             if spec.duration is not None:
-                self.stop_in(spec.duration)
+                self._deadline = time.monotonic() + spec.duration
             yield stack
 
 

@@ -37,7 +37,15 @@ class Interference:
             self._last_drop_ns = now_ns
         self._remarked = remarked
         escaped = {target for target in remarked if target.escaped}
-        found += [("error", self._stopped(target)) for target in escaped - self._escaped]
+        found += [
+            (
+                "error",
+                f"tracing of {target.destination.text} stopped: another program on"
+                f" {self._interface}'s egress sends probes on whole; attach it after probedeck,"
+                " untrace and trace again",
+            )
+            for target in escaped - self._escaped
+        ]
         self._escaped = escaped
         shared = {target for target in remarked if target.foreign}
         found += [("warning", self._told(target)) for target in shared - self._shared]
@@ -54,11 +62,4 @@ class Interference:
         return (
             f"another tracer sends probes to {target.destination.text} on {self._interface},"
             " too: each has its own answers, but routers with a limit answer each less often"
-        )
-
-    def _stopped(self, target: TracedDestination) -> str:
-        return (
-            f"tracing of {target.destination.text} stopped: another program on"
-            f" {self._interface}'s egress sends probes on whole; attach it after probedeck,"
-            " untrace and trace again"
         )

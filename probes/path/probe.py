@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,12 @@ from probes.builtin import (
 from probes.hooks import Hooks, InterfaceHook
 from probes.map_reading import LentMap, lend
 from probes.path.active.finder import Finder
-from probes.path.active.mtu import MtuSearches
+from probes.path.active.mtu import MtuReports, MtuSearches
 from probes.path.active.own_flows import OwnFlows
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
 from probes.path.interference import Interference
-from probes.path.mtu_reports import MtuReports
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
-from probes.path.own_traffic import OwnTraffic
 from probes.path.programs import (
     FUNCTION,
     HEADERS,
@@ -55,6 +54,7 @@ from probes.path.records import (
     HOPS_TABLE,
     PATH,
     PATHS_TABLE,
+    TRACE,
     TRACES_TABLE,
     Array,
     ProbeOutcome,
@@ -78,6 +78,13 @@ _VIEWS = {
     "sampled": np.dtype("u8"),
 }  # fmt: skip
 """Maps that user space reads in the kernel's memory."""
+_OWN_PERIOD_NS = 950_000_000
+"""Time between rows of own traffic: a little under a second, because polls come every 0.25 s."""
+_COUNTERS = {
+    "packets": "packets", "probes": "sent", "probe_bytes": "sent_bytes", "answers": "matched",
+    "answer_bytes": "matched_bytes", "unmatched": "unmatched", "foreign": "foreign",
+}  # fmt: skip
+"""Field of TRACE, and the counter of Traced whose growth it is."""
 
 
 class PathProbe(BuiltinProbe[PathGeneration]):
@@ -395,3 +402,38 @@ def _check_kernel() -> None:
             "path tracing needs atomic exchanges in BPF programs, which this kernel lacks",
             hint="use kernel 5.12 or newer; on arm64, 5.18",
         ) from None
+
+
+class OwnTraffic:
+    """Turns counters since the begin of tracing into rows of a period."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._since_ns = now_ns
+        self._before: dict[str, Traced] = {}
+        self._leaving: list[Array] = []
+
+    def leave(self, traced: Traced) -> None:
+        """Keep the last row of a destination that is traced no longer."""
+        self._leaving.append(_row(traced, self._before.pop(traced.destination, None)))
+
+    def rows(self, traced: Iterable[Traced], now_ns: int) -> Array | None:
+        """Return rows of dtype TRACE (n,) of the period, which ends now; None if it goes on."""
+        if now_ns - self._since_ns < _OWN_PERIOD_NS and not self._leaving:
+            return None
+        found = {each.destination: each for each in traced}
+        made = [_row(each, self._before.get(name)) for name, each in found.items()]
+        rows = np.concatenate([np.empty(0, TRACE), *made, *self._leaving])
+        rows["since_ns"] = self._since_ns
+        self._before, self._leaving, self._since_ns = found, [], now_ns
+        return rows
+
+
+def _row(now: Traced, before: Traced | None) -> Array:
+    row = np.zeros(1, TRACE)
+    packed = ipaddress.ip_address(now.destination).packed
+    row["destination"] = np.frombuffer(packed.ljust(16, b"\0"), "u1")
+    row["version"] = 4 if len(packed) == 4 else 6
+    row["routers"] = now.length
+    for name, counter in _COUNTERS.items():
+        row[name] = getattr(now, counter) - (getattr(before, counter) if before else 0)
+    return row

@@ -152,10 +152,6 @@ class TracedDestination:
     def stop(self) -> None:
         self._kernel["ready"] = 0
 
-    def has_room(self, flow: TracedFlow) -> bool:
-        """Whether this flow can be traced, too."""
-        return self.every or flow in self.flows or len(self.flows) < FLOWS
-
     def choose(self) -> None:
         """Tell the kernel which flows to trace."""
         only = [] if self.every else [_transport(flow) for flow in self.flows]
@@ -308,7 +304,7 @@ class TracedDestinations:
         target = self._targets.get(destination.address)
         if flow is not None:
             check_flow(flow, destination.version)
-            if target and not target.has_room(flow):
+            if target and not (target.every or flow in target.flows or len(target.flows) < FLOWS):
                 raise UsageError(
                     f"at most {FLOWS} flows to {destination.text} are traced at a time",
                     hint="untrace one, or trace every flow",

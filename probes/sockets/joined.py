@@ -28,8 +28,11 @@ def ends_of(rows: Array) -> Array:
         icmp = _is_icmp(rows["protocol"])
         forward = leaves | icmp
         near_port, far_port = np.where(forward, first, last), np.where(forward, last, first)
-        if icmp.any():
-            _as_requests(far_port, rows["protocol"])
+        # Types of ICMP answers (type * 256 + code) become those of their requests.
+        for number, types in REQUESTS.items() if icmp.any() else ():
+            for answer, request in types.items():
+                answers = (rows["protocol"] == number) & (far_port == answer << 8)
+                far_port[answers] = request << 8
     words = np.empty((len(rows), _WORDS), "u8")
     words[:, :2], words[:, 2:4] = near, far
     words[:, 4] = near_port | far_port << np.uint64(16)
@@ -92,10 +95,3 @@ def _places(hashes: Array, ordered: Array, order: Array) -> Array:
 def _is_icmp(protocol: Array) -> Array:
     found: Array = (protocol == 1) | (protocol == 58)
     return found
-
-
-def _as_requests(far_port: Array, protocol: Array) -> None:
-    """Replace the types of ICMP answers in `far_port` (type * 256 + code) by their requests'."""
-    for number, types in REQUESTS.items():
-        for answer, request in types.items():
-            far_port[(protocol == number) & (far_port == answer << 8)] = request << 8

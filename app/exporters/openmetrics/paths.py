@@ -62,7 +62,8 @@ class PathSeries:
         if hops:
             # The flow of an overrun probe is unknown.
             rows = rows[rows["outcome"] != ProbeOutcome.OVERRUN]
-        names = [address_text(*key) for key in _keys(rows)]
+        packed = np.ascontiguousarray(rows["destination"]).view("V16").ravel().tolist()
+        names = list(map(address_text, packed, rows["version"].tolist()))
         for name in dict.fromkeys(names):
             self._of(name)
         if hops:
@@ -142,11 +143,6 @@ class PathSeries:
                 yield of.PATH_ROUTER(name, hop, router)
             for kind, count in found.findings.items():
                 yield of.PATH_FINDINGS(name, kind, value=count)
-
-
-def _keys(rows: Array) -> Iterator[tuple[bytes, int]]:
-    packed = np.ascontiguousarray(rows["destination"]).view("V16").ravel().tolist()
-    return zip(packed, rows["version"].tolist(), strict=True)
 
 
 def _hop(number: int) -> str:

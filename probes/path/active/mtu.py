@@ -15,8 +15,11 @@ import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from bpf.attach.interface import Interface
 from probes.path.active.echo import SMALLEST, EchoAnswer, EchoEngine, EchoOutcome
+from probes.path.records import DESTINATION_HOP, Array
 from probes.path.slots import Destination
 from probes.path.traced import MtuStep, PathMtu
 
@@ -31,6 +34,9 @@ _SIZES = 8
 _MOST_REPORTS = 8
 _SIOCGIFMTU = 0x8921
 _MOST_BYTES = 65535
+
+_PATIENCE = 12
+"""Windows in which the hop of a router that reported is searched: three seconds."""
 
 Trial = tuple[int, int]
 """TTL and size of a request."""
@@ -222,3 +228,48 @@ def _between(fits: int, fails: int) -> list[int]:
     apart = fails - fits
     count = min(_SIZES, apart - 1)
     return [fits + apart * i // (count + 1) for i in range(1, count + 1)]
+
+
+@dataclass(slots=True)
+class _Known:
+    report: tuple[int, bytes]
+    """MTU and router, 16 bytes."""
+    windows: int = 0
+    result: PathMtu | None = None
+
+
+class MtuReports:
+    """Routers' reports that the flows' own packets are larger than the next link's MTU: the last
+    one about each destination, with the hop of its router."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Known] = {}
+
+    def add(
+        self, destination: Destination, report: tuple[int, bytes], rows: Array
+    ) -> list[tuple[str, str]]:
+        """Take the kernel's last report and the destination's new rows of dtype HOP.
+
+        Returns severity and text of an event if the report is new.
+        """
+        known = self._known.get(destination.address)
+        if known is None or known.report != report:
+            known = self._known[destination.address] = _Known(report)
+        if known.result:
+            return []
+        known.windows += 1
+        mtu, reporter = known.report
+        from_it = (rows["responder"] == np.frombuffer(reporter, "u1")).all(axis=1)
+        hops = rows["hop"][from_it & (rows["hop"] < DESTINATION_HOP)]
+        if not len(hops) and known.windows < _PATIENCE:
+            return []
+        by = Destination(reporter, destination.version).text
+        known.result = PathMtu(mtu, (MtuStep(min(hops.tolist(), default=0), mtu, by),))
+        return [("info", f"{destination.text}: {known.result}")]
+
+    def result(self, destination: Destination) -> PathMtu | None:
+        known = self._known.get(destination.address)
+        return known.result if known else None
+
+    def forget(self, destination: Destination) -> None:
+        self._known.pop(destination.address, None)

@@ -43,15 +43,11 @@ def received(opened: socket.socket, flags: int = 0) -> Iterator[Received]:
         for level, kind, value in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
                 seconds, ns = struct.unpack("qq", value)
-                at_ns = min(at_ns, seconds * 10**9 + ns + _clock_offset())
+                # An interruption between the two clocks makes the difference larger.
+                offset_ns = min(-time.time_ns() + time.monotonic_ns() for _ in range(3))
+                at_ns = min(at_ns, seconds * 10**9 + ns + offset_ns)
         sender = where[0].partition("%")[0] if where else ""
         yield Received(data, sender, at_ns, ancillary)
-
-
-def _clock_offset() -> int:
-    """Return CLOCK_MONOTONIC less CLOCK_REALTIME, in ns."""
-    # An interruption between the two clocks makes the difference larger.
-    return min(-time.time_ns() + time.monotonic_ns() for _ in range(3))
 
 
 def stamp_times(opened: socket.socket) -> None:

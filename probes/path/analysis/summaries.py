@@ -74,7 +74,8 @@ class Summaries(Detector):
             rows[name] = counts[name]
         ended = counts["answered"] + counts["lost"]
         rows["loss_low"], rows["loss_high"] = loss_interval(counts["lost"], ended)
-        self._remember(series, counts)
+        for memory, name in ((self.answered, "answered"), (self.lost, "lost")):
+            memory[series] = memory[series] * _MEMORY + counts[name]
         places, at = np.unique(series // HOP_COUNT, return_inverse=True)
         lost = self.lost.reshape(MAX_FLOWS, HOP_COUNT)[places]
         answered = self.answered.reshape(MAX_FLOWS, HOP_COUNT)[places]
@@ -94,10 +95,6 @@ class Summaries(Detector):
                 0,
             )
         return rows
-
-    def _remember(self, series: Array, counts: Array) -> None:
-        for memory, name in ((self.answered, "answered"), (self.lost, "lost")):
-            memory[series] = memory[series] * _MEMORY + counts[name]
 
     def _times(self, rows: Array, series: Array) -> None:
         """Fill in the times of the rows of series (n,), ascending."""

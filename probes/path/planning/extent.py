@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from socket import IPPROTO_UDP
 
 import numpy as np
 
+from probes.path.active.echo import SMALLEST
 from probes.path.active.finder import FinderAnswer
 from probes.path.options import Guard, PathOptions
-from probes.path.planning.beside import rows_beside
 from probes.path.planning.flow_lengths import FlowLengths
 from probes.path.planning.guard_plan import GuardPlan
 from probes.path.planning.hidden_hops import Frontier, HiddenHops, HopFinder
 from probes.path.probing_plan import HopSchedule, ProbingPlan, hops_of
-from probes.path.records import HOP, Array, ProbeOutcome, no_rows
+from probes.path.records import (
+    DESTINATION_HOP,
+    FLOW_KEY,
+    HOP,
+    Array,
+    MeasuredBy,
+    ProbeOutcome,
+    no_rows,
+)  # fmt: skip
 from probes.path.slots import Destination
 
 _ANSWERS_NS = 300_000_000
@@ -110,9 +118,27 @@ class PathExtent:
         found = [each for each in self._answers if self.hidden.measured >> each.ttl & 1]
         self._answers.clear()
         if found and len(self._flow):
-            self.beside = rows_beside(found, self.hidden.end, self._flow[0])
+            self.beside = _rows_beside(found, self.hidden.end, self._flow[0])
 
     def _excuse(self, rows: Array, is_beyond: Callable[[Array], Array]) -> None:
         lost = np.flatnonzero(rows["outcome"] == ProbeOutcome.UNANSWERED)
         if len(lost):
             rows["outcome"][lost[is_beyond(rows[lost])]] = ProbeOutcome.BEYOND_PATH
+
+
+def _rows_beside(answers: Sequence[FinderAnswer], end: int, flow: Array) -> Array:
+    """Return a row of dtype HOP for each answer, or request without one. `end` is the destination's
+    hop. `flow` is a row of a flow to the same destination, which gets them."""
+    rows = np.zeros(len(answers), HOP)
+    for name, *_ in FLOW_KEY:
+        rows[name] = flow[name]
+    rows["hop"] = [DESTINATION_HOP if each.ttl == end else each.ttl for each in answers]
+    rows["sent_ns"] = [each.sent_ns for each in answers]
+    rows["received_ns"] = [each.received_ns for each in answers]
+    for row, each in zip(rows, answers, strict=True):
+        row["responder"] = np.frombuffer(each.responder, "u1")
+    unanswered = rows["received_ns"] == 0
+    rows["outcome"] = np.where(unanswered, ProbeOutcome.UNANSWERED, ProbeOutcome.ANSWERED)
+    rows["measured_by"], rows["whole"] = MeasuredBy.ECHO_BESIDE_THE_FLOW, 1
+    rows["packet_bytes"] = SMALLEST[int(flow["version"])]
+    return rows

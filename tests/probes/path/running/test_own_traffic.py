@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from probes.path.options import PathOptions
-from probes.path.own_traffic import OwnTraffic
+from probes.path.probe import OwnTraffic
 from probes.path.records import TRACE, TRACES_TABLE, MeasuredBy
 from probes.path.traced import Traced
 from probes.snapshot import Snapshot
