@@ -168,8 +168,8 @@ def _verdict(material: Material, last: Any, *, told: bool) -> tuple[Limit, float
     ended = "reset" if back & RST else "closed" if flags & (FIN | RST) else ""
     row = np.array([last])
     row["limit"] = verdict
-    received, segments = sockets["received"].any(), sockets["segments"].sum()
-    quiet = Limit(int(resting(row, received, segments)[0]))
+    lately = np.array([sockets["received"].any()]), sockets["segments"].sum(keepdims=True)
+    quiet = Limit(int(resting(row, *lately)[0]))
     if material.conversation["protocol"] == UDP and told:
         return verdict, since_s, ""
     if rests and quiet and not (waited and ended == "closed"):
