@@ -1,4 +1,4 @@
-"""What detectors share: forgetting, and findings that last."""
+"""Bases of detectors: one that forgets, and one whose findings last."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Detector:
 
 
 class Lasting(Detector):
-    """Reports findings that last, one a destination: their begin, again after AGAIN_NS, and their
-    end, whose kind is the next number."""
+    """Reports one lasting finding of each destination: its begin, again after AGAIN_NS, and its end.
+    The kind of the end is the next number."""
 
     def __init__(self, flows: Flows) -> None:
         super().__init__(flows)

@@ -24,8 +24,8 @@ HOP_STATISTICS = np.dtype([
     ("answered", "i8"), ("lost", "i8"), ("outcomes", "i8", (len(ProbeOutcome),)),
     *((name, "i8") for name, _ in _QUANTILES),
 ])  # fmt: skip
-"""Probes of one hop: answered and lost ones, those of each ProbeOutcome, and their round-trip times
-(-1: none)."""
+"""One hop: its answered and lost probes, its probes by ProbeOutcome, and its round-trip times (-1:
+none)."""
 
 
 def hop_statistics(rows: Array, series: Array, count: int) -> Array:
