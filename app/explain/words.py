@@ -53,7 +53,7 @@ def sentence(
 
 def _answers(far: str, why: ExplainedLimit, where: ExplainedPlace) -> str:
     """`: answers take 801 ms, the path 13 ms`."""
-    last = where.hops[-1] if where.hops else None
+    last = next((each for each in reversed(where.hops) if each.rtt_ms), None)
     path, path_us = "the path", float(why.floor_us)
     if not path_us and last and last.rtt_ms:
         path, path_us = path if last.router == far else f"hop {last.hop}", last.rtt_ms * 1e3

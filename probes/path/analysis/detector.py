@@ -51,8 +51,8 @@ class Detector:
 
 
 class Lasting(Detector):
-    """Reports one lasting finding of each destination: its begin, again after AGAIN_NS, and its end.
-    The kind of the end is the next number."""
+    """Reports one lasting finding of each destination: at its begin, again after AGAIN_NS, and at
+    its end. The kind of the end is the next number."""
 
     def __init__(self, flows: Flows) -> None:
         super().__init__(flows)

@@ -61,7 +61,7 @@ class Loops(Lasting):
         """Rows (n,) of dtype PATH. `answered` and `lost` (MAX_SERIES,) are recent outcomes, older
         ones with less weight."""
         outcomes = (each.reshape(MAX_FLOWS, HOP_COUNT) for each in (answered, lost))
-        before, self._found = self._found, self._look(*outcomes)
+        before, self._found = self._found, self._look(now_ns, *outcomes)
         by_destination: dict[int, list[int]] = {}
         for place, loop in self._found.items():
             self._seen_ns[place] = now_ns
@@ -81,7 +81,7 @@ class Loops(Lasting):
                 made.append(row)
         return np.concatenate([np.empty(0, PATH), *made], dtype=PATH)
 
-    def _look(self, answered: Array, lost: Array) -> dict[int, tuple[int, int]]:
+    def _look(self, now_ns: int, answered: Array, lost: Array) -> dict[int, tuple[int, int]]:
         """Return the loop of each flow that has one."""
         end = self._flows.end
         routes = self._changes.routes.reshape(MAX_FLOWS, HOP_COUNT)[:end]
@@ -113,6 +113,8 @@ class Loops(Lasting):
             skips = sure and not routers[place, skipped].any()
             if skips or np.count_nonzero(np.unique(routers[place, first:])) > 1:
                 found[place] = first, number
+            # Until it is sure, the path counts as no longer one.
+            self._seen_ns[place] = now_ns
         return found
 
     def _row(self, places: list[int], now_ns: int) -> Array:
@@ -123,7 +125,10 @@ class Loops(Lasting):
         for name, at in (("responder", first), ("previous", first + number - 1)):
             # The router may not have answered at its first hop.
             hops = range(at, DESTINATION_HOP, number)
-            row[name] = facts["responder"][max(hops, key=facts["last_ns"].__getitem__)]
+            newest = max(hops, key=facts["last_ns"].__getitem__)
+            # A router that never answers in the loop leaves those of the way before it.
+            if facts["last_ns"][newest] >= facts["first_ns"][first + number]:
+                row[name] = facts["responder"][newest]
         row["other_hop"], row["amount"], row["flows"] = first + number - 1, number, len(places)
         row["since_ns"] = now_ns
         return row

@@ -15,10 +15,11 @@ from app.fleet.segment_report import _delay
 from app.outputs.report.model import ReportedTimes
 from app.outputs.report.tally import PathTally
 from probes.flow.grouping import GROUP
-from probes.path.analysis.branches import quantiles
+from probes.path.analysis.statistics import quantiles
 from probes.path.analysis.watch import Analysis
 from probes.path.records import HOP, HOPS_TABLE, Array
-from tests.app.explain.made import FAR, packed, window
+from tests.app.explain.made import FAR, window
+from tests.support.paths import packed
 
 TIMES_NS = np.array([10, 12, 10, 30, 10, 11]) * 1_000_000
 MEDIAN, P95 = 0.010, 0.030
@@ -47,7 +48,7 @@ def report() -> tuple[float, float]:
     tally = PathTally()
     tally.add(window(1, rows(), probe="path", metric=HOPS_TABLE))
     tally.fold()
-    (router,) = tally.destinations[packed(FAR).tobytes()].routers.values()
+    (router,) = tally.destinations[bytes(packed(FAR))].routers.values()
     found = ReportedTimes.of(router.times)
     return found.median_ns / 1e9, found.p95_ns / 1e9
 
