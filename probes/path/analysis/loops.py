@@ -48,6 +48,8 @@ class Loops(Lasting):
         self._changes = changes
         self._found: dict[int, tuple[int, int]] = {}
         """The loop of each flow (place) by the last poll, as `loop_of` returns it."""
+        self._half_silent = set[int]()
+        """Places of flows in loops in which one router alone answers."""
         self._seen_ns = self.by_flow("i8")
         """When each flow was last seen in a loop."""
 
@@ -99,6 +101,7 @@ class Loops(Lasting):
         ordered = np.sort(routers, axis=1)
         again = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)
         found = {}
+        self._half_silent = set()
         for place in np.flatnonzero((again.sum(axis=1) > 1) & self._flows.used[:end]).tolist():
             first, number = loop_of(routers[place].tolist())
             if not first:
@@ -111,6 +114,8 @@ class Loops(Lasting):
             skipped = behind[~is_own]
             sure = -lost[place, skipped].sum() * np.log1p(-heard / (heard + missed + 1)) > _CERTAIN
             skips = sure and not routers[place, skipped].any()
+            if skips:
+                self._half_silent.add(place)
             if skips or np.count_nonzero(np.unique(routers[place, first:])) > 1:
                 found[place] = first, number
             # Until it is sure, the path counts as no longer one.
@@ -125,10 +130,8 @@ class Loops(Lasting):
         for name, at in (("responder", first), ("previous", first + number - 1)):
             # The router may not have answered at its first hop.
             hops = range(at, DESTINATION_HOP, number)
-            newest = max(hops, key=facts["last_ns"].__getitem__)
-            # A router that never answers in the loop leaves those of the way before it.
-            if facts["last_ns"][newest] >= facts["first_ns"][first + number]:
-                row[name] = facts["responder"][newest]
+            if name == "responder" or place not in self._half_silent:
+                row[name] = facts["responder"][max(hops, key=facts["last_ns"].__getitem__)]
         row["other_hop"], row["amount"], row["flows"] = first + number - 1, number, len(places)
         row["since_ns"] = now_ns
         return row
