@@ -253,8 +253,9 @@ def _at(
     router = routers.get(hop, "")
     ends = f"between {before or 'this host'} and {router or 'the next router'}"
     way = side.words if side else ""
-    is_beside = any(each.beside for each in hops if each.hop == hop)
-    beside = "measured beside the flow" if is_beside else ""
+    beside = next(
+        ("measured beside the flow" for each in hops if each.hop == hop and each.beside), ""
+    )
     text = ", ".join(filter(None, (f"{subject} at hop {hop}", ends, way, beside)))
     return ExplainedPlace(hop, router, before, queue_ms, way, text=text, hops=tuple(hops))
 

@@ -79,8 +79,9 @@ def _without(
     if not why.samples:
         return "has no socket on this host: nothing tells what limits it"
     if flow.protocol != "tcp":
-        place = f"; {where.text}" if where.queue_ms else ""
-        return f"uses {flow.protocol}, which does not tell what limits it{place}"
+        return f"uses {flow.protocol}, which does not tell what limits it" + (
+            f"; {where.text}" if where.queue_ms else ""
+        )
     return "was not watched long enough to tell what limits it"
 
 

@@ -266,6 +266,7 @@ class TracedDestinations:
         # Random: another tracer's probes of the same flow should not have the same numbers.
         table["sequence"] = [secrets.randbits(_FIRST_BITS) for _ in table]
         self._slots = slots.reshape(len(table), -1)
+        self.slots_per_target = self._slots.shape[1]
         self._free = list(range(len(self._table)))
         self._targets: dict[bytes, TracedDestination] = {}
 
@@ -293,10 +294,6 @@ class TracedDestinations:
             for target in self
             for note in target.new_notes()
         ]
-
-    @property
-    def slots_per_target(self) -> int:
-        return int(self._slots.shape[1])
 
     def add(self, destination: Destination, flow: TracedFlow | None) -> TracedDestination:
         """Trace a destination, or one more of its flows. Raises UsageError if the tables are

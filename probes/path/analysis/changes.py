@@ -81,7 +81,14 @@ class Changes(Detector):
         old[unknown] = answers.rows["responder"][begin[unknown]]
         rows["previous"] = old
         rows["since_ns"] = after["run_ns"][reported]
-        self._name_mixed(rows, verdicts[reported] == RouteVerdict.MIXED, answers.rows, begin)
+        # Several routers answer one flow in turn.
+        for at in np.flatnonzero(verdicts[reported] == RouteVerdict.MIXED):
+            row = rows[at : at + 1]
+            row["kind"] = PathRowKind.BALANCED_PACKETS
+            if np.array_equal(row["responder"], row["previous"]):
+                mine = answers.rows["responder"][begin[at] :]
+                other = (mine != row["previous"]).any(axis=1)
+                row["responder"] = mine[other.argmax()]
         self.rerouted_ns[which[verdicts == RouteVerdict.CHANGED] // HOP_COUNT] = batch.now_ns
 
         is_last = after["current"] == after["latest"]
@@ -150,16 +157,6 @@ class Changes(Detector):
         keys = zip(destinations, hops, routers, strict=True)
         if len(self._seen) < MAX_SEEN:
             self._seen.update(dict.fromkeys(keys, batch.now_ns))
-
-    def _name_mixed(self, rows: Array, mixed: Array, answers: Array, starts: Array) -> None:
-        """Turn the `rows` of `mixed` (n,) into rows of per-packet balancing."""
-        for at in np.flatnonzero(mixed):
-            row = rows[at : at + 1]
-            row["kind"] = PathRowKind.BALANCED_PACKETS
-            if np.array_equal(row["responder"], row["previous"]):
-                mine = answers["responder"][starts[at] :]
-                other = (mine != row["previous"]).any(axis=1)
-                row["responder"] = mine[other.argmax()]
 
     def _groups(self, series: Array) -> list[Array]:
         """Group series (n,) by destination and hop. Return the groups with several routers."""

@@ -21,11 +21,9 @@ _SERIES_SHIFT = np.int64(46)
 _QUANTILES = (("min_ns", 0.0), ("median_ns", 0.5), ("p95_ns", 0.95), ("max_ns", 1.0))
 
 HOP_STATISTICS = np.dtype([
-    ("answered", "i8"), ("lost", "i8"), ("outcomes", "i8", (len(ProbeOutcome),)),
-    *((name, "i8") for name, _ in _QUANTILES),
+    ("answered", "i8"), ("lost", "i8"), *((name, "i8") for name, _ in _QUANTILES),
 ])  # fmt: skip
-"""One hop: its answered and lost probes, its probes by ProbeOutcome, and its round-trip times (-1:
-none)."""
+"""One hop: its answered and lost probes, and its round-trip times (-1: none)."""
 
 
 def hop_statistics(rows: Array, series: Array, count: int) -> Array:
@@ -33,10 +31,9 @@ def hop_statistics(rows: Array, series: Array, count: int) -> Array:
     hop of each row."""
     found = np.full(count, -1, HOP_STATISTICS)
     places = series.astype("i8") * len(ProbeOutcome) + rows["outcome"]
-    outcomes = np.bincount(places, minlength=count * len(ProbeOutcome))
-    found["outcomes"] = outcomes.reshape(count, len(ProbeOutcome))
-    found["answered"] = found["outcomes"][:, : ProbeOutcome.UNREACHABLE + 1].sum(axis=1)
-    found["lost"] = found["outcomes"][:, ProbeOutcome.UNANSWERED]
+    outcomes = np.bincount(places, minlength=count * len(ProbeOutcome)).reshape(count, -1)
+    found["answered"] = outcomes[:, : ProbeOutcome.UNREACHABLE + 1].sum(axis=1)
+    found["lost"] = outcomes[:, ProbeOutcome.UNANSWERED]
     timed = (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
     rtts_ns = (rows["received_ns"] - rows["sent_ns"])[timed]
     ordered = Ordered.of(series[timed], rtts_ns)
