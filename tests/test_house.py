@@ -44,7 +44,7 @@ BUDGETS = {
     "app/run": (930, "the life of a run without a screen"),
     "app/tape": (1110, "a language with its player and recorder"),
     "bpf": (6050, "maps, links, sockets and the compile helper: the kernel's interface, whole"),
-    "probes": (2590, "snapshots, the poller, and small optional probes"),
+    "probes": (2650, "snapshots, the poller, the catalogue of operations, small optional probes"),
     "probes/config": (810, "what a user's probe may say, with all mistakes"),
     "probes/control": (1140, "the controller and its probes"),
     "probes/filter": (1010, "one language for capture, tables and policies"),

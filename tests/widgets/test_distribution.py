@@ -7,7 +7,7 @@ import pytest
 from textual.app import ComposeResult
 from textual.geometry import Size
 
-from widgets.bars import Distribution
+from widgets.distribution import Distribution
 from widgets.format import duration
 from widgets.terminal.compositor import DiffApp
 

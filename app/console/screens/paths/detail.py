@@ -20,8 +20,8 @@ from app.console.tables.label_lines import labelled
 from probes.path.analysis.statistics import Ordered
 from probes.path.events.words import describe
 from probes.path.records import Array, PathRowKind
-from widgets.bars import Distribution
 from widgets.chart import ChartSeries, HistoryChart
+from widgets.distribution import Distribution
 from widgets.format import age, clock, counted, duration, percent, si, zone
 from widgets.sparkline import means
 from widgets.tones import Tone

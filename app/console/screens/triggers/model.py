@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.console.live.state import MonitorView
-from app.console.protocol import Console
 from app.console.screens.triggers.activity import Change, advice, band, changes
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError, did_you_mean
@@ -23,6 +22,9 @@ from probes.snapshot import Snapshot
 from widgets.sparkline import bars
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
+
+if TYPE_CHECKING:
+    from app.console.protocol import Console
 
 BAND_CELLS = 20
 CELL = 2.0

@@ -76,7 +76,7 @@ def test_every_mistake_of_a_policy_is_in_the_answer(http: httpx.Client) -> None:
     short = "a: flows > 5 hold 5x -> dns on prot:6"
     told = problem(http.post(POLICIES_PATH, json={"short": short}), 422)
     assert [(each["column"], each["text"]) for each in told["mistakes"]] == [
-        (19, short), (32, short),
+        (20, short), (32, short),
     ]  # fmt: skip
     error = error_of(TypeAdapter(Problem).validate_python(told))
     assert [type(each) for each in error.mistakes] == [TextError] * 2
