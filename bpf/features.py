@@ -38,6 +38,7 @@ from bpf.syscall import (
 
 _VERDICT_PASS = {Hook.XDP: 2, Hook.TC_INGRESS: -1, Hook.TC_EGRESS: -1}
 
+_PR_CAPBSET_READ = 23
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_GDRVINFO = 0x03
 _ETHTOOL_GSTRINGS = 0x1B
@@ -73,9 +74,12 @@ def capabilities() -> frozenset[Capability]:
 
 
 def known_capabilities() -> frozenset[Capability]:
-    """The capabilities that this kernel knows; CAP_BPF and CAP_PERFMON are of 5.8."""
-    last = int(Path("/proc/sys/kernel/cap_last_cap").read_text(encoding="ascii"))
-    return frozenset(c for c in Capability if c <= last)
+    """The capabilities that this kernel knows; CAP_BPF and CAP_PERFMON are of 5.8.
+
+    prctl(2) tells, because `ProcSubset=pid` of systemd and some containers hide /proc/sys.
+    """
+    prctl = ct.CDLL(None).prctl
+    return frozenset(c for c in Capability if prctl(_PR_CAPBSET_READ, c, 0, 0, 0) >= 0)
 
 
 def try_bpf() -> None:

@@ -118,7 +118,6 @@ def _recall(late: dict[int, ct.c_ulong], visited: Collection[int]) -> None:
 
 
 _LIBC = ct.CDLL(None, use_errno=True)
-_BUILD = Path("/proc/sys/kernel/version")
 _PATCHED = Path("/sys/kernel/realtime")
 _MEMBARRIER_CMD_GLOBAL = 1
 _DEADLINE_S = 0.005
@@ -182,7 +181,7 @@ def wait(*, preempted: bool = False) -> Grace:
 def is_realtime() -> bool:
     """Whether the kernel is PREEMPT_RT, where packet programs are preempted."""
     # The file is of the patch set; mainline, since 6.12, only names it in the build's description.
-    return "PREEMPT_RT" in _BUILD.read_text(encoding="utf-8") or _PATCHED.exists()
+    return "PREEMPT_RT" in os.uname().version or _PATCHED.exists()
 
 
 def _visit_every_cpu() -> bool:

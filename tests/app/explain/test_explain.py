@@ -157,7 +157,7 @@ def test_hops_that_are_measured_beside_the_flow_place_a_queue_where_probes_get_n
     echoes = probes(6, STANDS, LEAST, by=MeasuredBy.ECHO_BESIDE_THE_FLOW)
     found = explained(*upload(), *unanswered, *echoes)
     assert found.where.text == (
-        "76 ms of queue at hop 4, between 198.51.100.3 and 198.51.100.4, measured beside the flow"
+        "76.0 ms of queue at hop 4, between 198.51.100.3 and 198.51.100.4, measured beside the flow"
     )
     assert [hop.beside for hop in found.where.hops] == [False, *[True] * 5]
     assert sum("beside the flow" in line for line in lines(found)) == 6  # with the sentence
@@ -169,7 +169,7 @@ def test_hops_that_are_measured_beside_the_flow_place_a_queue_where_probes_get_n
 def test_the_queue_of_this_host_is_named_if_it_holds_the_delay() -> None:
     own = {**QUEUED, "qdisc": b"tbf", "backlog": 190_000}  # 76 ms at the rate of the flow
     found = explained(*upload(numbers=own), *probes(6, NEAR_MS))
-    assert found.sentence.endswith("80 ms of queue in this host's own tbf of eth0, since 12 s")
+    assert found.sentence.endswith("80.0 ms of queue in this host's own tbf of eth0, since 12 s")
     assert (found.where.own, found.where.queue_ms) == ("tbf of eth0", 80)
     small = explained(*upload(numbers={**own, "backlog": 50_000}), *probes(6, NEAR_MS))
     assert small.where.own == ""

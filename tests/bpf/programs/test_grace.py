@@ -157,8 +157,8 @@ def test_the_method_is_told_and_leaves_nothing_behind(
 def test_a_realtime_kernel_is_not_visited(
     build: str, patched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "version").write_text(build)
-    monkeypatch.setattr(grace, "_BUILD", tmp_path / "version")
+    kernel = os.uname_result(("Linux", "host", "6.12.9", build, "x86_64"))
+    monkeypatch.setattr(os, "uname", lambda: kernel)
     monkeypatch.setattr(grace, "_PATCHED", tmp_path if patched else tmp_path / "none")
     grace.is_realtime.cache_clear()
     try:

@@ -57,7 +57,7 @@ async def test_trace_capture_and_explanation_are_of_the_host_of_the_row(
         assert isinstance(page, ExplainPage)
         await becomes(console, lambda: tracing() == ["ams1", "fra1"])
         assert "Who, why, where on ams1" in console.text
-        await becomes(console, lambda: "1 Mbit/s in, 10 kbit/s out" in console.text)
+        await becomes(console, lambda: "1.00 Mbit/s in, 10.0 kbit/s out" in console.text)
         hub.turn("ams1", HostPhase.LOST)
         hub.publish("ams2", window(conversation(1, 1000, 10), 2))
         await becomes(console, lambda: "ams1 is missing" in console.text)
