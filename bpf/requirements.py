@@ -1,4 +1,4 @@
-"""What every run needs of its process and of the kernel, as checks with results.
+"""Checks of the process and of the kernel that every run must pass.
 
 Runs refuse to start without it, and the doctor lists it.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -17,6 +18,7 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
+    get_type_hints,
     overload,
 )
 
@@ -309,6 +311,11 @@ class Operation(Generic[P, R]):
         the parts of a request from arguments that are no JSON."""
         self.method, self.name, self.verb, self.route = method, method.__name__, verb, route
         self.everywhere, self.body, self.query = everywhere, body, query
+
+    @cached_property
+    def answer(self) -> Any:
+        """Type of the method's answer."""
+        return get_type_hints(self.method)["return"]
 
     @property
     def writes(self) -> bool:

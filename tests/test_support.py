@@ -1,4 +1,4 @@
-"""What tests rest on: shared compiled sources, and the secrets that processes of a test draw."""
+"""Tests share compiled sources, and processes of one test draw different secrets."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import NoneType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -104,7 +104,7 @@ class Client(RemoteCalls):
                 path = path.replace("{name}", _path(value.name))
             elif operation.body is None and operation.query is None:
                 query[name] = value
-        kind = get_type_hints(method)["return"]
+        kind = operation.answer
         if kind == tuple[Snapshot, ...]:
             return self._http.tables(operation.verb, path, **query)
         options = {"params": query or None} | ({} if body is None else {"json": body})

@@ -25,10 +25,10 @@ from bpf.abi import MapType
 from bpf.machine import online_cpus, reserved_cpus, system_calls
 from bpf.syscall import MapSpec, map_create, map_update, opened
 
-_LIBC_OF_VISITS = ct.CDLL(None, use_errno=True)
+_LIBC = ct.CDLL(None, use_errno=True)
 _BRIEF = ct.PyDLL(None)
 """libc for calls that never wait: these keep the GIL, because to get it back may take 5 ms."""
-_ENTRY = ct.cast(_LIBC_OF_VISITS.getpid, ct.c_void_p)
+_ENTRY = ct.cast(_LIBC.getpid, ct.c_void_p)
 """Function that a visitor thread runs. Any short one will do: that it runs is the proof."""
 _EXPLICIT_SCHED = 1
 _ATTRIBUTES_SIZE = 128
@@ -89,9 +89,7 @@ def _join(visitors: dict[int, ct.c_ulong], deadline_ns: int) -> dict[int, ct.c_u
     late = _not_ended(visitors)
     while late:
         cpu, thread = next(iter(late.items()))
-        if _LIBC_OF_VISITS.pthread_clockjoin_np(
-            thread, None, time.CLOCK_MONOTONIC, ct.byref(deadline)
-        ):
+        if _LIBC.pthread_clockjoin_np(thread, None, time.CLOCK_MONOTONIC, ct.byref(deadline)):
             break
         del late[cpu]
         late = _not_ended(late)
@@ -109,15 +107,14 @@ def _recall(late: dict[int, ct.c_ulong], visited: Collection[int]) -> None:
     affinity = os.sched_getaffinity(0)
     mask = _mask(visited or affinity)
     for thread in late.values():
-        _LIBC_OF_VISITS.pthread_setaffinity_np(thread, ct.c_size_t(len(mask)), mask)
-        _LIBC_OF_VISITS.pthread_detach(thread)
+        _LIBC.pthread_setaffinity_np(thread, ct.c_size_t(len(mask)), mask)
+        _LIBC.pthread_detach(thread)
     # If a visitor ended just now, libc has set the affinity of the calling thread instead: for the
     # kernel, thread id 0 is the caller.
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, affinity)
 
 
-_LIBC = ct.CDLL(None, use_errno=True)
 _PATCHED = Path("/sys/kernel/realtime")
 _MEMBARRIER_CMD_GLOBAL = 1
 _DEADLINE_S = 0.005
