@@ -159,19 +159,26 @@ class Rows:
         return [row.values[position] for row in self.content]
 
     def ordered(self, position: int, *, descending: bool) -> Rows:
-        def arranged(rows: Sequence[Row]) -> list[Row]:
-            groups: list[list[Row]] = []
-            for row in rows:
-                if groups and row.below > groups[-1][0].below:
-                    groups[-1].append(row)
-                else:
-                    groups.append([row])
-            heads = [group[0] for group in groups]
-            of = [row.ranks.get(position, row.values[position]) for row in heads]
-            places = order(of, descending=descending)
-            return [one for at in places for one in (heads[at], *arranged(groups[at][1:]))]
+        of = [row.ranks.get(position, row.values[position]) for row in self.content]
+        depths = [row.below for row in self.content]
+        return Rows.of(self.content[at] for at in nested_order(of, depths, descending=descending))
 
-        return Rows(arranged(self.content))
+
+def nested_order(values: Sequence[Any], depths: Sequence[int], *, descending: bool) -> list[int]:
+    """Return the indices that sort `values` (n,) as `order` does; a row stays below the nearest
+    earlier row of less depth."""
+
+    def arranged(places: Iterable[int]) -> list[int]:
+        groups: list[list[int]] = []
+        for place in places:
+            if groups and depths[place] > depths[groups[-1][0]]:
+                groups[-1].append(place)
+            else:
+                groups.append([place])
+        found = order([values[head] for head, *_ in groups], descending=descending)
+        return [one for at in found for one in (groups[at][0], *arranged(groups[at][1:]))]
+
+    return arranged(range(len(values)))
 
 
 def order(values: Sequence[Any], *, descending: bool) -> list[int]:

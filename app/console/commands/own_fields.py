@@ -141,9 +141,9 @@ def _of_path(screen: PathsScreen) -> dict[str, str]:
         found |= _of_traced(choice.flow)
     hop = screen.hop_under_cursor()
     if hop is not None:
-        found["hop"] = str(hop.ttl or "")
-        routers = [router.address for router in hop.routers]
-        found["address"] = choice.destination if hop.is_end else next(iter(routers), "")
+        found["hop"] = str(hop["ttl"] or "")
+        routers = [router.address for router in hop["routers"]]
+        found["address"] = choice.destination if hop["is_end"] else next(iter(routers), "")
     return found
 
 

@@ -64,13 +64,14 @@ def path_lines(paths: Paths) -> list[str]:
     lines = []
     for choice in islice(whole, ROWS):
         one = paths.summary(choice)
-        parts = [counted(one.length, "router") if one.length else "routers unknown"]
-        if math.isfinite(one.rtt):
-            parts.append(f"round trip {duration(one.rtt)}")
-        if math.isfinite(one.loss):
-            parts.append(f"{percent(one.loss)} lost")
-        if one.queue[1]:
-            parts.append(f"{duration(one.queue[1] / 1e9)} of queueing at hop {one.queue[0]}")
+        known = math.isfinite(one["hops"])
+        parts = [counted(int(one["hops"]), "router") if known else "routers unknown"]
+        if math.isfinite(one["rtt"]):
+            parts.append(f"round trip {duration(one['rtt'])}")
+        if math.isfinite(one["loss"]):
+            parts.append(f"{percent(one['loss'])} lost")
+        if one["queue"]:
+            parts.append(f"{duration(one['queue'])} of queueing at hop {one['queue_hop']}")
         lines.append(f"{choice.destination}: {', '.join(parts)}")
     return lines
 

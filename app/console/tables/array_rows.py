@@ -10,7 +10,7 @@ import numpy as np
 
 from app.console.tables.spec import TableSpec
 from probes.flow.records import Array
-from widgets.table.rows import Column, Pieces, Tones, Value
+from widgets.table.rows import Column, Pieces, Tones, Value, nested_order
 from widgets.tones import Tone
 
 _BLOCK = 8
@@ -35,6 +35,40 @@ class ArrayPart(Protocol):
     @property
     def has_tones(self) -> bool:
         """Whether columns have tones of their own."""
+
+    @property
+    def depths(self) -> Sequence[int] | None:
+        """Depth of each row: a row belongs to the nearest earlier row of less depth, and stays
+        below it. None: the order of equal rows means nothing."""
+
+
+class FewRows:
+    """Rows of a small table: a structured array (n,) with their keys in `id`, and perhaps their
+    depths in `depth`."""
+
+    has_tones = True
+
+    def __init__(self, rows: Array) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> Array:
+        column: Array = self.rows[name]
+        return column
+
+    def at(self, places: Array) -> Self:
+        return type(self)(self.rows[places])
+
+    @property
+    def muted(self) -> Array:
+        return np.zeros(len(self), bool)
+
+    @property
+    def depths(self) -> Sequence[int]:
+        known = "depth" in (self.rows.dtype.names or ())
+        return self.rows["depth"].tolist() if known else [0] * len(self)
 
 
 _PartT = TypeVar("_PartT", bound=ArrayPart)
@@ -73,9 +107,12 @@ class ArrayRows(Generic[_PartT]):
         return len(self.part)
 
     def key(self, index: int) -> Hashable:
-        return int(self._ids[index])
+        key: Hashable = self._ids.item(index)
+        return key
 
     def index(self, key: Hashable) -> int | None:
+        if self._ids.dtype == object:
+            return next((at for at, one in enumerate(self._ids) if one == key), None)
         places = (
             np.flatnonzero(self._ids == np.uint64(key)) if isinstance(key, int) else self._ids[:0]
         )
@@ -104,6 +141,9 @@ class ArrayRows(Generic[_PartT]):
     def ordered(self, position: int, *, descending: bool) -> ArrayRows[_PartT]:
         column = self.spec.columns[position]
         by = column_values(column, self.part) if column.order is None else column.order(self.part)
+        if (depths := self.part.depths) is not None:
+            few = by.tolist() if isinstance(by, np.ndarray) else list(by)
+            return self.at(np.array(nested_order(few, depths, descending=descending), int))
         if descending and by.dtype.kind == "f":
             by = np.where(np.isnan(by), -np.inf, by)
         order = np.argsort(by, kind="stable")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bpf.errors import UsageError, did_you_mean
 
@@ -48,3 +49,9 @@ class TableSpec(Generic[_RowT]):
                 raise UsageError(f"{self.name} have no column {name!r}", hint=hint)
             if name in names[:place]:
                 raise UsageError(f"column {name!r} is there twice")
+
+
+def either(mask: Any, yes: Any, no: Any) -> list[Any]:
+    """Return `yes` for each row of a mask (n,), or else `no`, which may be a list (n,)."""
+    others = no if isinstance(no, list) else repeat(no)
+    return [yes if one else other for one, other in zip(mask.tolist(), others, strict=False)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.console.screens.paths.numbers import numbers_of
+from app.console.screens.paths.hop import numbers_of
 from app.explain.material import Material
 from app.explain.place import times_of
 from app.exporters.openmetrics.paths import PathSeries
@@ -68,8 +68,8 @@ def explanation() -> tuple[float, float]:
 
 
 def console() -> tuple[float, float]:
-    found = numbers_of(TIMES_NS, np.zeros(len(TIMES_NS), "u2"), np.array([1]))[1]
-    return found.median, found.p95
+    found = numbers_of(TIMES_NS, np.zeros(len(TIMES_NS), "u2"), np.array([0]), 1)[0]
+    return found["median"], found["p95"]
 
 
 def branch() -> tuple[float, float]:

@@ -39,6 +39,8 @@ _LABELS = {"limit": tuple(one.label for one in Limit), "by": tuple(one.label for
 class ShownFlows:
     """Some flows of a view, in an order."""
 
+    depths = None
+
     def __init__(
         self, view: LiveView, table: LiveTable, places: Array,
         changes: Mapping[str, Array] = _NO_CHANGES,

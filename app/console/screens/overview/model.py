@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter, itemgetter
 
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
-from app.console.screens.paths.hop import Hop, PathKey, added
+from app.console.screens.paths.hop import HOP, LITTLE, PathKey, added
 from app.console.screens.paths.hosts import PathHosts, TracedByHost
-from app.console.screens.paths.lines import LITTLE
 from app.console.screens.paths.model import CELL, MINUTE, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
 from probes.control_plane import ControlPlane
@@ -115,7 +114,7 @@ class WorstHops:
     """Number of notable hops; they come first."""
     _ranked: list[RankedHop] = field(default_factory=list)
     _known: object = None
-    _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
+    _found: tuple[object, list[PathKey], Array] = (None, [], np.empty(0, HOP))
 
     def take(self, views: Mapping[str, PathView], traced: TracedByHost, current: str = "") -> None:
         """Take in the paths and the running traces of each host."""
@@ -135,8 +134,8 @@ class WorstHops:
     def __len__(self) -> int:
         return len(self._ranked)
 
-    def hops(self, most: int, cells: int) -> list[tuple[PathKey, Hop]]:
-        """Return at most `most` hops, with time lines of `cells` cells.
+    def hops(self, most: int, cells: int) -> tuple[list[PathKey], Array]:
+        """Return at most `most` hops with their paths, dtype HOP, with time lines of `cells` cells.
 
         `adds` is of the mean round trip, by which hops are ranked: a queue that comes and goes has
         no part in the median.
@@ -144,15 +143,14 @@ class WorstHops:
         asked = (self._known, most, cells)
         if self._found[0] != asked:
             chosen = self._ranked[: max(0, most)]
-            hops: dict[tuple[PathKey, int], Hop] = {}
+            hops = np.empty(len(chosen), HOP)
             for host in {one.path.host for one in chosen}:
-                wanted = [(one.path, one.number) for one in chosen if one.path.host == host]
-                hops |= zip(wanted, self.hosts.of_host(host).hops_at(wanted, cells), strict=True)
-            self._found = (
-                asked,
-                [(one.path, replace(hops[one.path, one.number], adds=one.adds)) for one in chosen],
-            )
-        return self._found[1]
+                at = [place for place, one in enumerate(chosen) if one.path.host == host]
+                wanted = [(chosen[place].path, chosen[place].number) for place in at]
+                hops[at] = self.hosts.of_host(host).hops_at(wanted, cells)
+            hops["adds"] = [one.adds for one in chosen]
+            self._found = asked, [one.path for one in chosen], hops
+        return self._found[1:]
 
 
 def ranked(paths: Paths) -> list[RankedHop]:

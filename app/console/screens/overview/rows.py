@@ -13,17 +13,18 @@ from app.console.live.state import Frame
 from app.console.screens.overview.model import Rates
 from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.columns import HOPS
-from app.console.screens.paths.hop import Hop, PathKey
-from app.console.screens.paths.lines import LITTLE, HopLine
+from app.console.screens.paths.hop import LITTLE, PathKey
 from app.console.screens.paths.rows import (
     destination_text,
     hop_columns,
+    hop_rows,
     host_text,
     scale_of,
-    time_lines,
 )
-from app.console.tables.columns import columns, row
+from app.console.tables.array_rows import FewRows
+from app.console.tables.columns import columns
 from app.console.tables.spec import TableSpec
+from probes.path.records import Array
 from widgets.format import age, bit_rate, counted, percent, si
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.status import StatusItem
@@ -76,13 +77,12 @@ _ADDS = (
     "Delay that the way from the nearest earlier hop that answers adds to the mean round trip of"
     " the last minute, in milliseconds; Paths has the median's."
 )
-WORST_HOPS: TableSpec[HopLine] = TableSpec(
+WORST_HOPS: TableSpec[FewRows] = TableSpec(
     "hops",
     (
-        Column("destination", "Worst hops", 10, help="Destination of the path.",
-                   cell=lambda hop: hop.destination),
+        Column("destination", "Worst hops", 10, help="Destination of the path."),
         Column("node", "Node", 8, hidden=True, help="The host of the fleet that traces it,"
-                   " where several hosts are chosen.", cell=lambda hop: hop.node),
+                   " where several hosts are chosen."),
         *(
             replace(column, help=_ADDS) if column.id == "adds" else column
             for column in HOPS.columns
@@ -171,41 +171,30 @@ def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
 
 
 def worst_columns(
-    found: Sequence[tuple[PathKey, Hop]], names: Names, cells: int
+    choices: Sequence[PathKey], hops: Array, names: Names, cells: int
 ) -> tuple[Column[Any], ...]:
     least, most = _DESTINATION_CELLS
-    widths = [len(destination_text(choice.destination, names)) for choice, _ in found]
-    hops = [hop for _, hop in found]
-    hosts = [host_text(hop, names, choice) for choice, hop in found]
+    widths = [len(destination_text(choice.destination, names)) for choice in choices]
+    hosts = [host_text(hop, names, choice) for choice, hop in zip(choices, hops, strict=True)]
     width = max(least, min(most, max(widths, default=0)))
-    nodes = [choice.host for choice, _ in found]
+    nodes = [choice.host for choice in choices]
     node = {"hidden": not any(nodes), "width": max(4, min(16, max(map(len, nodes), default=0)))}
     return hop_columns(
         hosts, scale_of(hops), cells, WORST_HOPS, destination={"width": width}, node=node
     )
 
 
-def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names, others: int) -> Rows:
+def worst_rows(choices: Sequence[PathKey], hops: Array, names: Names, others: int) -> Rows:
     """Return a row for each hop, with its destination and number as key, and one for the `others`,
     which add little."""
-    hops = [hop for _, hop in found]
-    lines = time_lines(hops, scale_of(hops))
-    rows = [
-        row(
-            WORST_HOPS,
-            (choice, hop.number),
-            HopLine(
-                hop,
-                host_text(hop, names, choice),
-                line,
-                destination_text(choice.destination, names),
-                choice.destination if hop.is_end else "",
-                node=choice.host,
-            ),
-        )
-        for (choice, hop), line in zip(found, lines, strict=True)
-    ]
-    if others and found:
+    found = [(one, host_text(hop, names, one)) for one, hop in zip(choices, hops, strict=True)]
+    shown = hop_rows(hops, found, spec=WORST_HOPS)
+    for row, choice in zip(shown.part.rows, choices, strict=True):
+        row["id"] = choice, row["hop"].item()
+        row["destination"] = destination_text(choice.destination, names)
+        row["is_notable"] = False
+    rows = [Row(shown.key(at), tuple(shown.cells(at)), shown.tones(at)) for at in range(len(hops))]
+    if others and len(hops):
         said = {"host": counted(others, "other"), "adds": f"<{LITTLE * 1e3:g}"}
         cells = tuple(said.get(name, "") for name in WORST_HOPS.names)
         rows.append(Row(OTHERS, cells, Tone.MUTED))

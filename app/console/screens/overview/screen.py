@@ -50,8 +50,8 @@ from app.console.screens.overview.rows import (
     worst_rows,
 )
 from app.console.screens.overview.trouble import Trouble, connection_troubles, output_troubles
+from app.console.screens.paths.hop import LITTLE
 from app.console.screens.paths.hosts import TracedByHost, path_views
-from app.console.screens.paths.lines import LITTLE
 from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers, as_of
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
@@ -346,11 +346,11 @@ class OverviewScreen(PollingScreen[_Looked]):
         others = known - notable
         most = min(most, notable)
         found = self._hops.hops(most, block.width_of("line"))
-        if found:
-            block.columns = worst_columns(found, self.console.names, block.width_of("line"))
+        if found[0]:
+            block.columns = worst_columns(*found, self.console.names, block.width_of("line"))
             # A column of hosts that grew took cells from the time lines.
             found = self._hops.hops(most, block.width_of("line"))
-        block.show(worst_rows(found, self.console.names, others if most == notable else 0))
+        block.show(worst_rows(*found, self.console.names, others if most == notable else 0))
 
     def _show_policies(self, most: int) -> None:
         block, triggers = self.block("policies"), self._triggers

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from app.console.host_names import Names
 from app.console.live.paths import SECOND_NS, SECONDS, PathView
-from app.console.screens.paths.hop import Hop, PathKey, hop_text, mark_text, methods_text
+from app.console.screens.paths.hop import PathKey, hop_text, mark_text, methods_text
 from app.console.screens.paths.model import MINUTE, Paths
 from app.console.screens.paths.rows import NO_ANSWER, end_note, path_notes
 from app.console.tables.label_lines import labelled
@@ -65,7 +65,7 @@ class PathDetail(Horizontal):
         return self.has_class("open")
 
     def show(
-        self, paths: Paths, choice: PathKey, hop: Hop | None, names: Names, span: float,
+        self, paths: Paths, choice: PathKey, hop: np.void | None, names: Names, span: float,
         past: Callable[[], Iterable[PathView]],
     ) -> None:  # fmt: skip
         """Show `hop` of `choice`; None if the cursor is on none.
@@ -80,7 +80,7 @@ class PathDetail(Horizontal):
         view = paths.view
         tick = view.second // (1 if self.is_open else _SELDOM)
         told = view.changes[-1:].tobytes()
-        drawn = (choice, hop.number, tick, told, len(hop.places), span)
+        drawn = (choice, hop["hop"], tick, told, len(hop["places"]), span)
         fresh = drawn != self._drawn
         self._drawn = drawn
         if not (fresh or self.is_open):
@@ -92,10 +92,10 @@ class PathDetail(Horizontal):
         queues = list(queue_lines(paths, choice.destination))
         self.set_class(bool(queues), "queued")
         self.query_one("#queues", Static).update(labelled(queues), layout=False)
-        ids = np.sort(paths.view.series["id"][hop.places])
+        ids = np.sort(paths.view.series["id"][hop["places"]])
         samples = paths.view.samples(ids)
         samples = samples[samples["rtt_ns"] >= 0]
-        title = "Destination" if hop.is_end else f"Hop {hop.number}"
+        title = "Destination" if hop["is_end"] else f"Hop {hop['hop']}"
         if span > MINUTE:
             series = [long_history(past(), ids)]
         else:
@@ -145,33 +145,37 @@ def long_history(views: Iterable[PathView], ids: Array) -> ChartSeries:
     return ChartSeries("mean", np.concatenate(times[::-1])[begin:], found[begin:])
 
 
-def _lines(paths: Paths, choice: PathKey, hop: Hop, names: Names) -> Iterator[tuple[str, str, str]]:
+def _lines(
+    paths: Paths, choice: PathKey, hop: np.void, names: Names
+) -> Iterator[tuple[str, str, str]]:
     view = paths.view
-    series = view.series[hop.places]
-    yield from _end(paths, choice, hop, names) if hop.is_end else _routers(view, hop, names)
-    for number, row in enumerate(paths.comparisons(choice, hop.number)):
+    series = view.series[hop["places"]]
+    yield from _end(paths, choice, hop, names) if hop["is_end"] else _routers(view, hop, names)
+    for number, row in enumerate(paths.comparisons(choice, hop["hop"])):
         yield "" if number else "Compare", describe(row)[1].partition(": ")[2], ""
-    if hop.queue_ns:
-        yield "Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold"
-    if math.isfinite(hop.adds):
+    if hop["queue_ns"]:
+        yield "Queue", f"{duration(hop['queue_ns'] / 1e9)} here, none before it", "bold"
+    if math.isfinite(hop["adds"]):
         queued = (
-            f", {duration(hop.adds_queue)} of it by queues" if hop.adds_queue > _NOTABLE else ""
+            f", {duration(hop['adds_queue'])} of it by queues"
+            if hop["adds_queue"] > _NOTABLE
+            else ""
         )
-        yield "Adds", f"{duration(hop.adds)} to the median{queued}", ""
+        yield "Adds", f"{duration(hop['adds'])} to the median{queued}", ""
     lost, answered = int(series["lost"].sum()), int(series["answered"].sum())
     since = age((view.now_ns - int(series["first_ns"].min(initial=view.now_ns))) / 1e9)
     share = percent(lost / (lost + answered)) if lost + answered else "-"
     if len(series):
-        yield "In all", f"{lost + answered} {'timed' if hop.is_end else 'sent'} in {since}", ""
+        yield "In all", f"{lost + answered} {'timed' if hop['is_end'] else 'sent'} in {since}", ""
         yield "", f"{lost} lost ({share})", ""
     if dropped := int(series["dropped"].sum()):
         yield "", f"{dropped} not sent: this host's queue was full", ""
-    if hop.cleared and lost:
+    if hop["cleared"] and lost:
         yield "", "later hops lose none: it answers seldom", "dim"
     for number, note in enumerate(path_notes(paths, choice)):
         yield "" if number else "Note", note, ""
     changes = paths.changes(choice)
-    changes = changes[changes["hop"] == hop.number][::-1][:_CHANGES]
+    changes = changes[changes["hop"] == hop["hop"]][::-1][:_CHANGES]
     for number, row in enumerate(changes):
         at = clock(int(row["at_ns"]) + view.utc_offset_ns)
         yield "" if number else "Changes", f"{at} {zone()}", ""
@@ -194,17 +198,19 @@ def queue_lines(paths: Paths, destination: str) -> Iterator[tuple[str, str, str]
         yield at, text + ("" if one.ended_ns else ", now"), "" if one.ended_ns else "bold"
 
 
-def _end(paths: Paths, choice: PathKey, hop: Hop, names: Names) -> Iterator[tuple[str, str, str]]:
+def _end(
+    paths: Paths, choice: PathKey, hop: np.void, names: Names
+) -> Iterator[tuple[str, str, str]]:
     yield "To", f"{choice.destination} {names.name(choice.destination)}".rstrip(), ""
-    if hop.numbers.answered:
-        text = f"{counted(hop.numbers.answered, 'round trip')} by {methods_text(hop.methods)}"
+    if hop["answered"]:
+        text = f"{counted(hop['answered'], 'round trip')} by {methods_text(hop['methods'])}"
     else:
         text = end_note(paths, choice)
     yield "Measured", text, ""
 
 
-def _routers(view: PathView, hop: Hop, names: Names) -> Iterator[tuple[str, str, str]]:
-    for number, router in enumerate(hop.routers):
+def _routers(view: PathView, hop: np.void, names: Names) -> Iterator[tuple[str, str, str]]:
+    for number, router in enumerate(hop["routers"]):
         name = names.name(router.address)
         ago = age((view.now_ns - router.last_ns) / 1e9)
         yield "" if number else "Router", f"{router.address} {name}".rstrip(), ""
@@ -217,5 +223,5 @@ def _routers(view: PathView, hop: Hop, names: Names) -> Iterator[tuple[str, str,
         if router.altered:
             fields = ", ".join(str(each.name).lower() for each in router.altered)
             yield "", f"changed on the way here: {fields}", ""
-    if not hop.routers:
+    if not hop["routers"]:
         yield "Router", NO_ANSWER, ""

@@ -1,22 +1,26 @@
-"""A path, its summary, and one of its hops."""
+"""Paths, their hops, and the numbers of a hop's last minute."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from app.console.screens.paths.numbers import Numbers
-from app.console.screens.paths.ways import Router
+from app.console.live.paths import UNTIMED
 from probes.filter.network import protocol_name
+from probes.path.analysis.statistics import Ordered, group_starts, jitter
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Array, MeasuredBy
+from widgets.sparkline import means
 
 ECHO = (1, 58)
 """Protocols whose echo is traced as one flow, without ports."""
+LITTLE = 0.0001
+"""Seconds that no operator looks for."""
+NOTABLE = 0.05
+"""Least share of a path's round trip that a notable hop adds; it adds more than LITTLE, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,49 +40,89 @@ class PathKey:
         return PathKey(self.destination, host=self.host)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Hop:
-    """A hop of a path: a router, or the destination, which has the number DESTINATION_HOP."""
+NUMBERS = np.dtype(
+    [
+        *((name, "i8") for name in ("sent", "answered")),
+        *((name, "f8") for name in ("loss", "median", "p95", "jitter", "least")),
+    ]
+)
+"""Numbers of a hop in the last minute. Times are seconds, or NaN without an answer. The loss is 0
+to 1, or NaN without a probe."""
+HOP = np.dtype(
+    [
+        *((name, "i8") for name in ("hop", "ttl", "queue_ns", "methods")),
+        *NUMBERS.descr,
+        *((name, "f8") for name in ("last", "adds", "adds_queue")),
+        *((name, "?") for name in ("is_end", "cleared", "forgiven")),
+        *((name, "O") for name in ("places", "routers", "means", "lost", "marked")),
+    ]
+)
+"""A hop of a path: a router, or the destination, which is the hop DESTINATION_HOP.
 
-    number: int
-    ttl: int
-    """TTL of packets that end here; 0: unknown."""
-    places: Array
-    """Places of its series in the view."""
-    numbers: Numbers
-    last: float
-    """The last round-trip time in seconds, or NaN."""
-    routers: tuple[Router, ...]
-    """The router of the chosen flow comes first."""
-    cleared: bool
-    """Whether the loss is only the router's reluctance to answer."""
-    queue_ns: int
-    means: NDArray[np.float64]
-    """Seconds, (cells,); NaN without an answer."""
-    lost: NDArray[np.bool_]
-    marked: NDArray[np.bool_]
-    """Cells in which the route changed, (cells,)."""
-    methods: int
-    """Bit n: a round trip was measured by MeasuredBy(n)."""
-    adds: float = math.nan
-    """Seconds of round trip that the way from the last answering hop to this one adds: at least 0;
-    NaN if this hop does not answer, or for a hop outside of its path."""
-    adds_queue: float = math.nan
-    """Part of it by queues: the rest is the least time of the last minute."""
+- `ttl`: TTL of packets that end here; 0: unknown
+- `queue_ns`: delay of its queue
+- `methods`: bit n is set if MeasuredBy(n) measured a round trip
+- `last`: last round-trip time in seconds, or NaN
+- `adds`: seconds of round trip that the way from the last answering hop adds, at least 0; NaN if
+  this hop does not answer
+- `adds_queue`: part of it by queues; the rest is the least time of the last minute
+- `cleared`: only the router's reluctance to answer makes the loss
+- `forgiven`: the packets were not lost
+- `places` (n,): places of its series in the view
+- `routers`: a tuple of Router; the router of the chosen flow comes first
+- `means` in seconds, `lost`, `marked`: time lines (cells,); the route changed in marked cells
+"""
+PATH = np.dtype(
+    [
+        ("destination", "u1", (16,)),
+        *((name, "u1") for name in ("version", "protocol")),
+        *((name, "u2") for name in ("source_port", "destination_port")),
+        *((name, "f8") for name in ("hops", "rtt", "loss", "queue")),
+        *((name, "i8") for name in ("samples", "methods", "queue_hop")),
+        ("ended", "?"),
+        ("node", "O"),
+    ]
+)
+"""A path, with times and shares of round trips to the destination itself.
 
-    @property
-    def is_end(self) -> bool:
-        """Whether it is the destination."""
-        return self.number == DESTINATION_HOP
+- `hops`: number of routers; NaN: unknown
+- `rtt`: mean of the last seconds, or else of the last minute, in seconds; NaN without a sample
+- `loss`: share of the last minute; NaN without a sample
+- `samples`: number of samples in the last minute
+- `queue`, `queue_hop`: seconds of the longest queue, and its hop; 0 without a queue
+- `ended`: the probes of the path have ended
 
-    @property
-    def forgiven(self) -> bool:
-        """Whether the loss is no loss of packets."""
-        return self.cleared or not (self.numbers.answered or self.is_end)
+The fields of the flow are 0 if the path has several flows.
+"""
 
 
-def with_added(hops: Sequence[Hop]) -> list[Hop]:
-    """Return all hops of a path, in their order, with the delay that each adds.
+def numbers_of(times: Array, series: Array, hops: Array, count: int) -> Array:
+    """Return the numbers (count,) of hops, of dtype NUMBERS. `times` and `series` (n,) come from
+    RecentTimes.of; `hops` (m,) is the place of the hop of each series."""
+    found = np.zeros(count, NUMBERS)
+    found["sent"] = np.bincount(hops[series], minlength=count)
+    found["answered"] = np.bincount(hops[series[times == UNTIMED]], minlength=count)
+    heard = times >= 0
+    rtts, ids = times[heard], series[heard]
+    hops = hops[ids]
+    ordered = Ordered.of(hops, rtts)
+    at = ordered.series
+    found["answered"][at] += ordered.counts
+    for name, fraction in (("median", 0.5), ("p95", 0.95), ("least", 0.0)):
+        found[name] = np.nan
+        found[name][at] = ordered.quantile(fraction) / 1e9
+    starts = group_starts(ids)
+    steps = jitter(rtts, starts, np.full(len(starts), -1))
+    # A series weighs as much as it has answers.
+    weights = np.where(steps >= 0, np.diff(starts, append=len(ids)), 0)
+    shares = np.bincount(hops[starts], weights, count)
+    found["jitter"] = means(np.bincount(hops[starts], weights * steps, count), shares) / 1e9
+    found["loss"] = 1 - means(found["answered"], found["sent"])
+    return found
+
+
+def add_delays(hops: Array) -> None:
+    """Find the delay that each hop adds, of all hops of a path in their order.
 
     A packet to a hop passes all hops before it, so a hop is no farther than any later one. The
     distance of a hop is the least median of this hop and all later ones. A hop adds its distance
@@ -86,19 +130,11 @@ def with_added(hops: Sequence[Hop]) -> list[Hop]:
     back, adds nothing. A DNS server thinks before it answers, so its time is no distance. The same
     with least times in place of medians gives the part without queues.
     """
-    medians, leasts = (
-        added(
-            [
-                math.nan if hop.methods >> MeasuredBy.DNS & 1 else getattr(hop.numbers, name)
-                for hop in hops
-            ]
-        )
-        for name in ("median", "least")
+    thinks = hops["methods"] >> int(MeasuredBy.DNS) & 1 > 0
+    hops["adds"], least = (
+        added(np.where(thinks, np.nan, hops[name]).tolist()) for name in ("median", "least")
     )
-    return [
-        replace(hop, adds=adds, adds_queue=max(0.0, adds - least) if adds == adds else math.nan)
-        for hop, adds, least in zip(hops, medians, leasts, strict=True)
-    ]
+    hops["adds_queue"] = np.maximum(0.0, hops["adds"] - least)
 
 
 def added(times: Sequence[float]) -> list[float]:
@@ -114,26 +150,6 @@ def added(times: Sequence[float]) -> list[float]:
         added.append(distance - before)
         before = distance if distance == distance else before
     return added
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A path in a line; times and shares of round trips to the destination itself."""
-
-    length: int
-    """Number of routers, or 0 if unknown."""
-    rtt: float
-    """Mean of the last seconds, or else of the last minute, in seconds; NaN without a sample."""
-    loss: float
-    """Of the last minute, 0 to 1; NaN without a sample."""
-    samples: int
-    """Round trips of the last minute."""
-    methods: int
-    """Bit n: a round trip was measured by MeasuredBy(n)."""
-    queue: tuple[int, int]
-    """Hop with the longest queue, and its delay in ns; 0, 0 without a queue."""
-    ended: bool
-    """Whether the probes have ended."""
 
 
 def hop_text(number: int) -> str:

@@ -1,14 +1,20 @@
-"""The traced paths of one host, or of the chosen hosts of a fleet."""
+"""The traced paths of one host, or of the chosen hosts of a fleet, and filters of them."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from app.console.live.paths import PathView
 from app.console.live.state import Frame
-from app.console.screens.paths.hop import PathKey
+from app.console.screens.paths.hop import PATH, PathKey
 from app.console.screens.paths.model import Paths
+from probes.filter import Filter, RowTable
+from probes.filter.table import AddressNames
+from probes.path.records import Array
 from probes.path.traced import Traced
 
 TracedByHost = Mapping[str, tuple[Traced, ...]]
@@ -62,3 +68,45 @@ class PathHosts:
         keys = [replace(key, host=host) for host in self.models]
         keys.sort(key=lambda one: one.host != self.current)
         return next((one for one in keys if self.of(one).nearest(one.whole)), key)
+
+
+def path_table(hosts: PathHosts, names: AddressNames | None = None) -> RowTable:
+    """Return the fields of PATHS, a row for each of `hosts.choices`."""
+    rows = [hosts.of(choice).summary(choice) for choice in hosts.choices]
+    return RowTable(np.array(rows, PATH), names=names)
+
+
+def shown_paths(hosts: PathHosts, shown: Filter, names: AddressNames) -> tuple[PathKey, ...]:
+    """Return the choices that pass; a destination passes with any of its flows."""
+    choices = hosts.choices
+    if not shown:
+        return choices
+    passed = set()
+    several = {choice.whole for choice in choices if choice.flow is not None}
+    mask = shown.mask(path_table(hosts, names)).tolist()
+    for choice, passes in zip(choices, mask, strict=True):
+        if passes and (choice.flow is not None or choice not in several):
+            passed |= {choice, choice.whole}
+    return tuple(choice for choice in choices if choice in passed)
+
+
+def shown_hops(hops: Array, destination: str, shown: Filter, names: AddressNames) -> Array:
+    """Return the hops that pass; the destination has the number behind its last router's."""
+    if not shown:
+        return hops
+    responders = np.zeros(len(hops), [("version", "u1"), ("responder", "u1", (16,))])
+    for row, hop in zip(responders, hops, strict=True):
+        if hop["is_end"] or hop["routers"]:
+            text = destination if hop["is_end"] else hop["routers"][0].address
+            address = ipaddress.ip_address(text)
+            row["version"] = address.version
+            row["responder"] = np.frombuffer(address.packed.ljust(16, b"\0"), "u1")
+    made = {
+        "hop": lambda: np.where(hops["ttl"] > 0, hops["ttl"], np.nan),
+        "rtt": lambda: hops["median"],
+        "queue": lambda: hops["queue_ns"] / 1e9,
+        "version": lambda: responders["version"],
+        "responder": lambda: responders["responder"],
+    }
+    passing: Array = hops[shown.mask(RowTable(hops, made, names=names))]
+    return passing

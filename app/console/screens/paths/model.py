@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
-from app.console.screens.paths.hop import ECHO, Hop, PathKey, Summary, since, with_added
-from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
+from app.console.screens.paths.hop import (
+    ECHO,
+    HOP,
+    NUMBERS,
+    PATH,
+    PathKey,
+    add_delays,
+    numbers_of,
+    since,
+)
 from app.console.screens.paths.spells import Spell, spells
 from app.console.screens.paths.ways import Router, Way, routers_of, ways_of
 from probes.filter.network import address_text
@@ -42,9 +50,6 @@ _ARRIVED = 0
 """Number of a hop at which the destination itself answers probes."""
 
 
-_KNOWN = ("last_ns", "seen_ns", "queue_ns", "cleared", "methods")
-
-
 @dataclass(slots=True)
 class Paths:
     """A view and the running traces, arranged by path."""
@@ -64,9 +69,9 @@ class Paths:
     """Each series' destination and flow."""
     _ended: Array = field(default_factory=lambda: np.empty(0, bool))
     """Series whose probes have ended, as a mask."""
-    _last_minute: tuple[object, dict[int, Numbers]] = (None, {})
+    _last_minute: tuple[object, Array] = (None, np.empty(0, NUMBERS))
     _recent: RecentTimes = field(default_factory=lambda: RecentTimes(_NOWHERE))
-    _summaries: dict[PathKey, Summary] = field(default_factory=dict)
+    _summaries: dict[PathKey, np.void] = field(default_factory=dict)
     _routers: dict[PathKey, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
     _changes: dict[PathKey, Array] = field(default_factory=dict)
     _marks: dict[PathKey, dict[int, list[int]]] = field(default_factory=dict)
@@ -182,7 +187,8 @@ class Paths:
         """Return the trace of a destination, or None."""
         return self._running.get(destination)
 
-    def summary(self, choice: PathKey) -> Summary:
+    def summary(self, choice: PathKey) -> np.void:
+        """Return a path as a row of dtype PATH."""
         if choice not in self._summaries:
             self._sum_up({choice, *self.choices} - self._summaries.keys())
         return self._summaries[choice]
@@ -207,16 +213,26 @@ class Paths:
             rtt_ns, count = times[:2] if times[1] else (times[2], answered)
             lost = 0 if self._has_arrived(ends[choice]) else lost
             ended = answered + untimed + lost
-            self._summaries[choice] = Summary(
-                self._length(choice),
-                rtt_ns / count / 1e9 if count else math.nan,
-                lost / ended if ended else math.nan,
-                int(answered),
-                int(np.bitwise_or.reduce(self.view.series["methods"][ends[choice]])),
-                self._queue(places),
-                # The view forgets series that ended long ago.
-                bool(self._ended[places].all() if len(places) else running and running.matched),
-            )
+            row = np.zeros(1, PATH)[0]
+            address = ipaddress.ip_address(choice.destination)
+            row["destination"] = np.frombuffer(address.packed.ljust(16, b"\0"), "u1")
+            row["version"], row["node"] = address.version, choice.host
+            flows = [choice.flow] if choice.flow else self.flows(choice.destination)
+            if len(flows) == 1:
+                row["protocol"], row["source_port"], row["destination_port"] = flows[0]
+            row["hops"] = self._length(choice) or np.nan
+            row["rtt"] = rtt_ns / count / 1e9 if count else np.nan
+            row["loss"] = lost / ended if ended else np.nan
+            row["samples"] = answered
+            row["methods"] = np.bitwise_or.reduce(self.view.series["methods"][ends[choice]])
+            queues = np.where(self._ended[places], 0, self.view.series["queue_ns"][places])
+            if queues.any():
+                most = np.argmax(queues)
+                row["queue"] = queues[most] / 1e9
+                row["queue_hop"] = self.numbers[places[most]] or DESTINATION_HOP
+            # The view forgets series that ended long ago.
+            row["ended"] = self._ended[places].all() if len(places) else running and running.matched
+            self._summaries[choice] = row
 
     def _length(self, choice: PathKey) -> int:
         """Return the number of routers on a path, as far as is known."""
@@ -229,17 +245,9 @@ class Paths:
         """Whether series at `places` have the destination's answers to all or some probes."""
         return len(places) > 0 and self.numbers[places[0]] == _ARRIVED
 
-    def _queue(self, places: Array) -> tuple[int, int]:
-        """Return the hop with the longest queue, and its delay in ns; 0, 0 without a queue."""
-        queues = np.where(self._ended[places], 0, self.view.series["queue_ns"][places])
-        if not queues.any():
-            return 0, 0
-        most = np.argmax(queues)
-        return int(self.numbers[places[most]]) or DESTINATION_HOP, int(queues[most])
-
-    def hops(self, choice: PathKey, cells: int) -> list[Hop]:
-        """Return the routers of a path, then the destination, with the delay that each adds and
-        time lines of `cells` cells."""
+    def hops(self, choice: PathKey, cells: int) -> Array:
+        """Return the routers of a path, then the destination, dtype HOP, with the delay that each
+        adds and time lines of `cells` cells."""
         places = self._at(choice)
         answering = self.numbers[places][self.view.series["last_ns"][places] >= 0]
         routers = answering[answering < DESTINATION_HOP]
@@ -247,21 +255,48 @@ class Paths:
         numbers = [*range(1, length + 1)]
         if length or len(answering):
             numbers.append(DESTINATION_HOP)
-        return with_added(self.hops_at([(choice, number) for number in numbers], cells))
+        hops = self.hops_at([(choice, number) for number in numbers], cells)
+        add_delays(hops)
+        return hops
 
-    def hops_at(self, wanted: Sequence[tuple[PathKey, int]], cells: int) -> list[Hop]:
-        """Return hops by path and number, with time lines of `cells` cells."""
+    def hops_at(self, wanted: Sequence[tuple[PathKey, int]], cells: int) -> Array:
+        """Return hops by path and number, dtype HOP, with time lines of `cells` cells."""
         groups = {one: self._at_hop(*one) for one in wanted}
-        numbers = self._minute(groups)
+        hops = np.zeros(len(wanted), HOP)
+        hops[list(NUMBERS.names or ())] = self._minute(groups)
+        hops["hop"] = hops["ttl"] = [number for _, number in wanted]
+        hops["is_end"] = hops["hop"] == DESTINATION_HOP
+        hops["adds"] = hops["adds_queue"] = np.nan
+        series = self.view.series
         lines = self._lines(list(groups.values()), cells)
-        known = {name: self.view.series[name].tolist() for name in _KNOWN}
-        return [
-            self._hop(
-                number, groups[choice, number], numbers.get(place, NONE), choice, known,
-                *lines[place],
-            )
-            for place, (choice, number) in enumerate(wanted)
-        ]  # fmt: skip
+        hop: Any
+        for hop, (choice, number), (averages, lost) in zip(hops, wanted, lines, strict=True):
+            places = groups[choice, number]
+            if len(places):
+                known = series[places]
+                newest = np.argmax(np.where(known["last_ns"] >= 0, known["seen_ns"], -1))
+                last_ns = known["last_ns"][newest]
+                hop["last"] = last_ns / 1e9 if last_ns >= 0 else np.nan
+                hop["queue_ns"] = np.where(self._ended[places], 0, known["queue_ns"]).max()
+                hop["cleared"] = known["cleared"].all()
+                hop["methods"] = np.bitwise_or.reduce(known["methods"])
+            else:
+                hop["last"] = np.nan
+            if self._has_arrived(places):
+                hop["sent"], lost = hop["answered"], np.zeros_like(lost)
+                hop["loss"] = 0.0 if hop["sent"] else np.nan
+            marked = np.zeros(len(lost), bool)
+            for cell in self._marked(choice).get(number, ()):
+                ago = self.view.second // CELL - cell
+                if 0 <= ago < len(lost):
+                    marked[-1 - ago] = True
+            if hop["is_end"]:
+                running = self.running(choice.destination)
+                hop["ttl"] = running.length + 1 if running and running.length else 0
+            hop["places"], hop["routers"] = places, self._answering(choice).get(number, ())
+            hop["means"], hop["lost"], hop["marked"] = averages, lost, marked
+        hops["forgiven"] = hops["cleared"] | (hops["answered"] == 0) & ~hops["is_end"]
+        return hops
 
     def _at_hop(self, choice: PathKey, number: int) -> Array:
         if (choice, number) not in self._groups:
@@ -285,34 +320,6 @@ class Paths:
             np.add.at(total, of, bins[name].reshape(len(places), cells, CELL).sum(axis=2))
         return list(zip(means(sums[0], sums[1]) / 1e9, sums[2] > 0, strict=True))
 
-    def _hop(
-        self, number: int, places: Array, numbers: Numbers, choice: PathKey,
-        known: Mapping[str, list[int]], averages: Array, lost: Array,
-    ) -> Hop:  # fmt: skip
-        # Plain numbers are faster than arrays of few series.
-        at, last_ns, queue_ns = places.tolist(), known["last_ns"], known["queue_ns"]
-        heard = [place for place in at if last_ns[place] >= 0]
-        newest = max(heard, key=known["seen_ns"].__getitem__, default=None)
-        last = math.nan if newest is None else last_ns[newest] / 1e9
-        queue = max((queue_ns[place] for place in at if not self._ended[place]), default=0)
-        cleared = bool(at) and all(known["cleared"][place] for place in at)
-        methods = int(np.bitwise_or.reduce([known["methods"][place] for place in at] or [0]))
-        if self._has_arrived(places):
-            numbers, lost = replace(numbers, sent=numbers.answered), np.zeros_like(lost)
-        marked = np.zeros(len(lost), bool)
-        for cell in self._marked(choice).get(number, ()):
-            ago = self.view.second // CELL - cell
-            if 0 <= ago < len(lost):
-                marked[-1 - ago] = True
-        ttl, routers = number, self._answering(choice).get(number, ())
-        if number == DESTINATION_HOP:
-            running = self.running(choice.destination)
-            ttl = running.length + 1 if running and running.length else 0
-        return Hop(
-            number, ttl, places, numbers, last, routers, cleared, queue, averages, lost, marked,
-            methods,
-        )  # fmt: skip
-
     def _marked(self, choice: PathKey) -> dict[int, list[int]]:
         """Return, by hop, the cells in which the route changed, counted from the clock's zero."""
         if choice not in self._marks:
@@ -334,7 +341,7 @@ class Paths:
             self._routers[choice] = routers_of(self.view, every, own)
         return self._routers[choice]
 
-    def _minute(self, groups: Mapping[tuple[PathKey, int], Array]) -> dict[int, Numbers]:
+    def _minute(self, groups: Mapping[tuple[PathKey, int], Array]) -> Array:
         key = (tuple(groups), self.view.second, self.view.generation)
         if self._last_minute[0] != key:
             series = self.view.series
@@ -344,7 +351,8 @@ class Paths:
             ids = series["id"][of >= 0]
             if not np.array_equal(self._recent.ids, ids):
                 self._recent = RecentTimes(ids)
-            self._last_minute = key, numbers_of(*self._recent.of(self.view), of[of >= 0])
+            times = self._recent.of(self.view)
+            self._last_minute = key, numbers_of(*times, of[of >= 0], len(groups))
         return self._last_minute[1]
 
     def spells(self, kind: PathRowKind) -> list[Spell]:

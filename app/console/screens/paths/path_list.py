@@ -10,11 +10,9 @@ from typing import cast
 
 from app.console.host_names import Names
 from app.console.screens.paths.columns import DESTINATIONS
-from app.console.screens.paths.filter import shown_paths
 from app.console.screens.paths.hop import PathKey
-from app.console.screens.paths.hosts import PathHosts
-from app.console.screens.paths.lines import ListedPath
-from app.console.screens.paths.rows import path_columns, path_rows
+from app.console.screens.paths.hosts import PathHosts, shown_paths
+from app.console.screens.paths.rows import ListedPath, path_columns, path_rows
 from app.console.tables.sorted_table import SortedTable
 from bpf.errors import UsageError
 from probes.filter import Filter

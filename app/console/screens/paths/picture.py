@@ -13,11 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from rich.cells import cell_len
 
-from app.console.screens.paths.hop import Hop
-from app.console.screens.paths.lines import is_notable
-from app.console.screens.paths.rows import shares_of
+from app.console.screens.paths.rows import is_notable, shares_of
+from probes.path.records import Array
 from widgets.format import duration, milliseconds, percent
 from widgets.table.columns import cell
 from widgets.table.rows import Pieces
@@ -31,42 +31,38 @@ _LITTLE = "·"
 class _Link:
     """The way from one hop that answers to the next."""
 
-    hop: Hop
+    hop: np.void
     """At its far end."""
     host: str
     silent: int
     """Number of hops between that do not answer."""
-    share: float
+    adds_much: bool
 
     @property
     def weight(self) -> tuple[float, float, float]:
         """How bad it is: by queues, lost packets, and the delay that it adds."""
-        loss = 0.0 if self.hop.forgiven else self.hop.numbers.loss
-        adds = self.hop.adds
-        return (
-            self.hop.queue_ns,
-            loss if math.isfinite(loss) else 0.0,
-            adds if math.isfinite(adds) else 0.0,
-        )
+        hop = self.hop
+        loss = 0.0 if hop["forgiven"] else np.nan_to_num(hop["loss"])
+        return hop["queue_ns"], loss, np.nan_to_num(hop["adds"])
 
     @property
     def is_notable(self) -> bool:
-        return any(self.weight[:2]) or is_notable(self.hop, self.share)
+        return any(self.weight[:2]) or self.adds_much
 
     @property
     def short_host(self) -> str:
-        return self.host if self.hop.is_end else str(self.hop.ttl)
+        return self.host if self.hop["is_end"] else str(self.hop["ttl"])
 
     def label(self, *, worst: bool) -> str:
-        if self.hop.queue_ns:
-            return f"▲ {duration(self.hop.queue_ns / 1e9)}"
+        if self.hop["queue_ns"]:
+            return f"▲ {duration(self.hop['queue_ns'] / 1e9)}"
         if self.weight[1]:
             return f"{percent(self.weight[1])} lost"
-        if math.isnan(self.hop.adds):
+        if math.isnan(self.hop["adds"]):
             return ""
         if not self.is_notable:
             return _LITTLE
-        return milliseconds(self.hop.adds) + (" ms" if worst else "")
+        return milliseconds(self.hop["adds"]) + (" ms" if worst else "")
 
     def drawn(self, *, worst: bool, line: int = 2) -> Pieces:
         """Return the link, with lines of `line` cells at either side of its label."""
@@ -74,7 +70,7 @@ class _Link:
         bar = ("═" if worst else "─") * line
         label, silent = self.label(worst=worst), f"?{bar}" * min(self.silent, 3)
         tone = Tone.MUTED
-        if self.hop.queue_ns:
+        if self.hop["queue_ns"]:
             tone = Tone.WARN
         elif self.weight[1]:
             tone = Tone.BAD
@@ -85,7 +81,7 @@ class _Link:
         return ((text, tone),)
 
 
-def picture(hops: Sequence[Hop], hosts: Sequence[str], width: int) -> Pieces:
+def picture(hops: Array, hosts: Sequence[str], width: int) -> Pieces:
     """Return the way over `hops`, all of one path, in at most `width` cells.
 
     `hosts` has the name of each hop.
@@ -103,12 +99,12 @@ def picture(hops: Sequence[Hop], hosts: Sequence[str], width: int) -> Pieces:
     return ((cell(text, width, "left").rstrip(), Tone.ACCENT),)
 
 
-def _links(hops: Sequence[Hop], hosts: Sequence[str]) -> list[_Link]:
+def _links(hops: Array, hosts: Sequence[str]) -> list[_Link]:
     links: list[_Link] = []
-    silent, shares = 0, shares_of(hops)
-    for hop, host in zip(hops, hosts, strict=True):
-        if hop.is_end or hop.numbers.answered:
-            links.append(_Link(hop, host, silent, shares[hop.number]))
+    silent, notable = 0, is_notable(hops, shares_of(hops)).tolist()
+    for hop, host, adds_much in zip(hops, hosts, notable, strict=True):
+        if hop["is_end"] or hop["answered"]:
+            links.append(_Link(hop, host, silent, adds_much))
             silent = 0
         else:
             silent += 1
@@ -130,7 +126,7 @@ def _numbered(links: Sequence[_Link], worst: int) -> Pieces:
     """Only routers at the ends of the worst link have names."""
     drawn = _node(_ME)
     for place, link in enumerate(links):
-        near = place in (worst - 1, worst) or link.hop.is_end
+        near = place in (worst - 1, worst) or link.hop["is_end"]
         host = link.host if near else link.short_host
         drawn += link.drawn(worst=place == worst, line=1) + _node(host, near=near)
     return drawn
@@ -161,7 +157,7 @@ def _run(links: Sequence[_Link]) -> Pieces:
     """Return some links as one: `─0.1─ 3 hops`."""
     if not links:
         return ()
-    added = sum(link.hop.adds for link in links if math.isfinite(link.hop.adds))
+    added = np.nansum([link.hop["adds"] for link in links])
     label = milliseconds(added) if any(link.is_notable for link in links) else _LITTLE
     hops = sum(1 + link.silent for link in links)
     return ((f" ─{label}─ {hops} hop{'s' if hops > 1 else ''}", Tone.MUTED),)

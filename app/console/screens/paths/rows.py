@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from socket import IPPROTO_UDP
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
 
 from app.console.host_names import Names
 from app.console.live.flows import LiveView
-from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
-from app.console.screens.paths.hop import Hop, PathKey, flow_text, hop_text, since
+from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS, line_tones
+from app.console.screens.paths.hop import (
+    HOP,
+    LITTLE,
+    NOTABLE,
+    PATH,
+    PathKey,
+    flow_text,
+    hop_text,
+    methods_text,
+    since,
+)
 from app.console.screens.paths.hosts import PathHosts
-from app.console.screens.paths.lines import HopChange, HopLine, ListedPath, PathLine
 from app.console.screens.paths.model import CELL, ROUTE, Paths
-from app.console.screens.paths.numbers import NONE, Numbers
-from app.console.tables.columns import columns, row
+from app.console.tables.array_rows import ArrayRows, FewRows
+from app.console.tables.columns import columns
 from app.console.tables.spec import TableSpec
 from app.run.unprobed import reasons
 from probes.filter import Filter
 from probes.path.events.words import flap_text, going_on, loop_text
 from probes.path.options import TracedFlow
-from probes.path.records import PathRowKind
+from probes.path.records import Array, PathRowKind
 from probes.path.traced import Traced
 from widgets.format import age, counted, duration
 from widgets.sparkline import round_scale, sparklines
 from widgets.status import StatusItem
-from widgets.table.rows import Column, Pieces, Rows
+from widgets.table.rows import Column, Pieces
 from widgets.tones import Tone
 
 _HOST_CELLS = (12, 40)
@@ -40,14 +47,41 @@ _PATH_CELLS, _NODE_CELLS = (24, 60), (4, 16)
 _WIDE_LINE = 24
 _RECENT_NS = 60_000_000_000
 """The list of paths shows a change for this long."""
+_HOP_ROW = np.dtype(
+    [
+        *HOP.descr,
+        ("share", "f8"),
+        ("is_notable", "?"),
+        *((name, "O") for name in ("id", "host", "address", "line", "destination", "node")),
+    ]
+)
+"""A hop in a table: its share of the path's round trip, 0 to 1, its time line, and in a table of
+several paths the name of the destination and the host of the fleet that traces it."""
+_PATH_ROW = np.dtype(
+    [
+        *PATH.descr,
+        *((name, "?") for name in ("stopped", "is_whole")),
+        ("depth", "i8"),
+        *((name, "O") for name in ("id", "title", "method", "state", "state_tone")),
+    ]
+)
+_CHANGE_ROW = np.dtype(
+    [
+        *((name, "i8") for name in ("id", "ttl")),
+        *((name, "f8") for name in ("median", "before", "change", "loss", "was_loss")),
+        ("moved", "?"),
+        *((name, "O") for name in ("host", "was_host")),
+    ]
+)
+"""A hop at two moments; it moved if another router answers."""
 NO_ANSWER = "no answer"
 NO_PROBE = "no probe yet"
 
 
 def hop_columns(
-    hosts: Sequence[str], scale: float, cells: int, spec: TableSpec[Any] = HOPS,
+    hosts: Sequence[str], scale: float, cells: int, spec: TableSpec[FewRows] = HOPS,
     **changes: Mapping[str, Any],
-) -> tuple[Column[Any], ...]:  # fmt: skip
+) -> tuple[Column[FewRows], ...]:  # fmt: skip
     """Return the columns of hops; the scale of time lines ends at `scale` seconds.
 
     `spec` has the columns of HOPS and others, which `changes` are for.
@@ -60,47 +94,57 @@ def hop_columns(
     return columns(spec, host={"width": host}, line=line, **changes)
 
 
-def scale_of(hops: Sequence[Hop]) -> float:
+def scale_of(hops: Array) -> float:
     """Return the end of the scale of all time lines, in seconds."""
-    values = [hop.means[np.isfinite(hop.means)] for hop in hops]
-    return round_scale(float(np.concatenate(values).max(initial=0)) if values else 0.0)
+    found = np.array(hops["means"].tolist())
+    return round_scale(float(found[np.isfinite(found)].max(initial=0))) if len(hops) else 0.0
 
 
-def host_text(hop: Hop, names: Names, choice: PathKey) -> str:
+def host_text(hop: np.void, names: Names, choice: PathKey) -> str:
     """Return the destination, or the router that answers and the number of others:
     `10.94.3.2 +1`."""
-    if hop.is_end:
+    if hop["is_end"]:
         return destination_text(choice.destination, names)
-    if not hop.numbers.sent:
+    if not hop["sent"]:
         return NO_PROBE
-    if not hop.numbers.answered:
+    if not hop["answered"]:
         return NO_ANSWER
-    address = hop.routers[0].address
-    others = f" +{len(hop.routers) - 1}" if len(hop.routers) > 1 else ""
-    return (names.name(address) or address) + others
+    address, others = hop["routers"][0].address, len(hop["routers"]) - 1
+    return (names.name(address) or address) + (f" +{others}" if others else "")
 
 
-def hop_rows(hops: Sequence[Hop], hosts: Sequence[str], scale: float, end: str, note: str) -> Rows:
+def hop_rows(
+    hops: Array, found: Sequence[tuple[PathKey, str]], note: str = "",
+    spec: TableSpec[FewRows] = HOPS,
+) -> ArrayRows[FewRows]:  # fmt: skip
     """Return a row for each hop, with its number as key.
 
-    `end` is the destination's address, `note` stands in the place of its time line if nothing tells
-    its round trip.
+    `found` has the path and the host of each. `note` stands in the place of a time line if nothing
+    tells the destination's round trip.
     """
-    rows = []
-    shares = shares_of(hops)
-    for hop, host, drawn in zip(hops, hosts, time_lines(hops, scale), strict=True):
-        share = shares[hop.number]
-        line = HopLine(hop, host, drawn, end=end if hop.is_end else "", share=share)
-        if line.is_unknown_end:
-            line = replace(line, line=((note, Tone.MUTED),))
-        rows.append(row(HOPS, hop.number, line))
-    return Rows.of(rows)
+    rows = np.zeros(len(hops), _HOP_ROW)
+    rows[list(HOP.names or ())] = hops
+    rows["id"], rows["share"] = hops["hop"], shares_of(hops)
+    rows["is_notable"] = is_notable(hops, rows["share"])
+    for row, (choice, host), line in zip(rows, found, time_lines(hops), strict=True):
+        row["host"], row["node"] = host, choice.host
+        first = next((router.address for router in row["routers"]), "")
+        row["address"] = choice.destination if row["is_end"] else first
+        is_unknown = note and row["is_end"] and not row["sent"]
+        row["line"] = ((note, Tone.MUTED),) if is_unknown else line
+    return ArrayRows(spec, FewRows(rows))
 
 
-def shares_of(hops: Sequence[Hop]) -> dict[int, float]:
-    """Return the share of the round trip that each hop of a path adds, by its number."""
-    total = sum(hop.adds for hop in hops if math.isfinite(hop.adds))
-    return {hop.number: hop.adds / total if total else math.nan for hop in hops}
+def shares_of(hops: Array) -> Array:
+    """Return the share (n,) of the round trip that each hop of a path adds."""
+    total = np.nansum(hops["adds"])
+    return hops["adds"] / total if total else np.full(len(hops), np.nan)
+
+
+def is_notable(hops: Array, shares: Array) -> Array:
+    """Return whether hops add much: more than a little, and a share of their path's round trip."""
+    notable: Array = (hops["adds"] >= LITTLE) & (shares >= NOTABLE)
+    return notable
 
 
 def end_note(paths: Paths, choice: PathKey) -> str:
@@ -131,31 +175,38 @@ def path_notes(paths: Paths, choice: PathKey) -> list[str]:
     return notes
 
 
-def hop_changes(before: Sequence[Hop], after: Sequence[Hop], choice: PathKey, names: Names) -> Rows:
+def hop_changes(
+    before: Array, after: Array, choice: PathKey, names: Names
+) -> ArrayRows[FewRows]:  # fmt: skip
     """Return a row for each hop of a path at one of two moments, with its number as key."""
-    old, new = ({hop.number: hop for hop in hops} for hops in (before, after))
+    numbers = np.union1d(before["hop"], after["hop"])
+    rows = np.zeros(len(numbers), _CHANGE_ROW)
+    rows["id"] = numbers
+    for hops, median, loss, host in (
+        (before, "before", "was_loss", "was_host"), (after, "median", "loss", "host"),
+    ):  # fmt: skip
+        at = np.searchsorted(numbers, hops["hop"])
+        rows[median], rows[loss], rows[host] = np.nan, np.nan, ""
+        rows["ttl"][at] = hops["ttl"]
+        rows[median][at], rows[loss][at] = hops["median"], hops["loss"]
+        rows[host][at] = [host_text(hop, names, choice) for hop in hops]
+    rows["change"] = rows["median"] - rows["before"]
+    was, now = rows["was_host"].copy(), rows["host"].copy()
+    rows["moved"] = moved = was != now
+    rows["host"][now == ""] = "gone"
+    rows["was_host"][was == ""] = "new"
+    rows["was_host"][~moved] = ""
+    return ArrayRows(HOP_CHANGES, FewRows(rows))
 
-    def at(hop: Hop | None) -> tuple[Numbers, str]:
-        return (NONE, "") if hop is None else (hop.numbers, host_text(hop, names, choice))
 
-    rows = []
-    for number in sorted(old.keys() | new.keys()):
-        (was, host_before), (now, host_now) = at(old.get(number)), at(new.get(number))
-        ttl = (new.get(number) or old[number]).ttl
-        change = HopChange(number, ttl, was, now, host_before, host_now)
-        rows.append(row(HOP_CHANGES, number, change))
-    return Rows.of(rows)
-
-
-def time_lines(hops: Sequence[Hop], scale: float) -> list[Pieces]:
-    """Return the time line of each hop; all have the scale `scale`, in seconds."""
-    if not hops:
+def time_lines(hops: Array) -> list[Pieces]:
+    """Return the time line of each hop; all have one scale."""
+    if not len(hops):
         return []
-    values, lost, marked = (
-        np.array([getattr(hop, name) for hop in hops]) for name in ("means", "lost", "marked")
+    values, lost, marked = (np.array(hops[name].tolist()) for name in ("means", "lost", "marked"))
+    return sparklines(
+        values, lost, marked, scale_of(hops), line_tones(hops), hops["forgiven"].tolist()
     )
-    tones = [HopLine(hop, "", ()).line_tone for hop in hops]
-    return sparklines(values, lost, marked, scale, tones, [hop.forgiven for hop in hops])
 
 
 def note_items(
@@ -174,47 +225,61 @@ def note_items(
     return notes
 
 
-def path_columns(rows: Rows, hosts: Sequence[str]) -> tuple[Column[Any], ...]:
+def path_columns(
+    rows: ArrayRows[FewRows], hosts: Sequence[str]
+) -> tuple[Column[FewRows], ...]:  # fmt: skip
     """Return the columns of paths; names and numbers stand side by side.
 
     `hosts` are the names of several hosts.
     """
     least, most = _PATH_CELLS
-    names = (str(rows.cells(index)[0]) for index in range(rows.rows))
-    width = max(least, min(most, max(map(cell_len, names), default=0)))
+    width = max(least, min(most, max(map(cell_len, rows.part["title"]), default=0)))
     least, most = _NODE_CELLS
     node = max(least, min(most, max(map(cell_len, hosts), default=0)))
     return columns(DESTINATIONS, path={"width": width}, node={"hidden": not hosts, "width": node})
 
 
-def path_rows(hosts: PathHosts, listed: Iterable[ListedPath], names: Names) -> Rows:
+class ListedPath(NamedTuple):
+    """A place of the list."""
+
+    key: PathKey
+    depth: int = 0
+    """Depth below its destination."""
+    folds: int = 0
+    """Number of flows that it stands for; 0: none."""
+    is_open: bool = False
+    """Whether those flows are listed below it."""
+    about: str = ""
+    """The number of ways of a destination, or the branch of a way."""
+
+
+def path_rows(
+    hosts: PathHosts, listed: Iterable[ListedPath], names: Names
+) -> ArrayRows[FewRows]:  # fmt: skip
     """Return a row for each of `listed`, which are of `hosts`."""
-    return Rows.of(
-        row(DESTINATIONS, one.key, _path_line(hosts.of(one.key), one, names), below=one.depth)
-        for one in listed
-    )
-
-
-def _path_line(paths: Paths, listed: ListedPath, names: Names) -> PathLine:
-    choice = listed.key
-    summary = paths.summary(choice)
-    flows = paths.flows(choice.destination)
-    folds = ""
-    if listed.folds:
-        folds = f"{'▾' if listed.is_open else '▸'} {counted(listed.folds, 'flow')}"
-    if choice.flow is not None:
-        title = "  " * listed.depth + (folds or flow_text(choice.flow))
-    else:
-        title = destination_text(choice.destination, names)
-        if len(flows) == 1:
-            title += f"  {flow_text(flows[0])}"
-        elif flows:
-            title += f"  {folds or counted(len(flows), 'flow')}"
-    title += f", {listed.about}" if listed.about else ""
-    stopped = summary.ended or paths.running(choice.destination) is None
-    plain = Tone.MUTED if stopped else Tone.NORMAL
-    name = Tone.MUTED if stopped else Tone.ACCENT if choice.flow is None else Tone.NORMAL
-    return PathLine(title, summary, path_state(paths, choice), plain, name, choice.host)
+    every = tuple(listed)
+    rows = np.zeros(len(every), _PATH_ROW)
+    summaries = [hosts.of(one.key).summary(one.key) for one in every]
+    rows[list(PATH.names or ())] = np.array(summaries, PATH)
+    row: Any
+    for row, (choice, depth, count, is_open, about) in zip(rows, every, strict=True):
+        paths = hosts.of(choice)
+        flows = paths.flows(choice.destination)
+        folds = f"{'▾' if is_open else '▸'} {counted(count, 'flow')}" if count else ""
+        if choice.flow is not None:
+            title = "  " * depth + (folds or flow_text(choice.flow))
+        else:
+            title = destination_text(choice.destination, names)
+            if len(flows) == 1:
+                title += f"  {flow_text(flows[0])}"
+            elif flows:
+                title += f"  {folds or counted(len(flows), 'flow')}"
+        row["id"], row["depth"], row["is_whole"] = choice, depth, choice.flow is None
+        row["title"] = title + (f", {about}" if about else "")
+        row["method"] = methods_text(int(row["methods"]))
+        row["state"], row["state_tone"] = path_state(paths, choice)
+        row["stopped"] = row["ended"] or paths.running(choice.destination) is None
+    return ArrayRows(DESTINATIONS, FewRows(rows))
 
 
 def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
@@ -222,13 +287,13 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
     summary = paths.summary(choice)
     if paths.running(choice.destination) is None:
         return "tracing has ended", Tone.MUTED
-    hop, queue_ns = summary.queue
-    if queue_ns:
-        return f"{duration(queue_ns / 1e9)} of queueing at {hop_text(hop)}", Tone.WARN
+    if summary["queue"]:
+        place = hop_text(int(summary["queue_hop"]))
+        return f"{duration(summary['queue'])} of queueing at {place}", Tone.WARN
     changes = paths.changes(choice)
     for kind, words in ((PathRowKind.LOOP, loop_text), (PathRowKind.FLAP, flap_text)):
         lasting = going_on(changes, kind)
-        if lasting is not None and not summary.ended:
+        if lasting is not None and not summary["ended"]:
             return words(lasting), Tone.WARN
     routes = changes[np.isin(changes["kind"], ROUTE)] if len(changes) else changes
     if len(routes):
@@ -236,7 +301,7 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
         if ago < _RECENT_NS:
             hop = int(routes["hop"][-1])
             return f"another way {age(ago / 1e9)} ago, {hop_text(hop)}", Tone.WARN
-    if summary.ended:
+    if summary["ended"]:
         return "no packets any more", Tone.MUTED
     running = paths.running(choice.destination)
     if running and not paths.is_measured(choice):

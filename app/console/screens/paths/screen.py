@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import cast
 
+import numpy as np
 from textual import on
 from textual.widget import Widget
 
@@ -20,9 +21,14 @@ from app.console.polling import PollingScreen
 from app.console.protocol import Console
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.detail import PathDetail
-from app.console.screens.paths.filter import path_table, shown_hops
-from app.console.screens.paths.hop import Hop, PathKey
-from app.console.screens.paths.hosts import PathHosts, TracedByHost, path_views
+from app.console.screens.paths.hop import HOP, PathKey
+from app.console.screens.paths.hosts import (
+    PathHosts,
+    TracedByHost,
+    path_table,
+    path_views,
+    shown_hops,
+)
 from app.console.screens.paths.model import Paths
 from app.console.screens.paths.path_list import PathList
 from app.console.screens.paths.picture import picture
@@ -41,6 +47,7 @@ from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable
+from probes.path.records import Array
 from widgets.status import StatusItem, TonedLine
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
@@ -82,11 +89,13 @@ def _states(hosts: PathHosts, choice: PathKey | None) -> StateValues:
     hops, summary = paths.hops(choice, 1), paths.summary(choice)
     return values | {
         "path.destination": choice.destination,
-        "path.hops": sum(not hop.is_end for hop in hops),
-        "path.answering": sum(bool(hop.routers) for hop in hops if not hop.is_end),
-        "path.rtt": None if math.isnan(summary.rtt) else summary.rtt,
-        "path.loss": None if math.isnan(summary.loss) else summary.loss,
-        "path.samples": summary.samples,
+        "path.hops": int((~hops["is_end"]).sum()),
+        "path.answering": sum(map(bool, hops["routers"][~hops["is_end"]])),
+        **{
+            f"path.{name}": None if math.isnan(summary[name]) else float(summary[name])
+            for name in ("rtt", "loss")
+        },
+        "path.samples": int(summary["samples"]),
     }
 
 
@@ -118,7 +127,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         tracing = TracingCommands(self, self._hosts, lambda: self.choice, self._poll)
         self.parts = (tracing, self.listing)
         self._traced: TracedByHost = {}
-        self._hops: list[Hop] = []
+        self._hops: Array = np.empty(0, HOP)
         self._of_paths, self._of_hops = Filter(), Filter()
         self._drawn: tuple[object, ...] = ()
         """State for which hops and the picture of the way were drawn; it changes each second."""
@@ -228,7 +237,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
             return
         choice, table = self.choice, self.query_one("#hops", SortedTable)
         if choice is None:
-            self._hops = []
+            self._hops = np.empty(0, HOP)
             table.columns = hop_columns((), 1.0, 0)
             table.empty = _FILTERED if self._hosts.choices else _NOTHING
             table.fill(Rows())
@@ -239,20 +248,19 @@ class PathsScreen(PollingScreen[TracedByHost]):
         every = self._paths.hops(choice, cells)
         self._hops = hops = shown_hops(every, choice.destination, self._of_hops, names)
         hosts = [host_text(hop, names, choice) for hop in hops]
-        scale = scale_of(hops)
-        table.columns = hop_columns(hosts, scale, cells)
+        table.columns = hop_columns(hosts, scale_of(hops), cells)
         if table.width_of("line") != cells:
             # The width of the hosts changed.
             self.call_later(self._show_hops)
-        ended = self._paths.summary(choice).ended
+        ended = self._paths.summary(choice)["ended"]
         running = self._paths.running(choice.destination)
         waiting = _WAITING
         if running is not None and not running.packets:
             frame = self.console.frame.of(choice.host) or self.console.frame
             waiting = idle_text(frame.flows, running) or _IDLE
-        table.empty = _FILTERED if every else _ENDED if ended else waiting
-        note = end_note(self._paths, choice)
-        table.fill(hop_rows(hops, hosts, scale, choice.destination, note))
+        table.empty = _FILTERED if len(every) else _ENDED if ended else waiting
+        listed = [(choice, host) for host in hosts]
+        table.fill(hop_rows(hops, listed, end_note(self._paths, choice)))
         self._drawn_ns = self._paths.view.now_ns
         if self._drawn != state:
             self._drawn = state
@@ -285,9 +293,9 @@ class PathsScreen(PollingScreen[TracedByHost]):
             past = partial(time.past_paths, self.choice.host)
             self.detail.show(self._paths, self.choice, hop, names, time.span, past)
 
-    def hop_under_cursor(self) -> Hop | None:
+    def hop_under_cursor(self) -> np.void | None:
         number = self.table.cursor_key
-        return next((hop for hop in self._hops if hop.number == number), None)
+        return next((hop for hop in self._hops if hop["hop"] == number), None)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._show_hops)

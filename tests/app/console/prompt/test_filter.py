@@ -17,9 +17,8 @@ from app.console.live.paths import LivePaths, PathView
 from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.rows import flow_rows
 from app.console.screens.flows.table import flow_rtts, live_table, path_medians
-from app.console.screens.paths.filter import shown_hops, shown_paths
 from app.console.screens.paths.hop import PathKey
-from app.console.screens.paths.hosts import PathHosts
+from app.console.screens.paths.hosts import PathHosts, shown_hops, shown_paths
 from app.console.screens.paths.model import Paths
 from bpf.errors import TextError
 from probes.flow.filter import FlowFilter
@@ -170,7 +169,7 @@ def test_hops_are_filtered_by_what_they_know(text: str, numbers: list[int]) -> N
     paths = screen_two(FakePath(LAB))
     of_hops = parse(text, {})[1]
     hops = paths.hops(PathKey("10.94.6.2"), 30)
-    assert [hop.number for hop in shown_hops(hops, "10.94.6.2", of_hops, NO_NAMES)] == numbers
+    assert shown_hops(hops, "10.94.6.2", of_hops, NO_NAMES)["hop"].tolist() == numbers
 
 
 def test_what_neither_knows_is_refused() -> None:

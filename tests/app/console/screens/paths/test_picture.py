@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from app.console.screens.paths.hop import Hop, with_added
-from app.console.screens.paths.numbers import Numbers
+from app.console.screens.paths.hop import HOP, add_delays
 from app.console.screens.paths.picture import picture
-from probes.path.records import DESTINATION_HOP
+from probes.path.records import DESTINATION_HOP, Array
 from widgets.tones import Tone
 
-NONE, NOT = np.empty(0), np.empty(0, bool)
 NAN = math.nan
 
 
-def way(*times: float, least: float = 0.0) -> list[Hop]:
+def way(*times: float, least: float = 0.0) -> Array:
     """A path with these medians in milliseconds; NaN: no answer. The last one is the destination.
 
     Least times are `least` times the medians.
     """
-    hops = []
-    for number, median in enumerate(times, 1):
-        is_end = number == len(times)
-        answered = 0 if math.isnan(median) else 100
-        # Nothing tells whether packets to the destination are lost.
-        sent = answered if is_end else 100
-        numbers = Numbers(sent, answered, median / 1e3, NAN, NAN, least * median / 1e3)
-        hops.append(
-            Hop(DESTINATION_HOP if is_end else number, number, NONE, numbers, NAN, (), False, 0,
-                NONE, NOT, NOT, 0)
-        )  # fmt: skip
-    return with_added(hops)
+    hops = np.zeros(len(times), HOP)
+    hops["ttl"] = hops["hop"] = range(1, len(times) + 1)
+    hops["hop"][-1], hops["is_end"][-1] = DESTINATION_HOP, True
+    hops["median"] = np.array(times) / 1e3
+    hops["least"] = least * hops["median"]
+    hops["answered"] = np.where(np.isnan(times), 0, 100)
+    # Nothing tells whether packets to the destination are lost.
+    hops["sent"] = np.where(hops["is_end"], hops["answered"], 100)
+    hops["loss"] = 1 - hops["answered"] / np.where(hops["sent"] > 0, hops["sent"], np.nan)
+    hops["forgiven"] = (hops["answered"] == 0) & ~hops["is_end"]
+    add_delays(hops)
+    return hops
 
 
 @pytest.mark.parametrize(
@@ -53,17 +50,17 @@ def way(*times: float, least: float = 0.0) -> list[Hop]:
 def test_a_hop_adds_to_the_nearest_one_that_answers_and_never_less_than_nothing(
     medians: tuple[float, ...], adds: tuple[float, ...]
 ) -> None:
-    found = [hop.adds * 1e3 for hop in way(*medians)]
+    found = (way(*medians)["adds"] * 1e3).tolist()
     assert found == pytest.approx(adds, nan_ok=True)
 
 
 def test_what_the_least_times_lack_is_queues() -> None:
-    found = [hop.adds_queue * 1e3 for hop in way(1, 41, NAN, 45, least=0.25)]
+    found = (way(1, 41, NAN, 45, least=0.25)["adds_queue"] * 1e3).tolist()
     assert found == pytest.approx([0.75, 30, NAN, 3], nan_ok=True)
 
 
-def drawn(hops: list[Hop], width: int = 200) -> str:
-    hosts = [f"10.94.{hop.ttl - 1}.2" for hop in hops]
+def drawn(hops: Array, width: int = 200) -> str:
+    hosts = [f"10.94.{ttl - 1}.2" for ttl in hops["ttl"].tolist()]
     return "".join(text for text, _ in picture(hops, hosts, width))
 
 
@@ -86,15 +83,15 @@ def test_the_worst_link_stays_however_narrow_the_screen_is() -> None:
 
 def test_queues_and_losses_are_worse_than_delays_and_little_is_not_drawn_as_bad() -> None:
     hops = way(1, 3, 90, 91)
-    hops[1] = replace(hops[1], queue_ns=20_000_000)
+    hops["queue_ns"][1] = 20_000_000
     assert "══▲ 20.0 ms══▶ 10.94.1.2 ──87.0── 10.94.2.2" in drawn(hops)
     tones = {text: tone for text, tone in picture(hops, ["h"] * 4, 99) if "▲" in text}
     assert set(tones.values()) == {Tone.WARN}
-    hops[1] = replace(hops[1], queue_ns=0, numbers=replace(hops[1].numbers, answered=95))
+    hops["queue_ns"][1], hops["loss"][1] = 0, 0.05
     assert "══5.0 % lost══▶ 10.94.1.2" in drawn(hops)
-    hops[1] = replace(hops[1], cleared=True)
+    hops["forgiven"][1] = True
     assert "══87.0 ms══▶ 10.94.2.2" in drawn(hops)
     assert drawn(way(0.02, 0.05, 0.09)) == "me ──·── 10.94.0.2 ──·── 10.94.1.2 ──·── 10.94.2.2"
     # Nothing tells the round trip to the destination.
     assert drawn(way(0.3, NAN)) == "me ══0.300 ms══▶ 10.94.0.2 ── 10.94.1.2"
-    assert picture([], [], 80) == ()
+    assert picture(np.empty(0, HOP), [], 80) == ()
