@@ -21,43 +21,30 @@ from app.outputs.view import (
     where,
 )
 from probes.monitor import state
-from probes.monitor.records import Array
+from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS, Array
 
-_PROTOCOLS = {"tcp": "TCP", "udp": "UDP", "icmp": "ICMP and ICMPv6"}
 _STATES = {int(each): each.label for each in state.PolicyState}
 _INTERFACE = one_text("interface", "interface of the incoming packets")
 _STATE_NAMES = ", ".join(_STATES.values())
 
 
 def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
-    def column(name: str, meaning: str) -> OutputColumn:
-        # Of the array's columns only flows are fractions.
-        kind = ColumnType.FLOAT if name.startswith("flows") else ColumnType.INTEGER
-        return OutputColumn(name, meaning, lambda part: rows_of(part)[name].round(1).tolist(), kind)
+    """Columns of METRIC_COLUMNS, and of all other protocols."""
 
     def rest(part: Part, unit: str) -> Any:
         rows = rows_of(part)
-        return (rows[unit] - sum(rows[f"{p}_{unit}"] for p in _PROTOCOLS)).tolist()
+        return (rows[unit] - sum(rows[f"{protocol}_{unit}"] for protocol in PROTOCOLS)).tolist()
 
-    yield column("packets", "all frames, also frames without IP")
-    yield column("bytes", "of all frames, without FCS")
-    for protocol, words in _PROTOCOLS.items():
-        yield column(f"{protocol}_packets", words)
-        yield column(f"{protocol}_bytes", words)
-    others = "neither TCP nor UDP nor ICMP"
-    yield OutputColumn("other_packets", others, lambda part: rest(part, "packets"))
-    yield OutputColumn("other_bytes", others, lambda part: rest(part, "bytes"))
-    yield column("flows", "distinct 5-tuples, estimated")
-    yield column("flows_low", "least number of flows at 95 % confidence")
-    yield column("flows_high", "largest number of flows at 95 % confidence")
-    yield column("syn_packets", "TCP with SYN and without ACK")
-    yield column("syn_ack_packets", "TCP with SYN and ACK")
-    yield column("fin_packets", "TCP with FIN")
-    yield column("rst_packets", "TCP with RST")
-    yield column("fragment_packets", "fragments of IP datagrams, also the first ones")
-    yield column("protocols", "number of IP protocols seen")
-    yield column("arp_request_packets", "requests of ARP for IPv4")
-    yield column("arp_reply_packets", "replies of ARP for IPv4")
+    def values(part: Part, name: str) -> Any:
+        return rows_of(part)[name].round(1).tolist()
+
+    for name, meaning, _, kind in METRIC_COLUMNS:
+        if name == "flows":
+            for unit in ("packets", "bytes"):
+                about = "neither TCP nor UDP nor ICMP"
+                yield OutputColumn(f"other_{unit}", about, partial(rest, unit=unit))
+        of = ColumnType.FLOAT if kind == "f8" else ColumnType.INTEGER
+        yield OutputColumn(name, meaning, partial(values, name=name), of)
 
 
 def _column(

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
-METRIC = np.dtype([
-    ("packets", "u8"), ("bytes", "u8"), ("tcp_packets", "u8"), ("tcp_bytes", "u8"),
-    ("udp_packets", "u8"), ("udp_bytes", "u8"), ("icmp_packets", "u8"), ("icmp_bytes", "u8"),
-    ("flows", "f8"), ("flows_low", "f8"), ("flows_high", "f8"),
-    ("syn_packets", "u8"), ("syn_ack_packets", "u8"), ("fin_packets", "u8"), ("rst_packets", "u8"),
-    ("fragment_packets", "u8"), ("protocols", "u8"),
-    ("arp_request_packets", "u8"), ("arp_reply_packets", "u8"),
-])  # fmt: skip
-"""One window, one row (S2.6, S2.7). `packets` and `bytes` are of all frames, also non-IP; ICMP is
-of both IP versions. `flows` estimates the number of distinct 5-tuples; it lies between `flows_low`
-and `flows_high` with 95 % confidence. `syn_packets` are SYNs without ACK; `fragment_packets` are
-fragments, the first ones included; `protocols` is the number of IP protocols seen. ARP is of IPv4.
-"""
+PROTOCOLS = {"tcp": "TCP", "udp": "UDP", "icmp": "ICMP and ICMPv6"}
+"""Protocols with metrics of their own."""
+
+
+class MetricColumn(NamedTuple):
+    """A metric of each window, and its column in every table."""
+
+    name: str
+    meaning: str
+    series: tuple[str, ...] = ()
+    """Name of its family at /metrics, and its labels after the interface; empty: it has none."""
+    type: str = "u8"
+
+
+METRIC_COLUMNS = (
+    MetricColumn("packets", "all frames, also frames without IP"),
+    MetricColumn("bytes", "of all frames, without FCS"),
+    *(MetricColumn(f"{protocol}_{unit}", words, (f"monitor_{unit}", protocol))
+      for protocol, words in PROTOCOLS.items() for unit in ("packets", "bytes")),
+    MetricColumn("flows", "distinct 5-tuples, estimated", ("sketch_flows",), "f8"),
+    MetricColumn("flows_low", "least number of flows at 95 % confidence", ("sketch_flows_low",),
+                 "f8"),
+    MetricColumn("flows_high", "largest number of flows at 95 % confidence",
+                 ("sketch_flows_high",), "f8"),
+    MetricColumn("syn_packets", "TCP with SYN and without ACK", ("monitor_tcp_packets", "syn")),
+    MetricColumn("syn_ack_packets", "TCP with SYN and ACK", ("monitor_tcp_packets", "syn_ack")),
+    MetricColumn("fin_packets", "TCP with FIN", ("monitor_tcp_packets", "fin")),
+    MetricColumn("rst_packets", "TCP with RST", ("monitor_tcp_packets", "rst")),
+    MetricColumn("fragment_packets", "fragments of IP datagrams, also the first ones",
+                 ("monitor_fragments",)),
+    MetricColumn("protocols", "number of IP protocols seen", ("monitor_protocols",)),
+    MetricColumn("arp_request_packets", "requests of ARP for IPv4"),
+    MetricColumn("arp_reply_packets", "replies of ARP for IPv4"),
+)  # fmt: skip
+METRIC = np.dtype([(one.name, one.type) for one in METRIC_COLUMNS])
+"""One window, one row (S2.6, S2.7). ICMP is of both IP versions."""
 
 POLICY = np.dtype([
     ("policy", "S64"), ("state", "u1"), ("holds", "u1"), ("certain", "u1"), ("_", "V5"),

@@ -16,8 +16,7 @@ def control_samples(plane: ControlPlane) -> Iterator[Sample]:
     """Yield the state of a control plane."""
     for output in plane.outputs.status():
         for state in OutputState:
-            label = {of.OUTPUT_STATE.name: state.value}
-            yield of.OUTPUT_STATE(output.name, value=int(output.state == state), **label)
+            yield of.OUTPUT_STATE(output.name, state.value, value=int(output.state == state))
         yield of.OUTPUT_DELIVERED(output.name, value=output.delivered)
         yield of.OUTPUT_RETRIES(output.name, value=output.retries)
         yield of.OUTPUT_QUEUED(output.name, value=output.queued)

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from probes.snapshot import Snapshot
 
@@ -25,9 +24,10 @@ class MetricFamily:
     unit: str = ""
 
     def __call__(self, *labels: str, value: float = 1, suffix: str = "", **more: str) -> Sample:
-        """Return a sample; `labels` are the values of the family's labels, in their order."""
-        named = dict(zip(self.labels, labels, strict=True)) | more
-        return Sample(self, named, value, suffix)
+        """Return a sample; `labels` are the values of the family's labels, in their order, and of
+        a stateset's state."""
+        names = (*self.labels, *([self.name] if self.kind == "stateset" else ()))
+        return Sample(self, dict(zip(names, labels, strict=True)) | more, value, suffix)
 
     @property
     def series(self) -> str:
@@ -46,17 +46,50 @@ class Sample:
     """Of a summary: `_sum` or `_count`; empty for a quantile. Of a histogram: `_bucket`."""
 
 
-class Series(Protocol):
-    """The series of one subject, kept up to date by published items."""
+class Series:
+    """The series of one subject, kept up to date by published items: values by family, labels and
+    suffix."""
+
+    probe = ""
+    gauges: tuple[MetricFamily, ...] = ()
+    """Families that are no longer true without this probe. Counters stay."""
+
+    def __init__(self) -> None:
+        self._values: dict[MetricFamily, dict[tuple[tuple[str, ...], str], float]] = {}
 
     def take(self, item: Snapshot) -> None:
         """Count the rows of a snapshot; those of other subjects change nothing."""
+        raise NotImplementedError
+
+    def add(self, family: MetricFamily, *labels: str, by: float, suffix: str = "") -> None:
+        """Add to a value. A `_sum` is in nanoseconds."""
+        values = self._values.setdefault(family, {})
+        values[labels, suffix] = values.get((labels, suffix), 0) + by
+
+    def put(self, family: MetricFamily, *labels: str, value: float = 1) -> None:
+        self._values.setdefault(family, {})[labels, ""] = value
+
+    def drop(self, *families: MetricFamily, labels: tuple[str, ...] = ()) -> None:
+        """Forget the values of families whose labels begin with `labels`."""
+        self.keep(lambda one, of: one not in families or of[: len(labels)] != labels)
+
+    def keep(self, is_kept: Callable[[MetricFamily, tuple[str, ...]], bool]) -> None:
+        """Forget the other values, by family and labels."""
+        for family, values in self._values.items():
+            for key in [key for key in values if not is_kept(family, key[0])]:
+                del values[key]
 
     def removed(self, probe: str) -> None:
-        """Drop what is no longer true without this probe. Counters stay."""
+        """Drop the gauges of a probe that was removed."""
+        if probe == self.probe:
+            self.drop(*self.gauges)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the present values, in any order."""
+        for family, values in self._values.items():
+            for (labels, suffix), value in values.items():
+                shown = value / 1e9 if suffix == "_sum" else value
+                yield family(*labels, value=shown, suffix=suffix)
 
 
 FAMILIES: list[MetricFamily] = []
@@ -239,8 +272,3 @@ MAP_MEMORY = _family("map_memory_bytes", "gauge", "Kernel memory of all maps.", 
 MAP_MEMORY_LIMIT = _family(
     "map_memory_limit_bytes", "gauge", "Most kernel memory of maps; 0: unknown.", unit="bytes"
 )
-
-
-def summed(totals: dict[Any, int], key: Any, more: int) -> None:
-    """Add to a total of a dictionary."""
-    totals[key] = totals.get(key, 0) + more

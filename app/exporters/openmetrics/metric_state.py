@@ -11,10 +11,14 @@ from app.exporters.openmetrics.families import Sample, Series
 from app.exporters.openmetrics.options import MOST_OWNERS
 from app.exporters.openmetrics.owners import OwnerSeries
 from app.exporters.openmetrics.paths import PathSeries
-from app.exporters.openmetrics.policies import PolicySeries
 from app.exporters.openmetrics.probe_metrics import MetricSeries
-from app.exporters.openmetrics.probes import LossSeries, ProbeSeries
-from app.exporters.openmetrics.traffic import DropSeries, FlowSeries, MonitorSeries
+from app.exporters.openmetrics.series import (
+    DropSeries,
+    FlowSeries,
+    MonitorSeries,
+    PolicySeries,
+    ProbeSeries,
+)
 from probes.snapshot import REMOVED, SEVERITIES, Event, Item
 
 
@@ -30,7 +34,6 @@ class MetricState:
         self._series: tuple[Series, ...] = (
             FlowSeries(),
             MonitorSeries(),
-            LossSeries(),
             PolicySeries(),
             PathSeries(),
             OwnerSeries(owners),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.exporters.openmetrics import families as of
-from app.exporters.openmetrics.families import Sample, summed
+from app.exporters.openmetrics.families import Sample, Series
 from app.outputs.view import is_table
 from probes.flow.records import Array
 from probes.snapshot import Snapshot
@@ -38,7 +38,7 @@ class _Held:
     bytes: int = 0
 
 
-class OwnerSeries:
+class OwnerSeries(Series):
     """Packets and bytes of the largest owners since each got its series, and of all others.
 
     An owner that gets a series starts at 0, and no counter ever falls: the rate of every series is
@@ -46,13 +46,12 @@ class OwnerSeries:
     """
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self._most = most
         self._held: dict[Labels, _Held] = {}
         self._past: dict[Labels, _Held] = {}
         """Owners that lost their series, the latest last. A series that comes again goes on."""
         self._others = _Held()
-        self._reasons: dict[tuple[str, str], int] = {}
-        """By label and unit."""
         self._seen = False
 
     def take(self, item: Snapshot) -> None:
@@ -62,8 +61,8 @@ class OwnerSeries:
         elif is_table(item, PROBE, OWNERSHIP_TABLE):
             for row in item.rows:
                 reason = Reason(int(row["reason"])).column
-                for unit in ("packets", "bytes"):
-                    summed(self._reasons, (reason, unit), int(row[unit]))
+                self.add(of.OWNERSHIP_PACKETS, reason, by=int(row["packets"]))
+                self.add(of.OWNERSHIP_BYTES, reason, by=int(row["bytes"]))
 
     def _take_owners(self, rows: Array, now_s: float, seconds: float) -> None:
         sums: dict[Labels, list[int]] = {}
@@ -96,14 +95,9 @@ class OwnerSeries:
         held.since_s, held.rate = now_s, rate
         return self._held.setdefault(labels, held)
 
-    def removed(self, probe: str) -> None:
-        pass
-
     def samples(self) -> Iterator[Sample]:
         everyone = {**self._held, _OTHER: self._others} if self._seen else {}
         for labels, held in everyone.items():
             yield of.OWNER_PACKETS(*labels, value=held.packets)
             yield of.OWNER_BYTES(*labels, value=held.bytes)
-        families = {"packets": of.OWNERSHIP_PACKETS, "bytes": of.OWNERSHIP_BYTES}
-        for (reason, unit), value in self._reasons.items():
-            yield families[unit](reason, value=value)
+        yield from super().samples()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.exporters.openmetrics import families as of
-from app.exporters.openmetrics.families import MetricFamily, Sample, summed
+from app.exporters.openmetrics.families import MetricFamily, Sample, Series
 from probes.drops.counted import PROBE as DROPS
 from probes.names.learned import PROBE as NAMES
 from probes.segment.options import PROBE as SEGMENT
@@ -124,7 +124,7 @@ class _Histograms:
             if row["high"] not in buckets and len(buckets) >= MOST_SERIES:
                 left_out += 1
             else:
-                summed(buckets, row["high"], count)
+                buckets[row["high"]] = buckets.get(row["high"], 0) + count
         return left_out
 
     def samples(self, name: _Name) -> Iterator[Sample]:
@@ -145,7 +145,7 @@ class _Metric:
     """Entries of the last window without series."""
 
 
-class MetricSeries:
+class MetricSeries(Series):
     """Series of the metrics of user probes."""
 
     def __init__(self) -> None:
