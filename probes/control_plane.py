@@ -150,8 +150,6 @@ class ControlPlane(MapAccess, Protocol):
     """
 
     history: History
-    read_only: str
-    """Why changes, and loading any code, are refused; empty if they are allowed."""
     path_options: PathOptions
     """Options of path tracing. If they are set, running traces start again with them.
 
@@ -166,6 +164,10 @@ class ControlPlane(MapAccess, Protocol):
     """The outputs of the run: what delivers windows and events to other programs."""
     segment: SegmentControl
     """Starts the probe of digests, by which two hosts compare the packets that passed both."""
+
+    @property
+    def read_only(self) -> str:
+        """Why changes, and loading any code, are refused; empty if they are allowed."""
 
     @property
     def interval(self) -> float:

@@ -34,9 +34,8 @@ from app.console.dialogs.commands import DialogCommands
 from app.console.event_marks import EventMarks
 from app.console.host_names import Names
 from app.console.layout import Layouts
-from app.console.live.fleet_hosts import FleetHosts
 from app.console.pins import Pins
-from app.console.prompt.command_line import CommandLine, Filtered
+from app.console.prompt.command_line import CommandLine
 from app.console.screen import ConsoleScreen, screen_of
 from app.console.screens import SCREENS
 from app.console.status import status_items
@@ -56,8 +55,8 @@ from widgets.terminal.keybar import KeyBar
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
+    from app.console.live.hosts import ShownHosts
     from app.console.live.state import Frame
-    from app.fleet.plane import ChosenHosts
     from probes.control_plane import ControlPlane
 
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -91,6 +90,8 @@ class ConsoleApp(DiffApp[int]):
     ENABLE_COMMAND_PALETTE = False  # its key would be no command of the registry
 
     plane: ControlPlane
+    """The control plane that runs the probes; its calls may take long and belong into threads."""
+    hosts: ShownHosts
     commands: Dispatcher
     failure: ProbedeckError | None = None
     """The error that ended the console."""
@@ -99,14 +100,14 @@ class ConsoleApp(DiffApp[int]):
         self, plane: Callable[[], ControlPlane], start: Callable[[], object], where: str,
         duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
-        fleet: Callable[[], ChosenHosts] | None = None,
+        fleet: bool = False,
     ) -> None:  # fmt: skip
         """`plane` makes the control plane, and `start` starts its probes; both run in threads after
         the first paint.
 
         `where` is the interface or the host, `first` the screen to begin with. Without `names` the
-        console looks up no host names until the user asks for them. `fleet` makes the chosen hosts
-        of a fleet, before `plane` makes the control plane of them.
+        console looks up no host names until the user asks for them. `fleet`: there is a screen of
+        hosts.
         """
         super().__init__(ansi_color=False)
         self.settings = settings or Settings()
@@ -117,13 +118,17 @@ class ConsoleApp(DiffApp[int]):
         self.tasks = Tasks(self, self.show_status)
         self.names = Names(self._named, enabled=names)
         self.command_line = CommandLine(
-            self, lambda: self.settings, lambda: self.plane, lambda: self.frame, self._filtered
+            self,
+            lambda: self.settings,
+            lambda: self.plane,
+            lambda: self.frame,
+            lambda: front.filtered() if (front := self._front()) is not None else (),
         )
         self.event_marks = EventMarks()
         self.pins = Pins()
         self.tapes = Tapes(self)
         self.layouts = Layouts(self, self.settings.ui.layout)
-        self.hosts = FleetHosts(self, self.layouts, fleet)
+        self.has_fleet = fleet
         self.overwriting = Overwriting()
         self.counts = Counts(self.show_status)
         self._learned_names = LearnedNames(self)
@@ -165,12 +170,12 @@ class ConsoleApp(DiffApp[int]):
     async def on_ready(self) -> None:
         """Load the rest after the first paint; keys wait until it is there."""
         try:
-            self.plane = await asyncio.to_thread(self._load)
+            await asyncio.to_thread(self._load)
         except ProbedeckError as error:
             # The output of the tables may be impossible.
             self.fail(error)
             return
-        self.hosts.open()
+        self.time.open(self.hosts)
         await self.switch_mode(self._first)
         if not gc.isenabled():
             # Imported modules stay.
@@ -186,12 +191,15 @@ class ConsoleApp(DiffApp[int]):
         self.tapes.play_startup(self._start_probes())
         self.ready.set()
 
-    def _load(self) -> ControlPlane:
+    def _load(self) -> None:
         for screen in SCREENS.values():
             if not screen.is_heavy:
                 screen.load()  # in this thread, not in the event loop
-        self.hosts.load()
-        return self._open()
+        # numpy and the probes' tables: the first paint does without them.
+        from app.console.live.hosts import ShownHosts
+
+        self.plane = self._open()
+        self.hosts = ShownHosts(self.plane)
 
     @work(thread=True, exit_on_error=False)
     def _start_probes(self) -> None:
@@ -309,9 +317,6 @@ class ConsoleApp(DiffApp[int]):
         screen = self.screen if self.is_running and not self.ending else None
         return screen if isinstance(screen, ConsoleScreen) and screen.is_mounted else None
 
-    def _filtered(self) -> Filtered:
-        return front.filtered() if (front := self._front()) is not None else ()
-
     async def turn_to(self, mode: str, key: Hashable | None) -> None:
         await self.switch_mode(mode)
         if key is not None and (screen := screen_of(self, mode)) is not None:
@@ -319,6 +324,18 @@ class ConsoleApp(DiffApp[int]):
 
     def screen_resumed(self, screen: Screen[Any]) -> None:
         self.layouts.restore(screen)
+        self.refresh_view()
+
+    async def choose_hosts(self) -> None:
+        """Begin anew with the chosen hosts."""
+        self.hosts.choose()
+        shown = {mode: screen_of(self, mode) for mode in SCREENS if mode != self.current_mode}
+        # The models of other screens are about the hosts before; filters and the like stay.
+        self.layouts.keep({mode: screen.keep() for mode, screen in shown.items() if screen})
+        for mode in shown:
+            await self.remove_mode(mode)
+            self.add_mode(mode, SCREENS[mode])
+        self.time.open(self.hosts)
         self.refresh_view()
 
     def refresh_view(self) -> None:
@@ -336,10 +353,9 @@ class ConsoleApp(DiffApp[int]):
 
     def _published(self, item: Snapshot | Event) -> None:
         # The probes' threads call it.
-        self.time.state.take(item)
         if isinstance(item, Snapshot):
             self._learned_names.take(item)
-        self.terminal.show_within(self.time.state.shown_after(item))
+        self.terminal.show_within(self.hosts.shown_after(item))
 
     def _named(self) -> None:
         """Show a new host name; called by threads that outlive the console."""

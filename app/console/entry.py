@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from app.console.terminal.capabilities import prepare
 from app.tape.options import NOTHING, Startup
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from app.config.model import Settings
     from app.console.app import ConsoleApp
     from app.fleet.hosts import Fleet
-    from app.fleet.plane import ChosenHosts
     from app.run.output_spec import OutputSpec
     from app.run.spec import RunSpec
     from probes.control.controller import Controller
@@ -76,30 +75,25 @@ def fleet(hosts: Fleet, settings: Settings, startup: Startup = NOTHING) -> int:
     """Run a console on the hosts of a fleet; close the connections with it."""
     with ExitStack() as stack:
 
-        def open_fleet() -> ChosenHosts:
+        def plane() -> ControlPlane:
             from app.fleet.hub import Hub
             from app.fleet.plane import ChosenHosts
+            from app.fleet.planes import ChosenPlane
 
             hub = stack.enter_context(Hub(hosts.hosts))
-            chosen.append(ChosenHosts(hosts, hub))
-            stack.callback(chosen[0].close)
+            chosen = ChosenHosts(hosts, hub)
+            stack.callback(chosen.close)
             if hosts.policies:
                 from app.fleet.policy_runner import FleetRunner
 
-                stack.enter_context(FleetRunner(chosen[0], hub))
-            return chosen[0]
+                stack.enter_context(FleetRunner(chosen, hub))
+            return ChosenPlane(chosen)
 
-        def plane() -> ControlPlane:
-            from app.fleet.plane import ChosenPlane
-
-            return cast("ControlPlane", ChosenPlane(chosen[0]))
-
-        chosen: list[ChosenHosts] = []
         settings = _prepared(settings, startup)
         from app.console.app import ConsoleApp
 
         app = ConsoleApp(
-            plane, lambda: None, "the fleet", first="hosts", settings=settings, fleet=open_fleet
+            plane, lambda: None, "the fleet", first="hosts", settings=settings, fleet=True
         )
         return _run(app, startup)
 

@@ -15,25 +15,15 @@ if TYPE_CHECKING:
     from app.console.commands.overwriting import Overwriting
     from app.console.event_marks import EventMarks
     from app.console.host_names import Names
+    from app.console.live.hosts import ShownHosts
     from app.console.live.state import Frame
     from app.console.pins import Pins
     from app.console.prompt.command_line import CommandLine
     from app.console.tasks import Tasks
     from app.console.terminal.console_terminal import ConsoleTerminal
     from app.console.time_travel import TimeTravel
-    from app.fleet.plane import ChosenHosts
     from bpf.errors import ProbedeckError
     from probes.control_plane import ControlPlane
-
-
-class ShownHosts(Protocol):
-    """The hosts of a fleet that the console shows."""
-
-    chosen: ChosenHosts | None
-    """None without a fleet."""
-
-    async def choose(self) -> None:
-        """Begin anew with the chosen hosts."""
 
 
 class Console(Protocol):
@@ -43,6 +33,9 @@ class Console(Protocol):
     keymap: Keymap
     plane: ControlPlane
     """The control plane that runs the probes; its calls may take long and belong into threads."""
+    hosts: ShownHosts
+    """The hosts that the console shows; a console without a fleet has one."""
+    has_fleet: bool
     terminal: ConsoleTerminal
     time: TimeTravel
     tasks: Tasks
@@ -57,10 +50,6 @@ class Console(Protocol):
     """Default file names of sources with unsaved edits."""
     failure: ProbedeckError | None
     """The error that ended the console."""
-
-    @property
-    def hosts(self) -> ShownHosts:
-        """The hosts that the console shows."""
 
     @property
     def app(self) -> App[Any]:
@@ -98,11 +87,19 @@ class Console(Protocol):
     def screen_resumed(self, screen: Screen[Any]) -> None:
         """Bring a screen up to date that has come to the front."""
 
+    async def choose_hosts(self) -> None:
+        """Begin anew with the chosen hosts."""
+
     def refresh_view(self) -> None:
         """Take in the present, and bring the screen in front up to date."""
 
     def show_status(self) -> None:
         """Bring the status strip up to date."""
+
+
+def on_host(host: str) -> str:
+    """` on ams1`, for titles and messages; empty without a name."""
+    return f" on {host}" if host else ""
 
 
 def console_of(app: App[Any]) -> Console:

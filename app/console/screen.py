@@ -17,9 +17,8 @@ from textual.widgets import Input
 from app.commands import REGISTRY, Command, Invocation
 from app.commands.line import answer
 from app.console.commands.bindings import bindings, is_step_in_time, weight
-from app.console.live.chosen import on_host, plane_of
 from app.console.prompt.prompt import Prompt, place_of
-from app.console.protocol import Console, console_of
+from app.console.protocol import Console, console_of, on_host
 from app.console.tables.sorted_table import TableScreen
 from app.console.tasks import Task
 from bpf.errors import ProbedeckError, UsageError
@@ -242,7 +241,7 @@ class ConsoleScreen(TableScreen):
 
         def ask() -> None:
             for choice in choices:
-                plane_of(self.console, choice.host).trace(choice.destination, choice.flow)
+                self.console.hosts.plane(choice.host).trace(choice.destination, choice.flow)
 
         def traced(_: None) -> None:
             self.app.call_later(self.console.turn_to, "paths", (choices[0], None))

@@ -34,7 +34,7 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
         items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
     if failure is not None:
         items.append(StatusItem(failure.message, Tone.BAD))
-    items += _hook_items(console, where) if console.hosts.chosen is None else _fleet_items(console)
+    items += _host_items(console, where)
     if last is not None:
         poll, lost = (last.swap_ns + last.drain_ns) / 1e9, moment.present.lost
         if poll > _BUSY * last.seconds > 0:
@@ -51,23 +51,24 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
     return items
 
 
-def _fleet_items(console: Console) -> list[StatusItem]:
-    """Return the name and the hooks of the chosen host; of several, how many count."""
-    assert console.hosts.chosen is not None
-    names, missing = console.hosts.chosen.chosen, console.frame.missing
-    if len(names) == 1:
-        (one,) = (one for one in console.hosts.chosen.states() if one.name == names[0])
-        items = [StatusItem(one.name, Tone.ACCENT, priority=1)]
-        if not one.state.counts:
-            items.append(StatusItem(str(one.state), Tone.BAD))
-        return [*items, *_hook_items(console, one.url)]
-    items = [StatusItem(counted(len(names), "host"), Tone.ACCENT, priority=1)]
+def _host_items(console: Console, where: str) -> list[StatusItem]:
+    """Return the name, if it has one, and the hooks of the host; of several, how many count."""
+    planes, missing = console.hosts.planes, console.frame.missing
+    if not console.hosts.several:
+        items = []
+        for one in (one for one in planes.states() if one.name in planes.chosen):
+            items.append(StatusItem(one.name, Tone.ACCENT, priority=1))
+            if not one.state.counts:
+                items.append(StatusItem(str(one.state), Tone.BAD))
+            where = one.url
+        return [*items, *_hook_items(console, where)]
+    items = [StatusItem(counted(len(planes.chosen), "host"), Tone.ACCENT, priority=1)]
     if missing:
         names_fit = len(which := ", ".join(missing)) <= _MISSING_CELLS
         which = which if names_fit or len(missing) == 1 else f"{len(missing)} of them"
         items.append(StatusItem(f"without {which}", Tone.BAD))
     if label := _OF_ONE.get(console.app.current_mode):
-        items.append(StatusItem(console.hosts.chosen.current, Tone.ACCENT, 1, label=label))
+        items.append(StatusItem(planes.current, Tone.ACCENT, 1, label=label))
     return items
 
 

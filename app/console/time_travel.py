@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from app.commands.moment import moment
 from bpf.errors import UsageError
@@ -14,9 +14,9 @@ from widgets.status import StatusItem
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.live.fleet_state import FleetState
+    from app.console.live.hosts import ShownHosts
     from app.console.live.paths import PathView
-    from app.console.live.state import Frame, LiveState
+    from app.console.live.state import Frame
     from app.console.live.timeline import Timeline
 
 SPANS = (60.0, 300.0, 900.0, 3600.0, math.inf)
@@ -27,8 +27,7 @@ _MINUTE = 60.0
 class TimeTravel:
     """Pauses at frames of the past, steps through them, and compares two of them."""
 
-    state: LiveState
-    """Of a fleet a FleetState, which has the same methods."""
+    state: ShownHosts
     present: Frame
     """The state at the last update, paused or not."""
     frame: Frame
@@ -48,13 +47,11 @@ class TimeTravel:
         self.pause_reason = ""
         """The event that led to the paused frame; empty if the user chose a time."""
 
-    def open(self, state: FleetState | None = None) -> None:
-        """Begin to take windows in, of a fleet into `state`; there is no frame before."""
-        # numpy and the probes' tables: the first paint does without them.
-        from app.console.live.state import LiveState
+    def open(self, state: ShownHosts) -> None:
+        """Begin to take windows in; there is no frame before."""
         from app.console.live.timeline import Timeline
 
-        self.state, self.timeline = cast("LiveState", state) or LiveState(), Timeline()
+        self.state, self.timeline = state, Timeline()
         self.marked, self.paused, self.pause_reason = None, False, ""
         self.frame = self.present = self.state.frame()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.fleet.plane import HostReport
+from app.fleet.planes import HostReport
 from probes.monitor.sketch import Sketch
 
 

@@ -14,11 +14,10 @@ from app.api import connection_events, wire
 from app.api.address import Access
 from app.api.answers import check_stream, parsed
 from app.api.models import ControllerStatus
-from app.fleet.clock import ClockOffset
 from app.fleet.connection import Connection
 from app.fleet.host_state import OFF_S, HostPhase, HostState
 from app.fleet.hosts import FleetHost
-from app.fleet.tally import Tally
+from app.fleet.tally import ClockOffset, Tally
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.probe import FlowProbe
 from probes.monitor.state import PROBE as MONITOR

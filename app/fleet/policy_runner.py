@@ -11,7 +11,8 @@ from typing import Any, Self
 from app.api.remote import RemotePlane
 from app.fleet.distinct import distinct
 from app.fleet.hub import Hub
-from app.fleet.plane import ChosenHosts, HostReport, ask_each
+from app.fleet.plane import ChosenHosts
+from app.fleet.planes import HostReport, ask_each
 from app.fleet.policies import FleetPolicies, FleetTransition
 from app.fleet.seconds import AlignedSeconds
 from app.outputs.view import is_table
@@ -74,7 +75,7 @@ class FleetRunner:
         except Exception as error:
             # A bug: it must not look like a quiet fleet.
             text = f"the fleet's policies ended: {type(error).__name__}: {error}"
-            self._hosts.say(Event.now("error", "fleet", text))
+            self._hosts.publish("", Event.now("error", "fleet", text))
         for transition in self._policies.end(time.time_ns()):
             self._apply(transition)
 
@@ -88,7 +89,7 @@ class FleetRunner:
         for second in seconds:
             for found in self._policies.judge(second, flows):
                 if isinstance(found, Event):
-                    self._hosts.say(found)
+                    self._hosts.publish("", found)
                 else:
                     self._apply(found)
         if (back := self._owing.keys() & counting) and time.monotonic() >= self._again_at:
@@ -102,10 +103,11 @@ class FleetRunner:
         def call(plane: ControlPlane) -> object:
             return plane.activate_policy(name) if begins else plane.deactivate_policy(name)
 
-        self._hosts.say(transition.event)
+        self._hosts.publish("", transition.event)
         reports = self._ask(transition.hosts, call, _PATIENCE_S)
         verb = "activate" if begins else "deactivate"
-        self._hosts.keep_report(f"{verb} {name} for {transition.policy.name}", reports)
+        self._hosts.last_change = f"{verb} {name} for {transition.policy.name}"
+        self._hosts.reports = reports
         failed = [one for one in reports if one.error is not None]
         for host in transition.hosts:
             self._owing.get(host, set()).discard(name)
@@ -117,7 +119,7 @@ class FleetRunner:
         if failed:
             done = f"{verb} {name}: done on {len(reports) - len(failed)} of {len(reports)} hosts"
             text = f"{done}; {failed[0].host}: {failed[0].error}"
-            self._hosts.say(Event.now("error", "fleet", text, transition.event.subject))
+            self._hosts.publish("", Event.now("error", "fleet", text, transition.event.subject))
 
     def _settle(self, host: str) -> None:
         """Deactivate the policies on a host that was lost when they ended."""
@@ -130,7 +132,7 @@ class FleetRunner:
             severity, text = "info", f"{host} is back: {name} is deactivated there"
             if error is not None:
                 severity, text = "error", f"{host} does not deactivate {name}: {error}"
-            self._hosts.say(Event.now(severity, "fleet", text, f"policy {name}"))
+            self._hosts.publish("", Event.now(severity, "fleet", text, f"policy {name}"))
         del self._owing[host]
 
     def _ask(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from app.fleet.plane import ChosenHosts, ChosenPlane
+from app.fleet.planes import ChosenPlane, Planes
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import OPERATIONS, ControlPlane, Operation, RemoteCalls
 from tests.app.api.conftest import MakeSite
@@ -64,19 +62,22 @@ def test_endpoint_and_client_follow(make_site: MakeSite) -> None:
 
 @pytest.mark.usefixtures("operation")
 def test_a_fleet_makes_it_everywhere_with_keywords() -> None:
-    first, second, changes = FakePlane(), FakePlane(), list[str]()
-
-    def change(title: str, call: Callable[[Any], Any]) -> Any:
-        changes.append(title)
-        answers = [call(each) for each in (first, second)]
-        return answers[0]
-
-    hosts = SimpleNamespace(change=change, planes=lambda: {"a": first, "b": second}, current="a")
-    plane = ChosenPlane(cast(ChosenHosts, hosts))
+    first, second = FakePlane(), FakePlane()
+    hosts = Planes({"a": first, "b": second})
+    plane: ControlPlane = ChosenPlane(hosts)
     assert cast(Any, plane).shake("counter", times=2) == "counter 2"
+    assert hosts.last_change == "shake counter"
     plane.trace("192.0.2.1", flow=None, own=None)
+    assert hosts.last_change == "trace 192.0.2.1"
     plane.switch("names", on=False)
-    assert changes == ["shake counter", "trace 192.0.2.1", "switch names off"]
+    assert hosts.last_change == "switch names off"
+    # What is of one host is of the host under the cursor.
+    hosts.cursor = "b"
+    assert plane.history is second.history
+    # One host allows changes.
+    first.read_only = "only looked at"
+    assert plane.read_only == ""
+    hosts.cursor = ""
     assert len(second.traced()) == 1
     first.add(config())
     assert [len(plane.probes()), len(second.probes())] == [1, 0]

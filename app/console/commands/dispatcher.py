@@ -57,7 +57,7 @@ class Dispatcher:
     def has_screen(self, name: str) -> bool:
         """Whether the screen of a command is there: screen 7 needs a fleet."""
         of = REGISTRY[name].screen or name.removeprefix("view.") if name in REGISTRY else ""
-        return of != "hosts" or self._console.hosts.chosen is not None
+        return of != "hosts" or self._console.has_fleet
 
     async def run_lines(self, lines: str) -> None:
         """Run lines of a command and its values, until one fails: show its error."""

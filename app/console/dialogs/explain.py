@@ -10,8 +10,7 @@ from rich.text import Text
 from textual.binding import Binding
 
 from app.console.dialogs.help_box import HelpBox
-from app.console.live.chosen import on_host, plane_of
-from app.console.protocol import Console
+from app.console.protocol import Console, on_host
 from app.console.screens.paths.hop import PathKey
 from app.console.tasks import Task
 from app.explain import Explanation, explain
@@ -82,7 +81,7 @@ class ExplainPage(HelpBox):
         task = Task(f"tracing {path.destination}{on_host(path.host)}")
         console.tasks.run(
             console.app, task,
-            lambda: plane_of(console, path.host).trace(path.destination, path.flow),
+            lambda: console.hosts.plane(path.host).trace(path.destination, path.flow),
             lambda _: None, failed, of_command=False,
         )  # fmt: skip
 
@@ -99,7 +98,7 @@ class ExplainPage(HelpBox):
         self._asked_ns = now_ns
 
         def ask() -> Explanation:
-            history = plane_of(console, self._host).history
+            history = console.hosts.plane(self._host).history
             items = [one for one in history.snapshots() if one.end_ns <= now_ns]
             return explain(self._conversation, items, self._describe, self._untraced)
 

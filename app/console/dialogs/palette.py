@@ -77,10 +77,9 @@ class Palette(BoxScreen):
             for each in (*keymap.of(mode), *keymap.of(""))
             if each.runs_program
         )
-        self._entries = {**REGISTRY, **{entry.name: entry for entry in own}}
-        if console_of(self.app).hosts.chosen is None:
-            of_fleet = ("host.", "view.hosts")
-            self._entries = {n: e for n, e in self._entries.items() if not n.startswith(of_fleet)}
+        of_fleet = () if console_of(self.app).has_fleet else ("host.", "view.hosts")
+        known = {n: entry for n, entry in REGISTRY.items() if not n.startswith(of_fleet)}
+        self._entries = {**known, **{entry.name: entry for entry in own}}
         self._show("")
 
     def on_resize(self) -> None:

@@ -12,8 +12,8 @@ from app.console.app import ConsoleApp
 from app.fleet.host_state import HostPhase, HostState
 from app.fleet.hosts import Fleet, FleetHost
 from app.fleet.hub import Hub
-from app.fleet.plane import ChosenHosts, ChosenPlane
-from probes.control_plane import ControlPlane
+from app.fleet.plane import ChosenHosts
+from app.fleet.planes import ChosenPlane
 from probes.snapshot import Item
 from tests.app.console.fake import Desk
 
@@ -50,8 +50,8 @@ async def fleet_desk(hub: FakeHub, width: int = 120, height: int = 40) -> AsyncI
     """A console on the hosts of a hub, on its screen of hosts."""
     chosen = ChosenHosts(hub.fleet, hub)
     app = ConsoleApp(
-        lambda: cast("ControlPlane", ChosenPlane(chosen)), lambda: None, "the fleet",
-        first="hosts", names=False, fleet=lambda: chosen,
+        lambda: ChosenPlane(chosen), lambda: None, "the fleet",
+        first="hosts", names=False, fleet=True,
     )  # fmt: skip
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await app.ready.wait()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.fleet.clock import ClockOffset
+from app.fleet.tally import ClockOffset
 
 S = 10**9
 

@@ -17,7 +17,8 @@ from app.fleet import policy_runner
 from app.fleet.distinct import distinct
 from app.fleet.host_state import HostPhase
 from app.fleet.hosts import load
-from app.fleet.plane import ChosenHosts, HostReport
+from app.fleet.plane import ChosenHosts
+from app.fleet.planes import HostReport
 from app.fleet.policies import FleetPolicies, FleetTransition
 from app.fleet.policy_runner import FleetRunner
 from app.fleet.seconds import AlignedSeconds, FleetSecond

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from app.console.live.chosen import on_host, plane_of, several
+from app.console.protocol import on_host
 from app.console.screen import ConsoleScreen
 from app.console.tasks import Task
 from bpf.errors import ProbedeckError
@@ -36,8 +36,8 @@ class CaptureCommand:
         prompt, console = self._screen.prompt, self._screen.console
         if text is None:
             self._asked = host = self._host()
-            hosts = several(console)
-            on = f" on {len(hosts.chosen)} hosts" if hosts and not host else on_host(host)
+            several = console.hosts.several and not host
+            on = f" on {len(console.hosts.planes.chosen)} hosts" if several else on_host(host)
             prompt.ask(self._command, f"Count only{on}", _EXAMPLE, self._first_text(host))
         else:
             # The cursor may move while the prompt is open.
@@ -52,10 +52,8 @@ class CaptureCommand:
         capture.to_c()
         # The host of the flow probe may be another one, which has no saved filters of this one.
         capture = capture.expanded if "@" in text else capture
-        what, plane = (
-            f"{capture.text or 'every flow'}{on_host(host)}",
-            plane_of(screen.console, host),
-        )
+        what = f"{capture.text or 'every flow'}{on_host(host)}"
+        plane = screen.console.hosts.plane(host)
 
         def done(made: Replacement) -> None:
             text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"

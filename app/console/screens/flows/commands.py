@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.commands.flow_view import DIRECTIONS, GROUP_NOUNS, NODES, QUIET_NS, Grouping
-from app.console.live.chosen import plane_of
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.group_part import ShownGroups
@@ -126,7 +125,7 @@ class TraceCommands:
         host = screen.console.frame.flows.node(int(flows["id"][0]))
         path, untraced = None, screen.console.writes_refused
         try:
-            untraced = untraced or plane_of(screen.console, host).read_only
+            untraced = untraced or screen.console.hosts.plane(host).read_only
             path = None if untraced else self._path(flows)
         except UsageError as error:
             untraced = str(error)

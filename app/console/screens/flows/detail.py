@@ -138,9 +138,8 @@ class FlowDetail(Horizontal):
 def past_of(console: Console, node: str) -> tuple[History, int]:
     """Return the windows of a host of several, and the moment by its CLOCK_MONOTONIC; no
     windows for a group of several hosts."""
-    hosts, frame = console.hosts.chosen, console.frame
+    frame, plane = console.frame, console.hosts.planes.by_name.get(node)
     part = next((one for one in frame.parts if one.host == node), None)
-    plane = hosts.planes().get(node) if hosts is not None else None
     if part is None or plane is None:
         return History(), frame.flows.now_ns
     return plane.history, part.frame.flows.now_ns

@@ -11,7 +11,6 @@ from textual import on
 from textual.widget import Widget
 
 from app.commands.flow_view import Grouping
-from app.console.live.chosen import plane_of
 from app.console.live.flows import MAX_FLOWS
 from app.console.live.owners import owned
 from app.console.live.state import Frame
@@ -88,7 +87,7 @@ class FlowsScreen(ConsoleScreen):
         capture = CaptureCommand(
             self, "flow.capture",
             lambda: self.console.frame.flows.node(*self.flows_under_cursor()["id"].tolist()),
-            lambda host: plane_of(self.console, host).capture,
+            lambda host: self.console.hosts.plane(host).capture,
         )  # fmt: skip
         self.parts = views, self._trace, capture
 

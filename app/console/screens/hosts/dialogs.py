@@ -11,7 +11,8 @@ from app.console.dialogs.list_box import ListBox
 from app.console.screen import ConsoleScreen
 from app.console.tasks import Task
 from app.fleet.distinct import FleetFlows, distinct
-from app.fleet.plane import ChosenHosts, HostReport
+from app.fleet.plane import ChosenHosts
+from app.fleet.planes import HostReport
 from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
 from widgets.format import counted, duration, si

@@ -56,8 +56,9 @@ class HostsScreen(ConsoleScreen):
 
     @property
     def hosts(self) -> ChosenHosts:
-        assert self.console.hosts.chosen is not None
-        return self.console.hosts.chosen
+        planes = self.console.hosts.planes
+        assert isinstance(planes, ChosenHosts)
+        return planes
 
     @property
     def domain(self) -> Domain:
@@ -141,7 +142,7 @@ class HostsScreen(ConsoleScreen):
             raise UsageError(text, hint="save or revert it before other hosts are chosen")
 
         async def begin() -> None:
-            await self.console.hosts.choose()
+            await self.console.choose_hosts()
             self._show_hosts()
             if then is not None:
                 then()
@@ -220,9 +221,8 @@ class HostsScreen(ConsoleScreen):
 
 def first_states(console: Console) -> StateValues:
     """Return the values of named states before the user has turned to the screen."""
-    if (hosts := console.hosts.chosen) is None:
+    if not (states := (hosts := console.hosts.planes).states()):
         return {}
-    states = hosts.states()
     return {
         "host.total": len(states),
         "host.count": len(states),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from app.console.live.chosen import ask_hosts, current_host, plane_of, several
 from app.console.protocol import Console
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.overview.trouble import Kind, Trouble, link_troubles
@@ -29,14 +28,14 @@ class HostAnswers:
 
     def fetch(self, console: Console) -> Callable[[], tuple[TracedByHost, MonitorInfo | None]]:
         """Return the call that asks. A host that is slow keeps its last answer."""
-        name = current_host(console)
-        current = plane_of(console, name)
+        name = console.hosts.current
+        current = console.hosts.plane(name)
 
         def of(plane: ControlPlane) -> _Answer:
             return plane.traced(), plane.monitor() if plane is current else None
 
         def ask() -> tuple[TracedByHost, MonitorInfo | None]:
-            self._last = found = ask_hosts(console, of, self._last)
+            self._last = found = console.hosts.ask(of, self._last)
             monitor = found[name][1] if name in found else None
             return {host: traced for host, (traced, _) in found.items()}, monitor
 
@@ -50,15 +49,16 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
     """
     yield from link_troubles(console.plane.late_by)
     missing = console.frame.missing
-    if (hosts := several(console)) is None:
+    if not console.hosts.several:
         return
-    for one in hosts.states():
+    planes = console.hosts.planes
+    for one in planes.states():
         if one.name in missing:
             why = f": {one.reason}" if one.reason else ""
             text = f"{one.name} is {one.state}, and all numbers lack it{why}"
             yield Trouble(Kind.ENDED, 1, text, Tone.BAD, "hosts", one.name)
             continue
-        if one.name not in hosts.chosen:
+        if one.name not in planes.chosen:
             continue
         if one.clock_is_off:
             side = "ahead of" if one.offset_s > 0 else "behind"
@@ -70,7 +70,7 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
                 Kind.WARNING, abs(one.offset_s), text, Tone.WARN, "hosts", one.name,
                 events=(one.url, "clock"),
             )  # fmt: skip
-        if one.active and one.name != hosts.current:
+        if one.active and one.name != planes.current:
             text = f"Active on {one.name}: {', '.join(one.active)}"
             row = one.name, one.active[0]
             yield Trouble(Kind.FIRES, len(one.active), text, Tone.WARN, "triggers", row)
@@ -79,7 +79,7 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
 def event_columns(console: Console) -> tuple[Column[Any], ...]:
     """Return the columns of events, with the host of each if several hosts are chosen."""
     title = {"title": "Events"}
-    if several(console) is None:
+    if not console.hosts.several:
         return columns(EVENTS, time=title)
     # A narrow block has room for the host and for a short text.
     return columns(EVENTS, time=title, node={"hidden": False}, text={"width": 20})

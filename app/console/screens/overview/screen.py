@@ -11,7 +11,6 @@ from textual import on
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from app.console.live.chosen import current_host
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.own_probes import OwnProbesLine
 from app.console.polling import PollingScreen
@@ -193,7 +192,7 @@ class OverviewScreen(PollingScreen[_Looked]):
     def fetch(self) -> Callable[[], _Looked]:
         plane, ask_hosts = self.console.plane, self._asked.fetch(self.console)
         # Of several hosts, the state and the events of each say more.
-        one = not current_host(self.console)
+        one = not self.console.hosts.several
         missed = bool(self._late(self._pulses())) and one
 
         def ask() -> _Looked:
@@ -239,7 +238,7 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def show(self) -> None:
         frame, pulses = self.console.frame, self._pulses()
-        self._hops.take(path_views(frame), self._traced, current_host(self.console))
+        self._hops.take(path_views(frame), self._traced, self.console.hosts.current)
         self._triggers.view = frame.monitor
         info = self._monitor
         self._triggers.info = (

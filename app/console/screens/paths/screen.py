@@ -14,7 +14,6 @@ from textual.widget import Widget
 
 from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
-from app.console.live.chosen import ask_hosts, current_host
 from app.console.live.paths import PathView
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
@@ -71,7 +70,7 @@ _ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to
 
 
 def _take(hosts: PathHosts, console: Console, frame: Frame, traced: TracedByHost) -> None:
-    hosts.take(path_views(frame), traced, current_host(console))
+    hosts.take(path_views(frame), traced, console.hosts.current)
 
 
 def first_states(console: Console) -> StateValues:
@@ -169,7 +168,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
     # What is traced
 
     def fetch(self) -> Callable[[], TracedByHost]:
-        return partial(ask_hosts, self.console, lambda plane: plane.traced(), self._traced)
+        return partial(self.console.hosts.ask, lambda plane: plane.traced(), self._traced)
 
     def apply(self, answer: TracedByHost) -> None:
         self._traced = answer

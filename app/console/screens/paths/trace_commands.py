@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from app.commands.remote import set_path_options
-from app.console.live.chosen import plane_of
 from app.console.screen import ConsoleScreen
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.hosts import PathHosts
@@ -54,7 +53,7 @@ class TracingCommands:
             self._screen.notify(said, timeout=2.0, markup=False)
             self._poll()
 
-        change = partial(set_path_options, plane_of(self._screen.console, host), text)
+        change = partial(set_path_options, self._screen.console.hosts.plane(host), text)
         task = Task(f"starting path tracing again{on}")
         self._screen.run_in_worker(change, told, self._screen.console.complain, task=task)
 
@@ -77,7 +76,7 @@ class TracingCommands:
 
         def ask() -> None:
             for host in running:
-                plane_of(self._screen.console, host).untrace(choice.destination, flow)
+                self._screen.console.hosts.plane(host).untrace(choice.destination, flow)
 
         def untraced(_: None) -> None:
             self._screen.notify(f"tracing of {what} has ended", timeout=2.0, markup=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from textual.app import SuspendNotSupported
 
-from app.console.live.chosen import several
 from app.console.screens.programs.changes import ProbeChanges, Programming
 from app.console.screens.programs.model import Place, Slot
 from app.console.screens.programs.panels import Panel
@@ -57,10 +56,10 @@ class SourceCommands:
     def do_program_host(self, host: str = "") -> None:
         """Turn to the programs of a chosen host, or of the next one."""
         console = self._screen.console
-        if (hosts := several(console)) is None:
+        if not console.hosts.several:
             raise UsageError("a single host is shown", hint="m on screen 7 chooses more")
-        names = hosts.chosen
-        name = host or names[(names.index(hosts.current) + 1) % len(names)]
+        names = console.hosts.planes.chosen
+        name = host or names[(names.index(console.hosts.current) + 1) % len(names)]
         self._screen.app.call_later(console.action_command, f"host.programs {name}")
 
     def do_program_edit(self, probe: str = "") -> None:

@@ -10,8 +10,8 @@ from textual.widget import Widget
 
 from app.commands.remote import set_policy
 from app.console.culprit import CulpritCommands
-from app.console.live.chosen import ask_hosts, on_host, plane_of, several
 from app.console.polling import PollingScreen
+from app.console.protocol import on_host
 from app.console.screen import ConsoleScreen
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
@@ -141,10 +141,10 @@ class TriggersScreen(PollingScreen[_Fetched]):
             from probes.monitor.policy.ready import purposes
 
             purposes()
-            probes = plane_of(console, host).probes() if macros else ()
+            probes = console.hosts.plane(host).probes() if macros else ()
             configs = [info.config for info in probes]
             defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
-            return ask_hosts(console, lambda plane: plane.monitor(), known), defined
+            return console.hosts.ask(lambda plane: plane.monitor(), known), defined
 
         return ask
 
@@ -155,8 +155,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
     # What is shown
 
     def point_at(self, key: Hashable) -> None:
-        if (hosts := several(self.console)) is not None and isinstance(key, str):
-            key = hosts.current, key
+        if self.console.hosts.several and isinstance(key, str):
+            key = self.console.hosts.current, key
         self.listing.want(key)
         self.set_focus(self.listing)
 
@@ -225,7 +225,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
         policies = [one.policy for one in self._hosts.policies]
         cells = table.width_of("line")
         span = max((model.span(cells) for model in models.values()), default=0.0)
-        merged = several(self.console) is not None
+        merged = self.console.hosts.several
         table.columns = policy_columns(policies, span, cells, models if merged else ())
         if table.width_of("line") != cells:
             # The widths of the names changed.
@@ -288,7 +288,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
 
     def do_trigger_toggle(self, policy: str = "") -> None:
         host, info = self._target(policy)
-        plane, name = plane_of(self.console, host), info.policy.name
+        plane, name = self.console.hosts.plane(host), info.policy.name
         if info.state.runs:
             what, ask = "deactivating", partial(plane.deactivate_policy, name)
         else:
@@ -305,7 +305,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
             self.notify(text, severity="warning", markup=False)
             return
         ask, done = (
-            partial(plane_of(self.console, host).remove_policy, name),
+            partial(self.console.hosts.plane(host).remove_policy, name),
             f"removed {info.policy.to_short()}{on_host(host)}",
         )
         self.change(
@@ -317,13 +317,13 @@ class TriggersScreen(PollingScreen[_Fetched]):
             # A whole line has the same command, and is about all hosts.
             answers = self.prompt.is_open and self.prompt.command == "trigger.add"
             host = self._edited if answers else ""
-            ask = partial(set_policy, plane_of(self.console, host), text)
+            ask = partial(set_policy, self.console.hosts.plane(host), text)
             self.change(f"setting the policy{on_host(host)}", ask, partial(_tell, self, host))
         else:
             from probes.monitor.policy.ready import purposes
 
-            self._edited, hosts = "", several(self.console)
-            question = f"Add on {len(hosts.chosen)} hosts" if hosts is not None else "Add"
+            self._edited, hosts = "", self.console.hosts
+            question = f"Add on {len(hosts.planes.chosen)} hosts" if hosts.several else "Add"
             self.prompt.ask("trigger.add", question, EXAMPLE, "", menu=purposes())
 
     def do_trigger_change(self, policy: str = "") -> None:

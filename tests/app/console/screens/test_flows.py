@@ -313,7 +313,7 @@ async def test_an_idle_flow_is_marked_and_leaves_after_a_minute() -> None:
 async def test_old_data_and_the_end_are_marked_with_the_reason() -> None:
     async with desk(width=80, height=24) as console:
         await console.feed(*three())
-        console.app.time.state.last_at -= 3665
+        console.app.hosts._states[""].last_at -= 3665
         console.app.show_status()
         await console.pilot.pause()
         assert "NO DATA FOR 1h01m" in console.strip

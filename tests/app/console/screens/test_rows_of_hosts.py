@@ -187,8 +187,7 @@ async def test_a_destination_that_two_hosts_trace_has_a_row_of_each_with_its_own
         publish("ams1", seconds=1)
         await becomes(console, lambda: "fra1" not in "".join(console.lines[1:]))
         # Programs are of one host: N turns to the next.
-        chosen = console.app.hosts.chosen
-        assert chosen
+        chosen = console.app.hosts.planes
         await console.press("5", "N")
         await becomes(console, lambda: chosen.current == "ams2")
         await becomes(console, lambda: console.app.current_mode == "programs")

@@ -262,7 +262,7 @@ async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
         await trace(console, 1)
         assert "2 probes running" in console.text
         happens(plane)
-        view = console.app.time.state._pulses._view
+        view = console.app.hosts._states[""]._pulses._view
         object.__setattr__(view.probes["flow"], "came_at", time.monotonic() - 4000)
         screen(console)._poll()
         await console.still()
@@ -278,7 +278,7 @@ async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
 async def test_a_view_that_a_slow_link_holds_up_misses_no_probe() -> None:
     async with desk(80, 24, first="overview") as console:
         await console.feed(*some())
-        state, frame = console.app.time.state, console.app.frame
+        state, frame = console.app.hosts._states[""], console.app.frame
         pulse = frame.pulses.probes["flow"]
         object.__setattr__(frame, "at", frame.at - 4000)
         object.__setattr__(pulse, "came_at", pulse.came_at - 4000)
