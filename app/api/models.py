@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, make_dataclass, replace
 from typing import Annotated, Any, Literal
 
 import pydantic.dataclasses
@@ -17,8 +17,6 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from app.config.path_settings import PathSettings
-from app.config.schema import settings_of
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import KernelError, MistakesError, ProbedeckError, TextError, UsageError, together
 from probes import control_plane as plane
@@ -29,9 +27,10 @@ from probes.monitor import info as monitor_info
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
+from probes.options import settings_of, values_of
 from probes.output_control import OutputConfig
 from probes.path import traced
-from probes.path.options import OwnFlow, TracedFlow
+from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.snapshot import Event, HookStatus
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
@@ -95,29 +94,49 @@ vars(plane).update(
     PolicyInfo=monitor_info.PolicyInfo, Sketch=Sketch, Traced=traced.Traced,
 )  # fmt: skip
 
-# A misspelled option must not be taken for a missing one. Their modules do not import pydantic.
-PathSettings.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+# A misspelled option must not be taken for a missing one. The module does not import pydantic.
 OutputConfig.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
 
 
-def _check_types(values: object) -> object:
-    """Return an object of JSON. Raises ValueError if an option of path tracing has another type:
-    `"1"` is no number, and 1 is not true."""
-    if not isinstance(values, dict):
-        return values
-    for name, setting in settings_of(PathSettings).items():
-        value = values.get(name)
-        # In JSON, 2.0 is a whole number.
-        whole = setting.kind is int and isinstance(value, float) and value.is_integer()
-        if name in values and not whole:
+def _path_object(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """Return the schema of an object with the settings of PathOptions."""
+    known = settings_of(PathOptions)
+    namespace = {
+        "__doc__": "Options with the names and defaults of PathOptions.",
+        "__pydantic_config__": ConfigDict(extra="forbid"),
+    }
+    fields = [(name, each.type, getattr(PathOptions(), name)) for name, each in known.items()]
+    inner = make_dataclass("PathSettings", fields, namespace=namespace)
+
+    def typed(values: object) -> object:
+        """Refuse values of another type: `"1"` is no number, and 1 is not true."""
+        if isinstance(values, PathOptions):
+            return values_of(values)
+        if not isinstance(values, dict):
+            return values
+        for name in known.keys() & values.keys():
+            value = values[name]
+            # In JSON, 2.0 is a whole number.
+            if known[name].kind is int and isinstance(value, float) and value.is_integer():
+                continue
             try:
-                setting.of_toml(value)
+                values = values | {name: known[name].of_toml(value)}
             except UsageError as error:
                 raise ValueError(f"{name} {error.message}") from None
-    return values
+        return values
+
+    schema = handler.generate_schema(inner)
+    back = core_schema.plain_serializer_function_ser_schema(
+        lambda options: inner(**values_of(options)), return_schema=schema
+    )
+    read = core_schema.no_info_before_validator_function(typed, schema)
+    return core_schema.no_info_after_validator_function(
+        lambda options: PathOptions(**vars(options)), read, serialization=back
+    )
 
 
-PathSettingsRequest = Annotated[PathSettings, BeforeValidator(_check_types)]
+PathObject = Annotated[PathOptions, GetPydanticSchema(_path_object)]
+"""An object with the settings of PathOptions."""
 MAX_BODY = 4 << 20
 """Bytes of a request."""
 

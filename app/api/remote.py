@@ -8,16 +8,15 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Self
 
 from app.api import connection_events, wire
 from app.api.address import Remote
 from app.api.client import Client, RemoteOutputs, RemoteSegment
-from app.api.models import ControllerStatus
-from app.config.path_settings import PathSettings
+from app.api.models import ControllerStatus, PathObject
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener
+from probes.options import values_of
 from probes.output_control import OutputControl
 from probes.path.options import PathOptions
 from probes.segment.control import SegmentControl
@@ -76,11 +75,11 @@ class RemotePlane(Client):
 
     @property
     def path_options(self) -> PathOptions:
-        return self._http.ask(PathSettings, "GET", "path-options").options()
+        return self._http.ask(PathObject, "GET", "path-options")
 
     @path_options.setter
     def path_options(self, options: PathOptions) -> None:
-        self._http.answer("PUT", "path-options", json=asdict(PathSettings.of(options)))
+        self._http.answer("PUT", "path-options", json=values_of(options))
 
     def learn(self) -> None:
         """Ask for the status. Raises ProbedeckError."""

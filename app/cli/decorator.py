@@ -17,9 +17,9 @@ from app.cli.options import GENERAL, SECTIONS, Options
 from app.config import theme_colors
 from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Settings, Ui
-from app.config.path_settings import PathSettings
-from app.config.schema import Setting, settings_of
 from bpf.errors import ProbedeckError, UsageError
+from probes.options import Setting, made, settings_of
+from probes.path.options import PathOptions
 
 Callback = Callable[..., Any]
 
@@ -73,14 +73,16 @@ def takes(
                 name: list(values.pop(name)) if each.many else values.pop(name)
                 for name, each in fields.items()
             }
-            made: dict[str, Any] = {each.__name__: each(**_of(each, given)) for each in of}
+            offered: dict[str, Any] = {each.__name__: made(each, given) for each in of}
             again = functools.partial(_again, given_file)
-            made["Settings"] = replace(config.settings, ui=made.get("Ui", Ui()), again=again)
-            made["LoadedSettings"] = config
+            ui = offered.get("Ui", Ui())
+            offered["Settings"] = replace(config.settings, ui=ui, again=again)
+            offered["LoadedSettings"] = config
             for warning in config.settings.warnings:
                 print(f"probedeck: warning: {warning}", file=sys.stderr)
             try:
-                return command(**values, **{wanted[k]: v for k, v in made.items() if k in wanted})
+                values |= {wanted[k]: v for k, v in offered.items() if k in wanted}
+                return command(**values)
             except UsageError as error:
                 # The same error with its place, if the file or a variable has the wrong value.
                 placed = (e for e in unfit(config) if e.message.endswith(f": {error.message}"))
@@ -119,17 +121,13 @@ def _option(each: Setting) -> Callable[[Callback], Callback]:
     )
 
 
-def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: said[name] for name in settings_of(options) if name in said}
-
-
 def unfit(loaded: LoadedSettings) -> list[ProbedeckError]:
     """Return the errors of options and of the saved filters, with their places."""
     # --filter needs --headless; a filter in the file is fine for console runs.
-    options = Options(**{**_of(Options, loaded.values), "headless": True})
+    options = made(Options, {**loaded.values, "headless": True})
     problems = (
         *options.problems(loaded.settings.filters),
-        *PathSettings(**_of(PathSettings, loaded.values)).problems(),
+        *_impossible_paths(loaded.values),
         *_themes_without_file(loaded),
     )
     found = [
@@ -139,6 +137,15 @@ def unfit(loaded: LoadedSettings) -> list[ProbedeckError]:
         for mistake in error.mistakes
     ]
     return [*found, *_filters_of_nothing(loaded)]
+
+
+def _impossible_paths(values: Mapping[str, Any]) -> Iterator[tuple[str, UsageError]]:
+    """Yield the mistakes of single values, each with the name of its field."""
+    for name in settings_of(PathOptions).keys() & values.keys():
+        try:
+            made(PathOptions, {name: values[name]}).check()
+        except UsageError as error:
+            yield name, error
 
 
 def _themes_without_file(loaded: LoadedSettings) -> Iterator[tuple[str, ProbedeckError]]:

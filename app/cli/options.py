@@ -8,8 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from app.config.model import CONSOLE, Ui
-from app.config.path_settings import PATHS, PathSettings
-from app.config.schema import setting
 from app.exporters.kinds import EXPORTERS, parse
 from app.outputs.formats import FORMATS
 from app.outputs.routers import Describe, nothing_known
@@ -21,8 +19,9 @@ from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
+from probes.options import setting
 from probes.output_control import OutputConfig
-from probes.path.options import MAX_DESTINATIONS
+from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
 from probes.switches import SWITCHES
 from probes.tunnels import Tunnels
 
@@ -306,7 +305,7 @@ class Options:
         return read_token(self.seed_file, "seed").decode()
 
 
-SECTIONS: Mapping[str, type] = {"ui": Ui, "run": Options, "paths": PathSettings}
+SECTIONS: Mapping[str, type] = {"ui": Ui, "run": Options, "paths": PathOptions}
 """Sections of `config.toml` whose keys are the fields of a class, in the order of display."""
 
 

@@ -122,9 +122,11 @@ def trace(plane: ControlPlane, destination: str) -> None:
 
 def set_path_options(plane: ControlPlane, text: str) -> None:
     """Change options of path tracing, `guarded=all rate=50`. Running traces start again."""
-    from app.config.path_settings import PathSettings
+    from probes.options import changed
 
-    plane.path_options = PathSettings.of(plane.path_options).changed(text).options()
+    options = changed(plane.path_options, text)
+    options.check()
+    plane.path_options = options
 
 
 def untrace(plane: ControlPlane, destination: str) -> None:

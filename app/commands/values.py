@@ -14,7 +14,7 @@ from app.commands.tables import check_columns
 def ui_options() -> tuple[str, ...]:
     """Return the names of the console's options."""
     from app.config.model import Ui
-    from app.config.schema import settings_of
+    from probes.options import settings_of
 
     return tuple(settings_of(Ui))
 
@@ -69,9 +69,10 @@ def address(text: str, saved: Saved) -> None:
 
 
 def path_options(text: str, saved: Saved) -> None:
-    from app.config.path_settings import PathSettings
+    from probes.options import changed
+    from probes.path.options import PathOptions
 
-    PathSettings().changed(text)
+    changed(PathOptions(), text)
 
 
 def output(text: str, saved: Saved) -> None:

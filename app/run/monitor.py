@@ -64,10 +64,7 @@ def policies_of(
             errors.append(error)
     if errors:
         raise together(errors)
-    options = file.monitor.options()
-    said = {name: getattr(options, name) for name in file.monitor.model_fields_set}
-    paths = {name: getattr(file.paths, name) for name in file.paths.model_fields_set}
-    return Policies(tuple(policies), file.profiles, applications, paths), said
+    return Policies(tuple(policies), file.profiles, applications, file.paths), file.monitor
 
 
 def _policy(

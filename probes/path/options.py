@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
+from probes.options import setting
 
+PATHS = "Paths"
+"""Heading of the options in the help."""
 MAX_HOPS = 30
 """Largest hop limit of a probe."""
 MAX_BURST = 8
@@ -120,25 +123,29 @@ class TracedFlow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathOptions:
-    """Options for all destinations."""
+    """Options for all destinations: `[paths]`, options of commands, and `path.set`."""
 
-    rate: float = 100.0
-    """Maximum of probes per second (S3.4)."""
-    per: Per = Per.HOP
-    burst: int = 1
-    """Probes that one packet may cause if the rate was not used up; 1: no bursts (S3.19)."""
-    order: Order = Order.PROBE
-    guard: Guard = Guard.DISCARD
-    guarded: Guarded = Guarded.END
-    pass_answers: bool = False
-    """Whether the host also receives the answers to probes (S3.16)."""
-    timeout: float = 3.0
-    """Seconds after which an unanswered probe is lost."""
-    max_hops: int = MAX_HOPS
+    PREFIX: ClassVar = "path"
+
+    rate: float = setting(PATHS, 100.0, "Most probes a second, 0.1 to 100000.", "N")
+    """S3.4."""
+    per: Per = setting(PATHS, Per.HOP, "Count the rate for each hop, or for a destination.")
+    burst: int = setting(PATHS, 1, "Probes that one packet may cause, 1 to 8.", "N")
+    """If the rate was not used up (S3.19)."""
+    order: Order = setting(PATHS, Order.PROBE, "Send the probe or the application's packet first.")
+    guard: Guard = setting(PATHS, Guard.DISCARD, "Defect that makes the destination drop a probe.")
+    guarded: Guarded = setting(
+        PATHS, Guarded.END, "Guard probes that may reach the destination, or all probes."
+    )
+    pass_answers: bool = setting(PATHS, False, "Let the host see the answers, too.")
+    """S3.16."""
+    timeout: float = setting(
+        PATHS, 3.0, "Count a probe as lost after this time, 0.05 to 60.", "SECONDS"
+    )
+    max_hops: int = setting(PATHS, MAX_HOPS, "Highest TTL or hop limit, 1 to 30.", "N")
+    mtu: bool = setting(PATHS, False, "Find the path MTU by packets of several sizes.")
     destinations: int = 1
     """Destinations that must find room at a time. Memory is made for more if they are few."""
-    mtu: bool = False
-    """Whether to search the path MTU of each destination, by packets of several sizes."""
     ingress: Hook | None = None
     """XDP or TC_INGRESS, where answers are seen; None: the hook that suits the interface."""
 

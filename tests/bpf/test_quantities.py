@@ -12,8 +12,6 @@ import pytest
 
 from app.cli.options import Options, byte_count
 from app.commands.moment import moment
-from app.config.path_settings import PathSettings
-from app.config.schema import settings_of
 from app.exporters.alerts.options import CommandOptions
 from app.exporters.ipfix.options import IpfixOptions
 from app.exporters.options import read_options
@@ -30,7 +28,9 @@ from probes.monitor.condition import Condition
 from probes.monitor.condition.logic import Comparison
 from probes.monitor.condition.terms import Number
 from probes.monitor.policy.ready import policy_of
+from probes.options import changed, settings_of
 from probes.path.events.words import describe
+from probes.path.options import PathOptions
 from probes.path.records import PATH, PathRowKind
 from probes.sockets.records import SOCKET, Limit
 from probes.sockets.words import limit_text
@@ -73,7 +73,7 @@ TIMES: dict[str, Read] = {
     "output": lambda text: read_options(CommandOptions, {"timeout": text}).timeout,
     "file": lambda text: float(settings_of(Options)["interval"].of_toml(text)),  # type: ignore[arg-type]
     "variable": lambda text: float(settings_of(Options)["interval"].of_text(text)),  # type: ignore[arg-type]
-    "path.set": lambda text: PathSettings().changed(f"timeout={text}").timeout,
+    "path.set": lambda text: changed(PathOptions(), f"timeout={text}").timeout,
     "expectation": lambda text: Expectation.parse(f"a by {text}", ["a"]).by,
     "moment": lambda text: (NOW - moment(text, NOW)) / 1e9,
 }

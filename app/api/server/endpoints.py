@@ -21,7 +21,7 @@ from app.api.models import (
     ControllerStatus,
     Events,
     ExistsError,
-    PathSettingsRequest,
+    PathObject,
     Trace,
     UnknownError,
 )
@@ -36,7 +36,6 @@ from app.api.server.routing import (
     route,
     serves,
 )
-from app.config.path_settings import PathSettings
 from app.outputs.document import document
 from app.outputs.filtering import passing
 from app.outputs.formats import FORMATS
@@ -291,16 +290,17 @@ class ProbeEndpoints(Endpoints):
         self.plane.untrace(found.destination, flow)
 
     @route("GET", "/v1/path-options")
-    def path_options(self) -> PathSettings:
+    def path_options(self) -> PathObject:
         """Return the options of path tracing."""
-        return PathSettings.of(self.plane.path_options)
+        return self.plane.path_options
 
     @route("PUT", "/v1/path-options", writes=True)
-    def set_path_options(self, options: PathSettingsRequest) -> PathSettings:
+    def set_path_options(self, options: PathObject) -> PathObject:
         """Set the options of path tracing: missing ones get their defaults. Running traces start
         again."""
-        self.plane.path_options = options.options()
-        return PathSettings.of(self.plane.path_options)
+        options.check()
+        self.plane.path_options = options
+        return self.plane.path_options
 
     @serves(RemoteCalls.entries, 404, 422)
     def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it

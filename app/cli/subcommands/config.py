@@ -12,14 +12,15 @@ import click
 from app.cli.command import CommandGroup, argument, option
 from app.cli.decorator import takes, unfit
 from app.cli.options import SECTIONS, Options
-from app.config import paths, theme_colors
+from app.config import theme_colors
 from app.config.load import NONE, LoadedSettings, in_order, load
 from app.config.model import Settings, Ui
-from app.config.path_settings import PathSettings
-from app.config.schema import Setting, settings_of
+from app.config.paths import config_file, data_dir, state_dir, write_private
 from app.config.toml_lines import dumped
 from app.exporters.kinds import EXPORTERS, parse
 from bpf.errors import TextError, UsageError
+from probes.options import Setting, settings_of
+from probes.path.options import PathOptions
 
 EXAMPLES = """\b
 Examples:
@@ -63,21 +64,21 @@ def path() -> None:
     """Print the paths of the configuration, state and data files."""
     loaded = load("", SECTIONS)
     print(f"config  {loaded.file or NONE} ({loaded.state})")
-    print(f"state   {paths.state_dir()}")
-    print(f"data    {paths.data_dir()}")
+    print(f"state   {state_dir()}")
+    print(f"data    {data_dir()}")
 
 
 @config.command()
 @option("--origin", is_flag=True, help="Add where each value is from.")
-@takes(Options, Ui, PathSettings)
+@takes(Options, Ui, PathOptions)
 def show(
-    options: Options, path_settings: PathSettings, settings: Settings, loaded: LoadedSettings,
+    options: Options, paths: PathOptions, settings: Settings, loaded: LoadedSettings,
     origin: bool,
 ) -> None:  # fmt: skip
     """Print every setting with its effective value, as TOML. Options count, too."""
     context = click.get_current_context()
     lines: list[str] = []
-    values = {"ui": settings.ui, "run": options, "paths": path_settings}
+    values = {"ui": settings.ui, "run": options, "paths": paths}
     for section, of in SECTIONS.items():
         lines += ["", f"[{section}]"]
         for name, setting in settings_of(of).items():
@@ -118,10 +119,10 @@ def _table(section: str, table: Mapping[str, Any], origin: str) -> Iterator[str]
 @option("--force", is_flag=True, help="Replace a file that exists.")
 def init(file: str, force: bool) -> None:
     """Write a configuration file with every setting as a comment."""
-    at = Path(file) if file else paths.config_file()
+    at = Path(file) if file else config_file()
     if at.exists() and not force:
         raise UsageError(f"{at} exists already", hint="--force replaces it")
-    paths.write_private(at, template())
+    write_private(at, template())
     print(at)
 
 

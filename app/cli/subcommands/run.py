@@ -18,10 +18,10 @@ from app.cli.decorator import takes
 from app.cli.options import GENERAL, PLAIN_HELP, Options
 from app.cli.parameters import run_spec
 from app.config.model import CONSOLE, Settings, Ui
-from app.config.path_settings import PathSettings
 from app.run.spec import Beside
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import UsageError
+from probes.path.options import PathOptions
 
 if TYPE_CHECKING:
     from app.api.sockets import Listening
@@ -63,9 +63,9 @@ TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
 
 @click.command(cls=GroupedCommand, epilog=RUN_EXAMPLES)
 @option("-i", "--interface", metavar="NAME", group=GENERAL, help="Interface to monitor.")
-@takes(Options, Ui, TapeOptions, PathSettings)
+@takes(Options, Ui, TapeOptions, PathOptions)
 def run(
-    options: Options, paths: PathSettings, settings: Settings, playing: TapeOptions, interface: str
+    options: Options, paths: PathOptions, settings: Settings, playing: TapeOptions, interface: str
 ) -> int:
     """Monitor an interface, in the console or into tables.
 
@@ -94,9 +94,9 @@ def run(
     "--max-gap", default=None, metavar="SECONDS", usual="10", group="Lab",
     help="Leave out what is longer of a time without frames in the capture; inf: nothing.",
 )  # fmt: skip
-@takes(Options, Ui, TapeOptions, PathSettings)
+@takes(Options, Ui, TapeOptions, PathOptions)
 def lab(
-    options: Options, paths: PathSettings, settings: Settings, playing: TapeOptions,
+    options: Options, paths: PathOptions, settings: Settings, playing: TapeOptions,
     factor: float | None, replay: str, speed: str, max_gap: float | None,
 ) -> int:  # fmt: skip
     """Monitor a lab: a small network with generated traffic.
@@ -151,7 +151,7 @@ def tour(settings: Settings) -> int:
         network.enter()
         options = Options(probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True)
         return _start(
-            options, PathSettings(), settings, network.interface, "probedeck man", tour=True
+            options, PathOptions(), settings, network.interface, "probedeck man", tour=True
         )
 
 
@@ -209,14 +209,15 @@ def fleet(settings: Settings, playing: TapeOptions, file: str, headless: bool) -
 
 
 def _start(
-    options: Options, paths: PathSettings, settings: Settings, interface: str, instead: str,
+    options: Options, paths: PathOptions, settings: Settings, interface: str, instead: str,
     startup: Startup = NOTHING, beside: Beside | None = None, *, tour: bool = False,
     listen: Callable[[str], Listening] | None = None,
 ) -> int:  # fmt: skip
     """Run headless or in the console. `instead` is the hint for runs that lack a terminal.
     `listen` opens the API's TCP socket."""
     options.check(settings.filters)
-    spec = run_spec(options, interface, VERSION, paths.options())
+    paths.check()
+    spec = run_spec(options, interface, VERSION, paths)
     outputs = (*settings.outputs, *spec.outputs)
     spec = replace(spec, beside=beside, tour=tour, outputs=outputs)
     if spec.api is not None and listen is not None:

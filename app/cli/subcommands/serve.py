@@ -12,9 +12,9 @@ from app.cli.decorator import takes
 from app.cli.options import GENERAL, Options
 from app.cli.parameters import run_spec
 from app.config.model import Settings
-from app.config.path_settings import PathSettings
-from app.config.schema import settings_of
 from app.run.output_spec import OutputSpec
+from probes.options import settings_of
+from probes.path.options import PathOptions
 
 EXAMPLES = """\b
 Examples:
@@ -23,7 +23,7 @@ Examples:
   probedeck console"""
 
 _OF_SCREENS = {"headless", "plain", "api", "no_names"}
-_OPTIONS = tuple({*settings_of(Options), *settings_of(PathSettings)} - _OF_SCREENS)
+_OPTIONS = tuple({*settings_of(Options), *settings_of(PathOptions)} - _OF_SCREENS)
 
 
 @click.command(cls=GroupedCommand, epilog=EXAMPLES)
@@ -31,8 +31,8 @@ _OPTIONS = tuple({*settings_of(Options), *settings_of(PathSettings)} - _OF_SCREE
     "-i", "--interface", metavar="NAME", default="", group=GENERAL,
     usual="the default route's", help="Interface to monitor.",
 )  # fmt: skip
-@takes(Options, PathSettings, only=_OPTIONS)
-def serve(options: Options, paths: PathSettings, settings: Settings, interface: str) -> None:
+@takes(Options, PathOptions, only=_OPTIONS)
+def serve(options: Options, paths: PathOptions, settings: Settings, interface: str) -> None:
     """Run the controller as a service, for consoles that connect.
 
     The API listens on a Unix socket. Events are lines on standard error, with a priority where the
@@ -49,7 +49,8 @@ def serve(options: Options, paths: PathSettings, settings: Settings, interface: 
     options.check(settings.filters)
     if not (interface or options.only):
         interface = resolve.default_interface()
-    spec = run_spec(options, interface, VERSION, paths.options())
+    paths.check()
+    spec = run_spec(options, interface, VERSION, paths)
     has_tables = options.out != "-"
     output = options.output_spec(settings.filters) if has_tables else OutputSpec.nothing()
     headless.run(replace(spec, is_service=is_unasked), output)

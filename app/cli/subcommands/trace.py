@@ -13,15 +13,14 @@ import click
 from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
 from app.cli.options import GENERAL, INGRESS, OUTPUT, Options
-from app.config.path_settings import PATHS, PathSettings
-from app.config.schema import settings_of
 from app.outputs.routers import Describe
 from app.run.child_process import ChildProcess
 from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
-from probes.path.options import MAX_DESTINATIONS, OwnFlow, OwnProtocol
+from probes.options import settings_of
+from probes.path.options import MAX_DESTINATIONS, PATHS, OwnFlow, OwnProtocol, PathOptions
 
 EXAMPLES = """\b
 Examples:
@@ -102,13 +101,13 @@ def _with_value(
     "text if no format is named.",
 )  # fmt: skip
 @takes(
-    PathSettings,
+    PathOptions,
     Options,
-    only=("format", "out", "duration", "networks", *settings_of(PathSettings)),
+    only=("format", "out", "duration", "networks", *settings_of(PathOptions)),
     bare=True,
 )
 def trace(
-    options: Options, chosen: PathSettings, destinations: tuple[str, ...], interface: str,
+    options: Options, paths: PathOptions, destinations: tuple[str, ...], interface: str,
     without_traffic: str, ingress: str, views: str, report: str, names: bool,
 ) -> int:  # fmt: skip
     """Trace the paths of flows, hop by hop, into tables.
@@ -126,7 +125,7 @@ def trace(
     from app.run.report import ReportFormat, ReportWriter
 
     options.check()
-    paths = chosen.options()
+    paths.check()
     describe, look_up = described_by(options, names=names)
     own_flow = OwnFlow.parse(without_traffic) if without_traffic else None
     if ingress not in INGRESS:

@@ -10,13 +10,13 @@ from app.commands.keys import key_name
 from app.commands.line import parse
 from app.config.keymap import Keymap
 from app.config.model import Settings, Ui
-from app.config.schema import settings_of
 from app.console.commands.bindings import bindings
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, front_screen, screen_of
 from app.console.screens import SCREENS
 from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
+from probes.options import settings_of
 from widgets.format import show_local_time
 
 LIVE = ("theme", "glyphs", "time", "low_bandwidth")

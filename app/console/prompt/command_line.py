@@ -12,11 +12,13 @@ from textual.app import App
 from app.commands.complete import Completer, Completion
 from app.commands.history import PromptHistory
 from app.commands.model import ParameterKind
-from app.config import layouts, path_settings, theme_colors
+from app.config import layouts, theme_colors
 from app.config.model import Settings
 from app.config.paths import state_dir
 from app.console.tasks import run_aside
 from bpf.errors import ProbedeckError, UsageError
+from probes.options import changes
+from probes.path.options import PathOptions
 
 if TYPE_CHECKING:
     from app.console.live.state import Frame
@@ -52,7 +54,7 @@ class CommandLine:
                 ParameterKind.TAPE: self._tapes,
                 ParameterKind.LAYOUT: layouts.names,
                 ParameterKind.THEME: theme_colors.names,
-                ParameterKind.TRACING: path_settings.words,
+                ParameterKind.TRACING: lambda: changes(PathOptions),
             },
             self._filter,
             self._policy,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -12,6 +13,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PrivateAttr,
     ValidationError,
+    create_model,
     model_validator,
 )
 
@@ -21,81 +23,53 @@ from probes.config.config_errors import ConfigFault, faults_of, invalid, with_fa
 from probes.config.files import read_document
 from probes.config.map_config import Name, Text
 from probes.config.model import MAX_FILE, ProbeConfig
-from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.options import MonitorOptions, Receiver
 from probes.monitor.policy.filters import NamedFilters
 from probes.monitor.policy.model import BUILT_IN, TRACE, Policy, PolicyModel, some
 from probes.monitor.policy.names import unknown_names
 from probes.monitor.state import MAX_POLICIES
-from probes.path.options import Guard, Guarded, Order, PathOptions, Per
-from probes.tunnels import Tunnels
+from probes.path.options import PathOptions
+
+_TEXTS: Mapping[Any, Any] = {str: Text, tuple[str, ...]: tuple[Text, ...]}
+_OF_RUNS = ("ingress", "destinations")
+"""Fields of options that only a run sets."""
 
 
-class _Receiver(PolicyModel):
-    """See `probes.monitor.options.Receiver`."""
+def _table(options: type[MonitorOptions | PathOptions | Receiver], **types: Any) -> Any:
+    """Return the type of a table whose keys are the fields of a class of options.
 
-    source: Text
-    source_port: int
-    destination: Text
-    destination_port: int
+    Its value has the given fields alone, so that a run knows what the file sets. `types` are the
+    types of fields whose values are tables, too.
+    """
+    known = {**get_type_hints(options), **types}
+    keys: dict[str, Any] = {
+        each.name: (
+            _TEXTS.get(known[each.name], known[each.name]),
+            ... if each.default is MISSING else each.default,
+        )
+        for each in fields(options)
+        if each.name not in _OF_RUNS
+    }
+    model = create_model(options.__name__, __base__=PolicyModel, **keys)
 
+    def given(table: PolicyModel) -> Mapping[str, Any]:
+        values = {name: getattr(table, name) for name in table.model_fields_set}
+        try:
+            options(**values).check()
+        except UsageError as error:
+            raise invalid(error.message.removeprefix("receiver: "), hint=error.hint) from None
+        return values
 
-_DEFAULT = MonitorOptions()
-
-
-class Monitor(PolicyModel):
-    """See `probes.monitor.options.MonitorOptions`."""
-
-    bits: int = _DEFAULT.bits
-    interval: float = _DEFAULT.interval
-    input: Input = _DEFAULT.input
-    receivers: tuple[_Receiver, ...] = ()
-    tunnels: Tunnels = _DEFAULT.tunnels
-    drop_others: bool = _DEFAULT.drop_others
-    trusted: tuple[Text, ...] = _DEFAULT.trusted
-    seed: Text = _DEFAULT.seed
-    offload: bool = _DEFAULT.offload
-
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        options = self.options()
-        for number, receiver in enumerate(options.receivers):
-            _possible(receiver, at=f"receivers[{number}]")
-        _possible(options)
-        return self
-
-    def options(self) -> MonitorOptions:
-        receivers = tuple(Receiver(**receiver.model_dump()) for receiver in self.receivers)
-        return MonitorOptions(**{**dict(self), "receivers": receivers})
+    return Annotated[model, AfterValidator(given)]
 
 
-_TRACING = PathOptions()
-
-
-class PolicyTracing(PolicyModel):
-    """See `probes.path.options.PathOptions`; for policies that trace, and all other traces."""
-
-    rate: float = _TRACING.rate
-    per: Per = _TRACING.per
-    burst: int = _TRACING.burst
-    order: Order = _TRACING.order
-    guard: Guard = _TRACING.guard
-    guarded: Guarded = _TRACING.guarded
-    pass_answers: bool = _TRACING.pass_answers
-    timeout: float = _TRACING.timeout
-    max_hops: int = _TRACING.max_hops
-    mtu: bool = _TRACING.mtu
-
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        _possible(PathOptions(**dict(self)))
-        return self
-
-
-def _possible(options: MonitorOptions | PathOptions | Receiver, at: str = "") -> None:
-    try:
-        options.check()
-    except UsageError as error:
-        raise invalid(error.message.removeprefix("receiver: "), at=at, hint=error.hint) from None
+if TYPE_CHECKING:
+    MonitorTable: TypeAlias = Mapping[str, Any]
+    PathTable: TypeAlias = Mapping[str, Any]
+else:
+    _Receiver = Annotated[_table(Receiver), AfterValidator(lambda given: Receiver(**given))]
+    MonitorTable = _table(MonitorOptions, receivers=tuple[_Receiver, ...])
+    PathTable = _table(PathOptions)
 
 
 class PolicyFile(PolicyModel):
@@ -110,8 +84,10 @@ class PolicyFile(PolicyModel):
     """Files with configurations of applications, relative to this one (S2.16)."""
     filters: dict[Name, Text] = Field(default_factory=dict)
     """Filters that policies name as `@datagrams`."""
-    monitor: Monitor = Monitor()
-    paths: PolicyTracing = PolicyTracing()
+    monitor: MonitorTable = Field(default_factory=dict)
+    """Fields of MonitorOptions that the file sets."""
+    paths: PathTable = Field(default_factory=dict)
+    """Fields of PathOptions that the file sets; for policies that trace, and all other traces."""
     _applications: tuple[ProbeConfig, ...] = PrivateAttr(())
 
     @property

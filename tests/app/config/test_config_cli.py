@@ -14,7 +14,7 @@ import pytest
 from app.cli import main as cli
 from app.cli.options import SECTIONS
 from app.config.load import load
-from app.config.schema import settings_of
+from probes.options import settings_of
 
 Deck = Callable[..., tuple[object, str, str]]
 

@@ -12,9 +12,9 @@ from app.cli.decorator import unfit
 from app.cli.options import SECTIONS, Options
 from app.config.load import LoadedSettings, load
 from app.config.model import Ui
-from app.config.schema import settings_of
 from app.config.toml_lines import TomlDocument, dumped
 from bpf.errors import UsageError
+from probes.options import settings_of
 from tests.support.nobody import let_others_reach
 
 Read = Callable[..., LoadedSettings]

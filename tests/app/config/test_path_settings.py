@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,11 @@ from app.cli.decorator import unfit
 from app.cli.main import cli
 from app.cli.options import SECTIONS
 from app.config.load import load
-from app.config.path_settings import PathSettings
-from app.config.schema import settings_of
 from app.lab.plan import LabPlan
 from app.run import headless
 from app.run.spec import RunSpec
 from bpf.errors import UsageError
+from probes.options import settings_of
 from probes.path.options import Guard, Guarded, PathOptions
 
 INTERNAL = {"destinations", "ingress"}
@@ -58,9 +58,8 @@ TRACE = ("trace", "192.0.2.1", "-i", "lo", "--config")
 
 
 def test_every_option_of_the_probe_is_a_setting_with_its_default() -> None:
-    names = {name for name in PathOptions.__dataclass_fields__ if name not in INTERNAL}
-    assert set(settings_of(PathSettings)) == names
-    assert PathSettings().options() == PathOptions()
+    names = {each.name for each in fields(PathOptions)} - INTERNAL
+    assert set(settings_of(PathOptions)) == names
 
 
 @pytest.mark.parametrize("command", [RUN, TRACE])

@@ -75,6 +75,12 @@ def test_options_are_read_and_set(tcp: Site, http: httpx.Client) -> None:
     told = http.put("/v1/path-options", json={"guarded": "all", "rate": 50})
     assert body_of(told) == usual | {"guarded": "all", "rate": 50}
     assert tcp.plane.path_options == PathOptions(rate=50, guarded=Guarded.ALL)
+    assert (
+        body_of(http.put("/v1/path-options", json={"timeout": "500ms", "guarded": "all"}))[
+            "timeout"
+        ]
+        == 0.5
+    )
     for wrong, words in (
         ({"guarded": "some"}, "guarded"), ({"rate": 0}, "a rate of 0"),
         ({"guard": "none", "gaurded": "all"}, "gaurded"), ({"mtu": 0}, "mtu is not true or false"),

@@ -186,7 +186,7 @@ def test_conditions_are_shown_with_the_names(tmp_path: Path) -> None:
     (status,) = engine.policies()
     assert status.outcome
     assert status.outcome.comparisons[0].text == "rate(flows on @web) > 3 * baseline(10m, 5/s)"
-    assert file.monitor.options().trusted == ("192.0.2.9", "10.1.0.0/16")
+    assert file.monitor["trusted"] == ("192.0.2.9", "10.1.0.0/16")
 
 
 def test_packets_of_trusted_hosts_count_for_no_policy(compiler: Compiler) -> None:

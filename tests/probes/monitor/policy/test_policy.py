@@ -87,7 +87,7 @@ def test_a_toml_file_and_the_same_in_json_are_the_same_policies(tmp_path: Path) 
     assert file.profiles == {"web": ("half_open", "mine")}
     assert [each.origin for each in file.applications] == [str(tmp_path / "mine.toml")]
     receiver = Receiver("192.0.2.1", 5000, "192.0.2.2", 5001)
-    assert file.monitor.options() == MonitorOptions(
+    assert MonitorOptions(**file.monitor) == MonitorOptions(
         bits=10,
         interval=0.5,
         input=Input.TELEMETRY,
@@ -100,7 +100,7 @@ def test_a_toml_file_and_the_same_in_json_are_the_same_policies(tmp_path: Path) 
 def test_an_empty_file_has_no_policies_and_a_monitor_as_always(tmp_path: Path) -> None:
     file = load(written(tmp_path, ""))
     assert file.policy == ()
-    assert file.monitor.options() == MonitorOptions()
+    assert MonitorOptions(**file.monitor) == MonitorOptions()
 
 
 def test_what_runs_is_each_application_once_in_the_order_of_the_names(tmp_path: Path) -> None:

@@ -1,20 +1,25 @@
-"""Settings, read from the dataclasses of options: names, types, choices, defaults and help.
+"""Options: fields of a dataclass, declared with the thing that they configure.
 
-One field is an option of the command line, a key of `config.toml` and a variable PROBEDECK_*.
+A field that `setting` makes is an option of the command line with its help, a key of a TOML file, a
+variable PROBEDECK_*, a line of `config init`, a value of `path.set` and a property of the API. The
+first paint imports this module, so it imports little.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType, NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from bpf.errors import UsageError, did_you_mean
+from bpf.errors import TextError, UsageError, did_you_mean
 from bpf.quantities import seconds
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 PREFIX = "PROBEDECK_"
 _TRUTH = {
@@ -23,6 +28,7 @@ _TRUTH = {
 }  # fmt: skip
 _CALLED = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 Value = bool | int | float | str | list[Any]
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def setting(
@@ -59,6 +65,8 @@ class Setting:
     """The default in words, if that says more than its value."""
     flags: tuple[str, ...]
     prefix: str
+    type: Any
+    """The type in the dataclass."""
 
     @property
     def variable(self) -> str:
@@ -117,15 +125,59 @@ class Setting:
 
 
 @cache
-def settings_of(options: type) -> Mapping[str, Setting]:
-    """Return the fields of a dataclass of options, by name.
+def settings_of(options: Any) -> Mapping[str, Setting]:
+    """Return the settings among the fields of a dataclass, by name.
 
     If the class has a `PREFIX`, its options and variables begin with it.
     """
     hints = get_type_hints(options)
-    fields = dataclasses.fields(options)
+    fields = [each for each in dataclasses.fields(options) if each.metadata]
     prefix = getattr(options, "PREFIX", "")
     return MappingProxyType({e.name: _setting(e, hints[e.name], prefix) for e in fields})
+
+
+def values_of(options: object) -> dict[str, Any]:
+    """Return the values of the settings, by name."""
+    kind: Any = type(options)
+    return {name: getattr(options, name) for name in settings_of(kind)}
+
+
+def made(options: Callable[..., T], values: Mapping[str, Any]) -> T:
+    """Return the options of a class from those of the values that it has, by name."""
+    return options(**{
+        name: each.type(value) if issubclass(each.type, StrEnum) and value is not None else value
+        for name, each in settings_of(options).items()
+        if (value := values.get(name, values)) is not values
+    })  # fmt: skip
+
+
+def changed(options: T, text: str) -> T:
+    """Return options after changes such as `guarded=all rate=50`. Raises TextError."""
+    kind: Any = type(options)
+    values: dict[str, Any] = {}
+    known = settings_of(kind)
+    at = 0
+    for word in text.split():
+        at = text.index(word, at)
+        name, equals, value = word.partition("=")
+        if name not in known or not equals:
+            hint = did_you_mean(name, known)
+            raise TextError(f"{word!r} is no NAME=VALUE of an option", text, at + 1, hint=hint)
+        try:
+            values[name] = known[name].of_text(value)
+        except UsageError as error:
+            said = error.within(text, at + len(name) + 1)
+            problem = f"{name} {said.problem}"
+            raise TextError(problem, text, said.column, hint=said.hint) from None
+        at += len(word)
+    return dataclasses.replace(options, **values_of(made(kind, values_of(options) | values)))
+
+
+def changes(options: type) -> Iterator[str]:
+    """Yield changes for `changed`, as far as their values are known: `guarded=all`, `rate=`."""
+    for name, each in settings_of(options).items():
+        for value in each.choices or (("true", "false") if each.kind is bool else ("",)):
+            yield f"{name}={value}"
 
 
 def _setting(field: dataclasses.Field[Any], hint: Any, prefix: str) -> Setting:
@@ -134,7 +186,7 @@ def _setting(field: dataclasses.Field[Any], hint: Any, prefix: str) -> Setting:
         (hint,) = get_args(hint)
     elif NoneType in (of := get_args(hint)):
         (hint,) = (each for each in of if each is not NoneType)
-    choices: tuple[str, ...] = ()
+    choices, of_field = (), hint if isinstance(hint, type) else str
     if get_origin(hint) is Literal:
         choices, hint = get_args(hint), str
     elif issubclass(hint, StrEnum):
@@ -146,7 +198,7 @@ def _setting(field: dataclasses.Field[Any], hint: Any, prefix: str) -> Setting:
     given = dict(field.metadata)
     given["flags"] = given["flags"] or (_flag(_prefixed(prefix, field.name), hint),)
     given["metavar"] = given["metavar"] or "|".join(choices)
-    return Setting(field.name, hint, many, choices, default, prefix=prefix, **given)
+    return Setting(field.name, hint, many, choices, default, prefix=prefix, type=of_field, **given)
 
 
 def _prefixed(prefix: str, name: str) -> str:
