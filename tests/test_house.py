@@ -30,7 +30,7 @@ BUDGETS = {
     "app/api": (1910, "REST, its client, and what keeps a hostile client out"),
     "app/cli": (1490, "one file a command of the shell"),
     "app/commands": (750, "commands of console, tapes and REST, declared once"),
-    "app/config": (760, "settings, themes, and mistakes with their line"),
+    "app/config": (620, "settings, themes, and mistakes with their line"),
     "app/console": (
         13170,
         "seven screens, with dialogs, time travel and tapes: most of what people see",
@@ -45,7 +45,10 @@ BUDGETS = {
     "app/tape": (1110, "a language with its player and recorder"),
     "bpf": (6050, "maps, links, sockets and the compile helper: the kernel's interface, whole"),
     "probes": (2650, "snapshots, the poller, the catalogue of operations, small optional probes"),
-    "probes/config": (810, "what a user's probe may say, with all mistakes"),
+    "probes/config": (
+        930,
+        "what a user's probe may say, with all mistakes, and how options are declared",
+    ),
     "probes/control": (1140, "the controller and its probes"),
     "probes/filter": (1010, "one language for capture, tables and policies"),
     "probes/flow": (990, "flows to the packet, in C and numpy"),

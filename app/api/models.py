@@ -22,12 +22,12 @@ from bpf.errors import KernelError, MistakesError, ProbedeckError, TextError, Us
 from probes import control_plane as plane
 from probes import reports
 from probes.config.model import ProbeConfig, Side
+from probes.config.options import settings_of, values_of
 from probes.flow.filter import FlowFilter
 from probes.monitor import info as monitor_info
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
-from probes.options import settings_of, values_of
 from probes.output_control import OutputConfig
 from probes.path import traced
 from probes.path.options import OwnFlow, PathOptions, TracedFlow

@@ -15,8 +15,8 @@ from app.api.address import Remote
 from app.api.client import Client, RemoteOutputs, RemoteSegment
 from app.api.models import ControllerStatus, PathObject
 from bpf.errors import ProbedeckError, UsageError
+from probes.config.options import values_of
 from probes.control_plane import Listener
-from probes.options import values_of
 from probes.output_control import OutputControl
 from probes.path.options import PathOptions
 from probes.segment.control import SegmentControl

@@ -18,7 +18,7 @@ from app.config import theme_colors
 from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Settings, Ui
 from bpf.errors import ProbedeckError, UsageError
-from probes.options import Setting, made, settings_of
+from probes.config.options import Setting, made, settings_of
 from probes.path.options import PathOptions
 
 Callback = Callable[..., Any]

@@ -16,10 +16,10 @@ from app.run.output_spec import SOCKET_TABLES, VIEWS, OutputSpec
 from bpf import quantities
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
+from probes.config.options import setting
 from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
-from probes.options import setting
 from probes.output_control import OutputConfig
 from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
 from probes.switches import SWITCHES

@@ -122,7 +122,7 @@ def trace(plane: ControlPlane, destination: str) -> None:
 
 def set_path_options(plane: ControlPlane, text: str) -> None:
     """Change options of path tracing, `guarded=all rate=50`. Running traces start again."""
-    from probes.options import changed
+    from probes.config.options import changed
 
     options = changed(plane.path_options, text)
     options.check()

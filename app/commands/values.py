@@ -14,7 +14,7 @@ from app.commands.tables import check_columns
 def ui_options() -> tuple[str, ...]:
     """Return the names of the console's options."""
     from app.config.model import Ui
-    from probes.options import settings_of
+    from probes.config.options import settings_of
 
     return tuple(settings_of(Ui))
 
@@ -69,7 +69,7 @@ def address(text: str, saved: Saved) -> None:
 
 
 def path_options(text: str, saved: Saved) -> None:
-    from probes.options import changed
+    from probes.config.options import changed
     from probes.path.options import PathOptions
 
     changed(PathOptions(), text)

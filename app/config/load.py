@@ -18,8 +18,8 @@ from app.config import paths
 from app.config.model import Settings
 from app.config.toml_lines import TomlDocument
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
+from probes.config.options import PREFIX, Setting, Value, settings_of
 from probes.config.trusted_file import open_trusted
-from probes.options import PREFIX, Setting, Value, settings_of
 
 NONE = "none"
 """The name of the file that stands for no file."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from probes.options import setting
+from probes.config.options import setting
 from probes.output_control import OutputConfig
 
 CONSOLE = "Console"

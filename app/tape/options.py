@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app import VERSION
 from app.config.model import CONSOLE, Settings
-from probes.options import setting
+from probes.config.options import setting
 
 if TYPE_CHECKING:
     # Lazy: the first paint needs no tapes.

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
-from probes.options import setting
+from probes.config.options import setting
 
 PATHS = "Paths"
 """Heading of the options in the help."""

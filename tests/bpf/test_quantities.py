@@ -22,13 +22,13 @@ from app.tape.condition import read_condition
 from app.tape.line import TapeLine
 from bpf import quantities
 from bpf.errors import TextError, UsageError
+from probes.config.options import changed, settings_of
 from probes.filter import Domain, parse
 from probes.filter.fields import Quantity, times
 from probes.monitor.condition import Condition
 from probes.monitor.condition.logic import Comparison
 from probes.monitor.condition.terms import Number
 from probes.monitor.policy.ready import policy_of
-from probes.options import changed, settings_of
 from probes.path.events.words import describe
 from probes.path.options import PathOptions
 from probes.path.records import PATH, PathRowKind

@@ -19,7 +19,7 @@ from app.config.paths import config_file, data_dir, state_dir, write_private
 from app.config.toml_lines import dumped
 from app.exporters.kinds import EXPORTERS, parse
 from bpf.errors import TextError, UsageError
-from probes.options import Setting, settings_of
+from probes.config.options import Setting, settings_of
 from probes.path.options import PathOptions
 
 EXAMPLES = """\b

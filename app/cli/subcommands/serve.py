@@ -13,7 +13,7 @@ from app.cli.options import GENERAL, Options
 from app.cli.parameters import run_spec
 from app.config.model import Settings
 from app.run.output_spec import OutputSpec
-from probes.options import settings_of
+from probes.config.options import settings_of
 from probes.path.options import PathOptions
 
 EXAMPLES = """\b

@@ -19,7 +19,7 @@ from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
-from probes.options import settings_of
+from probes.config.options import settings_of
 from probes.path.options import MAX_DESTINATIONS, PATHS, OwnFlow, OwnProtocol, PathOptions
 
 EXAMPLES = """\b

@@ -16,7 +16,7 @@ from app.console.screen import ConsoleScreen, front_screen, screen_of
 from app.console.screens import SCREENS
 from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
-from probes.options import settings_of
+from probes.config.options import settings_of
 from widgets.format import show_local_time
 
 LIVE = ("theme", "glyphs", "time", "low_bandwidth")

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from app.config.model import Ui
-from probes.options import settings_of
+from probes.config.options import settings_of
 from widgets.terminal.compositor import DiffModalScreen
 
 CELLS = 80

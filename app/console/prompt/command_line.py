@@ -17,7 +17,7 @@ from app.config.model import Settings
 from app.config.paths import state_dir
 from app.console.tasks import run_aside
 from bpf.errors import ProbedeckError, UsageError
-from probes.options import changes
+from probes.config.options import changes
 from probes.path.options import PathOptions
 
 if TYPE_CHECKING:

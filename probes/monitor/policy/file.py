@@ -11,6 +11,7 @@ from pydantic import (
     AfterValidator,
     Field,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     PrivateAttr,
     ValidationError,
     create_model,
@@ -60,7 +61,7 @@ def _table(options: type[MonitorOptions | PathOptions | Receiver], **types: Any)
             raise invalid(error.message.removeprefix("receiver: "), hint=error.hint) from None
         return values
 
-    return Annotated[model, AfterValidator(given)]
+    return Annotated[model, AfterValidator(given), PlainSerializer(lambda value: value)]
 
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from app.cli import main as cli
 from app.cli.options import SECTIONS
 from app.config.load import load
-from probes.options import settings_of
+from probes.config.options import settings_of
 
 Deck = Callable[..., tuple[object, str, str]]
 

@@ -14,7 +14,7 @@ from app.config.load import LoadedSettings, load
 from app.config.model import Ui
 from app.config.toml_lines import TomlDocument, dumped
 from bpf.errors import UsageError
-from probes.options import settings_of
+from probes.config.options import settings_of
 from tests.support.nobody import let_others_reach
 
 Read = Callable[..., LoadedSettings]

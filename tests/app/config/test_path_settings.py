@@ -17,7 +17,7 @@ from app.lab.plan import LabPlan
 from app.run import headless
 from app.run.spec import RunSpec
 from bpf.errors import UsageError
-from probes.options import settings_of
+from probes.config.options import settings_of
 from probes.path.options import Guard, Guarded, PathOptions
 
 INTERNAL = {"destinations", "ingress"}
