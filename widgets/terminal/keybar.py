@@ -7,12 +7,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
 from textual import events
-from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
-from textual.widgets._footer import FooterKey
 
 
 class FooterEntry(NamedTuple):
@@ -38,59 +37,93 @@ class Weight(IntEnum):
     """A key that turns to a screen; a short line names all such keys together."""
 
 
-def is_key(widget: Widget | None) -> bool:
-    """Whether a widget is a key of the footer; it may have been removed since."""
-    return isinstance(widget, FooterKey)
+class KeyBar(Widget):
+    """A footer as Textual's, in one piece: mounting and styling a widget for each key takes a third
+    of a change of screens. On a short line its keys are closer, and fewer.
+    """
 
-
-class KeyBar(Footer):
-    """Textual's footer; on a short line its keys are closer, and fewer."""
+    COMPONENT_CLASSES = {"keybar--key", "keybar--words", "keybar--hover"}
+    DEFAULT_CSS = """
+    KeyBar {
+        background: $footer-background;
+        color: $footer-foreground;
+        dock: bottom;
+        height: 1;
+        & > .keybar--key {
+            background: $footer-key-background;
+            color: $footer-key-foreground;
+            text-style: bold;
+        }
+        & > .keybar--words {
+            background: $footer-description-background;
+            color: $footer-description-foreground;
+        }
+        & > .keybar--hover { background: $block-hover-background; }
+        &:hover { pointer: pointer; }
+    }
+    """
+    ALLOW_SELECT = False
 
     def __init__(
         self, weight: Callable[[str], Weight], is_hidden: Callable[[str], bool] = lambda _: False
     ) -> None:
         """`weight` returns the weight of an action, `is_hidden` whether its key works without being
         shown now."""
-        super().__init__(show_command_palette=False)
+        super().__init__()
         self._weight, self._is_hidden = weight, is_hidden
-        self._shown: tuple[int, list[FooterEntry]] = (0, [])
-        """The width and the keys of the last `compose`."""
-        self._mounted = self._shown
-
-    def compose(self) -> ComposeResult:
-        if not self._bindings_ready:
-            return
-        width, keys = self._shown = (self.size.width, self._keys())
-        close = _cells(keys, 2) > width
-        if close:
-            keys = shortened(keys, self._weight, width)
-        self.set_reactive(Footer.compact, close)
-        self.set_class(close, "-compact")
-        for key, name, words, action, enabled in keys:
-            look = "-compact" if close else ""
-            made = FooterKey(key, name, words, action, disabled=not enabled, classes=look)
-            # Set at once: a later class would restyle each key.
-            made.set_reactive(FooterKey.compact, close)
-            yield made
+        self._drawn: list[FooterEntry] = []
+        self._under_mouse: FooterEntry | None = None
 
     @property
     def is_current(self) -> bool:
         """Whether the drawn keys are those of now."""
-        drawn = all(each.size.width for each in self.children)
-        return drawn and self._mounted == self._shown == (self.size.width, self._keys())
+        return self._drawn == self._keys()
 
-    async def recompose(self) -> None:
-        await super().recompose()
-        self._mounted = self._shown
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
 
-    def bindings_changed(self, screen: Screen[object]) -> None:
-        """Show the present keys if they changed."""
-        if not self._bindings_ready or self._shown != (self.size.width, self._keys()):
-            super().bindings_changed(screen)
+    def _bindings_changed(self, screen: Screen[object]) -> None:
+        if not self.is_current:
+            self.refresh()
 
-    def on_resize(self, event: events.Resize) -> None:
-        if event.size.width != self._shown[0]:
-            self.call_after_refresh(self.recompose)
+    def render(self) -> Text:
+        keys = self._drawn = self._keys()
+        width = self.size.width
+        if close := _cells(keys, 2) > width:
+            keys = shortened(keys, self._weight, width)
+        looks = [self.get_component_rich_style(f"keybar--{part}") for part in ("key", "words")]
+        hover = self.get_component_rich_style("keybar--hover")
+        line = Text(no_wrap=True)
+        for entry in keys:
+            parts = (
+                (entry.name, f" {entry.words}") if close else (f" {entry.name} ", f"{entry.words} ")
+            )
+            on_it = Style(dim=None if entry.enabled else True, meta={"entry": entry})
+            if entry == self._under_mouse:
+                on_it += Style(bgcolor=hover.bgcolor)
+            for part, look in zip(parts, looks, strict=True):
+                line.append(part, look + on_it)
+            if close:
+                line.append(" ")
+        return line
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        entry = event.style.meta.get("entry")
+        if entry and entry.enabled:
+            self.app.simulate_key(entry.key)
+        elif entry:
+            self.app.bell()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        self._turn(event.style.meta.get("entry"))
+
+    def on_leave(self) -> None:
+        self._turn(None)
+
+    def _turn(self, entry: FooterEntry | None) -> None:
+        if entry != self._under_mouse:
+            self._under_mouse = entry
+            self.refresh()
 
     def _keys(self) -> list[FooterEntry]:
         name = self.app.get_key_display

@@ -19,7 +19,7 @@ from app.console.screens import SCREENS
 from app.tape.options import NOTHING, Startup
 from bpf.errors import ProbedeckError, UsageError
 from widgets.status import StatusItem
-from widgets.terminal.keybar import is_key
+from widgets.terminal.keybar import KeyBar
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Tapes:
 
     def clicked(self, event: events.Click) -> None:
         """Warn that a recording has no mouse; clicks on a key of the footer press the key."""
-        if self._recorder is not None and not is_key(event.widget):
+        if self._recorder is not None and not isinstance(event.widget, KeyBar):
             text = "what the mouse does is not recorded: use keys"
             self._console.app.notify(text, severity="warning", timeout=3.0, markup=False)
 
