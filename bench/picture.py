@@ -15,9 +15,9 @@ from app.console.app import ConsoleApp
 from app.console.tables.picture import svg
 from app.lab import Lab
 from app.run.monitor import Policies
+from app.run.options import Options
 from app.run.spec import RunSpec, probes_of
 from app.run.start import start
-from bpf.attach.attachment import Hook
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
@@ -37,7 +37,7 @@ _EXAMPLES = [str(_ROOT / "examples" / name) for name in ("destinations.toml", "t
 async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
     interface = lab.interface
     spec = RunSpec(
-        interface, 1.0, Hook.XDP, "", None, probes=probes_of(_EXAMPLES, interface, 1.0),
+        interface, Options(ingress="xdp"), probes=probes_of(_EXAMPLES, interface, 1.0),
         trace=(lab.server_ipv4, lab.server_ipv6), monitor=MonitorOptions(),
         policies=Policies(tuple(map(Policy.parse_short, _POLICIES))),
     )  # fmt: skip

@@ -16,12 +16,12 @@ import click
 import pytest
 
 from app.cli.main import cli
-from app.cli.options import SECTIONS
 from app.config.load import load
 from app.exporters.kinds import parse as parse_output
 from app.fleet.hosts import load as load_fleet
 from app.outputs.views import VIEWS
 from app.run.monitor import policies_of
+from app.run.options import SECTIONS
 from probes.flow.filter import FlowFilter
 from probes.output_control import OutputConfig
 

@@ -28,7 +28,7 @@ PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 BUDGETS = {
     "app": (380, "files, names of addresses, the store and events of all commands"),
     "app/api": (1910, "REST, its client, and what keeps a hostile client out"),
-    "app/cli": (1490, "one file a command of the shell"),
+    "app/cli": (1270, "one file a command of the shell"),
     "app/commands": (750, "commands of console, tapes and REST, declared once"),
     "app/config": (620, "settings, themes, and mistakes with their line"),
     "app/console": (
@@ -41,7 +41,7 @@ BUDGETS = {
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
     "app/lab": (1640, "networks of namespaces, replay, and the test of policies"),
     "app/outputs": (1800, "each table as columns, and reports"),
-    "app/run": (930, "the life of a run without a screen"),
+    "app/run": (1070, "options of a run, and its life without a screen"),
     "app/tape": (1110, "a language with its player and recorder"),
     "bpf": (6050, "maps, links, sockets and the compile helper: the kernel's interface, whole"),
     "probes": (2650, "snapshots, the poller, the catalogue of operations, small optional probes"),

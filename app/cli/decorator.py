@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from app.cli.command import option
-from app.cli.options import GENERAL, SECTIONS, Options
 from app.config import theme_colors
 from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Settings, Ui
+from app.run.options import GENERAL, SECTIONS, Options
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.options import Setting, made, settings_of
 from probes.path.options import PathOptions

@@ -61,9 +61,9 @@ def cli(context: click.Context) -> None:
 def doctor(interface: str | None, policies: str, config: str) -> int:
     """Check the requirements of monitoring, and name remedies."""
     from app import doctor as examination
-    from app.cli.options import SECTIONS
     from app.config.load import load
     from app.doctor.outputs import check_outputs
+    from app.run.options import SECTIONS
 
     loaded = load(config, SECTIONS)
     outputs = check_outputs(loaded.settings.outputs, loaded.problems)

@@ -55,14 +55,14 @@ def read_outputs(
         complain(document.wrong((OUTPUTS,), UsageError("is no list", hint="write [[outputs]]")))
         return ()
     found: dict[str, OutputConfig] = {}
-    for number, table in enumerate(given, 1):
-        at = (OUTPUTS, str(number))
+    for number, table in enumerate(given):
+        at = (OUTPUTS, number)
         texts: dict[str, str] = {}
         try:
             for key, value in table.items():
                 texts[key] = _option(key, value)
             config = from_table(texts)
-            name = parse(config).name or f"#{number}"
+            name = parse(config).name or f"#{number + 1}"
             if name in found:
                 raise OptionError("name", f"{name!r} is the name of another output")
             found[name] = config

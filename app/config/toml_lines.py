@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bpf.errors import UsageError, printable
+from probes.config.positions import Keys, Position, positions
 
-Keys = tuple[str, ...]
-_KEY = r"""(?:[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
-_DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
-_HEADER = re.compile(rf"\s*\[\[?\s*({_DOTTED})\s*\]")
 _MOST_NAMED = 80
 """Most characters of a key in an error."""
-_ENTRY = re.compile(rf"\s*({_DOTTED})\s*=")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TomlDocument:
     """A parsed file."""
 
     path: Path
     data: Mapping[str, Any]
-    lines: Mapping[Keys, int]
+    text: str
 
     @classmethod
     def of(cls, path: Path, text: str) -> TomlDocument:
@@ -35,7 +31,7 @@ class TomlDocument:
         import tomllib
 
         try:
-            return cls(path, tomllib.loads(text), _lines(text))
+            return cls(path, tomllib.loads(text), text)
         except RecursionError:
             raise UsageError(f"{path}: this is nested too deep") from None
         except tomllib.TOMLDecodeError as error:
@@ -45,16 +41,24 @@ class TomlDocument:
             what = f"{path}{line}: invalid TOML {column}"
             raise UsageError(what, hint=_reason(error)) from None
 
+    @cached_property
+    def _places(self) -> Mapping[Keys, Position]:
+        return positions(self.text, toml=True)
+
     def place(self, keys: Keys) -> str:
         """Return `FILE:LINE` of a key, or of the table around it."""
         for end in range(len(keys), 0, -1):
-            if keys[:end] in self.lines:
-                return f"{self.path}:{self.lines[keys[:end]]}"
+            if found := self._places.get(keys[:end]):
+                return f"{self.path}:{self.text.count(chr(10), 0, found.key) + 1}"
         return str(self.path)
 
     def wrong(self, keys: Keys, error: UsageError) -> UsageError:
-        """Return the error with its place: `FILE:3: [ui] theme: is no text`."""
-        section, key = ".".join(keys[:-1]), keys[-1]
+        """Return the error with its place: `FILE:3: [ui] theme: is no text`.
+
+        Tables of an array are numbered from 0 in `keys`, and from 1 in the message.
+        """
+        *above, key = (str(each + 1) if isinstance(each, int) else each for each in keys)
+        section = ".".join(above)
         name = f"[{section}] {key}" if section else f"[{key}]"
         place = f"{self.place(keys)}: {printable(name)[:_MOST_NAMED]}"
         return UsageError(f"{place}: {error.message}", hint=error.hint)
@@ -66,37 +70,6 @@ def _reason(error: ValueError) -> str:
     if words.startswith(("Cannot declare", "Cannot overwrite", "Duplicate", "Cannot mutate")):
         return "it is defined twice"
     return words[:1].lower() + words[1:] if words.isascii() and words.isprintable() else ""
-
-
-def _lines(text: str) -> Mapping[Keys, int]:
-    """Return the first line of each key. Lines of a multi-line text can look like keys."""
-    found: dict[Keys, int] = {}
-    header: Keys = ()
-    tables: Counter[Keys] = Counter()
-    for number, line in enumerate(text.splitlines(), 1):
-        if begins := _HEADER.match(line):
-            header = tuple(map(_bare, re.findall(_KEY, begins[1])))
-            found.setdefault(header, number)
-            if line.lstrip().startswith("[["):
-                # Tables of an array are numbered from 1.
-                tables[header] += 1
-                header = (*header, str(tables[header]))
-                found[header] = number
-        elif entry := _ENTRY.match(line):
-            keys = (*header, *map(_bare, re.findall(_KEY, entry[1])))
-            for end in range(len(header) + 1, len(keys) + 1):
-                found.setdefault(keys[:end], number)
-    return found
-
-
-def _bare(key: str) -> str:
-    if key.startswith("'"):
-        return key[1:-1]
-    # Most keys in quotation marks are JSON texts. Another one gets no line.
-    try:
-        return str(json.loads(key)) if key.startswith('"') else key
-    except ValueError:
-        return key
 
 
 def dumped(value: object) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from app.config.model import Settings
     from app.console.app import ConsoleApp
     from app.fleet.hosts import Fleet
-    from app.run.output_spec import OutputSpec
+    from app.run.options import OutputSpec
     from app.run.spec import RunSpec
     from probes.control.controller import Controller
     from probes.control_plane import ControlPlane
@@ -47,7 +47,7 @@ def run(
         def begin() -> None:
             from app.run.start import start
 
-            first = min(spec.interval, _FIRST_WINDOW)
+            first = min(spec.options.interval, _FIRST_WINDOW)
             start(made[0], spec, stack, first=first, console=app.commands.ask)
 
         made: list[Controller] = []
@@ -55,9 +55,9 @@ def run(
         from app.console.app import ConsoleApp
 
         app = ConsoleApp(
-            plane, begin, spec.interface, spec.duration,
-            first="overview" if spec.flows else "programs", names=spec.names, tour=spec.tour,
-            settings=settings,
+            plane, begin, spec.interface, spec.options.duration,
+            first="programs" if spec.options.only else "overview",
+            names=not spec.options.no_names, tour=spec.tour, settings=settings,
         )  # fmt: skip
         return _run(app, startup)
 

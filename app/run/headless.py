@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app.exporters.backlog import NOT_WRITTEN
 from app.outputs.view import is_table
 from app.run.item_loop import ItemLoop
-from app.run.output_spec import OutputSpec
+from app.run.options import OutputSpec
 from app.run.readiness import Watchdog, priority
 from app.run.spec import RunSpec
 from app.run.table_writer import TableWriter
@@ -60,7 +60,9 @@ def _run(
     spec: RunSpec, output: OutputSpec, child: ChildProcess | None, report: ReportWriter | None
 ) -> None:
     totals, controller = Totals(), Controller()
-    loop, watchdog = ItemLoop(controller), Watchdog(spec.interval if spec.flows else None)
+    options = spec.options
+    loop = ItemLoop(controller)
+    watchdog = Watchdog(None if options.only else options.interval)
     tables = TableWriter(output, spec.probes, controller, spec.describe)
     with tables.sink:
 

@@ -79,8 +79,8 @@ class ItemLoop:
 
         def beside_over() -> None:
             """Stop one window later, unless the run has a duration."""
-            if spec.duration is None:
-                time.sleep(spec.interval)
+            if spec.options.duration is None:
+                time.sleep(spec.options.interval)
                 self.stop()
 
         with ExitStack() as stack:
@@ -93,8 +93,8 @@ class ItemLoop:
             finally:
                 self._starting = False
                 signal.alarm(0)
-            if spec.duration is not None:
-                self._deadline = time.monotonic() + spec.duration
+            if spec.options.duration is not None:
+                self._deadline = time.monotonic() + spec.options.duration
             yield stack
 
 

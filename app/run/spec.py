@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.files import as_invoker
 from app.outputs.routers import Describe, nothing_known
-from app.run.monitor import Policies
+from app.run.monitor import Policies, policies_of, receiver_of
+from app.run.options import SOCKET_TABLES, Options
 from bpf.attach import interface as interfaces
-from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
-from probes.monitor.options import MonitorOptions
+from probes.monitor.options import Input, MonitorOptions
 from probes.output_control import OutputConfig
 from probes.path.options import OwnFlow, PathOptions
 from probes.snapshot import Event
+from probes.switches import SWITCHES
 from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
@@ -30,29 +31,12 @@ the end of the activity."""
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """The parameters of a run."""
+    """The parameters of a run: its options, and the things that these name, read and checked."""
 
     interface: str
     """Empty if all probes name their own interfaces."""
-    interval: float
-    """Seconds."""
-    ingress: Hook | None
-    """The hook that counts incoming packets; None: chosen for the interface."""
-    capture: str
-    """The filter of counted flows; empty: all flows."""
-    duration: float | None
-    """Seconds; None: no limit."""
+    options: Options = field(default_factory=Options)
     probes: tuple[ProbeConfig, ...] = ()
-    tunnels: Tunnels = Tunnels.OUTER
-    """The packets of tunnels that flows are made of."""
-    force: bool = False
-    """Start probes even if they drop every packet of their interfaces."""
-    flows: bool = True
-    """Whether the flow probe runs."""
-    read_only: str = ""
-    """Why changes are refused; empty if they are allowed."""
-    probe_memory: int = 1 << 30
-    """Most bytes of the maps of a probe from a file or by REST."""
     api: Api | None = None
     trace: tuple[str, ...] = ()
     """Addresses to trace from the start."""
@@ -61,20 +45,14 @@ class RunSpec:
     paths: PathOptions = field(default_factory=PathOptions)
     describe: Describe = nothing_known
     """Facts about routers: their networks, and in files their names."""
-    names: bool = True
-    """Whether the console resolves addresses of routers."""
     switches: tuple[str, ...] = ()
     """The optional probes that the run starts, see `SWITCHES`."""
     monitor: MonitorOptions | None = None
     """Options of the monitor; None: the monitor does not run."""
     policies: Policies = field(default_factory=Policies)
     """Policies of the monitor."""
-    memory: int = 0
-    """Most bytes of all maps; 0: the default of this machine."""
     outputs: tuple[OutputConfig, ...] = ()
     beside: Beside | None = None
-    ready_file: str = ""
-    """A file that exists while every probe runs; empty: none."""
     is_service: bool = False
     """Whether consoles connect later. Then the failure of a late switch does not end the start."""
     tour: bool = False
@@ -84,7 +62,7 @@ class RunSpec:
     def path_options(self) -> PathOptions:
         """Options of path tracing, with room for the destinations."""
         room = max(1, len(self.trace))
-        return replace(self.paths, ingress=self.ingress, destinations=room)
+        return replace(self.paths, ingress=self.options.hook, destinations=room)
 
     def check(self) -> None:
         """Raise UsageError for an unknown interface or impossible options of path tracing."""
@@ -118,3 +96,94 @@ def probes_of(paths: list[str], interface: str, interval: float) -> tuple[ProbeC
         if names.count(probe.name) > 1:
             raise UsageError(f"{probe.origin}: another file has a probe {probe.name!r} too")
     return found
+
+
+def run_spec(
+    options: Options, interface: str, version: str, paths: PathOptions | None = None
+) -> RunSpec:
+    """Return the parameters of a run on `interface`. Raises UsageError."""
+    if not options.only and not interface:
+        raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
+    probes = probes_of(options.probe, interface, options.interval)
+    monitor, policies = _monitor(options, interface, probes)
+    addresses: tuple[str, ...] = ()
+    if options.trace:
+        from app import resolve
+
+        addresses = tuple(each for name in options.trace for each in resolve.addresses(name))
+        resolve.check_routes(addresses)
+    looks = _looks_for_owners(options)
+    paths, usual = paths or PathOptions(), PathOptions()
+    # Options win over the file of policies.
+    kept = {k: v for k, v in policies.paths.items() if getattr(paths, k) == getattr(usual, k)}
+    spec = RunSpec(
+        interface=interface,
+        options=options,
+        probes=tuple(probe for probe in probes if probe not in policies.applications),
+        api=_api(options, version),
+        trace=addresses,
+        paths=replace(paths, **kept),
+        describe=options.describe(),
+        switches=tuple(
+            name
+            for name, each in SWITCHES.items()
+            if (looks if name == "sockets" else getattr(options, each.option))
+        ),
+        outputs=tuple(map(OutputConfig, options.output)),
+        monitor=monitor,
+        policies=policies,
+    )
+    spec.check()
+    return spec
+
+
+def _looks_for_owners(options: Options) -> bool:
+    wanted = [name for name in (options.views or "").split(",") if name in SOCKET_TABLES]
+    if wanted and options.owners is False:
+        hint = "leave out --no-owners"
+        raise UsageError(f"--views {wanted[0]}: owners of flows are off", hint=hint)
+    return bool(wanted or not options.headless) if options.owners is None else options.owners
+
+
+def _monitor(
+    options: Options, interface: str, probes: Sequence[ProbeConfig]
+) -> tuple[MonitorOptions | None, Policies]:
+    """Return options and policies; `probes` may contain applications of the policies."""
+    if not options.monitors:
+        return None, Policies()
+    if not interface:
+        raise UsageError("nothing for the monitor to watch", hint="give -i NAME")
+    policies, said = policies_of(options.policies, options.policy, probes)
+    applications = tuple(each.on(interface) for each in policies.applications)
+    given = {
+        "bits": options.bits,
+        "input": options.input and Input(options.input),
+        "receivers": tuple(map(receiver_of, options.receiver)) or None,
+        "drop_others": options.drop_others or None,
+        "offload": options.offload or None,
+        "ingress": options.hook,
+        "tunnels": Tunnels(options.tunnels) if options.tunnels != Tunnels.OUTER else None,
+        "seed": options.seed() or None,
+    }
+    over = {name: value for name, value in given.items() if value is not None}
+    found = MonitorOptions(**{"interval": options.interval, **said, **over})
+    found.check()
+    return found, replace(policies, applications=applications)
+
+
+def _api(options: Options, version: str) -> Api | None:
+    if not (options.api or options.api_socket or options.api_listen):
+        return None
+    from app.api.server.listener import Api
+    from app.api.sockets import DEFAULT_SOCKET
+
+    return Api(
+        version,
+        options.api_socket or (DEFAULT_SOCKET if options.api or not options.api_listen else ""),
+        options.api_group,
+        options.api_listen,
+        options.api_token,
+        options.api_read_token,
+        options.api_cert,
+        options.api_key,
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from app.exporters.outputs import Outputs
 from app.outputs.view import is_table
 from app.resolve import detour
+from app.run.options import byte_count
 from app.run.readiness import announced
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
@@ -21,6 +22,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.snapshot import Event, Item
 from probes.switches import SWITCHES, ProbePlace, Switch
+from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from app.api.server.command_endpoints import CommandRunner
@@ -40,13 +42,14 @@ def start(
     for config in spec.outputs:
         outputs.add(config)
     metrics = _metrics(controller) if spec.api else None
-    controller.configure_programs(spec.probe_memory, spec.ingress)
-    if spec.memory:
-        controller.memory_limit = spec.memory
-    if spec.flows:
-        capture = FlowFilter.parse(spec.capture)
-        options = FlowOptions(spec.interval, spec.ingress, capture, spec.tunnels)
-        controller.start(FLOW_PROBE, spec.interface, options, first=first)
+    options = spec.options
+    controller.configure_programs(byte_count("--probe-memory", options.probe_memory), options.hook)
+    if options.memory:
+        controller.memory_limit = byte_count("--memory", options.memory)
+    if not options.only:
+        capture, tunnels = FlowFilter.parse(options.capture), Tunnels(options.tunnels)
+        flow = FlowOptions(options.interval, options.hook, capture, tunnels)
+        controller.start(FLOW_PROBE, spec.interface, flow, first=first)
     if spec.interface:
         # The policies, which start below, may trace paths.
         controller.configure_paths(spec.interface, spec.path_options)
@@ -59,7 +62,7 @@ def start(
             applications=spec.policies.applications,
         )
     for switch in map(SWITCHES.__getitem__, spec.switches):
-        if switch.place is ProbePlace.FLOWS and not spec.flows:
+        if switch.place is ProbePlace.FLOWS and options.only:
             continue
         if switch.is_late and (console is not None or spec.is_service):
             _Later(controller, switch)
@@ -67,14 +70,14 @@ def start(
             controller.switch(switch.name, True)
     for probe in spec.probes:
         try:
-            controller.add(probe, force=spec.force)
+            controller.add(probe, force=options.force)
         except CompileError as error:
             raise error.renamed(probe.files()) from None
     for address in spec.trace:
         controller.trace(address, own=spec.own_flow)
         if words := detour(address, interfaces.find(spec.interface)):
             controller.publish(Event.now("warning", "path", f"{address} {words}"))
-    controller.read_only = spec.read_only
+    controller.read_only = "started with --read-only" if options.read_only else ""
     if spec.api:
         from app.api.server.listener import ApiListener
 
@@ -84,7 +87,7 @@ def start(
             controller.publish(Event.now("warning", "api", text))
     if spec.beside:
         stack.enter_context(spec.beside(controller.publish, over))
-    stack.enter_context(announced(spec.ready_file))
+    stack.enter_context(announced(options.ready_file))
 
 
 def _metrics(controller: Controller) -> MetricState:

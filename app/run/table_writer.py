@@ -15,7 +15,7 @@ from app.outputs.routers import Describe, nothing_known
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from app.run.mailbox import Mailbox
-from app.run.output_spec import OutputSpec
+from app.run.options import OutputSpec
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.snapshot import REMOVED, Event, Item, Snapshot

@@ -104,6 +104,8 @@ class _Scanner:
         assert sign
         self.at = sign.end()
         self.skip()
+        for end in range(1, len(names)):
+            self.found.setdefault((*table, *names[:end]), Position(begin, begin))
         self.value((*table, *names), begin)
 
     def value(self, keys: Keys, key: int) -> None:

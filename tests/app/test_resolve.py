@@ -17,7 +17,7 @@ import pytest
 from app.cli.main import cli
 from app.run import headless, item_loop
 from app.run.child_process import ChildProcess, ProgramError
-from app.run.output_spec import OutputSpec
+from app.run.options import OutputSpec
 from app.run.report import ReportFormat, ReportWriter
 from app.run.spec import RunSpec
 from bpf.attach import route
@@ -70,7 +70,7 @@ def test_what_is_not_said_is_as_documented(asked: list[Asked]) -> None:
     trace("-i", "lo", "192.0.2.1", "2001:db8::1", "192.0.2.1")
     [(spec, output, program, _)] = asked
     assert (spec.interface, spec.trace) == ("lo", ("192.0.2.1", "2001:db8::1"))
-    assert (spec.flows, spec.ingress, spec.duration) == (False, None, None)
+    assert (spec.options.only, spec.options.hook, spec.options.duration) == (True, None, None)
     assert spec.paths == PathOptions()
     assert spec.path_options == PathOptions(destinations=2)
     assert spec.paths.burst == 1
@@ -117,7 +117,7 @@ def test_every_option_arrives(asked: list[Asked]) -> None:
         timeout=0.5,
         max_hops=12,
     )
-    assert (spec.ingress, spec.duration) == (Hook.TC_INGRESS, 7)
+    assert (spec.options.hook, spec.options.duration) == (Hook.TC_INGRESS, 7)
     assert output == OutputSpec("dir", "jsonl", ("paths", "events"), metrics=False)
     assert program is not None
 
@@ -152,7 +152,7 @@ def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
     [(spec, output, _, report)] = asked
     assert report is None
     assert output.views == ("hops", "paths", "traces", "windows", "events")
-    assert spec.ingress is Hook.XDP
+    assert spec.options.hook is Hook.XDP
 
 
 @pytest.mark.parametrize(

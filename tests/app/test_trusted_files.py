@@ -15,11 +15,11 @@ import pytest
 from app.api import sockets
 from app.api.address import trusted
 from app.api.server.listener import Api, _tls
-from app.cli.options import SECTIONS
 from app.config.load import load
 from app.exporters.alerts.webhook import key_of
 from app.fleet import hosts
 from app.lab.capture import open_capture
+from app.run.options import SECTIONS
 from app.tape.load import text_of
 from bpf.errors import UsageError
 from probes.config import model, trusted_file

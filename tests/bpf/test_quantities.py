@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.cli.options import Options, byte_count
 from app.commands.moment import moment
 from app.exporters.alerts.options import CommandOptions
 from app.exporters.ipfix.options import IpfixOptions
@@ -18,6 +17,7 @@ from app.exporters.options import read_options
 from app.lab.expectation import Expectation
 from app.outputs.report import cells
 from app.outputs.report.model import ReportedLoss
+from app.run.options import Options, byte_count
 from app.tape.condition import read_condition
 from app.tape.line import TapeLine
 from bpf import quantities

@@ -37,8 +37,8 @@ SWITCHES["toy"] = {ENTRY}
 from click.testing import CliRunner
 from app.api.server.command_endpoints import run_on_plane
 from app.cli.main import cli
-from app.cli.options import Options
-from app.cli.parameters import run_spec
+from app.run.options import Options
+from app.run.spec import run_spec
 from app.cli.subcommands.config import template
 from app.commands import REGISTRY, parse
 

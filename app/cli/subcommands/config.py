@@ -11,13 +11,13 @@ import click
 
 from app.cli.command import CommandGroup, argument, option
 from app.cli.decorator import takes, unfit
-from app.cli.options import SECTIONS, Options
 from app.config import theme_colors
 from app.config.load import NONE, LoadedSettings, in_order, load
 from app.config.model import Settings, Ui
 from app.config.paths import config_file, data_dir, state_dir, write_private
 from app.config.toml_lines import dumped
 from app.exporters.kinds import EXPORTERS, parse
+from app.run.options import SECTIONS, Options
 from bpf.errors import TextError, UsageError
 from probes.config.options import Setting, settings_of
 from probes.path.options import PathOptions

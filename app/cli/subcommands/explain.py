@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
 from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
-from app.cli.options import GENERAL, INGRESS, OUTPUT, Options
+from app.run.options import GENERAL, OUTPUT, Options
 from bpf.errors import UsageError
 
 EXAMPLES = """\b
@@ -52,10 +52,7 @@ def explain(
 
     spec = RunSpec(
         interface=interface or resolve.default_interface(),
-        interval=_WINDOW_S,
-        ingress=INGRESS["auto"],
-        capture="",
-        duration=None,
+        options=replace(options, interval=_WINDOW_S),
         describe=options.describe(),
     )
     spec.check()

@@ -15,10 +15,9 @@ import click
 from app import VERSION
 from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
-from app.cli.options import GENERAL, PLAIN_HELP, Options
-from app.cli.parameters import run_spec
 from app.config.model import CONSOLE, Settings, Ui
-from app.run.spec import Beside
+from app.run.options import GENERAL, PLAIN_HELP, Options
+from app.run.spec import Beside, run_spec
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import UsageError
 from probes.path.options import PathOptions

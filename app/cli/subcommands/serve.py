@@ -9,10 +9,9 @@ import click
 from app import VERSION
 from app.cli.command import GroupedCommand, option
 from app.cli.decorator import takes
-from app.cli.options import GENERAL, Options
-from app.cli.parameters import run_spec
 from app.config.model import Settings
-from app.run.output_spec import OutputSpec
+from app.run.options import GENERAL, Options, OutputSpec
+from app.run.spec import run_spec
 from probes.config.options import settings_of
 from probes.path.options import PathOptions
 

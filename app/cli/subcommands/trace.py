@@ -12,10 +12,9 @@ import click
 
 from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
-from app.cli.options import GENERAL, INGRESS, OUTPUT, Options
 from app.outputs.routers import Describe
 from app.run.child_process import ChildProcess
-from app.run.output_spec import OutputSpec
+from app.run.options import GENERAL, INGRESS, OUTPUT, Options, OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
@@ -124,12 +123,11 @@ def trace(
     from app.run import headless
     from app.run.report import ReportFormat, ReportWriter
 
+    options = replace(options, ingress=ingress)
     options.check()
     paths.check()
     describe, look_up = described_by(options, names=names)
     own_flow = OwnFlow.parse(without_traffic) if without_traffic else None
-    if ingress not in INGRESS:
-        raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
     if report and report not in _REPORTS:
         raise UsageError(f"--report {report!r} is not {', '.join(_REPORTS)}")
     output = OutputSpec.of(options.out, options.format, views, _TABLES, "hops")
@@ -148,11 +146,7 @@ def trace(
     check_routes(found)
     spec = RunSpec(
         interface=interface,
-        interval=options.interval,
-        ingress=INGRESS[ingress],
-        capture="",
-        duration=options.duration,
-        flows=False,
+        options=replace(options, only=True),
         trace=tuple(dict.fromkeys(found)),
         own_flow=own_flow,
         paths=paths,

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from app.cli.main import cli
-from app.cli.options import Options
-from app.cli.parameters import run_spec
 from app.cli.subcommands.policy import EXAMPLES
 from app.run.monitor import Policies, receiver_of
+from app.run.options import Options
+from app.run.spec import run_spec
 from app.run.start import start
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
@@ -89,7 +89,7 @@ def test_any_of_its_options_runs_it(given: Any) -> None:
     # Nothing else need run.
     only = Options(only=True, **given)
     only.check()
-    assert not run_spec(only, "lo", "1").flows
+    assert run_spec(only, "lo", "1").options.only
     with pytest.raises(UsageError, match=r"nothing for the monitor to watch; give -i NAME"):
         run_spec(only, "", "1")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from app.cli import main as cli
-from app.cli.options import SECTIONS
 from app.config.load import load
+from app.run.options import SECTIONS
 from probes.config.options import settings_of
 
 Deck = Callable[..., tuple[object, str, str]]

@@ -8,10 +8,10 @@ import pytest
 
 from app.cli.decorator import unfit
 from app.cli.main import cli
-from app.cli.options import SECTIONS
 from app.config.load import load
 from app.outputs.routers import RouterFacts
 from app.run import headless
+from app.run.options import SECTIONS
 from app.run.spec import RunSpec
 from bpf.errors import UsageError
 from tests.support import mmdb

@@ -11,10 +11,10 @@ import pytest
 
 from app.cli.decorator import unfit
 from app.cli.main import cli
-from app.cli.options import SECTIONS
 from app.config.load import load
 from app.lab.plan import LabPlan
 from app.run import headless
+from app.run.options import SECTIONS
 from app.run.spec import RunSpec
 from bpf.errors import UsageError
 from probes.config.options import settings_of

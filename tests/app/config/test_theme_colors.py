@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.cli.decorator import unfit
-from app.cli.options import SECTIONS
 from app.config.load import load as load_settings
 from app.config.theme_colors import BUILT_IN, DARK, LIGHT, NAMES, load, names, problems
+from app.run.options import SECTIONS
 from bpf.errors import ProbedeckError, UsageError
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.options import Options
 from app.cli.subcommands.trace import described_by
 from app.console import host_names
 from app.console.host_names import Name, Names, NameSource
 from app.outputs.routers import RouterFacts
+from app.run.options import Options
 
 DNS, TLS = NameSource.DNS, NameSource.TLS
 

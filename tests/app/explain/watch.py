@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from app.cli.options import INGRESS
 from app.console.live.state import LiveState
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.paths.hop import PathKey
@@ -17,6 +16,7 @@ from app.console.screens.paths.model import Paths
 from app.console.screens.paths.rows import path_state
 from app.run.explanation import _Watch
 from app.run.item_loop import ItemLoop
+from app.run.options import Options
 from app.run.spec import RunSpec
 from app.run.totals import Totals
 from bpf.errors import ProbedeckError
@@ -44,9 +44,7 @@ def elsewhere(conversation: Any, far: str) -> dict[str, str]:
 interface, router, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 filters = json.loads(sys.argv[4])
 # Tracing begins before the traffic: its programs take some seconds to compile.
-spec = RunSpec(
-    interface, interval=0.5, ingress=INGRESS["auto"], capture="", duration=None, trace=(router,)
-)
+spec = RunSpec(interface, Options(interval=0.5), trace=(router,))
 controller, live, paths = Controller(), LiveState(), Paths()
 loop = ItemLoop(controller)
 warnings, found = [], {}

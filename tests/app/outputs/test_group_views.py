@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli.options import Options
 from app.outputs.document import document
 from app.outputs.filtering import Filtering
 from app.outputs.group_views import grouped, with_prefixes
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
-from app.run.output_spec import VIEWS as NAMES
+from app.run.options import VIEWS as NAMES
+from app.run.options import Options
 from bpf.errors import UsageError
 from probes.flow.kinds import KINDS, parse_prefixes
 from probes.flow.records import FLOW

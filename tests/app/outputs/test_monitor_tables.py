@@ -11,11 +11,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from app.cli.options import Options
 from app.outputs.document import document
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
-from app.run.output_spec import OutputSpec
+from app.run.options import Options, OutputSpec
 from app.run.totals import Totals
 from probes.monitor.records import METRIC, POLICY, TRANSITION
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState

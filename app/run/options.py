@@ -1,10 +1,11 @@
-"""The options that `run` and `lab` share."""
+"""Options of a run: what is measured, what is written, and where. The module loads no numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from app.config.model import CONSOLE, Ui
@@ -12,7 +13,6 @@ from app.exporters.kinds import EXPORTERS, parse
 from app.outputs.formats import FORMATS
 from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import policies_of
-from app.run.output_spec import SOCKET_TABLES, VIEWS, OutputSpec
 from bpf import quantities
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
@@ -25,10 +25,83 @@ from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
 from probes.switches import SWITCHES
 from probes.tunnels import Tunnels
 
+if TYPE_CHECKING:
+    from app.outputs.filtering import Filtering
+
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
 GENERAL, PACKETS, OUTPUT, MONITOR, API = "General", "Packets", "Tables", "Monitor", "API"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
+SOCKET_TABLES = ("sockets", "owners", "ownership")
+"""Tables of the probe of sockets: a run that names one of them looks for owners."""
+VIEWS = (
+    "flows", *KINDS, "hops", "paths", "traces", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE,
+    *SOCKET_TABLES, "windows", "events",
+)  # fmt: skip
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """Destination, format and choice of the tables of a run."""
+
+    out: str
+    """A directory, or `-` for standard output."""
+    format: str | None
+    """None: CSV; for a probe's metrics the format of its configuration."""
+    views: tuple[str, ...]
+    metrics: bool
+    """Whether to write the tables of probes' metrics, too."""
+    filter: str = ""
+    """The filter of rows; empty: all rows."""
+    saved: Mapping[str, str] = field(default_factory=dict)
+    """Saved filters, which `filter` may name."""
+    prefixes: tuple[int, int] = PREFIXES
+    """Lengths of networks' prefixes, of IPv4 and IPv6."""
+    owners: bool | None = None
+    """Whether flows have owners; None: if the filter needs them."""
+
+    @classmethod
+    def nothing(cls) -> OutputSpec:
+        """Return the output of a run that writes no table."""
+        return cls("-", None, (), metrics=False)
+
+    @classmethod
+    def of(
+        cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
+        *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = _NONE,
+        prefixes: tuple[int, int] = PREFIXES, owners: bool | None = None,
+    ) -> OutputSpec:  # fmt: skip
+        """Return the output of `views`, names with commas. Raises UsageError for an unknown view.
+
+        If `views` is empty, standard output gets the view `usual`, and a directory `every` view.
+        The view `metrics` is the monitor's table, and a table for each metric of each probe.
+        Standard output takes one table: the monitor's, if the `monitor` runs.
+        """
+        named = tuple(dict.fromkeys(views.split(","))) if views else ()
+        names = named or ((usual,) if out == "-" else tuple(every))
+        for name in names:
+            if name not in VIEWS:
+                raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
+        # The API may add a policy later, which starts the monitor.
+        own = monitor or (named and out != "-")
+        built_in = tuple(name for name in names if name != METRICS_TABLE or own)
+        metrics = METRICS_TABLE in names and not (monitor and out == "-")
+        return cls(out, format_name, built_in, metrics, filter_text, saved, prefixes, owners)
+
+    @property
+    def needs_owners(self) -> bool:
+        """Whether the filter needs owners of flows. Raises UsageError as `filtering` does."""
+        return bool(self.filter) and self.filtering().needs_owners
+
+    def filtering(self) -> Filtering:
+        """Return the filters of the views. Raises UsageError for a filter that fits no view."""
+        from app.outputs.filtering import Filtering  # Imported here: it needs numpy.
+
+        try:
+            return Filtering.of(self.filter, self.views, self.saved, self.owners)
+        except TextError as error:
+            raise error.of("--filter") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +298,7 @@ class Options:
         if self.only and not others:
             remedy = "give --probe FILE, or --api"
             yield "only", UsageError("--only without a probe", hint=remedy)
-        yield from _error("capture", self.checked_capture)
+        yield from _error("capture", self._check_capture)
         yield from _error("probe_memory", lambda: byte_count("--probe-memory", self.probe_memory))
         yield from _error("networks", self.describe)
         if self.memory:
@@ -248,6 +321,11 @@ class Options:
         if not self.headless:
             yield "filter", UsageError("--filter chooses rows of tables", hint="add --headless")
         yield from _error("filter", lambda: self.output_spec(saved).filtering())
+
+    @property
+    def hook(self) -> Hook | None:
+        """The hook that counts incoming packets; None: chosen for the interface."""
+        return INGRESS[self.ingress]
 
     @property
     def monitors(self) -> bool:
@@ -287,7 +365,7 @@ class Options:
 
         policies_of(self.policies, self.policy, [load(path) for path in self.probe])
 
-    def checked_capture(self) -> str:
+    def _check_capture(self) -> None:
         if self.capture:
             from probes.flow.filter import FlowFilter
 
@@ -295,7 +373,6 @@ class Options:
                 FlowFilter.parse(self.capture).to_c()
             except TextError as error:
                 raise error.of("--capture") from None
-        return self.capture
 
     def seed(self) -> str:
         if not self.seed_file:
