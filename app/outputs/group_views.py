@@ -14,6 +14,7 @@ from app.outputs.view import (
     OutputColumn,
     OutputView,
     Part,
+    address,
     addresses,
     flow_column,
     one_text,
@@ -55,14 +56,6 @@ def _view(kind: str, *columns: OutputColumn, version: int = 1) -> OutputView:
     return OutputView(kind, version, (*common, *columns), "flow", kind, make=make)
 
 
-def _renamed(name: str, field: str, meaning: str) -> OutputColumn:
-    return OutputColumn(name, meaning, lambda part: part.rows[field].tolist())
-
-
-def _end(name: str, end: str, meaning: str) -> OutputColumn:
-    return text(name, meaning, lambda part: addresses(part.rows[end], part.versions))
-
-
 _VERSION = OutputColumn("ip_version", "4 or 6", lambda part: part.versions)
 _PROTOCOL = (
     OutputColumn("protocol", "IANA protocol number"),
@@ -70,7 +63,7 @@ _PROTOCOL = (
         lambda part: map(protocol_name, part.rows["protocol"].tolist())),
 )  # fmt: skip
 _SERVICE = text("service", "service by port, such as https or udp/40001", _services)
-_CONVERSATIONS = _renamed("conversations", "flows", "conversations of the group")
+_CONVERSATIONS = OutputColumn("conversations", "conversations of the group", field="flows")
 _COUNTS = (
     OutputColumn("in_packets", "packets to this host"),
     OutputColumn("in_bytes", "bytes of these frames, without FCS"),
@@ -86,10 +79,10 @@ GROUP_VIEWS = (
         "conversations",
         _VERSION,
         *_PROTOCOL,
-        _end("local", "near", "address of this host's end"),
-        _renamed("local_port", "near_port", "of ICMP: the identifier; 0: no ports"),
-        _end("remote", "far", "address of the other end"),
-        _renamed("remote_port", "far_port", "of ICMP: type * 256 + code of the request"),
+        address("local", "address of this host's end", "near"),
+        OutputColumn("local_port", "of ICMP: the identifier; 0: no ports", field="near_port"),
+        address("remote", "address of the other end", "far"),
+        OutputColumn("remote_port", "of ICMP: type * 256 + code of the request", field="far_port"),
         _SERVICE,
         *_COUNTS,
         OutputColumn("tcp_flags", "all flags of both directions, by OR"),
@@ -101,7 +94,7 @@ GROUP_VIEWS = (
     _view(
         "hosts",
         _VERSION,
-        _end("remote", "far", "address of the other end"),
+        address("remote", "address of the other end", "far"),
         *_COUNTS,
         _CONVERSATIONS,
         *_TIMES,
@@ -109,7 +102,8 @@ GROUP_VIEWS = (
     _view(
         "services",
         *_PROTOCOL,
-        _renamed("port", "service_port", "port that serves; 0: the protocol has no ports"),
+        OutputColumn("port", "port that serves; 0: the protocol has no ports",
+            field="service_port"),
         _SERVICE,
         *_COUNTS,
         _CONVERSATIONS,

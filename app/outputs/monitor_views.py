@@ -16,9 +16,10 @@ from app.outputs.view import (
     OutputColumn,
     OutputView,
     Part,
+    decoded,
+    labelled,
     one_text,
     time,
-    where,
 )
 from probes.monitor import state
 from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS, Array
@@ -47,56 +48,36 @@ def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
         yield OutputColumn(name, meaning, partial(values, name=name), of)
 
 
-def _column(
-    kind: ColumnType, values: Callable[[Any], Any], name: str, meaning: str
-) -> OutputColumn:
-    """A column whose values are made of the array's column of the same name."""
-    return OutputColumn(name, meaning, lambda part: values(part.rows[name]), kind)
+def _known(name: str, meaning: str) -> OutputColumn:
+    return OutputColumn(
+        name, meaning, type=ColumnType.FLOAT, digits=6,
+        known=lambda part: np.isfinite(part.rows[name]),
+    )  # fmt: skip
 
 
-def _decoded(raw: Array) -> list[str]:
-    # A text that was too long may be cut within a character.
-    return [text.decode(errors="replace") for text in raw.tolist()]
-
-
-_text = partial(_column, ColumnType.TEXT, _decoded)
-_state = partial(_column, ColumnType.TEXT, lambda raw: map(_STATES.__getitem__, raw.tolist()))
-_known = partial(_column, ColumnType.FLOAT, lambda raw: where(np.isfinite(raw), raw.round(6)))
-_flag = partial(_column, ColumnType.TRUTH, lambda raw: raw.astype(bool).tolist())
+def _is_found(part: Part) -> Array:
+    found: Array = part.rows["found_packets"] > 0
+    return found
 
 
 def _found() -> Iterator[OutputColumn]:
     """Columns of a finding; empty without one."""
-
-    def column(
-        name: str,
-        meaning: str,
-        values: Callable[[Array], Any] = np.asarray,
-        kind: ColumnType = ColumnType.INTEGER,
-    ) -> OutputColumn:
-        def known(part: Part) -> Any:
-            return where(part.rows["found_packets"] > 0, values(part.rows[name]))
-
-        return OutputColumn(name, meaning, known, kind)
-
-    def text(name: str, meaning: str) -> OutputColumn:
-        return column(name, meaning, _decoded, ColumnType.TEXT)
-
-    yield _text("finding", "who made the policy active, in one line; empty at other transitions")
+    column = partial(OutputColumn, known=_is_found)
+    share = partial(column, type=ColumnType.FLOAT)
+    text = partial(decoded, known=_is_found)
+    yield decoded("finding", "who made the policy active, in one line; empty at other transitions")
     yield text("filter", "filter of the flows of the culprit")
     yield column("found_packets", "of the selected flows")
     yield column("found_bytes", "of the selected flows")
     yield column("found_flows", "selected flows")
     yield column("found_lost", "packets of no flow: with any, the counts are lower bounds")
-    yield column(
-        "found_seconds", "of the windows of flows", lambda raw: raw.round(3), ColumnType.FLOAT
-    )
+    yield share("found_seconds", "of the windows of flows", digits=3)
     for part in ("source", "destination", "source_port", "port"):
         words = "destination port" if part == "port" else part.replace("_", " ")
         yield column(f"{part}s", f"distinct {words}s")
         yield text(f"top_{part}", f"{words} with the largest share")
-        share = "its share of packets, or of flows of a scan, 0 to 1"
-        yield column(f"top_{part}_share", share, lambda raw: raw.round(4), ColumnType.FLOAT)
+        about = "its share of packets, or of flows of a scan, 0 to 1"
+        yield share(f"top_{part}_share", about, digits=4)
     yield text("protocol", "protocol with the largest share")
     yield text("flags", "combination of TCP flags of a flow with the largest share")
 
@@ -115,10 +96,10 @@ TRIGGERS = OutputView(
         WINDOW._replace(meaning="number of the window after which it was published"),
         _INTERFACE,
         time("time", "UTC, ISO 8601: when it was made", "at_ns"),
-        _text("policy", "its name"),
-        _state("before", f"its state: {_STATE_NAMES}"),
-        _state("after", "its state from then on"),
-        _text("cause", "reason, with the values"),
+        decoded("policy", "its name"),
+        labelled("before", f"its state: {_STATE_NAMES}", _STATES),
+        labelled("after", "its state from then on", _STATES),
+        decoded("cause", "reason, with the values"),
         *_measured(lambda part: part.rows["metrics"]),
         *_found(),
     ),
@@ -135,17 +116,27 @@ POLICIES = OutputView(
         START,
         END,
         _INTERFACE,
-        _text("policy", "its name"),
-        _state("state", _STATE_NAMES),
+        decoded("policy", "its name"),
+        labelled("state", _STATE_NAMES, _STATES),
         time("since", "UTC: start of this state", "since_ns"),
         _known("value", "value of the deciding comparison; empty without one, like the next three"),
         _known("low", "least value at 95 % confidence"),
         _known("high", "largest value at 95 % confidence"),
         _known("threshold", "limit that the value is compared with"),
-        _flag("holds", "whether the condition holds; of an active policy the one that ends it"),
-        _flag("certain", "whether both ends of the error band give the same answer"),
+        OutputColumn(
+            "holds",
+            "whether the condition holds; of an active policy the one that ends it",
+            type=ColumnType.TRUTH,
+            text=bool,
+        ),
+        OutputColumn(
+            "certain",
+            "whether both ends of the error band give the same answer",
+            type=ColumnType.TRUTH,
+            text=bool,
+        ),
         OutputColumn("selected", "packets of this window that its applications got"),
-        _text("comparison", "the deciding comparison; its values are in bytes, not in bits"),
+        decoded("comparison", "the deciding comparison; its values are in bytes, not in bits"),
     ),
     state.PROBE,
     state.POLICIES_TABLE,

@@ -55,6 +55,9 @@ class Part:
         return times
 
 
+Mask = Callable[[Part], Array]
+
+
 class OutputColumn(NamedTuple):
     """One column of a written table; by default the array's column of the same name."""
 
@@ -62,12 +65,35 @@ class OutputColumn(NamedTuple):
     meaning: str
     values: Callable[[Part], Iterable[CellValue]] | None = None
     type: ColumnType = ColumnType.INTEGER
+    field: str = ""
+    """The array's column, if it has another name."""
+    text: Callable[[Any], CellValue] | None = None
+    """Returns the written value of one of the array's."""
+    digits: int = 0
+    """Decimals of fractions; 0: as they are."""
+    known: Mask | None = None
+    """Rows (n,) with a value; None: all."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has the array's values as they are."""
+        return not (self.values or self.text or self.digits or self.known)
 
     def of(self, part: Part) -> Iterable[CellValue]:
+        found: Any
         if self.values is not None:
-            return self.values(part)
-        values: list[CellValue] = part.rows[self.name].tolist()
-        return values
+            found = self.values(part)
+        else:
+            found = part.rows[self.field or self.name]
+            if self.digits:
+                found = found.astype("f8").round(self.digits)
+            if self.text is not None:
+                found = map(self.text, found.tolist())
+        if self.known is not None:
+            known = self.known(part)
+            return where(known, found if isinstance(found, np.ndarray) else list(found))
+        made: Iterable[CellValue] = found.tolist() if isinstance(found, np.ndarray) else found
+        return made
 
 
 def one(
@@ -96,21 +122,44 @@ def text(name: str, meaning: str, values: Callable[[Part], Iterable[CellValue]])
     return OutputColumn(name, meaning, values, ColumnType.TEXT)
 
 
-def time(name: str, meaning: str, field: str) -> OutputColumn:
+def time(name: str, meaning: str, field: str, known: Mask | None = None) -> OutputColumn:
     """UTC as ISO 8601, from an array's column of CLOCK_MONOTONIC."""
-    return OutputColumn(name, meaning, lambda part: iso_all(part.utc(field)), ColumnType.TIME)
+
+    def times(part: Part) -> Iterable[CellValue]:
+        return iso_all(part.utc(field))
+
+    return OutputColumn(name, meaning, times, ColumnType.TIME, known=known)
 
 
-def address(name: str, meaning: str) -> OutputColumn:
-    return text(name, meaning, lambda part: addresses(part.rows[name], part.versions))
+def address(name: str, meaning: str, field: str = "", known: Mask | None = None) -> OutputColumn:
+    """Addresses as texts."""
+
+    def texts(part: Part) -> Iterable[CellValue]:
+        return addresses(part.rows[field or name], part.versions)
+
+    return OutputColumn(name, meaning, texts, ColumnType.TEXT, known=known)
+
+
+def labelled(
+    name: str, meaning: str, labels: Mapping[int, str], known: Mask | None = None
+) -> OutputColumn:
+    """The words of numbers."""
+    return OutputColumn(name, meaning, type=ColumnType.TEXT, text=labels.__getitem__, known=known)
+
+
+def decoded(name: str, meaning: str, field: str = "", known: Mask | None = None) -> OutputColumn:
+    """Texts from bytes: a text that was too long may be cut within a character."""
+
+    def text(raw: bytes) -> str:
+        return raw.decode(errors="replace")
+
+    return OutputColumn(name, meaning, None, ColumnType.TEXT, field, text, known=known)
 
 
 def flow_column(of: FlowColumn) -> OutputColumn:
     """A column of a number of the flow's packets."""
-    name, words = of.name, of.words
-    if words is None:
-        return OutputColumn(name, of.meaning)
-    return text(name, of.meaning, lambda part: map(words, part.rows[name].tolist()))
+    kind = ColumnType.TEXT if of.words else ColumnType.INTEGER
+    return OutputColumn(of.name, of.meaning, type=kind, text=of.words)
 
 
 WINDOW = one("window", "number of the window, from 1, without gaps")

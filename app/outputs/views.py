@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from app.outputs.group_views import GROUP_VIEWS
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
@@ -16,21 +16,20 @@ from app.outputs.view import (
     Exported,
     OutputColumn,
     OutputView,
-    Part,
     address,
     flow_column,
     is_table,
     iso,
+    labelled,
     one,
     one_text,
-    text,
     time,
 )
 from probes.flow.columns import FLOW_COLUMNS
 from probes.flow.records import FlowDirection
 from probes.snapshot import Event, LossReason, Snapshot
 
-DIRECTIONS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
+DIRECTIONS: dict[int, str] = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 
 
 def counted(item: Snapshot) -> tuple[int, int] | None:
@@ -38,10 +37,6 @@ def counted(item: Snapshot) -> tuple[int, int] | None:
     if not is_table(item, "flow", ""):
         return None
     return int(item.rows["packets"].sum()), int(item.rows["bytes"].sum())
-
-
-def _direction(part: Part) -> Iterator[str]:
-    return map(DIRECTIONS.__getitem__, part.rows["direction"].tolist())
 
 
 def _lost(reason: LossReason) -> OutputColumn:
@@ -69,7 +64,7 @@ FLOWS = OutputView(
         START,
         END,
         one_text("interface", "interface of the packets"),
-        text("direction", "in or out, seen from this host", _direction),
+        labelled("direction", "in or out, seen from this host", DIRECTIONS),
         OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
         OutputColumn("protocol", "IANA protocol number"),
         address("source", "address"),

@@ -14,19 +14,19 @@ from app.config.model import Settings
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS, TABLES
 from app.console.screens.info import ScreenInfo
-from app.console.tables.columns import row
+from app.console.tables.array_rows import item_rows
 from app.console.tables.sorted_table import SortedTable
 from app.console.tables.spec import TableSpec
 from app.tape.named_state import NamedState, StateKind, StateValue
 from tests.app.console.fake import becomes, desk
-from widgets.table.rows import Column, Rows
+from widgets.table.rows import Column
 
 FRUITS: TableSpec[str] = TableSpec(
     "fruits",
     (
         Column("fruit", "Fruit", 10, help="Name of the fruit."),
         Column("letters", "Letters", 7, "right", larger_first=True, help="Letters of the name.",
-            cell=lambda fruit: str(len(fruit)), value=len),
+            cells=lambda fruit: str(len(fruit)), written=len),
     ),
     sort="letters",
 )  # fmt: skip
@@ -42,7 +42,7 @@ class OrchardScreen(ConsoleScreen):
 
     def show(self) -> None:
         self.query_one(SortedTable).fill(
-            Rows.of(row(FRUITS, fruit, fruit) for fruit in ("fig", "pear", "apple"))
+            item_rows(FRUITS, ((fruit, fruit) for fruit in ("fig", "pear", "apple")))
         )
 
     def states(self) -> dict[str, StateValue]:

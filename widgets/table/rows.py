@@ -26,9 +26,9 @@ _RowT = TypeVar("_RowT", contravariant=True)
 class Column(Generic[_RowT]):
     """One column: layout, names, help, and how rows fill it.
 
-    A table of few rows has an object for each row: `cell`, `value`, `rank` and `tone` take it. Rows
-    of a large table are arrays: `values`, `order`, `cells`, `written` and `tone` take a part of
-    it, and return something for each of its rows.
+    The rows of a table are arrays: `values`, `order`, `cells`, `written` and `tone` take a part of
+    them, and return something for each of its rows. If a small table has objects as its rows,
+    the functions take one of them; without `written` the cells are the values.
     """
 
     id: str
@@ -52,23 +52,17 @@ class Column(Generic[_RowT]):
     """Whether the usual order by this column begins with the largest value."""
     drawn: bool = False
     """Whether the cells are pictures, which have no values and no order."""
-    cell: Callable[[_RowT], Any] = str
-    """Text of the cell: a string, or pieces with tones."""
     tone: Callable[[_RowT], Any] | str = "normal"
     """Tone of the cells, or a function that returns it."""
-    value: Callable[[_RowT], Any] | None = None
-    """Value for files and for the order; None for the text of the cell."""
-    rank: Callable[[_RowT], float] | None = None
-    """Number that orders rows in place of the value; NaN is no number."""
     values: Callable[[_RowT], Any] | None = None
     """Numbers or texts (n,) of the rows; None for the field named like the column."""
     text: Callable[[Any], Any] = str
     """Text of one of them, for its cell."""
     order: Callable[[_RowT], Any] | None = None
     """Numbers (n,) that order the rows in place of the values: texts need them."""
-    cells: Callable[[_RowT], Iterable[Any]] | None = None
-    """Texts of the cells (n,) that need more than the value."""
-    written: Callable[[_RowT], Sequence[Any]] | None = None
+    cells: Callable[[_RowT], Any] | None = None
+    """Texts of the cells (n,) that need more than the value: strings, or pieces with tones."""
+    written: Callable[[_RowT], Any] | None = None
     """Values (n,) for files in place of the values."""
     bounded: bool = False
     """Whether the value may be a lower bound: the cell then has a sign for it."""

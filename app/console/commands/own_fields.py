@@ -9,7 +9,7 @@ import numpy as np
 
 from app.console.host_names import Names
 from app.console.screen import ConsoleScreen
-from app.console.screens.events.rows import EventRows
+from app.console.screens.events.columns import EVENTS
 from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.overview.rows import WORST_HOPS, Head
@@ -58,8 +58,8 @@ def _of_table(screen: ConsoleScreen) -> dict[str, str]:
         key, source = source.key(at), source.source if isinstance(source, Head) else source
         if isinstance(source, ArrayRows) and isinstance(source.part, ShownGroups):
             return _of_group(source.part.at(np.array([at])))
-        if isinstance(source, EventRows):
-            return {"text": source.line(at).event.text}
+        if isinstance(source, ArrayRows) and source.spec is EVENTS:
+            return {"text": source.part.rows[at].event.text}
         if table.id == "hops":
             cells = dict(zip(WORST_HOPS.names, source.cells(at), strict=True))
             return _of_hop(key) | {"address": str(cells["address"])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -41,14 +41,21 @@ class ArrayPart(Protocol):
         """Depth of each row: a row belongs to the nearest earlier row of less depth, and stays
         below it. None: the order of equal rows means nothing."""
 
+    @property
+    def each(self) -> bool:
+        """Whether functions of columns take one of `rows`, and not the part."""
+
+    @property
+    def rows(self) -> Sequence[Any]: ...
+
 
 class FewRows:
     """Rows of a small table: a structured array (n,) with their keys in `id`, and perhaps their
     depths in `depth`."""
 
-    has_tones = True
+    has_tones, each = True, False
 
-    def __init__(self, rows: Array) -> None:
+    def __init__(self, rows: Any) -> None:
         self.rows = rows
 
     def __len__(self) -> int:
@@ -71,18 +78,47 @@ class FewRows:
         return self.rows["depth"].tolist() if known else [0] * len(self)
 
 
+class ItemRows(FewRows):
+    """Rows of a small table: any objects (n,), their keys and their depths."""
+
+    each = True
+
+    def __init__(self, rows: Sequence[Any], keys: Array, depths: Sequence[int] = ()) -> None:
+        super().__init__(rows)
+        self._keys, self._depths = keys, depths or [0] * len(rows)
+
+    def __getitem__(self, name: str) -> Array:
+        """Return the keys: there are no other columns."""
+        return self._keys
+
+    def at(self, places: Array) -> Self:
+        rows, depths = ([of[at] for at in places.tolist()] for of in (self.rows, self._depths))
+        return type(self)(rows, self._keys[places], depths)
+
+    @property
+    def depths(self) -> Sequence[int]:
+        return self._depths
+
+
 _PartT = TypeVar("_PartT", bound=ArrayPart)
+
+
+def _of(function: Any, part: ArrayPart) -> Any:
+    """Return the results (n,) of a column's function."""
+    return [function(row) for row in part.rows] if part.each else function(part)
 
 
 def column_values(column: Column[_PartT], part: _PartT) -> Any:
     """Return the values (n,) of a column: an array of numbers, or texts."""
+    if part.each:
+        return _of(column.written or column.cells or str, part)
     return part[column.id] if column.values is None else column.values(part)
 
 
 def column_cells(column: Column[_PartT], part: _PartT) -> list[str | Pieces]:
     """Return the texts (n,) of a column's cells."""
-    if column.cells is not None:
-        return list(column.cells(part))
+    if part.each or column.cells is not None:
+        return list(_of(column.cells or str, part))
     values = column_values(column, part)
     listed = values.tolist() if isinstance(values, np.ndarray) else values
     found: list[str | Pieces] = list(map(column.text, listed))
@@ -131,7 +167,7 @@ class ArrayRows(Generic[_PartT]):
     def values(self, position: int) -> Sequence[Value]:
         column = self.spec.columns[position]
         if column.written is not None:
-            return list(column.written(self.part))
+            return list(_of(column.written, self.part))
         found = column_values(column, self.part)
         if not isinstance(found, np.ndarray):
             return list(found)
@@ -140,7 +176,7 @@ class ArrayRows(Generic[_PartT]):
 
     def ordered(self, position: int, *, descending: bool) -> ArrayRows[_PartT]:
         column = self.spec.columns[position]
-        by = column_values(column, self.part) if column.order is None else column.order(self.part)
+        by = _of(column.order, self.part) if column.order else column_values(column, self.part)
         if (depths := self.part.depths) is not None:
             few = by.tolist() if isinstance(by, np.ndarray) else list(by)
             return self.at(np.array(nested_order(few, depths, descending=descending), int))
@@ -156,6 +192,17 @@ class ArrayRows(Generic[_PartT]):
             part = self.part.at(np.arange(number * _BLOCK, stop))
             self._blocks[number] = _Block(self.spec, part)
         return self._blocks[number]
+
+
+def item_rows(
+    spec: TableSpec[Any], items: Iterable[tuple[Hashable, Any]], depths: Sequence[int] = ()
+) -> ArrayRows[ItemRows]:
+    """Return a row for each item with its key."""
+    found = list(items)
+    keys = np.empty(len(found), object)
+    for at, (key, _) in enumerate(found):
+        keys[at] = key
+    return ArrayRows(spec, ItemRows([item for _, item in found], keys, depths))
 
 
 class _Block(Generic[_PartT]):
@@ -177,7 +224,7 @@ class _Block(Generic[_PartT]):
         rows: Any = [Tone.NORMAL] * len(self._part)
         if self._part.has_tones:
             columns = (
-                map(Tone, column.tone(self._part)) if callable(column.tone)
+                map(Tone, _of(column.tone, self._part)) if callable(column.tone)
                 else [Tone(column.tone)] * len(self._part)
                 for column in self.spec.columns
             )  # fmt: skip

@@ -123,8 +123,8 @@ def _metric_columns(table: Table, items: Sequence[Item]) -> Iterator[_Column]:
 
 def array_of(column: OutputColumn, parts: Sequence[Part]) -> Array:
     """Return the values of a column; if some are empty, of dtype object."""
-    if column.values is None and parts:
-        arrays = [part.rows[column.name] for part in parts]
+    if column.is_plain and parts:
+        arrays = [part.rows[column.field or column.name] for part in parts]
         return np.concatenate([each.astype(each.dtype.newbyteorder("=")) for each in arrays])
     values = [value for part in parts for value in islice(column.of(part), len(part.rows))]
     return _typed(column.type, values)

@@ -18,9 +18,10 @@ from app.outputs.view import (
     OutputView,
     OwnedFlows,
     Part,
-    addresses,
+    address,
+    decoded,
+    labelled,
     one_text,
-    text,
     where,
 )
 from probes.snapshot import Snapshot
@@ -97,27 +98,8 @@ def owned_share(item: Snapshot) -> float | None:
     return None if found is None else round(found, 4)
 
 
-def _named(names: dict[int, str], name: str, meaning: str) -> OutputColumn:
-    return text(name, meaning, lambda part: map(names.__getitem__, part.rows[name].tolist()))
-
-
-def _decoded(name: str, meaning: str) -> OutputColumn:
-    def texts(part: Part) -> list[CellValue]:
-        return [text.decode(errors="replace") for text in part.rows[name].tolist()]
-
-    return text(name, meaning, texts)
-
-
-def _end(name: str, field: str, meaning: str) -> OutputColumn:
-    return text(name, meaning, lambda part: addresses(part.rows[field], part.versions))
-
-
 def _share(name: str, meaning: str) -> OutputColumn:
-    def shares(part: Part) -> list[CellValue]:
-        values: list[CellValue] = part.rows[name].astype("f8").round(4).tolist()
-        return values
-
-    return OutputColumn(name, meaning, shares, ColumnType.FLOAT)
+    return OutputColumn(name, meaning, type=ColumnType.FLOAT, digits=4)
 
 
 _COUNTS = (
@@ -135,19 +117,17 @@ SOCKETS = OutputView(
         _INTERFACE,
         OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
         OutputColumn("protocol", "IANA protocol number"),
-        _end("local", "near", "address of this host's end, as the packets show it"),
-        OutputColumn("local_port", "of ICMP: the identifier",
-            lambda part: part.rows["near_port"].tolist()),
-        _end("remote", "far", "address of the other end"),
-        OutputColumn("remote_port", "of ICMP: type * 256 + code of the request",
-            lambda part: part.rows["far_port"].tolist()),
+        address("local", "address of this host's end, as the packets show it", "near"),
+        OutputColumn("local_port", "of ICMP: the identifier", field="near_port"),
+        address("remote", "address of the other end", "far"),
+        OutputColumn("remote_port", "of ICMP: type * 256 + code of the request", field="far_port"),
         OutputColumn("owner", "number in the table owners; 0: none"),
-        _named(_BY, "by", "source that named the owner; empty without one"),
+        labelled("by", "source that named the owner; empty without one", _BY),
         OutputColumn("nat", "whether addresses are translated", type=ColumnType.TRUTH),
         OutputColumn("holders", "processes that hold the socket, as far as known"),
-        _named(_REASONS, "reason", "owned, or why there is no owner"),
+        labelled("reason", "owned, or why there is no owner", _REASONS),
         OutputColumn("state", "TCP state as the kernel numbers it; 0: unknown"),
-        _named(_LIMITS, "limit", "what limits the connection; empty if unknown"),
+        labelled("limit", "what limits the connection; empty if unknown", _LIMITS),
         OutputColumn("limit_s", "seconds since when it is this limit"),
         OutputColumn("cookie", "the kernel's number of the socket"),
         OutputColumn("netns", "inode of its network namespace"),
@@ -188,18 +168,15 @@ OWNERS = OutputView(
         WINDOW,
         START,
         END,
-        OutputColumn("owner", "its number, the same in all windows of a run",
-            lambda part: part.rows["number"].tolist()),
-        OutputColumn("pid", "the process; 0: only the cgroup is known",
-            lambda part: part.rows["tgid"].tolist()),
+        OutputColumn("owner", "its number, the same in all windows of a run", field="number"),
+        OutputColumn("pid", "the process; 0: only the cgroup is known", field="tgid"),
         OutputColumn("start_ns", "when the process started, CLOCK_BOOTTIME"),
         OutputColumn("uid", "its user's number"),
-        _decoded("user", "its user's name"),
-        text("process", "its name", lambda part:
-            [text.decode(errors="replace") for text in part.rows["comm"].tolist()]),
-        _decoded("unit", "its unit of systemd"),
-        _decoded("container", "its container"),
-        _decoded("pod", "its pod"),
+        decoded("user", "its user's name"),
+        decoded("process", "its name", "comm"),
+        decoded("unit", "its unit of systemd"),
+        decoded("container", "its container"),
+        decoded("pod", "its pod"),
         OutputColumn("netns", "inode of the sockets' network namespace"),
         *_COUNTS,
     ),
@@ -213,8 +190,8 @@ OWNERSHIP = OutputView(
         WINDOW,
         START,
         END,
-        _named(_REASONS, "reason", "owned, or why there is no owner: " + ", ".join(
-            _REASONS.values())),
+        labelled("reason", "owned, or why there is no owner: " + ", ".join(
+            _REASONS.values()), _REASONS),
         *_COUNTS,
     ),
     PROBE,

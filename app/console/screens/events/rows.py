@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable
 
 from app.console.event_marks import EventMarks
 from app.console.screens.events.columns import EVENTS, EventLine
-from app.console.tables.columns import tone
+from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
 from app.events.folding import EventGroup
 from app.events.ribbon import EventRibbon
 from probes.snapshot import Event
 from widgets.format import age, clock, counted, duration, zone
 from widgets.sparkline import BARS, MARK
-from widgets.table.rows import Pieces, Tones, Value, order
+from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
 _HEIGHTS = ((0, 1, 2), (3, 4, 5), (6, 7, 7))
@@ -21,67 +21,21 @@ _TONES = Tone.ACCENT, Tone.WARN, Tone.BAD
 _SOME, _MANY = 2, 6
 
 
-class EventRows:
-    """A ValueSource over groups, each followed by its events if it is opened."""
-
-    def __init__(self, blocks: Sequence[Sequence[EventLine]]) -> None:
-        """`blocks`: the line of each group, and the lines below it."""
-        self._blocks = blocks
-        self._lines = [line for block in blocks for line in block]
-
-    @property
-    def rows(self) -> int:
-        return len(self._lines)
-
-    def line(self, index: int) -> EventLine:
-        return self._lines[index]
-
-    def key(self, index: int) -> Hashable:
-        return _key(self._lines[index])
-
-    def index(self, key: Hashable) -> int | None:
-        return next((n for n, line in enumerate(self._lines) if _key(line) == key), None)
-
-    def cells(self, index: int) -> Sequence[str]:
-        return [column.cell(self._lines[index]) for column in EVENTS.columns]
-
-    def tones(self, index: int) -> Tones:
-        return [tone(column, self._lines[index]) for column in EVENTS.columns]
-
-    def values(self, position: int) -> Sequence[Value]:
-        column = EVENTS.columns[position]
-        return list(map(column.value or column.cell, self._lines))
-
-    def ordered(self, position: int, *, descending: bool) -> EventRows:
-        column = EVENTS.columns[position]
-        of = column.rank or column.value or column.cell
-        heads = order([of(block[0]) for block in self._blocks], descending=descending)
-        blocks = []
-        for head, *rest in (self._blocks[at] for at in heads):
-            places = order(list(map(of, rest)), descending=descending)
-            blocks.append([head, *(rest[at] for at in places)])
-        return EventRows(blocks)
-
-
-def _key(line: EventLine) -> Hashable:
-    return line.event if line.is_single else line.group.key
-
-
 def event_rows(
     groups: Iterable[EventGroup], opened: Collection[Hashable], marks: EventMarks
-) -> EventRows:
+) -> ArrayRows[ItemRows]:
     """Return a line for each group, and one for each event of the groups with `opened` keys."""
-    return EventRows([_block(group, group.key in opened, marks) for group in groups])
-
-
-def _block(group: EventGroup, is_opened: bool, marks: EventMarks) -> list[EventLine]:
-    is_opened = is_opened and len(group.events) > 1
-    head = EventLine(
-        group, group.newest, is_opened=is_opened,
-        is_acknowledged=marks.is_acknowledged(group), is_muted=marks.is_muted(group),
-    )  # fmt: skip
-    rest = group.events if is_opened else ()
-    return [head, *(EventLine(group, event, is_single=True) for event in rest)]
+    found: list[tuple[Hashable, EventLine]] = []
+    for group in groups:
+        is_opened = group.key in opened and len(group.events) > 1
+        head = EventLine(
+            group, group.newest, is_opened=is_opened,
+            is_acknowledged=marks.is_acknowledged(group), is_muted=marks.is_muted(group),
+        )  # fmt: skip
+        found.append((group.key, head))
+        below = group.events if is_opened else ()
+        found += [(event, EventLine(group, event, is_single=True)) for event in below]
+    return item_rows(EVENTS, found, [int(line.is_single) for _, line in found])
 
 
 def story_text(group: EventGroup) -> str:

@@ -18,10 +18,10 @@ from app.console.screens.events.columns import EVENTS, EventLine
 from app.console.screens.events.detail import EventDetail
 from app.console.screens.events.rows import (
     RIBBON_MARGIN,
-    EventRows,
     event_rows,
     ribbon_pieces,
 )
+from app.console.tables.array_rows import ArrayRows
 from app.console.tables.columns import columns
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.events.folding import fold
@@ -110,11 +110,11 @@ class EventsScreen(ConsoleScreen):
     @property
     def _chosen(self) -> EventLine | None:
         """The line under the cursor."""
-        table = self.table
-        source = table.source
-        if not isinstance(source, EventRows) or table.cursor_index >= source.rows:
+        source, at = self.table.source, self.table.cursor_index
+        if not isinstance(source, ArrayRows) or at >= source.rows:
             return None
-        return source.line(table.cursor_index)
+        line: EventLine = source.part.rows[at]
+        return line
 
     @staticmethod
     def _events_of(line: EventLine) -> tuple[Event, ...]:

@@ -39,7 +39,7 @@ _LABELS = {"limit": tuple(one.label for one in Limit), "by": tuple(one.label for
 class ShownFlows:
     """Some flows of a view, in an order."""
 
-    depths = None
+    depths, each, rows = None, False, ()
 
     def __init__(
         self, view: LiveView, table: LiveTable, places: Array,

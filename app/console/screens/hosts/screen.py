@@ -17,7 +17,8 @@ from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.hosts.columns import FLEET, HostLine
 from app.console.screens.hosts.dialogs import HostChanges
-from app.console.tables.columns import columns, row
+from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
 from app.console.tasks import Task
 from app.fleet.host_state import HostPhase, HostState
@@ -30,7 +31,7 @@ from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.fields import Quantity, Texts
 from widgets.format import bit_rate, counted, si
 from widgets.status import StatusItem, StatusStrip, TonedLine
-from widgets.table.rows import Column, Rows
+from widgets.table.rows import Column
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
@@ -297,9 +298,9 @@ def host_columns(lines: Sequence[HostLine], group: str) -> tuple[Column[Any], ..
     )
 
 
-def host_rows(lines: Iterable[HostLine]) -> Rows:
+def host_rows(lines: Iterable[HostLine]) -> ArrayRows[ItemRows]:
     """Return a row for each host, with its name as key."""
-    return Rows.of(row(FLEET, line.state.name, line) for line in lines)
+    return item_rows(FLEET, ((line.state.name, line) for line in lines))
 
 
 def sum_items(states: Sequence[HostState]) -> list[StatusItem]:

@@ -13,7 +13,7 @@ from app.console.tables.columns import columns
 from bpf.errors import ProbedeckError
 from probes.control_plane import ControlPlane
 from widgets.table.block import Block
-from widgets.table.rows import Rows
+from widgets.table.rows import Rows, RowSource
 
 if TYPE_CHECKING:
     from probes.reports import MapReadings
@@ -85,7 +85,7 @@ class PinnedMaps(Block):
         self.empty = str(error)
         self._fill(Rows())
 
-    def _fill(self, rows: Rows) -> None:
+    def _fill(self, rows: RowSource) -> None:
         self.show(rows)
         self.styles.height = self.lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +12,11 @@ from app.console.live.maps import Drawing, EntryView, MapView
 from app.console.pins import Pin
 from app.console.screens.programs.columns import MAPS
 from app.console.screens.programs.model import MapLine
-from app.console.tables.columns import row
+from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
 from widgets.bars import gauge
 from widgets.format import byte_size, percent
 from widgets.sparkline import round_scale, sparkline
-from widgets.table.rows import Pieces, Row, Rows
+from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
 _TREND = 24
@@ -32,35 +32,28 @@ class MapKey(NamedTuple):
     entry: str | None = None
 
 
-def map_rows(views: Sequence[MapView], *, pinned: Container[Pin] = (), cells: int = _TREND) -> Rows:
+def map_rows(
+    views: Sequence[MapView], *, pinned: Container[Pin] = (), cells: int = _TREND
+) -> ArrayRows[ItemRows]:
     """Return a row for each map, and below it one for each entry; pictures have some `cells`."""
     two_sided = len({view.reading.side for view in views}) > 1
-    return Rows.of(
-        line for view in views for line in _of_map(view, pinned, cells, two_sided=two_sided)
-    )
-
-
-def _of_map(view: MapView, pinned: Container[Pin], cells: int, *, two_sided: bool) -> Iterator[Row]:
-    reading = view.reading
-    key = MapKey(view.probe, reading.side, reading.name)
-    name = f"{reading.name} {reading.side}" if two_sided else reading.name
-    tone = Tone.ACCENT if view.entries else Tone.MUTED
-    head = MapLine(
-        f"{name} *" if key[:3] in pinned else name,
-        _size(view),
-        None,
-        None,
-        _about(view),
-        tone,
-    )
-    yield row(MAPS, key, head)
-    if view.drawing is Drawing.COUNTERS:
-        rates = [rate for entry in view.entries for rate in entry.trend if not math.isnan(rate)]
-        scale = round_scale(max(rates, default=0.0))
-    else:
+    found: list[tuple[MapKey, MapLine]] = []
+    for view in views:
+        reading = view.reading
+        key = MapKey(view.probe, reading.side, reading.name)
+        name = f"{reading.name} {reading.side}" if two_sided else reading.name
+        name = f"{name} *" if key[:3] in pinned else name
+        tone = Tone.ACCENT if view.entries else Tone.MUTED
+        found.append((key, MapLine(name, _size(view), None, None, _about(view), tone)))
         scale = 1.0
-    for entry in view.entries:
-        yield row(MAPS, key._replace(entry=entry.key), _line(view, entry, scale, cells), below=1)
+        if view.drawing is Drawing.COUNTERS:
+            rates = [rate for entry in view.entries for rate in entry.trend if not math.isnan(rate)]
+            scale = round_scale(max(rates, default=0.0))
+        found += [
+            (key._replace(entry=entry.key), _line(view, entry, scale, cells))
+            for entry in view.entries
+        ]
+    return item_rows(MAPS, found, [int(key.entry is not None) for key, _ in found])
 
 
 def _line(view: MapView, entry: EntryView, scale: float, cells: int) -> MapLine:

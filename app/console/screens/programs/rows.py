@@ -13,22 +13,21 @@ from app.console.screens.programs.model import (
     loses,
     purpose_of,
 )
-from app.console.tables.columns import row
+from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
 from probes.config.model import hook_of
 from probes.control_plane import MemoryUse
 from widgets.format import byte_size, clock, counted, duration, zone
 from widgets.status import StatusItem
 from widgets.table.columns import cell
-from widgets.table.rows import Rows
 from widgets.tones import Tone
 
 _BESIDE = 24
 """Cells of the line above the editor besides file name and remark."""
 
 
-def program_rows(programs: Programs) -> Rows:
+def program_rows(programs: Programs) -> ArrayRows[ItemRows]:
     """Return a row for each direction of each probe."""
-    return Rows.of(row(PROGRAMS, slot, _line(programs, slot)) for slot in programs.slots())
+    return item_rows(PROGRAMS, ((slot, _line(programs, slot)) for slot in programs.slots()))
 
 
 def _line(programs: Programs, slot: Slot) -> ProgramLine:

@@ -10,13 +10,14 @@ import numpy as np
 
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.model import PolicyView, Triggers
-from app.console.tables.columns import columns, row
+from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from app.console.tables.columns import columns
 from probes.monitor.info import MonitorInfo
 from probes.monitor.options import Input
 from widgets.format import age, bit_rate, percent, si
 from widgets.sparkline import bars, round_scale
 from widgets.status import StatusItem
-from widgets.table.rows import Column, Rows
+from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
@@ -80,16 +81,16 @@ def _width(texts: Iterable[str], cells: tuple[int, int]) -> int:
     return max(least, min(most, max(map(len, texts), default=0)))
 
 
-def policy_rows(policies: Iterable[PolicyView]) -> Rows:
+def policy_rows(policies: Iterable[PolicyView]) -> ArrayRows[ItemRows]:
     """Return a row for each policy."""
-    return Rows.of(row(POLICIES, one.key, one) for one in policies)
+    return item_rows(POLICIES, ((one.key, one) for one in policies))
 
 
-def application_rows(triggers: Triggers) -> Rows:
+def application_rows(triggers: Triggers) -> ArrayRows[ItemRows]:
     """Return a row for each application, with its name as key."""
     known = triggers.info.applications if triggers.info else ()
-    return Rows.of(
-        row(APPLICATIONS, one.name, (one, ", ".join(triggers.runs(one.name)))) for one in known
+    return item_rows(
+        APPLICATIONS, ((one.name, (one, ", ".join(triggers.runs(one.name)))) for one in known)
     )
 
 

@@ -33,7 +33,6 @@ from bpf.errors import ProbedeckError, UsageError
 from probes.monitor.info import PolicyInfo
 from probes.snapshot import Snapshot
 from widgets.status import StatusItem, StatusStrip
-from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
@@ -184,10 +183,9 @@ class TriggersScreen(PollingScreen[_Fetched]):
         counts = protocols(view.metrics[-1].rows[0]) if view.metrics else {}
         self.query_one("#mix", StatusStrip).show(share_items(counts, bar) if counts else [])
         self.detail.turn_to(_kind_of(self))
-        rows, applications = Rows(), self.applications
+        rows, applications = application_rows(triggers), self.applications
         if triggers.info is not None:
             applications.columns = application_columns(triggers)
-            rows = application_rows(triggers)
             # The last widget takes the room that is left.
             applications.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
         applications.fill(rows)
