@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from bpf.attach import ingress, order
@@ -173,6 +173,39 @@ class MonitoredHook:
 
 ProbeHook = InterfaceHook | MonitoredHook
 """A hook that a probe's program can join."""
+H = TypeVar("H", bound=ProbeHook)
+
+
+class ChainSlot(Generic[H]):
+    """A probe's slot in the chain of a hook; all its generations share it."""
+
+    def __init__(self, hooks: Hooks, point: H, name: str) -> None:
+        """`close` releases the acquired `point`. Raises KernelError, and then releases it."""
+        self._hooks, self.point = hooks, point
+        try:
+            self.stage = Stage(name)
+        except BaseException:
+            hooks.release(point)
+            raise
+
+    @property
+    def is_reached(self) -> bool:
+        return self.stage.prog_fd >= 0
+
+    def replace(self, prog_fd: int) -> None:
+        """Swap the program, if packets reach it; until a grace period ends, the old one may run."""
+        if self.is_reached:
+            self.point.chain.replace(self.stage, prog_fd)
+
+    def leave(self) -> None:
+        """Take the program out of the chain; on return no CPU runs it."""
+        if self.is_reached:
+            self.point.chain.remove(self.stage)
+
+    def close(self) -> None:
+        self.leave()
+        self.stage.close()
+        self._hooks.release(self.point)
 
 
 def macros_of(interface: Interface, hook: AnyHook) -> dict[str, int | str]:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
-from probes.control.running_probe import Replaceable
 from probes.flow.options import FlowOptions
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
+from probes.life import LiveProbe
 from probes.memory_limit import flow_share, path_share, refuse_over, size_text
 from probes.monitor.options import MonitorOptions
 from probes.monitor.state import PROBE
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from probes.segment.options import SegmentOptions
     from probes.segment.probe import SegmentProbe
 
-P = TypeVar("P", bound=Replaceable)
+P = TypeVar("P", bound=LiveProbe[Any])
 O = TypeVar("O")  # noqa: E741 - options
 
 
@@ -135,15 +135,15 @@ MONITOR_PROBE = BuiltinEntry(PROBE, _prepare_monitor)
 SEGMENT_PROBE = BuiltinEntry("segment", _prepare_segment, passes_all=True)
 
 
-def optional(switch: Switch) -> BuiltinEntry[Replaceable, float]:
+def optional(switch: Switch) -> BuiltinEntry[LiveProbe[Any], float]:
     """Return the entry of an optional probe; its option is the length of a window."""
     module = switch.load()
 
     def prepare(
         host: ProbeHost, interface: Interface, interval: float
-    ) -> Callable[[], Replaceable]:
+    ) -> Callable[[], LiveProbe[Any]]:
         refuse_over(host.memory_limit, host.memory_used, module.MEMORY, switch.name)
         make = module.prepare(host.compiler, host.hooks, interface, interval)
-        return cast("Callable[[], Replaceable]", make)
+        return cast("Callable[[], LiveProbe[Any]]", make)
 
     return BuiltinEntry(switch.name, prepare, switch.passes_all)

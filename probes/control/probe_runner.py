@@ -14,8 +14,6 @@ from bpf.compiler import Compiler
 from bpf.errors import ReadOnlyError
 from bpf.maps.kinds import held_maps, map_memory
 from bpf.quantities import duration
-from probes.builtin import BuiltinProbe
-from probes.compiled_config import CompiledConfig
 from probes.control import trials
 from probes.control.health import HealthWatches
 from probes.control.hook_watch import HookWatch
@@ -35,6 +33,7 @@ from probes.control_plane import (
     Value,
 )
 from probes.hooks import InterfaceHook, on_best_hook
+from probes.life import CompiledConfig
 from probes.memory_limit import default_limit, refuse_over
 from probes.output_control import NoOutputs, OutputControl
 from probes.reports import Compatibility, Fate, MapReadings
@@ -188,10 +187,9 @@ class ProbeRunner:
 
     def _remove(self, name: str) -> tuple[Snapshot, ...]:
         probe = self._running.find(name).probe
-        if isinstance(probe, BuiltinProbe):
-            for dependent in probe.dependents():
-                self._remove(dependent)
-            probe.wind_up()
+        for dependent in probe.dependents():
+            self._remove(dependent)
+        probe.wind_up()
         last = self._running.finish(self._pop_running(name))
         self.history.forget(name)
         return last
@@ -238,8 +236,7 @@ class ProbeRunner:
             for each in self._running:
                 self._health.stop(each.name)
             for each in self._running:
-                if isinstance(each.probe, BuiltinProbe):
-                    each.probe.wind_up()
+                each.probe.wind_up()
             running = self._running.close()
         self._hook_watch.stop()
         for each in running:

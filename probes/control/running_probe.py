@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from probes.compiled_config import CompiledConfig
 from probes.control_plane import Cost, NoProbeError, ProbeInfo
-from probes.map_reading import LentMap, read_maps
-from probes.poller import Poller, Probe, Publish
-from probes.reports import Compatibility, MapReadings, ProgramInfo
-from probes.snapshot import REMOVED, Event, Item, Snapshot
+from probes.life import CompiledConfig, LiveProbe
+from probes.map_reading import read_maps
+from probes.poller import Poller, Publish
+from probes.reports import Compatibility, MapReadings
+from probes.snapshot import REMOVED, Event, Snapshot
 
 if TYPE_CHECKING:
-    from probes.config.model import ProbeConfig
     from probes.program.probe import ProgramProbe
 
 
@@ -24,55 +22,10 @@ Verdicts = Mapping[str, Mapping[str, int]]
 """By direction and frame. A direction is missing if a trial of its program is unsafe."""
 
 
-class Replaceable(Probe, Protocol):
-    """A probe whose programs can be replaced while it runs: a user's, or a built-in one.
-
-    `compare` and `replace` take the result of `compile` of the same probe.
-    """
-
-    builtin: bool
-
-    @property
-    def interfaces(self) -> Sequence[Interface]:
-        """Interface of each direction; index 0 for events."""
-
-    @property
-    def interval(self) -> float: ...
-
-    @property
-    def config(self) -> ProbeConfig: ...
-
-    @property
-    def generation(self) -> int: ...
-
-    @property
-    def previous(self) -> int | None: ...
-
-    @property
-    def window(self) -> int: ...
-
-    @property
-    def latest(self) -> tuple[Snapshot, ...]: ...
-
-    def programs(self) -> tuple[ProgramInfo, ...]: ...
-
-    def lend_maps(self) -> tuple[LentMap, ...]: ...
-
-    def compile(self, config: ProbeConfig) -> CompiledConfig: ...
-
-    def compare(self, compiled: Any) -> Compatibility: ...
-
-    def replace(self, compiled: Any) -> Sequence[Item]: ...
-
-    def roll_back(self) -> tuple[Compatibility, Sequence[Item]]: ...
-
-    def close(self) -> None: ...
-
-
 class RunningProbe:
     """One probe and its poller. Each window is published before the next one ends."""
 
-    def __init__(self, probe: Replaceable, publish: Publish, first: float | None = None) -> None:
+    def __init__(self, probe: LiveProbe[Any], publish: Publish, first: float | None = None) -> None:
         self.probe = probe
         self.verdicts: Verdicts = {}
         """Verdicts of its programs on the test frames."""
@@ -197,7 +150,7 @@ class RunningProbes:
         if name in self._probes:
             raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
 
-    def start(self, probe: Replaceable, first: float | None = None) -> RunningProbe:
+    def start(self, probe: LiveProbe[Any], first: float | None = None) -> RunningProbe:
         """Start a probe's poller. Its first window lasts `first` seconds, if given."""
         running = self._probes[probe.name] = RunningProbe(probe, self._publish, first)
         running.start()

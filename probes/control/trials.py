@@ -13,9 +13,9 @@ from bpf.compiler import CompiledProgram
 from bpf.errors import UsageError
 from bpf.programs import trial
 from bpf.programs.program import VERDICT_PASS
-from probes.compiled_config import CompiledConfig
 from probes.control.running_probe import RunningProbe, Verdicts
 from probes.control_plane import Cost
+from probes.life import CompiledConfig
 from probes.reports import Compatibility, ProgramInfo
 from probes.snapshot import Event
 

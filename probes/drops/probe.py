@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,8 @@ from bpf.kernel_types import kernel_types
 from probes.config.model import parse
 from probes.drops.counted import DROPS_TABLE, PROBE, REASONS_TABLE
 from probes.path.marks import PROBE_MAGIC
-from probes.program.loading import compile_probe
 from probes.program.probe import ProgramProbe
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from bpf.attach.interface import Interface
@@ -36,15 +35,13 @@ class DropsProbe(ProgramProbe):
     """Counts the packets that the kernel drops, with the kernel's names of the reasons."""
 
     builtin = True
+    warns_of_full_maps = False  # The losses of the table tell it, with numbers.
 
     def _convert(self, table: Snapshot) -> Snapshot:
         if table.schema is None:
             return table
         path = "key" if table.metric == REASONS_TABLE else "key.reason"
         return replace(table, schema=replace(table.schema, names={path: reason_names()}))
-
-    def _fill_events(self) -> list[Event]:
-        return []  # The losses of the table tell it, with numbers.
 
 
 @cache
@@ -99,10 +96,4 @@ def prepare(
     compiler: Compiler, hooks: Hooks, _: Interface, interval: float
 ) -> Callable[[], DropsProbe]:
     """Return a function that makes the probe, with windows of `interval` seconds."""
-    config = drops_config(interval)
-
-    def make() -> DropsProbe:
-        with compile_probe(compiler, config, hooks) as compiled:
-            return DropsProbe(compiler, compiled, hooks)
-
-    return make
+    return partial(DropsProbe.of, compiler, hooks, drops_config(interval))

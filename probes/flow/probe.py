@@ -7,9 +7,9 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,22 +25,22 @@ from bpf.maps.ring import RingReader
 from bpf.programs import grace
 from bpf.programs.program import Program, make_map
 from bpf.syscall import MapSpec
-from probes.builtin import BuiltinProbe, CompiledSides
+from probes.builtin import BuiltinProbe, Generation
 from probes.flow.clock import flow_clock
 from probes.flow.filter import FlowFilter
-from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
+from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook
 from probes.flow.records import FLOW, Array, FlowDirection
 from probes.flow.sizes import DATAGRAMS, TableSizes
 from probes.flow.tables import FlowTables
-from probes.hooks import Hooks, InterfaceHook
-from probes.map_reading import LentMap
+from probes.hooks import Hooks
+from probes.life import Bundle
 from probes.memory_limit import default_limit, flow_share
-from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
+from probes.reports import Fate
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
 from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
-    from probes.config.model import ProbeConfig, Side
+    from probes.config.model import Side
 
 _FACTORS = 7
 _MAP_SIZES = ("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES", "DATAGRAMS")
@@ -50,31 +50,17 @@ _DATAGRAMS = MapSpec("datagrams", MapType.LRU_HASH, 40, 16, DATAGRAMS)
 """As fragment.h declares it; shared as the alarm is."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledFlow(CompiledSides):
-    """The flow probe with edited sources, and the filter that it was compiled with."""
-
-    capture: FlowFilter
-
-
-@dataclass(frozen=True, slots=True)
-class FlowGeneration:
-    """One generation of programs, which runs or ran before; the tables are the hooks' own."""
-
-    sources: Mapping[Side, str]
-    capture: FlowFilter
-    hooks: Sequence[tuple[FlowHook, list[Program]]]
-
-    def close(self) -> None:
-        for _, programs in self.hooks:
-            close_all(programs)
-
-
-class FlowProbe(BuiltinProbe[FlowGeneration]):
+class FlowProbe(BuiltinProbe[Bundle[Program]]):
     """Flows of an interface, ingress and egress, in windows (S4.1 to S4.5)."""
 
     name = "flow"
     function = FUNCTION
+    sources: Mapping[Side, Path] = dict.fromkeys(SIDES.values(), SOURCE)
+    metric = ("flows", "records")
+    needed: Mapping[Side, Sequence[str]] = dict.fromkeys(SIDES.values(), (FUNCTION,))
+    fates: Mapping[str, Fate] = {"records": Fate.WINDOW}
+    """Each window starts empty in any case."""
+    _basis: FlowFilter
 
     def __init__(
         self,
@@ -96,6 +82,8 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         to it.
         """
         super().__init__(compiler, interface, interval)
+        self._basis = self.capture = capture
+        """Which flows are counted; all others are counted as filtered."""
         self._memory = flow_share(default_limit()) if memory is None else memory
         self._tunnels = tunnels
         inside = tunnels is not Tunnels.OUTER
@@ -104,64 +92,40 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         """CPUs that the tables were to be made for; fewer have records if memory was short."""
         self._rows: list[Array] = []
         self._losses: dict[LossReason, Loss] = {}
-        self._points: list[tuple[InterfaceHook, FlowDirection]] = []
-        with ExitStack() as owned:
-            for hook, direction in where:
-                point = hooks.acquire(interface, hook)
-                owned.callback(hooks.release, point)
-                self._points.append((point, direction))
-            self._clock = flow_clock()
-            owned.callback(self._clock.close)
-            self.alarm_fd = _made(_ALARM, owned)
-            self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
-            owned.callback(self._alarm.close)
-            key_size = self._sizes.record["key"].itemsize
-            self._datagrams_fd = _made(replace(_DATAGRAMS, key_size=key_size), owned)
-            self._owned = owned.pop_all()
+        self._occupancy = 0.0
+        self._hooks: list[FlowHook] = []
+        self._clock = flow_clock()
+        self._owned.callback(self._clock.close)
+        self._start(hooks, {SIDES[direction]: hook for hook, direction in where})
+
+    def _make_maps(self, sides: Mapping[Side, Compiled]) -> None:
+        self.alarm_fd = _made(_ALARM, self._owned)
+        self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
+        self._owned.callback(self._alarm.close)
+        key_size = self._sizes.record["key"].itemsize
+        self._datagrams_fd = _made(replace(_DATAGRAMS, key_size=key_size), self._owned)
         self._shared = {
             **self._clock.fds, "alarm": self.alarm_fd, "datagrams": self._datagrams_fd,
         }  # fmt: skip
-        self._hooks = [FlowHook(point, direction) for point, direction in self._points]
-        source = SOURCE.read_text(encoding="utf-8")
-        self._current = FlowGeneration({SIDES[d]: source for _, d in where}, capture, ())
-        try:
-            self._start()
-            # Last: what does not load must not touch the interface.
-            for point, _ in self._points:
-                hooks.attach(point)
-        except BaseException:
-            self.close()
-            raise
-        self._start_ns = self._now()
+        for direction, side in SIDES.items():
+            if side in sides:
+                hook = FlowHook(self._slots[side], direction, sides[side], self._sizes)
+                self._owned.callback(hook.tables.close)
+                self._hooks.append(hook)
 
-    def _start(self) -> None:
-        made: list[tuple[FlowHook, list[Program]]] = []
-        self._current = replace(self._current, hooks=made)
-        with self._compiled(self._current.sources, self.capture) as compiled:
-            for hook in self._hooks:
-                programs = hook.start(compiled[hook.side], self._sizes, self._shared)
-                made.append((hook, programs))
+    def _parts(self, sides: Mapping[Side, Compiled]) -> Iterator[Bundle[Program]]:
+        return (hook.load(sides[hook.side], self._shared) for hook in self._hooks)
 
-    def points(self) -> Mapping[Side, InterfaceHook]:
-        return {SIDES[direction]: point for point, direction in self._points}
-
-    @property
-    def capture(self) -> FlowFilter:
-        """Which flows are counted; all others are counted as filtered."""
-        return self._current.capture
-
-    @property
-    def config(self) -> ProbeConfig:
-        return self._described(self._current.sources, "flows", "records")
+    def _reached(self) -> Iterator[tuple[Side, Program, int]]:
+        hooks = zip(self._hooks, self._current.parts, strict=False)  # No parts if it is closed.
+        return ((hook.side, hook.active, hook.memory()) for hook, _ in hooks)
 
     def poll(self) -> Snapshot:
         """Swap every hook, wait until the old programs are done, and take their windows."""
         with self._lock:
-            self._alarm.read()
-            occupancy = max(hook.occupancy() for hook in self._hooks)
-            started = time.monotonic_ns()
-            swapped = _switch(self._current)
-            return self._end_window(swapped, occupancy, started)
+            (snapshot,) = super().export()
+            assert isinstance(snapshot, Snapshot)
+            return snapshot
 
     def export(self) -> tuple[Item, ...]:
         """The window, as `poll` gives it, and events of its tables."""
@@ -176,60 +140,24 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         started = time.perf_counter()
         with self._lock:
             sources = self._current.sources
-            with self._compiled(sources, capture) as compiled:
-                loaded = self._load(sources, capture, compiled)
+            self._basis = capture
+            try:
+                with self._compiled(sources) as compiled:
+                    loaded = Generation(sources, Bundle(self._parts(compiled)))
+            except BaseException:
+                self._basis = self.capture
+                raise
             # The window goes on: packets of the old programs come with the next poll.
             self._turn_over(loaded)
             self._forget_previous()
             self._current.close()
-            self._current = loaded
+            self._current, self.capture = loaded, capture
             self.generation += 1
         return time.perf_counter() - started
-
-    def compile(self, config: ProbeConfig) -> CompiledFlow:
-        capture = self.capture
-        return CompiledFlow(config, FUNCTION, super().compile(config).sides, capture)
-
-    def _check(self, side: Side, compiled: Compiled) -> None:
-        (hook,) = (hook for hook in self._hooks if hook.side == side)
-        hook.check(compiled)
-
-    def compare(self, compiled: CompiledFlow) -> Compatibility:
-        """Maps that `replace` would keep and lose: each window starts empty in any case."""
-        fates = (MapFate(side, "records", Fate.WINDOW, "", 0) for side in compiled.sides)
-        return Compatibility(tuple(fates), (), (), ())
-
-    def replace(self, compiled: CompiledFlow) -> tuple[Item, ...]:
-        """Replace the running programs by edited ones. Returns the window that so ended."""
-        with self._lock:
-            if compiled.capture is not self.capture:
-                with closing(self.compile(compiled.config)) as fresh:
-                    return self.replace(fresh)
-            sources = {side: getattr(compiled.config, side).source for side in compiled.sides}
-            return self._become(self._load(sources, self.capture, compiled.sides))
-
-    def programs(self) -> tuple[ProgramInfo, ...]:
-        with self._lock:
-            return tuple(
-                self._program_info(hook.side, hook.active, hook.memory()) for hook in self._hooks
-            )
 
     def memory(self) -> int:
         own = map_memory(self._datagrams_fd)
         return own + sum(program.memory for program in self.programs())
-
-    def _lent(self) -> Iterator[LentMap]:
-        return chain.from_iterable(hook.lend_maps() for hook in self._hooks)
-
-    def _become(self, new: FlowGeneration) -> tuple[Item, ...]:
-        self._alarm.read()
-        occupancy = max(hook.occupancy() for hook in self._hooks)
-        started = time.monotonic_ns()
-        snapshot = self._end_window(_switch(new), occupancy, started)
-        self._forget_previous()
-        self._previous, self._current = self._current, new
-        self.generation += 1
-        return (snapshot,)
 
     def _follow_cpus(self) -> tuple[Event, ...]:
         """Make larger tables if a CPU with a higher number than any before is online.
@@ -258,85 +186,59 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         self._forget_previous()
         before, self._sizes = self._sizes, sizes
         try:
-            with self._compiled(self._current.sources, self.capture) as compiled:
+            with self._compiled(self._current.sources) as compiled:
                 for _ in range(HALVES):
                     for hook in self._hooks:
                         hook.resize(compiled[hook.side], sizes, self._shared)
-                    self._turn_over()
+                    self._turn_over(self._current)
         except BaseException:
             self._sizes = before
             raise
 
-    def _turn_over(self, loaded: FlowGeneration | None = None) -> None:
+    def _turn_over(self, loaded: Generation[Bundle[Program]]) -> None:
         """Let packets reach the other halves, and take the tables that were active."""
-        swapped = _switch(loaded or self._current)
+        ended = self._direct(loaded)
         grace.wait()
-        self._collect(swapped)
+        self._collect(ended)
+
+    def _direct(self, new: Generation[Bundle[Program]]) -> list[tuple[FlowHook, FlowTables]]:
+        """Let packets reach the other half of every hook."""
+        self._alarm.read()
+        hooks = zip(self._hooks, new.parts, strict=True)
+        return [(hook, hook.swap(programs)) for hook, programs in hooks]
 
     def _end_window(
-        self, swapped: Sequence[tuple[FlowHook, FlowTables]], occupancy: float, started_ns: int
-    ) -> Snapshot:
+        self, ended: Sequence[tuple[FlowHook, FlowTables]], started_ns: int
+    ) -> tuple[Snapshot, ...]:
         end_ns = self._now()
         grace.wait()
         quiet = time.monotonic_ns()
-        self._collect(swapped)
-        rows, losses = _joined(self._rows), self._losses
-        self._rows, self._losses = [], {}
+        self._collect(ended)
+        rows = _joined(self._rows)
         # A time may be before or after its packet by a part of the clock's step.
         for name in ("first_ns", "last_ns"):
             np.clip(rows[name], self._start_ns, end_ns, out=rows[name])
         self.window += 1
         snapshot = self._snapshot(
-            rows, end_ns, losses, occupancy, quiet_ns=quiet, swap_ns=quiet - started_ns
-        )
+            rows, end_ns, self.points().values(), quiet_ns=quiet, swap_ns=quiet - started_ns,
+            losses=self._losses, occupancy=self._occupancy,
+        )  # fmt: skip
+        self._rows, self._losses, self._occupancy = [], {}, 0.0
         self._start_ns = end_ns
         self.latest = (snapshot,)
-        return snapshot
-
-    def close(self) -> None:
-        with self._lock:
-            self._forget_previous()
-            for hook in self._hooks:
-                hook.close()
-            self._current.close()
-            self._current = replace(self._current, hooks=())
-            self._hooks, self._points = [], []
-            self._owned.close()
+        return self.latest
 
     def _collect(self, quiet: Sequence[tuple[FlowHook, FlowTables]]) -> None:
         """Take the contents of tables that no CPU writes any more."""
         self._clock.update()
         for hook, tables in quiet:
+            self._occupancy = max(self._occupancy, tables.occupancy())
             rows, losses = hook.drain(tables, self._clock)
             self._rows.append(rows)
             add_losses(self._losses, losses)
 
-    def _load(
-        self, sources: Mapping[Side, str], capture: FlowFilter, compiled: Mapping[Side, Compiled]
-    ) -> FlowGeneration:
-        """Load programs for every hook, or raise and load none."""
-        loaded: list[tuple[FlowHook, list[Program]]] = []
-        try:
-            for hook in self._hooks:
-                loaded.append((hook, hook.load(compiled[hook.side], self._shared)))  # noqa: PERF401
-        except BaseException:
-            FlowGeneration(sources, capture, loaded).close()
-            raise
-        return FlowGeneration(sources, capture, loaded)
-
-    @contextmanager
-    def _compiled(
-        self, sources: Mapping[Side, str], capture: FlowFilter
-    ) -> Iterator[dict[Side, Compiled]]:
-        """The sources, compiled; the descriptors are closed at the end of the block."""
-        with ExitStack() as stack:
-            yield {
-                side: stack.enter_context(self._compile(side, source, capture))
-                for side, source in sources.items()
-            }
-
-    def _compile(self, side: Side, source: str, capture: FlowFilter | None = None) -> Compiled:
-        """Compile with hash factors that nobody knows; `capture` is by default the current one."""
+    def _compile(self, side: Side, source: str) -> Compiled:
+        """Compile with hash factors that nobody knows."""
         sizes = self._sizes
         macros = {
             "RECORDS_PER_CPU": sizes.records,
@@ -348,13 +250,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             **self._clock.macros,
             **{f"HASH_{i}": f"{secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)},
         }
-        headers = {"capture.h": (self.capture if capture is None else capture).to_c()}
-        return self._compile_with(side, source, macros, headers)
-
-
-def _switch(loaded: FlowGeneration) -> list[tuple[FlowHook, FlowTables]]:
-    """Let packets reach the other half of every hook; the tables to drain after a grace period."""
-    return [(hook, hook.swap(programs)) for hook, programs in loaded.hooks]
+        return self._compile_with(side, source, macros, {"capture.h": self._basis.to_c()})
 
 
 def _joined(parts: Sequence[Array]) -> Array:

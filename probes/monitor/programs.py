@@ -6,7 +6,6 @@ import hashlib
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from socket import IPPROTO_UDP
 
@@ -19,7 +18,7 @@ from bpf.compiler import Compiled
 from bpf.machine import possible_cpus
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_clear, prog_array_set
-from probes.builtin import ProbeMaps
+from probes.life import Bundle
 from probes.losses import read_losses
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.records import METRIC, Array
@@ -170,63 +169,43 @@ class SketchHalf:
         self.program.close()
 
 
-@dataclass(frozen=True, slots=True)
-class MonitorGeneration:
+class MonitorPrograms:
     """One loaded source: two halves with `monitor`, and the programs behind them."""
 
-    source: str
-    halves: tuple[SketchHalf, ...]
-    steps: tuple[Program, ...]
-    """`route` and `finish`."""
+    def __init__(
+        self, compiled: Compiled, shared: Sequence[Mapping[str, int]], next_fd: int
+    ) -> None:
+        """Load programs that no packet reaches yet, or raise and load none. `shared` has the shared
+        maps of each half."""
+        self.active = 0
+        self.halves = Bundle[SketchHalf]()
+        self.steps = Bundle[Program]()
+        """`route`, and `finish`: the program behind the last application."""
+        try:
+            for maps in shared:
+                # A count of a user must not go to each half in turn.
+                common = {
+                    name: self.halves[0].program.map_fd(name)
+                    for name in compiled.maps.keys() - {*maps, *PRIVATE}
+                    if self.halves
+                }
+                self.halves.append(SketchHalf(compiled, {**maps, **common}, next_fd))
+            # The steps share the maps of `monitor`: they need no counters of their own.
+            every = {name: self.halves[0].program.map_fd(name) for name in compiled.maps}
+            for name in (ROUTE, FINISH):
+                self.steps.append(Program(compiled, name, shared=every, next_fd=next_fd))
+        except BaseException:
+            self.close()
+            raise
 
     @property
-    def finish_fd(self) -> int:
-        """The program behind the last application."""
-        return self.steps[1].fd
-
-    def memory(self) -> int:
-        """Bytes of kernel memory of the halves' maps."""
-        return sum(each.program.memory() for each in self.halves)
+    def half(self) -> SketchHalf:
+        """The half that packets reach."""
+        return self.halves[self.active]
 
     def close(self) -> None:
-        for half in self.halves:
-            half.close()
-        for step in self.steps:
-            step.close()
-
-
-def load(
-    source: str, compiled: Compiled, shared: Sequence[Mapping[str, int]], next_fd: int
-) -> MonitorGeneration:
-    """Load programs that no packet reaches yet, or raise and load none. `shared` has the shared
-    maps of each half."""
-    halves: list[SketchHalf] = []
-    steps: list[Program] = []
-    try:
-        for maps in shared:
-            # A count of a user must not go to each half in turn.
-            common = {
-                name: halves[0].program.map_fd(name)
-                for name in compiled.maps.keys() - {*maps, *PRIVATE}
-                if halves
-            }
-            halves.append(SketchHalf(compiled, {**maps, **common}, next_fd))
-        one = halves[0].program
-        # The steps share the maps of `monitor`: they need no counters of their own.
-        every = {name: one.map_fd(name) for name in compiled.maps}
-        for name in (ROUTE, FINISH):
-            steps.append(  # noqa: PERF401 - what came before an error is closed
-                Program(compiled, name, shared=every, next_fd=next_fd)
-            )
-    except BaseException:
-        MonitorGeneration(source, tuple(halves), tuple(steps)).close()
-        raise
-    return MonitorGeneration(source, tuple(halves), tuple(steps))
-
-
-def set_router(shared: ProbeMaps, loaded: MonitorGeneration) -> None:
-    """Send packets that policies may select to this source's router."""
-    prog_array_set(shared.fds["router"], 0, loaded.steps[0].fd)
+        self.halves.close()
+        self.steps.close()
 
 
 def ask_for_offload(interface: Interface) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from probes.config.model import parse
 from probes.names.learned import PROBE, SCHEMA, TABLE, rows_of
-from probes.program.loading import compile_probe
 from probes.program.probe import ProgramProbe
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from bpf.attach.interface import Interface
@@ -30,12 +30,11 @@ class NamesProbe(ProgramProbe):
     """Learns names of addresses from DNS answers and TLS connections that pass."""
 
     builtin = True
+    # A busy host fills the queue again and again, and loses no measurement by it.
+    warns_of_full_maps = False
 
     def _convert(self, table: Snapshot) -> Snapshot:
         return replace(table, rows=rows_of(table.rows["value"]), schema=SCHEMA)
-
-    def _fill_events(self) -> list[Event]:
-        return []  # A busy host fills the queue again and again, and loses no measurement by it.
 
 
 def names_config(interface: str) -> ProbeConfig:
@@ -54,10 +53,4 @@ def prepare(
     compiler: Compiler, hooks: Hooks, interface: Interface, _: float
 ) -> Callable[[], NamesProbe]:
     """Return a function that makes the probe on an interface."""
-    config = names_config(interface.name)
-
-    def make() -> NamesProbe:
-        with compile_probe(compiler, config, hooks) as compiled:
-            return NamesProbe(compiler, compiled, hooks)
-
-    return make
+    return partial(NamesProbe.of, compiler, hooks, names_config(interface.name))

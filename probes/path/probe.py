@@ -14,23 +14,14 @@ import numpy as np
 
 from bpf import features
 from bpf.attach.attachment import Hook
-from bpf.attach.chain import Stage
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError
 from bpf.maps.map import Map
 from bpf.programs import grace
-from bpf.programs.program import sized
-from probes.builtin import (
-    BuiltinProbe,
-    CompiledSides,
-    ProbeMaps,
-    check_maps,
-    check_programs,
-    shape_of,
-)
-from probes.hooks import Hooks, InterfaceHook
-from probes.map_reading import LentMap, lend
+from bpf.programs.program import Program, sized
+from probes.builtin import BuiltinProbe, Generation, ProbeMaps
+from probes.hooks import Hooks
 from probes.path.active.finder import Finder
 from probes.path.active.mtu import MtuReports, MtuSearches
 from probes.path.active.own_flows import OwnFlows
@@ -45,7 +36,6 @@ from probes.path.programs import (
     PROGRAMS,
     SHARED_MAPS,
     SOURCES,
-    PathGeneration,
     SideProgram,
     macros,
 )
@@ -64,11 +54,11 @@ from probes.path.round_trips import EXCHANGE, EXCHANGES, SAMPLE, RoundTrips
 from probes.path.slots import SLOT
 from probes.path.targets import SHARED, TARGET, TracedDestinations, destination_of
 from probes.path.traced import Traced
-from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
+from probes.reports import Fate
 from probes.snapshot import Event, Item, Loss, LossReason
 
 if TYPE_CHECKING:
-    from probes.config.model import ProbeConfig, Side
+    from probes.config.model import Side
 
 INTERVAL = 0.25
 """Seconds between two polls: the screen's refresh, and half the delay allowed for a route
@@ -87,11 +77,17 @@ _COUNTERS = {
 """Field of TRACE, and the counter of Traced whose growth it is."""
 
 
-class PathProbe(BuiltinProbe[PathGeneration]):
+class PathProbe(BuiltinProbe[SideProgram]):
     """Round-trip times of every hop to the destinations that are traced."""
 
     name = "path"
     function = FUNCTION
+    sources = SOURCES
+    metric = (HOPS_TABLE, "slots")
+    needed = PROGRAMS
+    kept = SHARED_MAPS
+    fates: Mapping[str, Fate] = {"slots": Fate.KEPT}
+    """Every probe in flight is kept."""
 
     def __init__(
         self,
@@ -113,14 +109,8 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         _check_kernel()
         super().__init__(compiler, interface, INTERVAL)
         self.options = options
-        self._registry = hooks
         key = secrets.randbits(64) | 1
         self._macros = macros(options, interface, memory, key)
-        self._points: dict[Side, InterfaceHook] = {
-            "ingress": hooks.acquire(interface, ingress),
-            "egress": hooks.acquire(interface, Hook.TC_EGRESS),
-        }
-        self._stages: dict[Side, Stage] = {side: Stage(self.name) for side in self._points}
         self._timeout_ns = round(options.timeout * 1e9)
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
         self._events = EventFolder()
@@ -133,53 +123,44 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         """Last rows of dtype HOP of destinations that were untraced."""
         self._quiet_ns = 0
         """When the answers to the last probes of untraced destinations have come."""
-        self._joined: list[Side] = []
         self._maps: list[Map] = []
-        self._tables: ProbeMaps | None = None
-        self._current = PathGeneration(
-            {side: path.read_text(encoding="utf-8") for side, path in SOURCES.items()}, {}
-        )
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        self._start_ns = time.monotonic_ns()
+        self._start(hooks, {"ingress": ingress, "egress": Hook.TC_EGRESS})
         self._own_traffic = OwnTraffic(self._start_ns)
 
-    def points(self) -> Mapping[Side, InterfaceHook]:
-        return self._points
+    def _make_maps(self, sides: Mapping[Side, Compiled]) -> None:
+        one = next(iter(sides.values()))
+        targets = self._macros["TARGETS"]
+        sizes = {"slots": targets * self._macros["SLOTS"], "exchanges": targets * EXCHANGES}
+        self._tables = ProbeMaps(one, SHARED_MAPS, sizes)
+        self._owned.callback(self._tables.close)
+        for name, dtype in _VIEWS.items():
+            spec = sized(one.maps[name].spec, sizes.get(name))
+            self._maps.append(Map(os.dup(self._tables.fds[name]), spec, value=dtype))
+            self._owned.callback(self._maps[-1].close)
+        shared, table, slots, *timed = (owned.view() for owned in self._maps)
+        self._round_trips = RoundTrips(self._timeout_ns, *timed)
+        self._owned.callback(self._round_trips.close)
+        addresses_fd = self._tables.fds["addresses"]
+        self._targets = TracedDestinations(
+            addresses_fd, shared, table, slots, self.options, self.finder
+        )
+        self._owned.callback(self._targets.close)
 
-    def _start(self) -> None:
-        sides = self._compile_all(self._current.sources)
-        with CompiledSides(self.config, FUNCTION, sides) as compiled:
-            one = next(iter(compiled.sides.values()))
-            targets = self._macros["TARGETS"]
-            sizes = {"slots": targets * self._macros["SLOTS"], "exchanges": targets * EXCHANGES}
-            self._tables = ProbeMaps(one, SHARED_MAPS, sizes)
-            self._shapes = {name: shape_of(one.maps[name]) for name in self._tables.fds}
-            for name, dtype in _VIEWS.items():
-                spec = sized(one.maps[name].spec, sizes.get(name))
-                self._maps.append(Map(os.dup(self._tables.fds[name]), spec, value=dtype))
-            shared, table, slots, *timed = (owned.view() for owned in self._maps)
-            self._round_trips = RoundTrips(self._timeout_ns, *timed)
-            addresses_fd = self._tables.fds["addresses"]
-            self._targets = TracedDestinations(
-                addresses_fd, shared, table, slots, self.options, self.finder
-            )
-            self._shipped = {side: frozenset(one.maps) for side, one in compiled.sides.items()}
-            self._current = self._load(self._current.sources, compiled.sides)
-        for side, point in self._points.items():
-            fd = self._current.programs[side].main.fd
+    def _parts(self, sides: Mapping[Side, Compiled]) -> Iterator[SideProgram]:
+        for side, compiled in sides.items():
+            next_fd = self._slots[side].stage.next_fd
+            yield SideProgram(side, compiled, self._tables, next_fd)
+
+    def _reached(self) -> Iterator[tuple[Side, Program, int]]:
+        for each in self._current.parts:
+            shared = self._tables.memory() if each.side == "ingress" else 0
+            yield each.side, each.main, each.main.memory() + shared
+
+    def _join(self) -> None:
+        for side, program, _ in self._reached():
+            slot = self._slots[side]
             # First, so that no other probe sees an answer, or a clone before it becomes a probe.
-            point.chain.prepend(self._stages[side], fd)
-            self._joined.append(side)
-        for point in self._points.values():
-            self._registry.attach(point)
-
-    @property
-    def config(self) -> ProbeConfig:
-        return self._described(self._current.sources, HOPS_TABLE, "slots", FUNCTION)
+            slot.point.chain.prepend(slot.stage, program.fd)
 
     @property
     def is_edited(self) -> bool:
@@ -243,54 +224,68 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         """Probes without an outcome at the last poll."""
         return sum(target.flight.pending for target in self._targets)
 
-    def export(self) -> tuple[Item, ...]:
-        """End the window: rows of finished probes, and the findings about paths."""
-        with self._lock:
-            started = time.monotonic_ns()
-            parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
-            fullest, sizes = 0.0, list[tuple[str, str]]()
-            self._targets.take_finder_answers()
-            gone = not self.interface.name_now()  # no answer reaches its probes in flight
-            before = self._round_trips.overrun
-            timed = self._round_trips.collect(self._targets, started)
-            timed = np.concatenate([timed, self._own_flows.rows()], dtype=HOP)
-            for target in self._targets:
-                rows = target.collect(started, self._timeout_ns, timed, final=gone)
-                target.decide(rows, started)
-                parts += [rows, target.extent.beside]
-                report = target.mtu_report
-                if report and self._mtu_searches.is_news(target.destination, report[0]):
-                    sizes += self._mtu_reports.add(target.destination, report, rows)
-                fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
-            parts.append(timed)
-            hops = np.concatenate(parts, dtype=HOP)
-            ends = bool(self._leaving)
-            paths = self._analyse(hops, started)
-            self.window += 1
-            overrun = int((hops["outcome"] == ProbeOutcome.OVERRUN).sum())
-            overrun += self._round_trips.overrun - before
-            losses = {LossReason.OVERRUN: Loss(overrun)} if overrun else {}
-            tables = [
-                self._snapshot(hops, started, losses, fullest, quiet_ns=started, table=HOPS_TABLE)
-            ]
-            if len(paths):
-                tables.append(
-                    self._snapshot(paths, started, {}, 0.0, quiet_ns=started, table=PATHS_TABLE)
-                )
-            traced = (target.summary() for target in self._targets)
-            if (own := self._own_traffic.rows(traced, started)) is not None:
-                tables.append(
-                    self._snapshot(own, started, {}, 0.0, quiet_ns=started, table=TRACES_TABLE)
-                )
-            self.latest = tuple(tables)
-            self._start_ns = started
-            now = tables[0].end_utc_ns
-            told = self._events.add(paths, started, final=ends)
-            events = [Event(now, each.severity, self.name, *each[1:]) for each in told]
-            found = self._targets.new_notes() + self._interference.events(self._targets, started)
-            found += sizes + self._mtu_searches.poll() + self._own_flows.events()
-            events += [Event(now, severity, self.name, text) for severity, text in found]
-            return (*tables, *events)
+    def _direct(self, new: Generation[SideProgram]) -> None:
+        if new is not self._current:
+            for part in new.parts:
+                self._slots[part.side].replace(part.main.fd)
+            grace.wait()
+
+    def _end_window(self, ended: None, started_ns: int) -> tuple[Item, ...]:
+        """Return rows of finished probes, and the findings about paths."""
+        started = time.monotonic_ns()
+        parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
+        fullest, sizes = 0.0, list[tuple[str, str]]()
+        self._targets.take_finder_answers()
+        gone = not self.interface.name_now()  # no answer reaches its probes in flight
+        before = self._round_trips.overrun
+        timed = self._round_trips.collect(self._targets, started)
+        timed = np.concatenate([timed, self._own_flows.rows()], dtype=HOP)
+        for target in self._targets:
+            rows = target.collect(started, self._timeout_ns, timed, final=gone)
+            target.decide(rows, started)
+            parts += [rows, target.extent.beside]
+            report = target.mtu_report
+            if report and self._mtu_searches.is_news(target.destination, report[0]):
+                sizes += self._mtu_reports.add(target.destination, report, rows)
+            fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
+        parts.append(timed)
+        hops = np.concatenate(parts, dtype=HOP)
+        ends = bool(self._leaving)
+        paths = self._analyse(hops, started)
+        self.window += 1
+        overrun = int((hops["outcome"] == ProbeOutcome.OVERRUN).sum())
+        overrun += self._round_trips.overrun - before
+        losses = {LossReason.OVERRUN: Loss(overrun)} if overrun else {}
+        points = self.points().values()
+        tables = [
+            self._snapshot(
+                hops,
+                started,
+                points,
+                quiet_ns=started,
+                losses=losses,
+                occupancy=fullest,
+                table=HOPS_TABLE,
+            )
+        ]
+        if len(paths):
+            tables.append(
+                self._snapshot(paths, started, points, quiet_ns=started, table=PATHS_TABLE)
+            )
+        traced = (target.summary() for target in self._targets)
+        if (own := self._own_traffic.rows(traced, started)) is not None:
+            tables.append(
+                self._snapshot(own, started, points, quiet_ns=started, table=TRACES_TABLE)
+            )
+        self.latest = tuple(tables)
+        self._start_ns = started
+        now = tables[0].end_utc_ns
+        told = self._events.add(paths, started, final=ends)
+        events = [Event(now, each.severity, self.name, *each[1:]) for each in told]
+        found = self._targets.new_notes() + self._interference.events(self._targets, started)
+        found += sizes + self._mtu_searches.poll() + self._own_flows.events()
+        events += [Event(now, severity, self.name, text) for severity, text in found]
+        return (*tables, *events)
 
     def _analyse(self, hops: Array, now_ns: int) -> Array:
         """Rows of dtype PATH, with the last summaries of destinations that leave."""
@@ -305,86 +300,15 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._leaving.clear()
         return paths
 
-    def _check(self, side: Side, compiled: Compiled) -> None:
-        check_programs(compiled, side, PROGRAMS[side])
-        check_maps(compiled, side, self._shapes)
-
-    def compare(self, compiled: CompiledSides) -> Compatibility:
-        """`replace` would keep every probe in flight."""
-        fates = (MapFate(side, "slots", Fate.KEPT, "", 0) for side in compiled.sides)
-        return Compatibility(tuple(fates), (), (), ())
-
-    def replace(self, compiled: CompiledSides) -> tuple[Item, ...]:
-        """Replace the running programs by edited ones. Returns the window that so ended."""
-        with self._lock:
-            sources = {side: getattr(compiled.config, side).source for side in compiled.sides}
-            return self._become(self._load(sources, compiled.sides))
-
-    def programs(self) -> tuple[ProgramInfo, ...]:
-        """The probe's programs in the kernel; shared tables count for ingress."""
-        with self._lock:
-            shared = {"ingress": self._tables.memory() if self._tables else 0}
-            return tuple(
-                self._program_info(side, each.main, each.memory() + shared.get(side, 0))
-                for side, each in self._current.programs.items()
-            )
-
-    def _lent(self) -> Iterator[LentMap]:
-        for side, each in self._current.programs.items():
-            yield from lend(side, each.main, self._shipped[side])
-
     def close(self) -> None:
         with self._lock:
-            if self._joined:
+            if any(slot.is_reached for slot in self._slots.values()):
                 # No clone may come back to a hook that was left, no answer reach an application.
                 self.wind_up()
                 time.sleep(max(0, self._quiet_ns - time.monotonic_ns()) / 1e9)
-            self.finder.close()
-            self._mtu_searches.close()
-            self._own_flows.close()
-            for side in self._joined:
-                self._points[side].chain.remove(self._stages[side])
-            self._joined.clear()
-            for stage in self._stages.values():
-                stage.close()
-            self._stages.clear()
-            for loaded in (self._previous, self._current):
-                if loaded:
-                    loaded.close()
-            for owned in self._maps:
-                owned.close()
-            if self._current.programs:
-                self._targets.close()
-                self._round_trips.close()
-            if self._tables:
-                self._tables.close()
-            for point in self._points.values():
-                self._registry.release(point)
-            self._points.clear()
-
-    def _become(self, new: PathGeneration) -> tuple[Item, ...]:
-        for side, point in self._points.items():
-            point.chain.replace(self._stages[side], new.programs[side].main.fd)
-        grace.wait()
-        items = self.export()
-        self._forget_previous()
-        self._previous, self._current = self._current, new
-        self.generation += 1
-        return items
-
-    def _load(
-        self, sources: Mapping[Side, str], compiled: Mapping[Side, Compiled]
-    ) -> PathGeneration:
-        """Load programs for both hooks, or raise and load none."""
-        assert self._tables
-        programs: dict[Side, SideProgram] = {}
-        try:
-            for side, one in compiled.items():
-                programs[side] = SideProgram(side, one, self._tables, self._stages[side].next_fd)
-        except BaseException:
-            PathGeneration(sources, programs).close()
-            raise
-        return PathGeneration(sources, programs)
+            for sender in (self.finder, self._mtu_searches, self._own_flows):
+                sender.close()
+            super().close()
 
     def _compile(self, side: Side, source: str) -> Compiled:
         headers = {path.name: path.read_text(encoding="utf-8") for path in HEADERS}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from bpf.errors import UsageError
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_set
 from probes.builtin import ProbeMaps
+from probes.life import Bundle
 from probes.path.marks import PROBE_MAGIC
 from probes.path.options import Guard, Order, PathOptions, Per
 from probes.path.round_trips import EXPIRY_NS
@@ -60,11 +60,14 @@ class SideProgram:
 
     def __init__(self, side: Side, compiled: Compiled, tables: ProbeMaps, next_fd: int) -> None:
         """Load the programs. Raises as `Program` does, and then leaves nothing behind."""
-        steps = STEPS[side]
-        _check_steps(compiled, len(steps))
+        steps, array = STEPS[side], compiled.maps.get("steps")
+        spec = array.spec if array else None
+        if not (spec and spec.type is MapType.PROG_ARRAY and spec.max_entries >= len(steps)):
+            raise UsageError(f"the source must have the program array steps of {len(steps)}")
+        self.side = side
         self.main = Program(compiled, FUNCTION, shared=tables.fds, next_fd=next_fd)
-        self._steps: list[Program] = []
         own = {name: self.main.map_fd(name) for name in compiled.maps}
+        self._steps = Bundle[Program]()
         try:
             for at, (name, passes_on) in enumerate(steps):
                 onward = next_fd if passes_on else None
@@ -74,32 +77,9 @@ class SideProgram:
             self.close()
             raise
 
-    def memory(self) -> int:
-        return self.main.memory()
-
     def close(self) -> None:
-        for step in self._steps:
-            step.close()
+        self._steps.close()
         self.main.close()
-
-
-def _check_steps(compiled: Compiled, count: int) -> None:
-    """Raises UsageError if the program array of the steps is missing or too small."""
-    steps = compiled.maps.get("steps")
-    if not (steps and steps.spec.type is MapType.PROG_ARRAY and steps.spec.max_entries >= count):
-        raise UsageError(f"the source must have the program array steps of {count}")
-
-
-@dataclass(frozen=True, slots=True)
-class PathGeneration:
-    """One generation: its sources and loaded programs."""
-
-    sources: Mapping[Side, str]
-    programs: Mapping[Side, SideProgram]
-
-    def close(self) -> None:
-        for program in self.programs.values():
-            program.close()
 
 
 def memory_of(options: PathOptions, memory: int) -> int:

@@ -12,10 +12,10 @@ from bpf.compiler.quota import map_bytes
 from bpf.errors import UsageError
 from bpf.machine import possible_cpus
 from bpf.maps.kinds import map_memory
-from probes.compiled_config import CompiledConfig
 from probes.config.map_config import MapOptions
 from probes.config.model import DirectionConfig, ProbeConfig, Side
 from probes.hooks import HookKey
+from probes.life import CompiledConfig
 from probes.memory_limit import size_text
 from probes.program.metrics import MetricMap
 

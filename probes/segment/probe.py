@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from probes.config.model import parse
 from probes.path.marks import PROBE_MAGIC
-from probes.program.loading import Clone, LoadedSide, compile_probe
-from probes.program.probe import ProgramGeneration, ProgramProbe
+from probes.program.loading import Clone, LoadedSide
+from probes.program.probe import ProgramProbe
 from probes.segment.options import PROBE, SegmentOptions
 from probes.segment.records import (
     CLOCK_SCHEMA,
@@ -19,7 +20,7 @@ from probes.segment.records import (
     SEEN_TABLE,
     read_clock,
 )
-from probes.snapshot import Event, Item, Snapshot
+from probes.snapshot import Item, Snapshot
 
 if TYPE_CHECKING:
     from bpf.compiler import Compiler
@@ -39,6 +40,7 @@ class SegmentProbe(ProgramProbe):
     """
 
     builtin = True
+    warns_of_full_maps = False  # The losses of the table tell it, with numbers.
 
     def __init__(
         self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks, options: SegmentOptions
@@ -47,12 +49,9 @@ class SegmentProbe(ProgramProbe):
         self.options = options
 
     def _end_window(
-        self,
-        generation: ProgramGeneration,
-        ended: Sequence[tuple[LoadedSide, Clone]],
-        started_ns: int,
+        self, ended: Sequence[tuple[LoadedSide, Clone]], started_ns: int
     ) -> tuple[Item, ...]:
-        items = super()._end_window(generation, ended, started_ns)
+        items = super()._end_window(ended, started_ns)
         clock = read_clock()
         first = next((item for item in items if isinstance(item, Snapshot)), None)
         if first:
@@ -62,9 +61,6 @@ class SegmentProbe(ProgramProbe):
             items = (*items, table)
         self.latest = tuple(item for item in items if isinstance(item, Snapshot))
         return items
-
-    def _fill_events(self) -> list[Event]:
-        return []  # The losses of the table tell it, with numbers.
 
 
 def segment_config(interface: str, options: SegmentOptions) -> ProbeConfig:
@@ -107,10 +103,4 @@ def prepare(
     Raises UsageError for impossible options.
     """
     options.check()
-    config = segment_config(interface, options)
-
-    def make() -> SegmentProbe:
-        with compile_probe(compiler, config, hooks) as compiled:
-            return SegmentProbe(compiler, compiled, hooks, options)
-
-    return make
+    return partial(SegmentProbe.of, compiler, hooks, segment_config(interface, options), options)

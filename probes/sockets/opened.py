@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from bpf.maps.kinds import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs.program import Program, create_like
 from bpf.syscall import map_lookup
+from probes.life import Bundle
 
 OPENED, CLOSED = 0, 1
 """Values of `what`."""
@@ -87,12 +89,13 @@ class SocketEvents:
                 undo.callback(os.close, self._maps[name])
             self._ring = RingReader(self._maps["events"], RING_BYTES, EVENT)
             undo.callback(self._ring.close)
-            for function, attach_type in PROGRAMS.items():
-                with closing(self._load(compiled, function)) as program:
-                    link = attach_cgroup(folder, program.fd, attach_type)
-                    self.programs[function] = program.info().id
-                undo.callback(os.close, link)
-                self._links[function] = link
+            self.first = self.load(compiled)
+            """The programs of the probe's own source."""
+            undo.callback(self.first.close)
+            for program, (function, attach_type) in zip(self.first, PROGRAMS.items(), strict=True):
+                self._links[function] = attach_cgroup(folder, program.fd, attach_type)
+                undo.callback(os.close, self._links[function])
+                self.programs[function] = program.info().id
             self._undo = undo.pop_all()
 
     @staticmethod
@@ -114,19 +117,22 @@ class SocketEvents:
             raise UsageError(f"the source must have {', '.join(sorted(missing))}")
         return compiled
 
-    def become(self, compiled: Compiled) -> None:
-        """Replace both programs by the programs of an edited source; no event is lost.
+    def load(self, compiled: Compiled) -> Bundle[Program]:
+        """Load both programs; they write to the same ring as the programs before.
 
-        A link's program changes in one step, and the new programs write to the same ring.
         Raises KernelError or VerifierError if a program does not fit the maps.
         """
-        with ExitStack() as stack:
-            programs = {
-                name: stack.enter_context(closing(self._load(compiled, name))) for name in PROGRAMS
-            }
-            for name, program in programs.items():
-                link_update(self._links[name], program.fd)
-                self.programs[name] = program.info().id
+        # An edited source that returns 0 would forbid every socket of the host.
+        return Bundle(
+            Program(compiled, name, shared=self._maps, passes=True, attach_type=attach_type)
+            for name, attach_type in PROGRAMS.items()
+        )
+
+    def become(self, programs: Sequence[Program]) -> None:
+        """Replace both programs; no event is lost, as a link's program changes in one step."""
+        for name, program in zip(PROGRAMS, programs, strict=True):
+            link_update(self._links[name], program.fd)
+            self.programs[name] = program.info().id
 
     def read(self) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
         """Return the events since the last read, oldest first: rows of EVENT, shape (n,).
@@ -161,8 +167,3 @@ class SocketEvents:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _load(self, compiled: Compiled, function: str) -> Program:
-        attach_type = PROGRAMS[function]
-        # An edited source that returns 0 would forbid every socket of the host.
-        return Program(compiled, function, shared=self._maps, passes=True, attach_type=attach_type)

@@ -6,21 +6,23 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bpf.attach import rtnetlink
 from bpf.attach.interface import Interface
 from bpf.errors import UsageError
-from probes.builtin import CompiledSides
-from probes.flow.records import Array
-from probes.map_reading import LentMap
+from bpf.programs.program import Program
+from probes.builtin import BuiltinProbe, Generation
+from probes.life import Bundle
 from probes.path.records import HOPS_TABLE
-from probes.reports import Compatibility, ProgramInfo
+from probes.reports import ProgramInfo
 from probes.snapshot import Event, Item, Snapshot
 from probes.sockets.opened import PROGRAMS, RING_BYTES, SOURCE, SocketEvents
 from probes.sockets.owners.answers import OwnerAnswers
@@ -41,8 +43,8 @@ from probes.sockets.records import (
 )
 
 if TYPE_CHECKING:
-    from bpf.compiler import Compiler
-    from probes.config.model import ProbeConfig
+    from bpf.compiler import Compiled, Compiler
+    from probes.config.model import ProbeConfig, Side
     from probes.hooks import Hooks
 
 LATE_S = 0.25
@@ -53,7 +55,6 @@ _QUIET_S = 10.0
 """Events of the same trouble come once in this time."""
 MEMORY = RING_BYTES + (1 << 16)
 """Bytes of kernel memory that the maps take at most."""
-_FUNCTION = next(iter(PROGRAMS))
 
 
 def prepare(
@@ -63,7 +64,7 @@ def prepare(
     return partial(SocketsProbe, compiler, interface)
 
 
-class SocketsProbe:
+class SocketsProbe(BuiltinProbe[Bundle[Program]]):
     """Names the owners of each window of flows, with its number and times.
 
     `take` queues a window and wakes the probe's poller, so questions never delay the flow probe.
@@ -73,8 +74,8 @@ class SocketsProbe:
     """
 
     name = PROBE
-    builtin = True
-    interval = 0.0
+    function = next(iter(PROGRAMS))
+    sources: Mapping[Side, Path] = {"ingress": SOURCE}
 
     def __init__(self, compiler: Compiler, interface: Interface) -> None:
         """Open the sources and find the open sockets; takes up to some seconds.
@@ -82,18 +83,13 @@ class SocketsProbe:
         Raises ProbedeckError if the kernel tells no sockets at all. The first window has an event
         for each other missing source.
         """
-        self.interfaces = (interface,)
-        self.generation = 1
-        self.window = 0
-        self.latest: tuple[Snapshot, ...] = ()
-        """Tables of the last window."""
-        self._compiler = compiler
-        self._source = SOURCE.read_text(encoding="utf-8")
-        self._source_before = ""
-        self._lock = threading.RLock()
+        super().__init__(compiler, interface, 0.0)
         self._known = Known()
         self._sources = LiveSources(compiler, interface.index)
         self._sources.begin(self._known)
+        events = self._sources.events
+        sources: dict[Side, str] = {"ingress": SOURCE.read_text(encoding="utf-8")}
+        self._current = Generation(sources, Bundle([events.first] if events else []))
         self._resolver = Resolver(self._known, self._sources)
         self._describe = Describer()
         self._rows = OwnerRows(self._describe)
@@ -161,13 +157,24 @@ class SocketsProbe:
         tables = self._rows.of(answers, asked_s)
         if (tables[0]["limit"] == Limit.QUEUE).any():
             with suppress(OSError):
-                waiting = rtnetlink.backlog(self.interfaces[0].index)
+                waiting = rtnetlink.backlog(self.interface.index)
                 tables[0]["qdisc"], tables[0]["backlog"] = waiting
         names = SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE
         spent_ns = time.thread_time_ns() - began
         self._resolver.spend(spent_ns / 1e9, window.seconds)
         return tuple(
-            self._snapshot(window, name, rows, spent_ns)
+            replace(
+                window,
+                probe=self.name,
+                generation=self.generation,
+                rows=rows,
+                losses={},
+                occupancy=0.0,
+                swap_ns=0,
+                drain_ns=spent_ns,
+                metric=name,
+                hooks=(),
+            )
             for name, rows in zip(names, tables, strict=True)
         )
 
@@ -178,23 +185,6 @@ class SocketsProbe:
         # The pass has found one process so far.
         without |= (answers.reason == Reason.SEVERAL) & (answers.holders == 1)
         return bool(without.any())
-
-    def _snapshot(self, window: Snapshot, name: str, rows: Array, spent_ns: int) -> Snapshot:
-        return Snapshot(
-            probe=self.name,
-            interface=window.interface,
-            window=window.window,
-            generation=self.generation,
-            start_ns=window.start_ns,
-            end_ns=window.end_ns,
-            end_utc_ns=window.end_utc_ns,
-            rows=rows,
-            losses={},
-            occupancy=0.0,
-            swap_ns=0,
-            drain_ns=spent_ns,
-            metric=name,
-        )
 
     def _events(self) -> Iterator[Event]:
         for name, why in self.missing().items():
@@ -224,76 +214,46 @@ class SocketsProbe:
 
     @property
     def config(self) -> ProbeConfig:
-        """The configuration that a user's probe would have; only its source can be replaced."""
         # Imported here: the first paint needs no pydantic.
         from probes.config import model
 
+        source = self._current.sources["ingress"]
         side = model.DirectionConfig(
-            interface=self.interfaces[0].name, source=self._source, function=_FUNCTION
+            interface=self.interface.name, source=source, function=self.function
         )
         return model.ProbeConfig(name=self.name, interval=self.interval, ingress=side)
-
-    @property
-    def previous(self) -> int | None:
-        """Number of the generation that `roll_back` returns to."""
-        return self.generation - 1 if self._source_before else None
 
     def programs(self) -> tuple[ProgramInfo, ...]:
         with self._lock:
             events = self._sources.events
             if events is None:
                 return ()
-            interface, memory = self.interfaces[0].name, events.memory()
+            interface, memory = self.interface.name, events.memory()
             return tuple(
                 ProgramInfo("ingress", interface, "cgroup", "link", function, number, memory)
                 for function, number in events.programs.items()
             )
 
-    def lend_maps(self) -> tuple[LentMap, ...]:
-        return ()
+    def _compile(self, side: Side, source: str) -> Compiled:
+        return SocketEvents.compile(self._compiler, source)
 
-    def compile(self, config: ProbeConfig) -> CompiledSides:
-        """Compile another source. Raises CompileError, or UsageError for other changes."""
-        mine, theirs = (
-            each.model_dump(exclude={"ingress": {"source"}}) for each in (self.config, config)
-        )
-        if mine != theirs or config.ingress is None:
-            raise UsageError(f"of the {self.name} probe only the source can be replaced")
-        compiled = SocketEvents.compile(self._compiler, config.ingress.source)
-        return CompiledSides(config, _FUNCTION, {"ingress": compiled})
+    def _parts(self, sides: Mapping[Side, Compiled]) -> Iterator[Bundle[Program]]:
+        if self._sources.events is None:
+            raise UsageError(self.missing()["socket events"])
+        yield self._sources.events.load(sides["ingress"])
 
-    def compare(self, compiled: Any) -> Compatibility:
-        return Compatibility()
+    def _direct(self, new: Generation[Bundle[Program]]) -> None:
+        if self._sources.events:
+            self._sources.events.become(new.parts[0])
 
-    def replace(self, compiled: CompiledSides) -> Sequence[Item]:
-        """Replace both programs; no event is lost, and no window ends."""
-        with self._lock:
-            if self._sources.events is None:
-                raise UsageError(self.missing()["socket events"])
-            self._sources.events.become(compiled.sides["ingress"])
-            assert compiled.config.ingress is not None
-            self._source_before, self._source = self._source, compiled.config.ingress.source
-            self.generation += 1
-        return ()
-
-    def roll_back(self) -> tuple[Compatibility, Sequence[Item]]:
-        """Return to the previous source, under a new number."""
-        with self._lock:
-            if not self._source_before:
-                raise UsageError(f"probe {self.name} has no generation to go back to")
-            direction = self.config.ingress
-            assert direction is not None
-            before = direction.model_copy(update={"source": self._source_before})
-            config = self.config.model_copy(update={"ingress": before})
-            with self.compile(config) as compiled:
-                items = self.replace(compiled)
-            self._source_before = ""
-        return Compatibility(), items
+    def _end_window(self, ended: None, started_ns: int) -> tuple[Item, ...]:
+        return ()  # The flow probe ends windows.
 
     def close(self) -> None:
         """Close the sources; queued windows get no answers."""
         with self._lock, self._arrived:
             os.close(self.alarm_fd)
             self.alarm_fd = -1
+            super().close()
             self._sources.close()
             self._describe.close()

@@ -238,7 +238,7 @@ def test_a_flow_of_more_packets_than_32_bits(make_probe: MakeProbe, hook: Hook) 
     syn = bytes(ethernet() / IP() / TCP(flags="SEC") / Raw(b"payload"))
     prog_test_run(loose.fd, syn)
     (side,) = loose.probe._hooks
-    (counted,) = side._tables[side._active].records()
+    (counted,) = side.tables[side._active].records()
     counted["packets"] += (1 << 32) - 2
     prog_test_run(loose.fd, fin, repeat=3)
     (row,) = loose.probe.poll().rows

@@ -14,7 +14,7 @@ from probes.monitor.applications import catalog
 from probes.monitor.applications.views import findings
 from probes.program.compiled import CompiledProbe
 from probes.program.loading import Clone, LoadedSide
-from probes.program.probe import ProgramGeneration, ProgramProbe, leave
+from probes.program.probe import ProgramProbe
 from probes.snapshot import Event, Item
 
 
@@ -47,7 +47,7 @@ class ApplicationProbe(ProgramProbe):
                 if on:
                     self._hooks.attach(slot.point)
                 else:
-                    leave(slot)
+                    slot.leave()
                     self._hooks.rest(slot.point)
             if on:
                 self._join(outgoing)
@@ -56,13 +56,10 @@ class ApplicationProbe(ProgramProbe):
         return self._awake or side == "ingress"
 
     def _end_window(
-        self,
-        generation: ProgramGeneration,
-        ended: Sequence[tuple[LoadedSide, Clone]],
-        started_ns: int,
+        self, ended: Sequence[tuple[LoadedSide, Clone]], started_ns: int
     ) -> tuple[Item, ...]:
-        items = super()._end_window(generation, ended, started_ns)
-        found = findings(self.name, catalog.defines(generation.config), self.latest)
+        items = super()._end_window(ended, started_ns)
+        found = findings(self.name, catalog.defines(self.config), self.latest)
         # By subject, the first word: the numbers change with every window.
         about = {text.partition(" ")[0]: text for text in reversed(found)}
         new = [text for subject, text in reversed(about.items()) if subject not in self._reported]

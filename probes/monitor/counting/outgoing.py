@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bpf.attach.attachment import Hook
-from bpf.attach.chain import Stage
 from bpf.compiler import Compiler
 from bpf.programs import grace
 from bpf.programs.program import Program
-from probes.hooks import Hooks, InterfaceHook
+from probes.hooks import ChainSlot, Hooks, InterfaceHook
+from probes.life import Bundle
 from probes.monitor.options import Input, MonitorOptions
-from probes.monitor.programs import SketchHalf, macros_of, own_macros
+from probes.monitor.programs import MonitorPrograms, SketchHalf, macros_of, own_macros
 from probes.monitor.selected import SelectedMetric
 from probes.monitor.selected_counters import SelectedCounters
 
@@ -39,30 +40,29 @@ class Outgoing:
         self._options = options
         self._shared = shared
         self._counters = counters
-        self._point: InterfaceHook | None = None
-        self._stage: Stage | None = None
-        self._programs: list[Program] = []
+        self._slot: ChainSlot[InterfaceHook] | None = None
+        self._halves: Sequence[SketchHalf] = ()
+        """The halves of the monitor that have the counters of these programs."""
+        self._programs = Bundle[Program]()
 
     @property
     def possible(self) -> bool:
         """Whether packets have a direction. Mirrored packets, records and captures have none."""
         return self._options.input is Input.REGULAR and self._interface.index != 0
 
-    def see(
-        self, metrics: Iterable[SelectedMetric], halves: Sequence[SketchHalf], active: int
-    ) -> None:
-        """Attach the program if a metric needs it; packets count in the active one of `halves`.
+    def see(self, metrics: Iterable[SelectedMetric], monitor: MonitorPrograms) -> None:
+        """Attach the program if a metric needs it; packets count in the active half of `monitor`.
 
         Raises ProbedeckError, and then leaves nothing behind.
         """
-        if self._point or not self.possible or not any(each.leaves for each in metrics):
+        if self._slot or not self.possible or not any(each.leaves for each in metrics):
             return
-        self._stage = Stage(_FUNCTION)
-        self._point = self._hooks.acquire(self._interface, Hook.TC_EGRESS)
+        point = self._hooks.acquire(self._interface, Hook.TC_EGRESS)
+        slot = self._slot = ChainSlot(self._hooks, point, _FUNCTION)
         try:
-            self._programs = self._load(halves)
-            self._point.chain.append(self._stage, self._programs[active].fd)
-            self._hooks.attach(self._point)
+            self._halves, self._programs = monitor.halves, self._load(monitor.halves, slot)
+            point.chain.append(slot.stage, self._programs[monitor.active].fd)
+            self._hooks.attach(point)
         except BaseException:
             self.close()
             raise
@@ -73,59 +73,45 @@ class Outgoing:
         if not self._counters.leaving:
             self.close()
 
-    def reload(self, halves: Sequence[SketchHalf], active: int) -> None:
-        """Count in the halves of another generation of the monitor."""
-        if self._point:
-            old, self._programs = self._programs, self._load(halves)
-            self.swap(active)
+    def swap(self, monitor: MonitorPrograms) -> None:
+        """Count in the active half from now on. The other one is complete after a grace period."""
+        if not self._slot:
+            return
+        old, is_new = self._programs, monitor.halves is not self._halves
+        if is_new:
+            self._halves, self._programs = monitor.halves, self._load(monitor.halves, self._slot)
+        self._slot.replace(self._programs[monitor.active].fd)
+        if is_new:
             grace.wait()
-            _close(old)
-
-    def swap(self, active: int) -> None:
-        """Count in this half from now on. The other one is complete after a grace period."""
-        if self._point and self._stage:
-            self._point.chain.replace(self._stage, self._programs[active].fd)
+            old.close()
 
     def close(self) -> None:
         """Leave the hook."""
         self._counters.sees_outgoing = False
-        if self._point and self._stage:
-            if self._stage.prog_fd >= 0:
-                self._point.chain.remove(self._stage)
-            self._stage.close()
-            self._hooks.release(self._point)
-        self._point = None
-        _close(self._programs)
+        if self._slot:
+            self._slot.close()
+            self._slot = None
+        self._programs.close()
 
-    def _load(self, halves: Sequence[SketchHalf]) -> list[Program]:
-        """A program for each half, or none and an exception."""
-        assert self._stage
+    def _load(
+        self, halves: Sequence[SketchHalf], slot: ChainSlot[InterfaceHook]
+    ) -> Bundle[Program]:
+        """Load a program for each half, or none and raise."""
         hook = Hook.TC_EGRESS
         macros = {
             **macros_of(self._options, self._interface, hook), **own_macros(self._options)
         }  # fmt: skip
-        programs: list[Program] = []
         with self._compiler.compile(
             _SOURCE.read_text(encoding="utf-8"),
             hook.prog_type,
             name="monitor.egress.c",
             cflags=[f"-D{name}={value}" for name, value in macros.items()],
         ) as compiled:
-            try:
-                for number, half in enumerate(halves):
-                    maps = {**self._shared, **self._counters.maps_of(number)}
-                    maps["sketches"] = half.program.map_fd("sketches")
-                    shared = {name: fd for name, fd in maps.items() if name in compiled.maps}
-                    programs.append(
-                        Program(compiled, _FUNCTION, shared=shared, next_fd=self._stage.next_fd)
-                    )
-            except BaseException:
-                _close(programs)
-                raise
-        return programs
 
+            def load(number: int, half: SketchHalf) -> Program:
+                maps = {**self._shared, **self._counters.maps_of(number)}
+                maps["sketches"] = half.program.map_fd("sketches")
+                shared = {name: fd for name, fd in maps.items() if name in compiled.maps}
+                return Program(compiled, _FUNCTION, shared=shared, next_fd=slot.stage.next_fd)
 
-def _close(programs: list[Program]) -> None:
-    for each in programs:
-        each.close()
-    programs.clear()
+            return Bundle(itertools.starmap(load, enumerate(halves)))

@@ -84,7 +84,7 @@ def test_without_a_timer_times_are_jiffies(ticks: LooseProbe) -> None:
     clock = ticks.probe._clock
     assert isinstance(clock, TickClock)
     assert (clock.macros, clock.fds) == ({}, {})
-    assert "clock" not in ticks.probe._hooks[0]._shapes
+    assert "clock" not in ticks.probe._shapes["ingress"]
     _, errors = count_packets(ticks, 5)
     # A busy host's tick comes late.
     assert np.abs(errors).max() <= clock.error_ns + 10**7

@@ -217,7 +217,7 @@ probe = deck._probe_of(PATH_PROBE)
 ids = [p.program_id for p in deck.probes()[0].programs]
 ids += [prog_info(point.chain.fd).id for point in deck.hooks()]
 for loaded in (probe._current, probe._previous):
-    for side in loaded.programs.values():
+    for side in loaded.parts:
         ids += [one.info().id for one in (side.main, *side._steps)]
 print(*ids, flush=True)
 time.sleep(60)

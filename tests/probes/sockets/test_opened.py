@@ -109,7 +109,7 @@ def test_no_event_is_lost_or_doubled_while_the_programs_change(
         parts = []
         while process.poll() is None:
             for compiled in (other, same):
-                events.become(compiled)
+                events.become(events.load(compiled))
                 parts.append(events.read())
         parts.append(events.read())
     rows = np.concatenate(parts)
@@ -129,7 +129,7 @@ def test_no_source_can_forbid_sockets(
     """An edited source that returns 0 would forbid sockets to the whole host."""
     forbidding = SOURCE.read_text().replace("#define ALLOW 1", "#define ALLOW 0")
     with events.compile(compiler, forbidding) as compiled:
-        events.become(compiled)
+        events.become(events.load(compiled))
     open_many(folder, 10)
     assert len(events.read()) == 2 * KINDS * 10
 
@@ -143,9 +143,9 @@ def test_events_of_another_size_are_refused_and_never_stop_later_ones(
         events.compile(compiler, longer)
     longer = re.sub("_Static_assert.*", "", longer)
     with events.compile(compiler, longer) as other, events.compile(compiler, source) as same:
-        events.become(other)
+        events.become(events.load(other))
         open_many(folder, 1)
-        events.become(same)
+        events.become(events.load(same))
         open_many(folder, 1)
         assert (len(events.read()), events.lost) == (0, 1)
         open_many(folder, 1)
