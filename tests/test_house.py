@@ -44,7 +44,7 @@ BUDGETS = {
     "app/run": (1070, "options of a run, and its life without a screen"),
     "app/tape": (1110, "a language with its player and recorder"),
     "bpf": (6050, "maps, links, sockets and the compile helper: the kernel's interface, whole"),
-    "probes": (2750, "snapshots, the life of every probe, the poller, the catalogue of operations, small optional probes"),
+    "probes": (2750, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
         930,
         "what a user's probe may say, with all mistakes, and how options are declared",
