@@ -89,9 +89,9 @@ def layout(text: str, saved: Saved) -> None:
 
 
 def theme(text: str, saved: Saved) -> None:
-    from app.config.theme_colors import check_name
+    from app.config.paths import check_file_name
 
-    check_name(text)
+    check_file_name(text, "theme")
 
 
 def export_file(text: str, saved: Saved) -> None:

@@ -5,11 +5,10 @@ The console keeps them in files of the state directory, not in the user's `confi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.config.paths import read_private, state_dir, write_private
+from app.config.paths import check_file_name, read_private, state_dir, write_private
 from app.config.toml_lines import TomlDocument, dumped
 from app.files import as_invoker
 from bpf.errors import UsageError, did_you_mean
@@ -20,7 +19,6 @@ CONSOLE = "console"
 """The key for settings of the whole console, among the names of screens."""
 Layout = Mapping[str, Mapping[str, str]]
 """Values by screen and key. A screen ignores unknown keys."""
-_NAME = re.compile(r"[\w-][\w.-]{0,63}", re.ASCII)
 
 
 def save(name: str, layout: Layout) -> Path:
@@ -55,7 +53,5 @@ def names() -> list[str]:
 
 def path_of(name: str) -> Path:
     """Return the path for a layout. Raises UsageError for an impossible name."""
-    if not _NAME.fullmatch(name):
-        problem = f"{name!r} cannot be the name of a layout"
-        raise UsageError(problem, hint="letters, digits, _, - and . can be in one")
+    check_file_name(name, "layout")
     return state_dir() / "layouts" / f"{name}.toml"

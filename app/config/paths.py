@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import BinaryIO
 
 from app.files import as_invoker, expand, invoker, write_atomic
-from bpf.errors import ProbedeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError, printable
 from probes.config.trusted_file import open_trusted
 
 _MOST = 1 << 20
@@ -36,6 +37,13 @@ def _base(variable: str, usual: str) -> Path:
     given = os.environ.get(variable, "")
     # The XDG specification ignores relative paths.
     return (Path(given) if given.startswith("/") else invoker().home / usual) / "probedeck"
+
+
+def check_file_name(name: str, kind: str) -> None:
+    """Raise UsageError for a name that no file of a `kind`, such as layout, can have."""
+    if not re.fullmatch(r"[\w-][\w.-]{0,63}", name, re.ASCII):
+        hint = "letters, digits, _, - and . can be in one"
+        raise UsageError(f"{printable(name)!r} cannot be the name of a {kind}", hint=hint)
 
 
 def check_tape(path: str) -> None:

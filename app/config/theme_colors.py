@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.config.paths import config_file, read_private
+from app.config.paths import check_file_name, config_file, read_private
 from app.config.toml_lines import TomlDocument
 from app.files import as_invoker
 from bpf.errors import ProbedeckError, UsageError, did_you_mean, printable, together
@@ -38,7 +38,6 @@ NAMES = {
 """Colours by their names in files, with their use."""
 AUTO = "auto"
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}")
-_NAME = re.compile(r"[\w-][\w.-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +80,11 @@ def names() -> list[str]:
     return [*BUILT_IN, *sorted(own - set(BUILT_IN))]
 
 
-def check_name(name: str) -> None:
-    """Raise UsageError for a name that no theme can have."""
-    if not _NAME.fullmatch(name):
-        hint = "letters, digits, _, - and . can be in one"
-        raise UsageError(f"{printable(name)!r} cannot be the name of a theme", hint=hint)
-
-
 def load(name: str) -> ThemeColors:
     """Return a theme. Raises ProbedeckError, with all mistakes of its file."""
     if name in BUILT_IN:
         return BUILT_IN[name]
-    check_name(name)
+    check_file_name(name, "theme")
     path = folder() / f"{name}.toml"
     if (text := read_private(path)) is None:
         raise UsageError(f"there is no theme {name!r}", hint=did_you_mean(name, names()))

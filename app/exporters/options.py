@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from bpf.errors import UsageError, did_you_mean
 from bpf.quantities import TIMES, byte_count, quantity
-
-_TRUTH = {"on": True, "true": True, "yes": True, "1": True,
-          "off": False, "false": False, "no": False, "0": False}  # fmt: skip
-_READERS: Mapping[object, tuple[Callable[[str], Any], str]] = {
-    str: (str, "a text"),
-    int: (int, "a whole number"),
-    float: (float, "a number"),
-    bool: (lambda text: _TRUTH[text.lower()], "on or off"),
-    tuple: (lambda text: tuple(filter(None, map(str.strip, text.split(",")))), "names with commas"),
-}
-_T = TypeVar("_T")
+from probes.config.options import setting, settings_of
 
 
 class OptionError(UsageError):
@@ -35,13 +24,9 @@ def option(
     default: Any, about: str, *, read: Callable[[str], Any] | None = None, secret: bool = False,
     file: bool = False,
 ) -> Any:  # fmt: skip
-    """Return a field of a dataclass of options.
-
-    `read` parses its text and raises UsageError; by default the field's type does. The values of
-    a `secret` option are shown nowhere. `file`: its value is the name of a file of the host.
-    """
-    metadata = {"help": about, "read": read, "secret": secret, "file": file}
-    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
+    """Return a field of a dataclass of options, as `setting` does; a `file` is one of the host."""
+    metavar = "FILE" if file else "on|off" if isinstance(default, bool) else ""
+    return setting("Outputs", default, about, metavar, read=read, secret=secret)
 
 
 def duration(text: str) -> float:
@@ -66,15 +51,22 @@ O = TypeVar("O", bound=ExporterOptions)  # noqa: E741 - as other generic options
 
 def read_options(kind: type[O], given: Mapping[str, str]) -> O:
     """Return the options of a class from texts. Raises OptionError with the key and the value."""
-    fields = {each.name: each for each in dataclasses.fields(kind)}
-    hints = get_type_hints(kind)
-    values = {}
+    known = settings_of(kind)
+    values: dict[str, Any] = {}
     for name, text in given.items():
-        if name not in fields:
-            hint = did_you_mean(name, [*fields, "name"])
+        if name not in known:
+            hint = did_you_mean(name, [*known, "name"])
             raise OptionError(name, f"no option {name!r}", hint=hint)
-        read = fields[name].metadata["read"]
-        values[name] = _read(name, text, read) if read else _typed(name, text, hints[name])
+        each = known[name]
+        if each.many:
+            values[name] = tuple(filter(None, map(str.strip, text.split(","))))
+            continue
+        try:
+            values[name] = each.of_text(text)
+        except UsageError as error:
+            colon, hint = (":", error.hint) if each.read else ("", "")
+            message = f"option {name}: {text!r}{colon} {error.message}"
+            raise OptionError(name, message, hint=hint) from None
     made = kind(**values)
     made.check()
     return made
@@ -82,15 +74,13 @@ def read_options(kind: type[O], given: Mapping[str, str]) -> O:
 
 def secrets(kind: type[ExporterOptions]) -> frozenset[str]:
     """Return the names of the options whose values are shown nowhere."""
-    return frozenset(each.name for each in dataclasses.fields(kind) if each.metadata["secret"])
+    return frozenset(name for name, each in settings_of(kind).items() if each.secret)
 
 
 def names_files(options: ExporterOptions) -> bool:
     """Whether an option that is given is a file of the host."""
-    return any(
-        each.metadata["file"] and getattr(options, each.name)
-        for each in dataclasses.fields(options)
-    )
+    known = settings_of(type(options))
+    return any(each.metavar == "FILE" and getattr(options, name) for name, each in known.items())
 
 
 def text_of(value: object) -> str:
@@ -102,25 +92,3 @@ def text_of(value: object) -> str:
     if not isinstance(value, (str, int, float)):
         raise UsageError("is neither a text, a number, true, false nor a list of texts")
     return str(value)
-
-
-def _read(name: str, text: str, read: Callable[[str], _T]) -> _T:
-    try:
-        return read(text)
-    except UsageError as error:
-        raise OptionError(
-            name, f"option {name}: {text!r}: {error.message}", hint=error.hint
-        ) from None
-
-
-def _typed(name: str, text: str, kind: Any) -> Any:
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            known = ", ".join(get_args(kind))
-            raise OptionError(name, f"option {name}: {text!r} is not one of {known}")
-        return text
-    read, words = _READERS[get_origin(kind) or kind]
-    try:
-        return read(text)
-    except (KeyError, ValueError):
-        raise OptionError(name, f"option {name}: {text!r} is not {words}") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from app.config.model import CONSOLE, Ui
@@ -16,9 +15,9 @@ from app.run.monitor import policies_of
 from bpf import quantities
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
-from probes.config.options import setting
+from probes.config.options import as_given, setting
 from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
-from probes.monitor.options import Input, MonitorOptions
+from probes.monitor.options import MONITOR, Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.output_control import OutputConfig
 from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
-GENERAL, PACKETS, OUTPUT, MONITOR, API = "General", "Packets", "Tables", "Monitor", "API"
+GENERAL, PACKETS, OUTPUT, API = "General", "Packets", "Tables", "API"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 SOCKET_TABLES = ("sockets", "owners", "ownership")
@@ -38,7 +37,6 @@ VIEWS = (
     "flows", *KINDS, "hops", "paths", "traces", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE,
     *SOCKET_TABLES, "windows", "events",
 )  # fmt: skip
-_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +63,6 @@ class OutputSpec:
     def nothing(cls) -> OutputSpec:
         """Return the output of a run that writes no table."""
         return cls("-", None, (), metrics=False)
-
-    @classmethod
-    def of(
-        cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
-        *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = _NONE,
-        prefixes: tuple[int, int] = PREFIXES, owners: bool | None = None,
-    ) -> OutputSpec:  # fmt: skip
-        """Return the output of `views`, names with commas. Raises UsageError for an unknown view.
-
-        If `views` is empty, standard output gets the view `usual`, and a directory `every` view.
-        The view `metrics` is the monitor's table, and a table for each metric of each probe.
-        Standard output takes one table: the monitor's, if the `monitor` runs.
-        """
-        named = tuple(dict.fromkeys(views.split(","))) if views else ()
-        names = named or ((usual,) if out == "-" else tuple(every))
-        for name in names:
-            if name not in VIEWS:
-                raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
-        # The API may add a policy later, which starts the monitor.
-        own = monitor or (named and out != "-")
-        built_in = tuple(name for name in names if name != METRICS_TABLE or own)
-        metrics = METRICS_TABLE in names and not (monitor and out == "-")
-        return cls(out, format_name, built_in, metrics, filter_text, saved, prefixes, owners)
 
     @property
     def needs_owners(self) -> bool:
@@ -229,27 +204,19 @@ class Options:
     policies: str = setting(
         MONITOR, "", "Read policies and their applications from .toml or .json.", "FILE"
     )
-    bits: int | None = setting(
-        MONITOR, None, "Use 2^N registers in the sketch, 4 to 14.", "N", usual="12"
-    )
+    bits: int | None = as_given(MonitorOptions, "bits")
     seed_file: str = setting(
         MONITOR,
         "",
         "Key of the sketch's hash; hosts with the same key can merge their registers.",
         "FILE",
     )
-    input: Input | None = setting(
-        MONITOR,
-        None,
-        "Kind of incoming packets: the host's own, copies of others' packets, or datagrams with "
-        "records of switches.",
-        usual="regular",
-    )
+    input: Input | None = as_given(MonitorOptions, "input")
     receiver: list[str] = setting(
         MONITOR, [], "UDP datagrams that hold such records.", "SRC:PORT-DST:PORT"
     )
-    drop_others: bool = setting(MONITOR, False, "Drop all other packets.")
-    offload: bool = setting(MONITOR, False, "Run the monitor on the NIC, if it can.")
+    drop_others: bool = as_given(MonitorOptions, "drop_others")
+    offload: bool = as_given(MonitorOptions, "offload")
     trace: list[str] = setting(
         PATHS,
         [],
@@ -343,21 +310,37 @@ class Options:
 
         return Networks(self.networks).describe
 
-    def output_spec(self, saved: Mapping[str, str]) -> OutputSpec:
-        """Return the output of the run. Raises UsageError for an unknown view."""
+    def output_spec(
+        self, saved: Mapping[str, str], every: Sequence[str] = (), usual: str = ""
+    ) -> OutputSpec:
+        """Return the output of the run. Raises UsageError for an unknown view.
+
+        Without --views, standard output gets the view `usual`, and a directory `every` view; by
+        default these follow from the other options. The view `metrics` is the monitor's table, and
+        a table for each metric of each probe. Standard output takes one table: the monitor's, if
+        the monitor runs.
+        """
+        traces = self.trace or self.policy or self.policies
         left_out = {
             *KINDS,
             *(("flows",) if self.only else ()),
-            *(() if self.trace or self.policy or self.policies else ("hops", "paths", "traces")),
+            *(() if traces else ("hops", "paths", "traces")),
             *(() if self.monitors else (TRIGGERS_TABLE, POLICIES_TABLE)),
             *(() if self.owners else SOCKET_TABLES),
         }
-        every = [name for name in VIEWS if name not in left_out]
-        usual = METRICS_TABLE if self.only else "flows"
-        return OutputSpec.of(
-            self.out, self.format, self.views or "", every, usual,
-            monitor=self.monitors, filter_text=self.filter, saved=saved,
-            prefixes=parse_prefixes(self.network_prefix), owners=self.owners,
+        every = every or [name for name in VIEWS if name not in left_out]
+        usual = usual or (METRICS_TABLE if self.only else "flows")
+        named = tuple(dict.fromkeys(self.views.split(","))) if self.views else ()
+        names = named or ((usual,) if self.out == "-" else tuple(every))
+        for name in names:
+            if name not in VIEWS:
+                raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
+        # The API may add a policy later, which starts the monitor.
+        own = self.monitors or (named and self.out != "-")
+        return OutputSpec(
+            self.out, self.format, tuple(name for name in names if name != METRICS_TABLE or own),
+            METRICS_TABLE in names and not (self.monitors and self.out == "-"),
+            self.filter, saved, parse_prefixes(self.network_prefix), self.owners,
         )  # fmt: skip
 
     def _check_policies(self) -> None:

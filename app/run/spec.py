@@ -13,7 +13,8 @@ from app.run.monitor import Policies, policies_of, receiver_of
 from app.run.options import SOCKET_TABLES, Options
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
-from probes.monitor.options import Input, MonitorOptions
+from probes.config.options import settings_of
+from probes.monitor.options import MonitorOptions
 from probes.output_control import OutputConfig
 from probes.path.options import OwnFlow, PathOptions
 from probes.snapshot import Event
@@ -156,11 +157,9 @@ def _monitor(
     policies, said = policies_of(options.policies, options.policy, probes)
     applications = tuple(each.on(interface) for each in policies.applications)
     given = {
+        **{name: getattr(options, name) or None for name in settings_of(MonitorOptions)},
         "bits": options.bits,
-        "input": options.input and Input(options.input),
         "receivers": tuple(map(receiver_of, options.receiver)) or None,
-        "drop_others": options.drop_others or None,
-        "offload": options.offload or None,
         "ingress": options.hook,
         "tunnels": Tunnels(options.tunnels) if options.tunnels != Tunnels.OUTER else None,
         "seed": options.seed() or None,

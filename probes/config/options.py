@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from bpf.errors import TextError, UsageError, did_you_mean
 from bpf.quantities import seconds
@@ -33,17 +33,33 @@ T = TypeVar("T", bound="DataclassInstance")
 
 def setting(
     group: str, default: Any, about: str, metavar: str = "", *, usual: str = "",
-    flags: tuple[str, ...] = (),
+    flags: tuple[str, ...] = (), read: Callable[[str], Value] | None = None, secret: bool = False,
 ) -> Any:  # fmt: skip
     """Return a field of a dataclass of options.
 
     `group` is the heading of its help text `about`, `usual` the default in words. `flags` replace
-    the flags that are made of the field's name.
+    the flags that are made of the field's name. `read` parses its text and raises UsageError; by
+    default the field's type does. The value of a `secret` is shown nowhere.
     """
-    metadata = {"help": about, "group": group, "metavar": metavar, "usual": usual, "flags": flags}
+    metadata = {
+        "help": about, "group": group, "metavar": metavar, "usual": usual, "flags": flags,
+        "read": read, "secret": secret,
+    }  # fmt: skip
     if isinstance(default, list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
+
+
+def as_given(options: type[Any], name: str) -> Any:
+    """Return a field for a setting of another class: None, or for a flag False, if it is not given.
+
+    The help names the default of that class.
+    """
+    field = next(each for each in dataclasses.fields(options) if each.name == name)
+    if isinstance(field.default, bool):
+        return dataclasses.field(default=field.default, metadata=field.metadata)
+    metadata = {**field.metadata, "usual": str(field.default)}
+    return dataclasses.field(default=None, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +80,8 @@ class Setting:
     usual: str
     """The default in words, if that says more than its value."""
     flags: tuple[str, ...]
+    read: Callable[[str], Value] | None
+    secret: bool
     prefix: str
     type: Any
     """The type in the dataclass."""
@@ -101,12 +119,15 @@ class Setting:
         return self._read(text)
 
     def _read(self, text: str) -> Value:
+        if self.read:
+            return self.read(text)
         try:
             if self.metavar == "SECONDS":
                 return seconds(text)
             return self._one(_TRUTH[text.lower()] if self.kind is bool else self.kind(text))
         except (KeyError, ValueError):
-            raise UsageError(f"is not {_CALLED[self.kind]}") from None
+            named = self.metavar.replace("|", " or ") if self.kind is bool else ""
+            raise UsageError(f"is not {named or _CALLED[self.kind]}") from None
 
     def _one(self, value: object) -> Value:
         # In TOML, 1 is also a number with a fraction; a Python bool is an int, but no number here.
@@ -124,12 +145,17 @@ class Setting:
         return value
 
 
-@cache
-def settings_of(options: Any) -> Mapping[str, Setting]:
+def settings_of(options: type[Any]) -> Mapping[str, Setting]:
     """Return the settings among the fields of a dataclass, by name.
 
     If the class has a `PREFIX`, its options and variables begin with it.
     """
+    # mypy takes a dataclass with fields for unhashable.
+    return _settings_of(cast(Any, options))
+
+
+@cache
+def _settings_of(options: Any) -> Mapping[str, Setting]:
     hints = get_type_hints(options)
     fields = [each for each in dataclasses.fields(options) if each.metadata]
     prefix = getattr(options, "PREFIX", "")
@@ -138,11 +164,10 @@ def settings_of(options: Any) -> Mapping[str, Setting]:
 
 def values_of(options: object) -> dict[str, Any]:
     """Return the values of the settings, by name."""
-    kind: Any = type(options)
-    return {name: getattr(options, name) for name in settings_of(kind)}
+    return {name: getattr(options, name) for name in settings_of(type(options))}
 
 
-def made(options: Callable[..., T], values: Mapping[str, Any]) -> T:
+def made(options: type[T], values: Mapping[str, Any]) -> T:
     """Return the options of a class from those of the values that it has, by name."""
     return options(**{
         name: each.type(value) if issubclass(each.type, StrEnum) and value is not None else value
@@ -153,7 +178,7 @@ def made(options: Callable[..., T], values: Mapping[str, Any]) -> T:
 
 def changed(options: T, text: str) -> T:
     """Return options after changes such as `guarded=all rate=50`. Raises TextError."""
-    kind: Any = type(options)
+    kind = type(options)
     values: dict[str, Any] = {}
     known = settings_of(kind)
     at = 0
@@ -181,9 +206,9 @@ def changes(options: type) -> Iterator[str]:
 
 
 def _setting(field: dataclasses.Field[Any], hint: Any, prefix: str) -> Setting:
-    many = get_origin(hint) is list
+    many = get_origin(hint) in (list, tuple)
     if many:
-        (hint,) = get_args(hint)
+        hint = get_args(hint)[0]
     elif NoneType in (of := get_args(hint)):
         (hint,) = (each for each in of if each is not NoneType)
     choices, of_field = (), hint if isinstance(hint, type) else str

@@ -9,8 +9,11 @@ from enum import StrEnum
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from bpf.machine import possible_cpus
+from probes.config.options import setting
 from probes.tunnels import Tunnels
 
+MONITOR = "Monitor"
+"""Heading of the options in the help."""
 _HALVES = 2
 _TALLIES = 259 * 16 + 128 * 8 + 64 * (16 + 8) * 2 + 64 * (4 + 8) + 45 * 64 + 32
 """Bytes of a CPU's counters by protocol, by TCP flags and by selection."""
@@ -57,11 +60,16 @@ class Receiver:
 class MonitorOptions:
     """The monitor on one interface."""
 
-    bits: int = 12
-    """2**bits registers: the estimate's standard error is about 1 / sqrt(2**bits) (S2.7)."""
+    bits: int = setting(MONITOR, 12, "Use 2^N registers in the sketch, 4 to 14.", "N")
+    """The estimate's standard error is about 1 / sqrt(2**bits) (S2.7)."""
     interval: float = 1.0
     """Seconds of a window; conditions are evaluated after each."""
-    input: Input = Input.REGULAR
+    input: Input = setting(
+        MONITOR,
+        Input.REGULAR,
+        "Kind of incoming packets: the host's own, copies of others' packets, or datagrams with "
+        "records of switches.",
+    )
     receivers: tuple[Receiver, ...] = ()
     ingress: Hook | None = None
     """XDP or TC_INGRESS; None: the best one (`probes.hooks.Hooks.choose`)."""
@@ -71,14 +79,14 @@ class MonitorOptions:
     Empty: the boot's id. Every local user can read that id, and can then choose addresses and ports
     that spoil the estimate. A seed from a file that only root reads prevents this.
     """
-    offload: bool = False
-    """Whether to ask the driver to run the monitor on the NIC (S2.20)."""
+    offload: bool = setting(MONITOR, False, "Run the monitor on the NIC, if it can.")
+    """S2.20."""
     tunnels: Tunnels = Tunnels.OUTER
     """The packets of tunnels that are counted; BOTH is as INNER."""
     trusted: tuple[str, ...] = ()
     """Addresses and networks whose packets count for no policy."""
-    drop_others: bool = False
-    """Whether packets other than telemetry are dropped, too (S2.1)."""
+    drop_others: bool = setting(MONITOR, False, "Drop all other packets.")
+    """Packets other than telemetry (S2.1)."""
 
     @property
     def memory(self) -> int:

@@ -14,7 +14,7 @@ from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
 from app.outputs.routers import Describe
 from app.run.child_process import ChildProcess
-from app.run.options import GENERAL, INGRESS, OUTPUT, Options, OutputSpec
+from app.run.options import GENERAL, INGRESS, OUTPUT, Options
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
@@ -130,7 +130,7 @@ def trace(
     own_flow = OwnFlow.parse(without_traffic) if without_traffic else None
     if report and report not in _REPORTS:
         raise UsageError(f"--report {report!r} is not {', '.join(_REPORTS)}")
-    output = OutputSpec.of(options.out, options.format, views, _TABLES, "hops")
+    output = replace(options, views=views).output_spec({}, _TABLES, "hops")
     to_stdout = options.out == "-"
     if report and to_stdout:
         if views:

@@ -120,7 +120,7 @@ def test_a_table_without_rows(tmp_path: Path, name: str, dtype: Any) -> None:
 
 def test_metrics_are_the_monitors_and_a_table_for_each_of_the_probes(tmp_path: Path) -> None:
     """Of issue 5: `--views metrics` gives both; a probe called as the monitor is another's."""
-    target = OutputSpec.of(str(tmp_path), None, "metrics", (), "", monitor=True)
+    target = Options(out=str(tmp_path), views="metrics", monitor=True).output_spec({})
     called_so = metric(narrow(), probe="monitor", name="metrics")
     views = [VIEWS[name] for name in target.views]
     with Sink(target.out, "csv", views, metrics=target.metrics) as sink:
