@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from app.console.prompt.command_line import Filtered
     from app.console.screens.paths.hop import PathKey
     from app.tape.named_state import StateValue
+    from probes.filter import Filter
 
 _T = TypeVar("_T")
 _PREVIEW_S = 0.1
@@ -64,6 +65,8 @@ class ConsoleScreen(TableScreen):
 
     parts: tuple[object, ...] = ()
     """Objects whose `do_` methods are commands of the screen, too."""
+    filter_example = ""
+    _filter: Filter | None = None
     notes: tuple[StatusItem, ...] = ()
     """The last items of the status strip: about the content of the screen."""
     _was_paused = False
@@ -86,7 +89,8 @@ class ConsoleScreen(TableScreen):
         yield StatusStrip(id="status")
         yield from self.compose_body()
         yield Prompt()
-        yield KeyBar(weight, self._hides)
+        # The footer offers steps in time while paused.
+        yield KeyBar(weight, lambda act: is_step_in_time(act) and not self.console.time.paused)
 
     def compose_body(self) -> list[Widget]:
         """Return the widgets between strip and prompt."""
@@ -95,10 +99,6 @@ class ConsoleScreen(TableScreen):
     def filtered(self) -> Filtered:
         """Return the domains of the screen's filters, and tables whose values complete a term."""
         return ()
-
-    def _hides(self, action: str) -> bool:
-        """Whether the footer leaves out an action: it offers steps in time while paused."""
-        return is_step_in_time(action) and not self.console.time.paused
 
     def states(self) -> dict[str, StateValue]:
         """Return the named state that the screen knows."""
@@ -119,10 +119,13 @@ class ConsoleScreen(TableScreen):
     def execute(self, asked: Invocation) -> None:
         """Run a command of this screen. Raises ProbedeckError."""
         method = asked.command.method
-        owner = next(each for each in (self, *self.parts) if hasattr(each, method))
+        owner = next((each for each in (self, *self.parts) if hasattr(each, method)), None)
+        if owner is None:
+            # Screens share the commands `sort`, `reverse`, `filter` and `leave`.
+            owner, method = self, f"do_{asked.command.name.partition('.')[2]}"
         getattr(owner, method)(*asked.values)
 
-    def leave(self) -> None:
+    def do_leave(self) -> None:
         """Close the detail, else clear the filter, else end the comparison or the pause.
 
         The cursor lets go of its row.
@@ -137,9 +140,35 @@ class ConsoleScreen(TableScreen):
         """Close the detail; False if none is open."""
         return False
 
+    @property
+    def filter(self) -> Filter | None:
+        """The filter of the rows; None for a screen without one."""
+        return self._filter
+
+    def set_filter(self, text: str) -> None:
+        """Filter the rows; `show` follows. Raises UsageError."""
+
+    def do_filter(self, text: str | None = None) -> None:
+        if text is None:
+            name, before = f"{self.MODE.removesuffix('s')}.filter", self.filter
+            self.prompt.ask(name, "Show only", self.filter_example, before.text if before else "")
+        else:
+            self.set_filter(text)
+            self.show()
+
     def clear_filter(self) -> bool:
         """Clear the filter; False if it is empty."""
-        return False
+        if was_set := self.filter is not None and bool(self.filter.text):
+            self.do_filter("")
+        return was_set
+
+    def keep(self) -> dict[str, str]:
+        return super().keep() | ({} if self.filter is None else {"filter": self.filter.text})
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        with suppress(UsageError):
+            self.set_filter(kept.get("filter", ""))
+        super().restore(kept)
 
     def point_at(self, key: Hashable) -> None:
         """Put the cursor on the row of a key in the screen's first table."""

@@ -161,7 +161,7 @@ class TableScreen(DiffScreen[None]):
         if self.focused in [tables[other] for other in names]:
             self.set_focus(tables[name])
 
-    def sort_rows(self, column: str = "") -> None:
+    def do_sort(self, column: str = "") -> None:
         """Sort the table that has this column; without one, the focused table by its next."""
         table = self.table_with(column)
         if column:
@@ -169,7 +169,7 @@ class TableScreen(DiffScreen[None]):
         else:
             table.order_by_next()
 
-    def reverse_rows(self) -> None:
+    def do_reverse(self) -> None:
         table = self.table_with()
         if not table.sort:
             raise UsageError("there is no order to reverse", hint="s sorts")

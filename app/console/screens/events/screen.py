@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
-from contextlib import suppress
 from itertools import compress
 
 from textual import on
@@ -60,6 +59,7 @@ class EventsScreen(ConsoleScreen):
     """Groups of events in a table below a ribbon of time, and the whole text of one."""
 
     MODE = "events"
+    filter_example = "severity:warning,error source:flow /lost/"
     CSS = """
     EventsScreen.-detail EventDetail { display: block; }
     EventsScreen.-tall.-detail #events { max-height: 60%; }
@@ -74,7 +74,7 @@ class EventsScreen(ConsoleScreen):
         self._opened: set[Hashable] = set()
         """Keys of the groups whose events are listed."""
         self._lists_muted = False
-        self._filter = Filter()
+        self._filter: Filter = Filter()
         self._about = CulpritCommands(self, "event", self._culprit, self._host)
         self.parts = (self._about,)
 
@@ -122,11 +122,9 @@ class EventsScreen(ConsoleScreen):
 
     def keep(self) -> dict[str, str]:
         detail = {True: OPEN, False: CLOSED, None: ""}[self._detailed]
-        return super().keep() | {"filter": self._filter.text, "detail": detail}
+        return super().keep() | {"detail": detail}
 
     def restore(self, kept: Mapping[str, str]) -> None:
-        with suppress(UsageError):
-            self._filter = parse(kept.get("filter", ""), FILTERED, self.console.settings.filters)
         super().restore(kept)
         self._detailed = {OPEN: True, CLOSED: False}.get(kept.get("detail", ""))
 
@@ -202,33 +200,18 @@ class EventsScreen(ConsoleScreen):
             culprit = found, self._about.hint if found else ""
             self.query_one(EventDetail).show(line, self.console.time, culprit)
 
-    do_event_sort = ConsoleScreen.sort_rows
-    do_event_reverse = ConsoleScreen.reverse_rows
-
-    def do_event_filter(self, text: str | None = None) -> None:
-        if text is None:
-            example = "severity:warning,error source:flow /lost/"
-            self.prompt.ask("event.filter", "Show only", example, self._filter.text)
-            return
+    def set_filter(self, text: str) -> None:
         self._filter = parse(text, FILTERED, self.console.settings.filters)
-        self.show()
 
     def do_event_detail(self) -> None:
         self._detailed = not self._has_detail
         self._show_detail()
-
-    do_event_leave = ConsoleScreen.leave
 
     def close_detail(self) -> bool:
         # A tall screen has room for the detail: there only the key that opens it closes it.
         if was_open := self._has_detail and not self.has_class("-tall"):
             self.do_event_detail()
         return was_open
-
-    def clear_filter(self) -> bool:
-        if was_set := bool(self._filter.text):
-            self.do_event_filter("")
-        return was_set
 
     def _line(self) -> EventLine:
         if (line := self._chosen) is None:

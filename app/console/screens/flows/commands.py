@@ -51,7 +51,7 @@ class ViewCommands:
         known = self._shown.by.kind in fitting or self._screen.console.time.compared is not None
         if fitting and not known:
             self._turn_to(Grouping(fitting[0]))
-        self._screen.sort_rows(column)
+        self._screen.do_sort(column)
 
     def do_flow_group(self, by: str) -> None:
         self.do_flow_view(GROUP_NOUNS[by])

@@ -71,6 +71,7 @@ class FlowsScreen(ConsoleScreen):
     """Flows in a table; `/` filters what is shown, `v` groups it, `C` chooses what is counted."""
 
     MODE = "flows"
+    filter_example = "tcp port:443 rate>1M host:/^www/"
     CSS = """
     FlowsScreen.-wide FlowDetail > Static { width: 68; }
     FlowsScreen.-wide FlowDetail > HistoryChart { display: block; }
@@ -114,13 +115,9 @@ class FlowsScreen(ConsoleScreen):
 
     def keep(self) -> dict[str, str]:
         detail = OPEN if self.detail.is_open else ""
-        kept = {"filter": self.shown.filter.text, "detail": detail, "view": str(self.shown.by)}
-        return super().keep() | kept
+        return super().keep() | {"detail": detail, "view": str(self.shown.by)}
 
     def restore(self, kept: Mapping[str, str]) -> None:
-        with suppress(UsageError):
-            text, saved = kept.get("filter", ""), self.console.settings.filters
-            self.shown.filter = FlowFilter.parse(text, saved)
         with suppress(UsageError):
             self.shown.turn_to(Grouping.parse(kept.get("view", str(Grouping()))))
         self.detail.set_class(kept.get("detail") == OPEN, "open")
@@ -317,23 +314,19 @@ class FlowsScreen(ConsoleScreen):
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 2))
         self.show_notes(*notes)
 
-    do_flow_reverse = ConsoleScreen.reverse_rows
-
     def do_flow_detail(self) -> None:
         if self.table.cursor_key is not None:
             self.detail.add_class("open")
             self._show_detail()
 
-    def do_flow_filter(self, text: str | None = None) -> None:
-        shown = self.shown
-        if text is None:
-            example = "tcp port:443 rate>1M host:/^www/"
-            self.prompt.ask("flow.filter", "Show only", example, shown.filter.text)
-            return
-        shown.filter = FlowFilter.parse(text, self.console.settings.filters)
-        self._show_rows()
+    @property
+    def filter(self) -> FlowFilter:
+        return self.shown.filter
 
-    do_flow_clear = ConsoleScreen.leave
+    def set_filter(self, text: str) -> None:
+        self.shown.filter = FlowFilter.parse(text, self.console.settings.filters)
+
+    do_flow_clear = ConsoleScreen.do_leave
 
     def close_detail(self) -> bool:
         """Close the detail, else the opened group."""
@@ -342,12 +335,6 @@ class FlowsScreen(ConsoleScreen):
         if not was_open and (was_open := self.shown.close()):
             self.show()
         return was_open
-
-    def clear_filter(self) -> bool:
-        if was_set := bool(self.shown.filter.text):
-            self.shown.filter = FlowFilter()
-            self._show_rows()
-        return was_set
 
     @on(VirtualTable.RowSelected)
     async def _row_selected(self, event: VirtualTable.RowSelected) -> None:

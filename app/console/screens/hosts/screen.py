@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,7 +50,7 @@ class HostsScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._filter = Filter()
+        self._filter: Filter = Filter()
         self._lines: list[HostLine] = []
         self._shown_at = 0.0
         self.parts = (HostChanges(self, lambda: self.hosts),)
@@ -77,19 +77,9 @@ class HostsScreen(ConsoleScreen):
         return ((self.domain, table_of(self._lines)),)
 
     def on_mount(self) -> None:
-        self.set_interval(_PERIOD_S, self._show_if_current)
-
-    def _show_if_current(self) -> None:
-        if self.is_current:
-            self._show_hosts()
-
-    def keep(self) -> dict[str, str]:
-        return super().keep() | {"filter": self._filter.text}
-
-    def restore(self, kept: Mapping[str, str]) -> None:
-        with suppress(UsageError):
-            self._filter = parse(kept.get("filter", ""), self.domain, self.console.settings.filters)
-        super().restore(kept)
+        self.set_interval(_PERIOD_S, lambda: self._show_hosts() if self.is_current else None)
+        labels = (f"{n}:{text}" for n, text in self.hosts.fleet.hosts[0].labels.items())
+        self.filter_example = " ".join(("state:lost", *labels))
 
     # What is shown
 
@@ -193,23 +183,9 @@ class HostsScreen(ConsoleScreen):
 
     # The table
 
-    do_host_sort = ConsoleScreen.sort_rows
-    do_host_reverse = ConsoleScreen.reverse_rows
-    do_host_leave = ConsoleScreen.leave
-
-    def do_host_filter(self, text: str | None = None) -> None:
-        if text is None:
-            labels = (f"{n}:{text}" for n, text in self.hosts.fleet.hosts[0].labels.items())
-            example = " ".join(("state:lost", *labels))
-            self.prompt.ask("host.filter", "Show only", example, self._filter.text)
-            return
+    def set_filter(self, text: str) -> None:
         self._filter = parse(text, self.domain, self.console.settings.filters)
-        self._show_hosts()
-
-    def clear_filter(self) -> bool:
-        if was_set := bool(self._filter.text):
-            self.do_host_filter("")
-        return was_set
+        self._shown_at = -math.inf
 
     @on(VirtualTable.RowSelected)
     async def _row_selected(self) -> None:

@@ -378,8 +378,6 @@ class OverviewScreen(PollingScreen[_Looked]):
         if isinstance(focused, Block):
             self._open(focused.id or "", focused.cursor_key)
 
-    do_overview_leave = PollingScreen.leave
-
     def _open(self, name: str, key: Hashable | None) -> None:
         if name == "now":
             found = next((one for one in self.troubles if one.key == key), None)

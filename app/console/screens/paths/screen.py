@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
@@ -44,7 +43,6 @@ from app.console.screens.paths.rows import (
 from app.console.screens.paths.trace_commands import TracingCommands
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
-from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable
 from probes.path.records import Array
 from widgets.status import StatusItem, TonedLine
@@ -104,6 +102,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
     AUTO_FOCUS = "#hops, #hop_changes"
     MAIN_TABLE = "hops"
     MODE = "paths"
+    filter_example = "rtt>50ms dst:10.0.0.0/8 hop<=5"
     CSS = """
     PathsScreen #paths { max-height: 5; }
     PathsScreen.-tall #paths { max-height: 33%; }
@@ -127,7 +126,8 @@ class PathsScreen(PollingScreen[TracedByHost]):
         self.parts = (tracing, self.listing)
         self._traced: TracedByHost = {}
         self._hops: Array = np.empty(0, HOP)
-        self._of_paths, self._of_hops = Filter(), Filter()
+        self._filter: Filter = Filter()
+        self._of_hops = Filter()
         self._drawn: tuple[object, ...] = ()
         """State for which hops and the picture of the way were drawn; it changes each second."""
         self._drawn_ns = 0
@@ -173,13 +173,8 @@ class PathsScreen(PollingScreen[TracedByHost]):
     def apply(self, answer: TracedByHost) -> None:
         self._traced = answer
 
-    def do_path_filter(self, text: str | None = None) -> None:
-        if text is None:
-            example = "rtt>50ms dst:10.0.0.0/8 hop<=5"
-            self.prompt.ask("path.filter", "Show only", example, self._of_paths.text)
-            return
-        self._of_paths, self._of_hops = parse(text, self.console.settings.filters)
-        self.show()
+    def set_filter(self, text: str) -> None:
+        self._filter, self._of_hops = parse(text, self.console.settings.filters)
 
     # What is shown
 
@@ -194,11 +189,9 @@ class PathsScreen(PollingScreen[TracedByHost]):
 
     def keep(self) -> dict[str, str]:
         detail = OPEN if self.detail.is_open else ""
-        return super().keep() | {"filter": self._of_paths.text, "detail": detail}
+        return super().keep() | {"detail": detail}
 
     def restore(self, kept: Mapping[str, str]) -> None:
-        with contextlib.suppress(UsageError):
-            self.do_path_filter(kept.get("filter", ""))
         super().restore(kept)
         self._open_detail(kept.get("detail") == OPEN)
 
@@ -209,10 +202,10 @@ class PathsScreen(PollingScreen[TracedByHost]):
     def show(self) -> None:
         _take(self._hosts, self.console, self.console.frame, self._traced)
         listing = self.listing
-        listing.follow(self._of_paths, self.console.names)
+        listing.follow(self._filter, self.console.names)
         self.set_class(not listing.source.rows, "-empty")
         chosen = None if listing.display else self.choice
-        notes = note_items(self._hosts, listing.passing, self._of_paths, chosen)
+        notes = note_items(self._hosts, listing.passing, self._filter, chosen)
         trouble = StatusItem(self._trouble, Tone.BAD, priority=1)
         self.show_notes(*notes, *([trouble] if self._trouble else []))
         view, before = self._paths.view, self._taken
@@ -301,23 +294,13 @@ class PathsScreen(PollingScreen[TracedByHost]):
 
     # Moving about
 
-    do_path_sort = PollingScreen.sort_rows
-    do_path_reverse = PollingScreen.reverse_rows
-
     def do_path_detail(self) -> None:
         self.table.action_select()
-
-    do_path_leave = PollingScreen.leave
 
     def close_detail(self) -> bool:
         was_open = self.detail.is_open
         self._open_detail(False)
         return was_open
-
-    def clear_filter(self) -> bool:
-        if was_set := bool(self._of_paths.text):
-            self.do_path_filter("")
-        return was_set
 
     def do_path_names(self) -> None:
         self.console.names.enabled = not self.console.names.enabled

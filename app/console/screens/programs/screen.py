@@ -245,9 +245,6 @@ class ProgramsScreen(PollingScreen[_Running]):
 
     # Moving about
 
-    do_program_sort = PollingScreen.sort_rows
-    do_program_reverse = PollingScreen.reverse_rows
-
     def do_program_leave(self) -> None:
         self._confirmation.forget()
         if self.focused is self.listing:

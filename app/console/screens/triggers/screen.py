@@ -341,7 +341,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
 
     def do_trigger_leave(self) -> None:
         self._warned = None
-        self.leave()
+        self.do_leave()
 
     def close_detail(self) -> bool:
         has_focus = self.detail.table.has_focus
@@ -354,8 +354,6 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self._show_detail()
 
     do_trigger_previous = partialmethod(do_trigger_next, -1)
-    do_trigger_sort = PollingScreen.sort_rows
-    do_trigger_reverse = PollingScreen.reverse_rows
 
     @on(VirtualTable.RowSelected, "#policies, #applications")
     def _selected(self, event: VirtualTable.RowSelected) -> None:

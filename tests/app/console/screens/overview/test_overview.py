@@ -182,7 +182,7 @@ async def test_a_flow_is_found_behind_a_filter() -> None:
         await console.feed(*some())
         flows = console.app.screen
         assert isinstance(flows, FlowsScreen)
-        flows.do_flow_filter("udp")
+        flows.do_filter("udp")
         await console.press("1")
         await console.press("enter")
         await console.still()
