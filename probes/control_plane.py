@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import (
     TYPE_CHECKING,
@@ -26,6 +26,7 @@ from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
 from probes.output_control import OutputControl
 from probes.reports import Compatibility, MapReadings, ProgramInfo
+from probes.segment.control import SegmentControl
 from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
 from probes.switches import SWITCHES
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from probes.monitor.sketch import Sketch
     from probes.path.options import OwnFlow, PathOptions, TracedFlow
     from probes.path.traced import Traced
-    from probes.segment.control import SegmentControl
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -328,9 +328,9 @@ class Operation(Generic[P, R]):
     def __get__(self, caller: None, owner: object) -> Self: ...
 
     @overload
-    def __get__(self, caller: RemoteCalls, owner: object) -> Callable[P, R]: ...
+    def __get__(self, caller: Caller, owner: object) -> Callable[P, R]: ...
 
-    def __get__(self, caller: RemoteCalls | None, owner: object) -> Self | Callable[P, R]:
+    def __get__(self, caller: Caller | None, owner: object) -> Self | Callable[P, R]:
         if caller is None:
             return self
 
@@ -341,11 +341,44 @@ class Operation(Generic[P, R]):
         return call
 
 
-class RemoteCalls:
-    """The operations of a control plane elsewhere; `_call` makes the calls."""
+class Caller:
+    """An object with operations; `_call` makes the calls."""
 
     def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
         raise NotImplementedError
+
+
+class OutputCalls(Caller):
+    """The operations of `ControlPlane.outputs` elsewhere."""
+
+    status = Operation(OutputControl.status, "GET", "outputs")
+    add = Operation(OutputControl.add, "POST", "outputs", body=lambda config: asdict(config))
+    remove = Operation(OutputControl.remove, "DELETE", "outputs/{name}")
+
+    def close(self) -> None:
+        """The outputs of the controller go on."""
+
+
+class SegmentCalls(Caller):
+    """The operations of `ControlPlane.segment` elsewhere."""
+
+    status = Operation(SegmentControl.status, "GET", "segment")
+    measure = Operation(
+        SegmentControl.measure,
+        "POST",
+        "segment",
+        body=lambda options, lease=0.0: {
+            "key": options.key,
+            "ratio": options.ratio,
+            "filter": options.capture.text,
+            "interval": options.interval,
+            "lease": lease,
+        },
+    )
+
+
+class RemoteCalls(Caller):
+    """The operations of a control plane elsewhere."""
 
     probes = Operation(ControlPlane.probes, "GET", "probes")
     check = Operation(ControlPlane.check, "POST", "compile")

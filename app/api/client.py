@@ -6,7 +6,6 @@ import inspect
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from types import NoneType
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -19,12 +18,16 @@ from app.api.answers import check_stream, no_controller, parsed, refusal
 from app.api.models import ControllerStatus
 from bpf.errors import ProbedeckError
 from probes.config.model import ProbeConfig, dump
-from probes.control_plane import MemoryUse, Operation, RemoteCalls
+from probes.control_plane import (
+    Caller,
+    MemoryUse,
+    Operation,
+    OutputCalls,
+    RemoteCalls,
+    SegmentCalls,
+)
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
-from probes.output_control import OutputConfig, OutputStatus
-from probes.segment.control import SegmentStatus
-from probes.segment.options import SegmentOptions
 from probes.snapshot import HookStatus, Snapshot
 
 _MAX_ANSWER = 1 << 30
@@ -74,21 +77,11 @@ class Transport:
             raise no_controller(self.url, words) from None
 
 
-class Client(RemoteCalls):
-    """A controller's control plane, for any thread. Every method raises ProbedeckError.
+class _RestCaller(Caller):
+    """Makes operations to requests. Every method raises ProbedeckError."""
 
-    `delete_entry` raises UsageError if the entry does not exist.
-    """
-
-    def __init__(self, remote: Remote) -> None:
-        self.url = remote.url
-        self._http = Transport(remote)
-
-    def close(self) -> None:
-        self._http.close()
-
-    def status(self) -> ControllerStatus:
-        return self._http.ask(ControllerStatus, "GET", "status")
+    def __init__(self, http: Transport) -> None:
+        self._http = http
 
     def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
         path, method = operation.route, operation.method
@@ -115,6 +108,31 @@ class Client(RemoteCalls):
             found = self._http.ask(dict[str, Any], operation.verb, path, **options)
             return Sketch.from_dict(found)
         return self._http.ask(kind, operation.verb, path, **options)
+
+
+class RemoteOutputs(_RestCaller, OutputCalls):
+    """The `OutputControl` of a controller."""
+
+
+class RemoteSegment(_RestCaller, SegmentCalls):
+    """The `SegmentControl` of a controller."""
+
+
+class Client(_RestCaller, RemoteCalls):
+    """A controller's control plane, for any thread. Every method raises ProbedeckError.
+
+    `delete_entry` raises UsageError if the entry does not exist.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        super().__init__(Transport(remote))
+        self.url = remote.url
+
+    def close(self) -> None:
+        self._http.close()
+
+    def status(self) -> ControllerStatus:
+        return self._http.ask(ControllerStatus, "GET", "status")
 
     def hook_status(self) -> tuple[HookStatus, ...]:
         return self.status().hooks
@@ -144,45 +162,6 @@ class Client(RemoteCalls):
         ) as response:  # fmt: skip
             check_stream(response.headers.get("content-type", ""), self.url)
             yield response
-
-
-class RemoteOutputs:
-    """An `OutputControl` by REST. Every method raises ProbedeckError."""
-
-    def __init__(self, http: Transport) -> None:
-        self._http = http
-
-    def status(self) -> tuple[OutputStatus, ...]:
-        return self._http.ask(tuple[OutputStatus, ...], "GET", "outputs")
-
-    def add(self, config: OutputConfig) -> OutputStatus:
-        return self._http.ask(OutputStatus, "POST", "outputs", json=asdict(config))
-
-    def remove(self, name: str) -> OutputStatus:
-        return self._http.ask(OutputStatus, "DELETE", f"outputs/{_path(name)}")
-
-    def close(self) -> None:
-        """The outputs of the controller go on."""
-
-
-class RemoteSegment:
-    """The `SegmentControl` of a controller."""
-
-    def __init__(self, http: Transport) -> None:
-        self._http = http
-
-    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
-        wanted = {
-            "key": options.key,
-            "ratio": options.ratio,
-            "filter": options.capture.text,
-            "interval": options.interval,
-            "lease": lease,
-        }
-        return self._http.ask(SegmentStatus, "POST", "segment", json=wanted)
-
-    def status(self) -> SegmentStatus:
-        return self._http.ask(SegmentStatus, "GET", "segment")
 
 
 def _path(*names: str) -> str:

@@ -23,7 +23,6 @@ from app.config.model import Settings
 from app.console.commands.bindings import bindings, weight
 from app.console.commands.counts import Counts
 from app.console.commands.dispatcher import Dispatcher, runners
-from app.console.commands.learned_names import LearnedNames
 from app.console.commands.overwriting import Overwriting
 from app.console.commands.own_commands import OwnCommands
 from app.console.commands.plane_commands import PlaneCommands
@@ -32,7 +31,7 @@ from app.console.commands.table_commands import TableCommands
 from app.console.commands.type_ahead import TypeAhead
 from app.console.dialogs.commands import DialogCommands
 from app.console.event_marks import EventMarks
-from app.console.host_names import Names
+from app.console.host_names import Names, NameSource
 from app.console.layout import Layouts
 from app.console.pins import Pins
 from app.console.prompt.command_line import CommandLine
@@ -131,7 +130,6 @@ class ConsoleApp(DiffApp[int]):
         self.has_fleet = fleet
         self.overwriting = Overwriting()
         self.counts = Counts(self.show_status)
-        self._learned_names = LearnedNames(self)
         self.tour = Tour(self)
         if tour:
             self.tour.begin()
@@ -353,8 +351,12 @@ class ConsoleApp(DiffApp[int]):
 
     def _published(self, item: Snapshot | Event) -> None:
         # The probes' threads call it.
-        if isinstance(item, Snapshot):
-            self._learned_names.take(item)
+        if isinstance(item, Snapshot) and item.probe == "names":
+            # Imported here: the first paint needs no tables of names.
+            from probes.names.learned import learned
+
+            for address, name, source, ttl in learned(item):
+                self.names.learn(address, name, NameSource(source), ttl)
         self.terminal.show_within(self.hosts.shown_after(item))
 
     def _named(self) -> None:

@@ -17,14 +17,14 @@ class EventMarks:
     """The console's state about groups of events; a layout keeps it."""
 
     def __init__(self) -> None:
-        self._muted: set[_Key] = set()
+        self.muted: set[_Key] = set()
         self._acknowledged: dict[_Key, int] = {}
         """UTC nanoseconds of the newest acknowledged event."""
         self._unmuted: tuple[tuple[Event, ...], frozenset[_Key], tuple[Event, ...]] | None = None
         """Argument, muted keys and result of the last `unmuted`."""
 
     def is_muted(self, group: EventGroup) -> bool:
-        return group.key in self._muted
+        return group.key in self.muted
 
     def is_acknowledged(self, group: EventGroup) -> bool:
         """Whether no event as severe as the group's worst has come since the user saw it."""
@@ -35,17 +35,14 @@ class EventMarks:
 
         The same tuple gives the same result, for which `fold` has a cache.
         """
-        if not self._muted:
+        if not self.muted:
             return events
         last = self._unmuted
-        if last is None or last[0] is not events or last[1] != self._muted:
+        if last is None or last[0] is not events or last[1] != self.muted:
             muted = {id(e) for group in fold(events) if self.is_muted(group) for e in group.events}
             left = tuple(event for event in events if id(event) not in muted)
-            self._unmuted = last = events, frozenset(self._muted), left
+            self._unmuted = last = events, frozenset(self.muted), left
         return last[2]
-
-    def toggle_muted(self, group: EventGroup) -> None:
-        self._muted ^= {group.key}
 
     def toggle_acknowledged(self, group: EventGroup) -> None:
         if self.is_acknowledged(group):
@@ -56,12 +53,12 @@ class EventMarks:
     def keep(self) -> dict[str, str]:
         """Return the marks for a layout."""
         acknowledged = [[*key, at] for key, at in sorted(self._acknowledged.items())]
-        return {"muted": json.dumps(sorted(self._muted)), "acknowledged": json.dumps(acknowledged)}
+        return {"muted": json.dumps(sorted(self.muted)), "acknowledged": json.dumps(acknowledged)}
 
     def restore(self, kept: Mapping[str, str]) -> None:
         """Restore the values of `keep`; ignore values of another form."""
         with suppress(ValueError, TypeError):
             muted = json.loads(kept.get("muted", "[]"))
             acknowledged = json.loads(kept.get("acknowledged", "[]"))
-            self._muted = {(str(source), str(cause)) for source, cause in muted}
+            self.muted = {(str(source), str(cause)) for source, cause in muted}
             self._acknowledged = {(str(s), str(cause)): int(at) for s, cause, at in acknowledged}

@@ -21,15 +21,11 @@ class OwnProbesLine(StatusStrip):
         """Show the own traffic of the last second."""
         self.display = view.own_bits > 0
         if self.display:
-            count = _routers(view)
+            # Routers that answered probes in the last seconds.
+            recent = view.responders[view.responders["last_ns"] > view.now_ns - OWN_NS]
+            at = np.searchsorted(view.series["id"], recent["series"])
+            others = (recent["responder"] != view.series["destination"][at]).any(axis=1)
+            count = len(np.unique(recent["responder"][others], axis=0))
             routers = "1 router answers" if count == 1 else f"{count} routers answer"
             text = f"{routers}, {bit_rate(view.own_bits)}"
             self.show([StatusItem(text, Tone.MUTED, label="own probes")])
-
-
-def _routers(view: PathView) -> int:
-    """Return the number of routers that answered probes in the last seconds."""
-    recent = view.responders[view.responders["last_ns"] > view.now_ns - OWN_NS]
-    at = np.searchsorted(view.series["id"], recent["series"])
-    others = (recent["responder"] != view.series["destination"][at]).any(axis=1)
-    return len(np.unique(recent["responder"][others], axis=0))

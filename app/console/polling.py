@@ -94,7 +94,12 @@ class PollingScreen(ConsoleScreen, Generic[_Answer]):
             self._fetching = True
             # A tape that turns here waits for the first answer.
             first = not self._answered
-            self.run_in_worker(self.fetch(), self._fetched, self._fetch_failed, asked=first)
+
+            def failed(error: ProbedeckError) -> None:
+                self._fetching, self._trouble = False, str(error)
+                self.show()
+
+            self.run_in_worker(self.fetch(), self._fetched, failed, asked=first)
 
     def _fetched(self, answer: _Answer) -> None:
         before, first = (self._answer, self._trouble), not self._answered
@@ -107,7 +112,3 @@ class PollingScreen(ConsoleScreen, Generic[_Answer]):
             self.show()
         elif before != (answer, "") or self.console.time.since_window > _PERIOD:
             self.console.terminal.show_soon()
-
-    def _fetch_failed(self, error: ProbedeckError) -> None:
-        self._fetching, self._trouble = False, str(error)
-        self.show()

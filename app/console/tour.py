@@ -182,9 +182,6 @@ class TourPanel(Static):
         if self._shown != title:
             self._shown = title
             self.border_title = f"{title} (ctrl+n goes on)"
-            self.update(_with_keys(text))
-
-
-def _with_keys(text: str) -> Text:
-    parts = text.split("`")
-    return Text.assemble(*((part, "bold reverse" if n % 2 else "") for n, part in enumerate(parts)))
+            parts = enumerate(text.split("`"))
+            styled = ((part, "bold reverse" if n % 2 else "") for n, part in parts)
+            self.update(Text.assemble(*styled))

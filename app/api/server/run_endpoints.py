@@ -8,10 +8,11 @@ from fastapi import Header, Request
 from starlette.responses import Response
 
 from app.api.models import ExistsError, ForbiddenError, SegmentRequest, UnknownError
-from app.api.server.routing import Endpoints, Executor, find, route
+from app.api.server.routing import Endpoints, Executor, find, route, serves
 from app.explain import Explanation, choose, explain, far_end, nothing_passes
 from app.exporters.kinds import parse
 from app.exporters.openmetrics.control_samples import control_samples
+from probes.control_plane import OutputCalls, SegmentCalls
 from probes.flow.filter import FlowFilter
 from probes.output_control import OutputConfig, OutputState, OutputStatus
 from probes.segment.control import SegmentStatus
@@ -21,13 +22,13 @@ from probes.segment.options import SegmentOptions
 class OutputEndpoints(Endpoints):
     """Requests about the outputs of the run."""
 
-    @route("GET", "/v1/outputs")
+    @serves(OutputCalls.status)
     def outputs(self) -> tuple[OutputStatus, ...]:
         """List all outputs, oldest first, with their undelivered records by reason; those that
         ended, too."""
         return self.plane.outputs.status()
 
-    @route("POST", "/v1/outputs", writes=True, status_code=201)
+    @serves(OutputCalls.add, status_code=201)
     def add_output(
         self, config: OutputConfig, request: Request, response: Response
     ) -> OutputStatus:
@@ -45,7 +46,7 @@ class OutputEndpoints(Endpoints):
         response.headers["location"] = f"/v1/outputs/{added.name}"
         return added
 
-    @route("DELETE", "/v1/outputs/{name}", 404, writes=True)
+    @serves(OutputCalls.remove, 404)
     def remove_output(self, name: str) -> OutputStatus:
         """End an output, after some seconds for the records that wait; return its last counts."""
         find("output", name, self._running())
@@ -88,12 +89,12 @@ class MetricsEndpoints(Endpoints):
 class SegmentEndpoints(Endpoints):
     """Requests about the segment probe. Its tables have the name `segment`."""
 
-    @route("GET", "/v1/segment")
+    @serves(SegmentCalls.status)
     def segment(self) -> SegmentStatus:
         """Return the state of the segment probe, and the host's clocks."""
         return self.plane.segment.status()
 
-    @route("POST", "/v1/segment", writes=True)
+    @serves(SegmentCalls.measure)
     def measure(self, wanted: SegmentRequest) -> SegmentStatus:
         """Record digests on the watched interface from now on. The same request again renews the
         lease, and changes nothing else. DELETE /v1/probes/segment ends the probe."""

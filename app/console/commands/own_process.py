@@ -53,7 +53,9 @@ def run(words: Sequence[str], heard: Callable[[bytes], object]) -> str:
         process.stdout.close()
     current().check()
     code = process.returncode
-    return cut or (f"exit code {code}" if code is not None and code >= 0 else _signal(code))
+    if code is None:
+        return cut or "it does not end"
+    return cut or (f"exit code {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}")
 
 
 def _hear(process: subprocess.Popen[bytes], heard: Callable[[bytes], object]) -> str:
@@ -83,7 +85,3 @@ def _hear(process: subprocess.Popen[bytes], heard: Callable[[bytes], object]) ->
     finally:
         os.close(end)
     return ""
-
-
-def _signal(code: int | None) -> str:
-    return "it does not end" if code is None else f"ended by {signal.Signals(-code).name}"

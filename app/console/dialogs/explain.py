@@ -100,7 +100,11 @@ class ExplainPage(HelpBox):
         def ask() -> Explanation:
             history = console.hosts.plane(self._host).history
             items = [one for one in history.snapshots() if one.end_ns <= now_ns]
-            return explain(self._conversation, items, self._describe, self._untraced)
+            return explain(self._conversation, items, describe, self._untraced)
+
+        def describe(address: str) -> RouterFacts:
+            found = console.names.of(address)
+            return RouterFacts(name=found.text if found is not None else "")
 
         def done(found: Explanation) -> None:
             self.explanation = found
@@ -109,10 +113,6 @@ class ExplainPage(HelpBox):
         console.tasks.run(
             self, Task("", asked=False), ask, done, console.complain, of_command=False
         )
-
-    def _describe(self, address: str) -> RouterFacts:
-        found = self._front.names.of(address)
-        return RouterFacts(name=found.text if found is not None else "")
 
     def _renew(self) -> None:
         if self.is_mounted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
@@ -45,19 +46,18 @@ class OutputsScreen(DiffModalScreen[None]):
         self._ask()
         self.set_interval(_PERIOD, self._ask)
 
+    @work(thread=True, exclusive=True, group="outputs")
     def _ask(self) -> None:
-        self.run_worker(self._fetch, thread=True, exclusive=True, group="outputs")
-
-    def _fetch(self) -> None:
         try:
             shown = page(self._status())
         except ProbedeckError as error:
             shown = Text(str(error), "bold")
-        self.app.call_from_thread(self._show, shown)
 
-    def _show(self, text: Text) -> None:
-        if self.is_mounted:
-            self.query_one("#outputs", Static).update(text)
+        def show() -> None:
+            if self.is_mounted:
+                self.query_one("#outputs", Static).update(shown)
+
+        self.app.call_from_thread(show)
 
 
 def page(outputs: Sequence[OutputStatus]) -> Text:

@@ -37,10 +37,13 @@ def merged(
         return Frame(
             LiveView(np.empty(0, LIVE), 0, 0), _NO_PATHS, tuple(own), missing=tuple(missing)
         )
+    every = [events_of(part.frame.events, part.host) for part in parts]
+    newest_first = merge(own, *every, key=attrgetter("utc_ns"), reverse=True)
     newest = max(parts, key=lambda part: part.frame.at)
     shown = next((part.frame for part in parts if part.host == current), parts[0].frame)
     return Frame(
-        _flows(parts), shown.paths, _events(parts, own), shown.metrics, shown.monitor,
+        _flows(parts), shown.paths, tuple(islice(newest_first, MAX_EVENTS)), shown.metrics,
+        shown.monitor,
         newest.frame.last, newest.frame.at, sum(part.frame.lost for part in parts), _pulses(parts),
         _owners(parts),
         tuple(parts), tuple(missing),
@@ -75,12 +78,6 @@ def _flows(parts: Sequence[HostFrame]) -> LiveView:
         rows.take(order), max(known, default=0), left_out, 0, tuple(seconds.tolist()),
         tuple(part.host for part in parts), node_of[order],
     )  # fmt: skip
-
-
-def _events(parts: Sequence[HostFrame], own: Sequence[Event]) -> tuple[Event, ...]:
-    every = [events_of(part.frame.events, part.host) for part in parts]
-    newest_first = merge(own, *every, key=attrgetter("utc_ns"), reverse=True)
-    return tuple(islice(newest_first, MAX_EVENTS))
 
 
 @lru_cache(maxsize=64)

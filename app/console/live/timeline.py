@@ -60,7 +60,10 @@ class Timeline:
         while self.nbytes > self._max_bytes or len(self._frames) > self._max_frames:
             if len(self._frames) == 1:
                 return
-            place = self._needless()
+            place, at = 0, np.array(self._at)
+            if len(at) > 2:
+                # The frame that is least apart from its neighbours, for its age.
+                place = int(np.argmin((at[2:] - at[:-2]) / (at[-1] - at[1:-1]))) + 1
             del self._at[place]
             self._release((self._frames.pop(place),))
 
@@ -91,12 +94,6 @@ class Timeline:
             return None
         found = self._frames[max(0, min(place, len(self._frames) - 1))]
         return found if (found.at - frame.at) * direction > 0 else None
-
-    def _needless(self) -> int:
-        if len(self._at) < 3:
-            return 0
-        at = np.array(self._at)
-        return int(np.argmin((at[2:] - at[:-2]) / (at[-1] - at[1:-1]))) + 1
 
     def _take(self, items: Collection[object]) -> None:
         users = self._users

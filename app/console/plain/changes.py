@@ -43,9 +43,6 @@ class FrameChanges:
         `troubles` are the frame's, without its events.
         """
         found = self._of_events(frame, {one.events for one in troubles})
-        return [*self._of_troubles(troubles, now), *found, *self._of_traffic(frame, now)]
-
-    def _of_troubles(self, troubles: Sequence[Trouble], now: float) -> list[str]:
         before, present = self._troubles, {one.key: one for one in troubles}
         began = [f"began: {one.timeless}" for key, one in present.items() if key not in before]
         over = [
@@ -55,7 +52,8 @@ class FrameChanges:
         ]
         # The text at the beginning names a trouble that is over.
         self._troubles = {key: before.get(key, (one.text, now)) for key, one in present.items()}
-        return [*_few(began, "troubles"), *_few(over, "troubles")]
+        few = (*_few(began, "troubles"), *_few(over, "troubles"))
+        return [*few, *found, *self._of_traffic(frame, now)]
 
     def _of_events(self, frame: Frame, told: Collection[tuple[str, str]]) -> list[str]:
         lines = []

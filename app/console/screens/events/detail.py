@@ -61,7 +61,9 @@ class EventDetail(Horizontal):
             event = begin_of(line)
             with suppress(UsageError):
                 self._then = tuple(_traffic(time.frame_since(event.utc_ns), event))
-        lines = (*_texts(line), *_culprit(*culprit), *self._then)
+        found, keys = culprit
+        about = (("Filter", found, ""), ("", keys, "dim")) if found else ()
+        lines = (*_texts(line), *about, *self._then)
         times = tuple(_times(line))
         if (lines, times) != self._drawn:
             self._drawn = lines, times
@@ -86,12 +88,6 @@ def _texts(line: EventLine) -> Iterator[Line]:
             yield "" if number else label, one, "bold" if label == "Event" else ""
     if line.folds:
         yield "Times", story_text(line.group), ""
-
-
-def _culprit(found: str, keys: str) -> Iterator[Line]:
-    if found:
-        yield "Filter", found, ""
-        yield "", keys, "dim"
 
 
 def _traffic(frame: Frame, event: Event) -> Iterator[Line]:

@@ -233,7 +233,7 @@ class EventsScreen(ConsoleScreen):
 
     def do_event_mute(self) -> None:
         group = self._line().group
-        self.console.event_marks.toggle_muted(group)
+        self.console.event_marks.muted ^= {group.key}
         self.show()
 
     def do_event_muted(self) -> None:

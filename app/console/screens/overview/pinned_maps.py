@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.console.live.maps import MapHistory, MapView
-from app.console.pins import Pin
 from app.console.screen import ConsoleScreen
 from app.console.screens.programs.columns import MAPS
 from app.console.tables.columns import columns
 from bpf.errors import ProbedeckError
-from probes.control_plane import ControlPlane
 from widgets.table.block import Block
 from widgets.table.rows import Rows, RowSource
 
@@ -61,9 +59,13 @@ class PinnedMaps(Block):
         elif pins and screen.is_current and not self._reading:
             self._reading = True
             plane = console.plane
-            screen.run_in_worker(
-                lambda: _readings(plane, pins), self._taken, self._failed, asked=False
-            )
+
+            def ask() -> tuple[MapReadings, ...]:
+                running = {info.name for info in plane.probes()}
+                names = dict.fromkeys(pin[0] for pin in pins)
+                return tuple(plane.maps(name) for name in names if name in running)
+
+            screen.run_in_worker(ask, self._taken, self._failed, asked=False)
 
     def _taken(self, readings: tuple[MapReadings, ...]) -> None:
         # Imported here: the first paint needs no numpy.
@@ -76,9 +78,12 @@ class PinnedMaps(Block):
         pins = screen.console.pins.maps
         if screen.console.time.is_live:
             self.empty = "no such map runs"
-            self._fill(
-                map_rows([_largest(view) for view in views if _pin_of(view) in pins], cells=_CELLS)
-            )
+            pinned = [
+                _largest(one)
+                for one in views
+                if (one.probe, one.reading.side, one.reading.name) in pins
+            ]
+            self._fill(map_rows(pinned, cells=_CELLS))
 
     def _failed(self, error: ProbedeckError) -> None:
         self._reading = False
@@ -90,21 +95,9 @@ class PinnedMaps(Block):
         self.styles.height = self.lines
 
 
-def _pin_of(view: MapView) -> Pin:
-    return view.probe, view.reading.side, view.reading.name
-
-
 def _largest(view: MapView) -> MapView:
     """Return the view with its largest entries, in their order, and with its probe's name."""
     largest = sorted(view.entries, key=lambda each: -each.number)[:_ENTRIES]
     entries = tuple(each for each in view.entries if each in largest)
     reading = replace(view.reading, name=f"{view.probe} {view.reading.name}")
     return replace(view, reading=reading, entries=entries)
-
-
-def _readings(plane: ControlPlane, pins: tuple[Pin, ...]) -> tuple[MapReadings, ...]:
-    """Read the maps of the probes that run."""
-    running = {info.name for info in plane.probes()}
-    return tuple(
-        plane.maps(name) for name in dict.fromkeys(pin[0] for pin in pins) if name in running
-    )

@@ -183,7 +183,9 @@ class ProbeChanges:
         plane = self._screen.console.plane
         if not name:
             menu = LibraryScreen(ready_probes(), self._measure)
-            self._screen.app.push_screen(menu, self._chosen)
+            self._screen.app.push_screen(
+                menu, lambda name: self.do_probe_new(name) if name else None
+            )
             return
 
         def added(made: ProbeInfo) -> None:
@@ -191,10 +193,6 @@ class ProbeChanges:
             self._screen.app.call_later(self._screen.edit, made.name)
 
         self._change(f"adding {name}", partial(add_ready_probe, plane, name), added)
-
-    def _chosen(self, name: str | None) -> None:
-        if name:
-            self.do_probe_new(name)
 
     def _measure(self, probe: ReadyProbe, done: Callable[[str], None]) -> None:
         """Measure the time per packet of a ready probe in a worker."""
@@ -218,23 +216,25 @@ class ProbeChanges:
         elif probe or self.confirmation.given(
             ("remove", name), f"{key} again removes {name}{edits}"
         ):
-            ask = partial(self._screen.console.plane.remove, name)
-            self._change(f"removing {name}", ask, partial(self._removed, name))
-        self._screen.show_editing()
 
-    def _removed(self, name: str, last: Sequence[Snapshot]) -> None:
-        self._model.forget(name)
-        self.say(f"{name} is removed; {counted(len(last), 'table')} published")
+            def removed(last: Sequence[Snapshot]) -> None:
+                self._model.forget(name)
+                self.say(f"{name} is removed; {counted(len(last), 'table')} published")
+
+            ask = partial(self._screen.console.plane.remove, name)
+            self._change(f"removing {name}", ask, removed)
+        self._screen.show_editing()
 
     def do_probe_export(self, probe: str = "") -> None:
         name = self._target(probe)
-        ask = partial(self._screen.console.plane.export, name)
-        self._change(f"exporting {name}", ask, partial(self._exported, name))
 
-    def _exported(self, name: str, tables: Sequence[Snapshot]) -> None:
-        window = f"window {tables[0].window} of {name}" if tables else name
-        rows = counted(sum(len(table.rows) for table in tables), "row")
-        self.say(f"{window}: {counted(len(tables), 'table')}, {rows}")
+        def exported(tables: Sequence[Snapshot]) -> None:
+            window = f"window {tables[0].window} of {name}" if tables else name
+            rows = counted(sum(len(table.rows) for table in tables), "row")
+            self.say(f"{window}: {counted(len(tables), 'table')}, {rows}")
+
+        ask = partial(self._screen.console.plane.export, name)
+        self._change(f"exporting {name}", ask, exported)
 
     def say(self, text: str) -> None:
         self._screen.app.notify(text, markup=False)
