@@ -364,17 +364,12 @@ class SegmentCalls(Caller):
 
     status = Operation(SegmentControl.status, "GET", "segment")
     measure = Operation(
-        SegmentControl.measure,
-        "POST",
-        "segment",
+        SegmentControl.measure, "POST", "segment",
         body=lambda options, lease=0.0: {
-            "key": options.key,
-            "ratio": options.ratio,
-            "filter": options.capture.text,
-            "interval": options.interval,
-            "lease": lease,
+            "key": options.key, "ratio": options.ratio, "filter": options.capture.text,
+            "interval": options.interval, "lease": lease,
         },
-    )
+    )  # fmt: skip
 
 
 class RemoteCalls(Caller):
