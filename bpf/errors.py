@@ -9,6 +9,12 @@ from contextlib import contextmanager
 
 MORE_FILES = "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a unit"
 """Remedy for EMFILE."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 15.0
+
+
+def wait_after(failures: int) -> float:
+    """Return the seconds until the next attempt, after so many failures in a row."""
+    return min(FIRST_WAIT_S * 2.0 ** min(failures - 1, 32), LONGEST_WAIT_S)
 
 
 class ProbedeckError(Exception):

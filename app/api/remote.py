@@ -14,7 +14,7 @@ from app.api import connection_events, wire
 from app.api.address import Remote
 from app.api.client import Client, RemoteOutputs, RemoteSegment
 from app.api.models import ControllerStatus, PathObject
-from bpf.errors import ProbedeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError, wait_after
 from probes.config.options import values_of
 from probes.control_plane import Listener
 from probes.output_control import OutputControl
@@ -24,7 +24,6 @@ from probes.snapshot import Event, History, HookStatus, Snapshot
 
 _SILENCE_S = 10.0
 """Longest silence: the controller sends a sign of life every 2 s."""
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
 _LATE_S = 2.0
 """Least delay of a slow link."""
 _ROWS = 100
@@ -154,7 +153,7 @@ class RemoteController(RemotePlane):
         self.close()
 
     def _follow(self) -> None:
-        wait = _FIRST_WAIT_S
+        failures = 0
         while not self._stopping.is_set():
             try:
                 self._read()
@@ -172,11 +171,11 @@ class RemoteController(RemotePlane):
                 self._first.set()
             if self._failure or self._stopping.is_set():
                 return
-            wait = min(2 * wait, _LONGEST_WAIT_S) if self._is_lost else _FIRST_WAIT_S
+            failures = failures + 1 if self._is_lost else 1
             if not self._is_lost:
                 self._is_lost = True
                 self.publish(connection_events.lost(self.url, why))
-            self._stopping.wait(wait)
+            self._stopping.wait(wait_after(failures))
 
     def _read(self) -> None:
         decoder = wire.Decoder()

@@ -8,14 +8,13 @@ from collections.abc import Callable
 
 from app.exporters.backlog import FAULT, Backlog, Waiting
 from app.exporters.exporter import DeliveryError, Exporter, RejectedError, words_of
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, wait_after
 from probes.output_control import SOURCE, OutputState, OutputStatus
 from probes.snapshot import Event, Item
 
 _CLOSE_S = 10.0
 """Longest time for an exporter to write out and disconnect."""
 _TICK_S = 0.5
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
 _LAST_TRIES = 2
 """Failed deliveries of an ended output before it gives up."""
 _NO_ROOM = "the queue is full; the oldest records go"
@@ -108,7 +107,7 @@ class Delivery:
                 self._enter(OutputState.FAILING, _words(error))
                 if self._backlog.stopping and self._failures >= _LAST_TRIES:
                     break
-                self._backlog.pause(min(_FIRST_WAIT_S * 2 ** (self._failures - 1), _LONGEST_WAIT_S))
+                self._backlog.pause(wait_after(self._failures))
             except Exception as error:
                 self._refuse(taken, error)
                 self._refused = True

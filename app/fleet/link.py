@@ -18,13 +18,13 @@ from app.fleet.connection import Connection
 from app.fleet.host_state import OFF_S, HostPhase, HostState
 from app.fleet.hosts import FleetHost
 from app.fleet.tally import ClockOffset, Tally
-from bpf.errors import ProbedeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError, wait_after
 from probes.flow.probe import FlowProbe
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event, Item, Snapshot
 from widgets.format import age, duration
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S, _REFUSED_WAIT_S = 0.25, 15.0, 60.0
+_REFUSED_WAIT_S = 60.0
 _STATUS_S = 30.0
 """Time between two requests for the status, which measure the clock too."""
 _SAMPLES = 3
@@ -82,7 +82,7 @@ class HostLink:
     async def run(self, delay: float) -> None:
         """Follow the host until the task is cancelled; begin after `delay` seconds."""
         await asyncio.sleep(delay)
-        wait = _FIRST_WAIT_S
+        failures = 0
         while True:
             phase = HostPhase.LOST
             try:
@@ -95,14 +95,11 @@ class HostLink:
             except Exception as error:
                 # A bug here or in a listener: make it visible.
                 phase, why = HostPhase.REFUSED, f"{type(error).__name__}: {error}"
-            if self._heard_at:
-                wait = _FIRST_WAIT_S
+            failures = 1 if self._heard_at else failures + 1
             self._end(phase, why)
-            if phase is HostPhase.REFUSED:
-                wait = _REFUSED_WAIT_S
+            wait = _REFUSED_WAIT_S if phase is HostPhase.REFUSED else wait_after(failures)
             # Hosts that were lost at once must not come back at once.
             await asyncio.sleep(wait * random.uniform(0.5, 1))
-            wait = min(2 * wait, _LONGEST_WAIT_S)
 
     def tick(self, now: float, seconds: float) -> None:
         """Update rates and the state, `seconds` after the last call; `now` is monotonic."""

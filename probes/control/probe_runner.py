@@ -195,7 +195,10 @@ class ProbeRunner:
         return last
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
-        return self._running.find(name).export()
+        running = self._running.find(name)
+        with running.lock:
+            running.export()
+            return running.probe.latest
 
     def maps(self, name: str, most: int = MOST_ROWS) -> MapReadings:
         return self._running.find(name).maps(most)

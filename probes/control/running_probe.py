@@ -22,10 +22,11 @@ Verdicts = Mapping[str, Mapping[str, int]]
 """By direction and frame. A direction is missing if a trial of its program is unsafe."""
 
 
-class RunningProbe:
+class RunningProbe(Poller):
     """One probe and its poller. Each window is published before the next one ends."""
 
     def __init__(self, probe: LiveProbe[Any], publish: Publish, first: float | None = None) -> None:
+        super().__init__(probe, probe.interval, publish, first=first)
         self.probe = probe
         self.verdicts: Verdicts = {}
         """Verdicts of its programs on the test frames."""
@@ -35,54 +36,36 @@ class RunningProbe:
         """Held during a measurement of costs, so that concurrent callers share one."""
         self._verdicts_before: Verdicts = {}
         self._removed = False
-        self._poller = Poller(probe, probe.interval, publish, first=first)
-        self._lock = self._poller.lock
 
     @property
     def name(self) -> str:
         return self.probe.name
 
-    @property
-    def failure(self) -> ProbedeckError | None:
-        """Error that ended the poller; None while it runs."""
-        return self._poller.failure
-
-    def start(self) -> None:
-        self._poller.start()
-
-    def export(self) -> tuple[Snapshot, ...]:
-        """End and publish the window; return its tables."""
-        with self._lock:
+    def export(self) -> None:
+        """End and publish the window. Raises NoProbeError after `close`."""
+        with self.lock:
             if self._removed:
                 raise NoProbeError(f"probe {self.name} was removed meanwhile")
-            self._poller.export()
-            return self.probe.latest
-
-    def wait_for(self, end_ns: int, timeout: float) -> bool:
-        """See Poller."""
-        return self._poller.wait_for(end_ns, timeout)
+            super().export()
 
     def replace(self, compiled: CompiledConfig, verdicts: Verdicts) -> None:
         """Replace its programs. If that raises ProbedeckError, the old ones run on."""
-        with self._lock:
-            self._poller.publish(self.probe.replace(compiled))
+        with self.lock:
+            self.publish(self.probe.replace(compiled))
             self._verdicts_before, self.verdicts = self.verdicts, verdicts
-            self._poller.interval = self.probe.interval
+            self.interval = self.probe.interval
 
     def roll_back(self) -> Compatibility:
-        with self._lock:
+        with self.lock:
             report, items = self.probe.roll_back()
-            self._poller.publish(items)
+            self.publish(items)
             self._verdicts_before, self.verdicts = self.verdicts, self._verdicts_before
-            self._poller.interval = self.probe.interval
+            self.interval = self.probe.interval
             return report
-
-    def stop(self) -> None:
-        self._poller.stop()
 
     def close(self) -> tuple[Snapshot, ...]:
         """Detach a stopped probe; return the tables of its last window."""
-        with self._lock:
+        with self.lock:
             self._removed = True
             latest = self.probe.latest
             self.probe.close()

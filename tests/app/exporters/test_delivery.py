@@ -8,6 +8,7 @@ import pytest
 
 from app.exporters.backlog import Backlog, size_of
 from app.exporters.ledger import Ledger, Unsent
+from bpf import errors
 from probes.output_control import OutputState
 from probes.snapshot import Event, Item
 from tests.app.exporters.receiver import PACKETS, Receiver, adds_up, delivering, flows, until
@@ -47,6 +48,17 @@ def test_a_dead_receiver_gets_everything_when_it_returns() -> None:
         assert until(lambda: delivery.status().delivered == 10)
     assert receiver.got == rows(5, 5)
     assert [event.phase for event in events] == ["begin", "end"]
+
+
+def test_a_receiver_that_is_away_for_hours_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "LONGEST_WAIT_S", 0.0)
+    receiver = Receiver()
+    receiver.alive = False
+    with delivering(receiver) as (delivery, _):
+        delivery.offer(flows(1, 5))
+        assert until(lambda: delivery.status().retries > 1100), "four hours of failures"
+        receiver.alive = True
+        assert until(lambda: delivery.status().delivered == 5)
 
 
 def test_refused_records_are_counted_and_the_others_follow() -> None:

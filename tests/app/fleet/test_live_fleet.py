@@ -17,6 +17,7 @@ from app.fleet.host_state import HostPhase
 from app.fleet.hosts import FleetHost
 from app.fleet.hub import Hub
 from app.lab.netns import inside
+from bpf import errors
 from probes.snapshot import Snapshot
 from tests.support.fleet.followed import Followed
 from tests.support.fleet.simulated_hosts import Simulator
@@ -83,7 +84,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(hub, "_TICK_S", 0.1)
         patch.setattr(link, "_QUIET_S", 2.1)
-        patch.setattr(link, "_LONGEST_WAIT_S", 0.5)
+        patch.setattr(errors, "LONGEST_WAIT_S", 0.5)
         patch.setattr(connection, "_ANSWER_S", 2.5)
         patch.setattr(connection, "_CONNECT_S", 1.0)
         made = stack.enter_context(star(HOSTS))
