@@ -224,6 +224,9 @@ def test_an_edited_source_replaces_both_programs(owning: Deck, folder: Path) -> 
         assert Window(owning).of_port(7003)[0] == {worker.pid}
     assert controller.roll_back("sockets").generation == 3
     assert owning.info("sockets").config == before.config
+    assert controller.roll_back("sockets").generation == 4
+    assert owning.info("sockets").config.ingress.source == text
+    controller.roll_back("sockets")
     other = before.config.model_copy(update={"interval": 5.0})
     with pytest.raises(UsageError, match="only the source can be replaced"):
         controller.replace(other)
