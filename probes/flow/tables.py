@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import numpy as np
 
 from bpf.compiler import Compiled
-from bpf.maps.kinds import map_memory
 from bpf.maps.map import Map
 from bpf.maps.ring import RingReader
 from bpf.programs.program import sized
@@ -29,26 +29,25 @@ class FlowTables:
         """Create them. Raises KernelError if the kernel refuses."""
         entries = sizes.entries
         self._sizes = sizes
-        self._owned = ProbeMaps(compiled, NAMES, entries)
-        self._maps: dict[str, Map] = {}
-        try:
+        with ExitStack() as undo:
+            owned = ProbeMaps(compiled, NAMES, entries)
+            undo.callback(owned.close)
+            self.fds = owned.fds
+            """Descriptors by map name; they stay the tables' own."""
+            self._maps: dict[str, Map] = {}
             for name in NAMES[:-1]:
                 declared = compiled.maps[name]
                 spec = sized(declared.spec, entries.get(name))
                 fd = os.dup(self.fds[name])
-                self._maps[name] = Map(fd, spec, declared.key, declared.value)
+                opened = Map(fd, spec, declared.key, declared.value)
+                self._maps[name] = undo.enter_context(opened)
             self._overflow = RingReader(self.fds["overflow"], sizes.ring, sizes.record)
-        except BaseException:
-            self._close_maps()
-            raise
+            undo.callback(self._overflow.close)
+            self.memory = owned.memory
+            self._undo = undo.pop_all()
         self._records = self._maps["records"].view().view(sizes.record).reshape(sizes.cpus, -1)
         self._sets = self._maps["sets"].view().view("u8").reshape(sizes.cpus, -1)
         self._used = self._maps["cpus"].view()["records"]
-
-    @property
-    def fds(self) -> dict[str, int]:
-        """Descriptors by map name; they stay the tables' own."""
-        return self._owned.fds
 
     def occupancy(self) -> float:
         """How full the fullest CPU's records are, 0 to 1."""
@@ -71,17 +70,7 @@ class FlowTables:
             self._sets[cpu] = 0
             self._used[cpu] = 0
 
-    def memory(self) -> int:
-        return sum(map_memory(fd) for fd in self.fds.values())
-
     def close(self) -> None:
         """Give the memory back; no array of `records` may be in use."""
         del self._records, self._sets, self._used
-        self._overflow.close()
-        self._close_maps()
-
-    def _close_maps(self) -> None:
-        for opened in self._maps.values():
-            opened.close()
-        self._maps.clear()
-        self._owned.close()
+        self._undo.close()

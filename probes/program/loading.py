@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from bpf.attach.hook import AnyHook, EventHook, Hook
 from bpf.attach.interface import Interface
@@ -30,10 +29,10 @@ from bpf.compiler.maps import unserved_maps
 from bpf.compiler.source import code_of
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import resolve_offsets
-from bpf.maps.kinds import Shape, map_memory
+from bpf.maps.kinds import map_memory
 from bpf.maps.map import Map
 from bpf.programs.program import Program
-from bpf.syscall import VerifierError, map_delete
+from bpf.syscall import VerifierError
 from probes.config.map_config import MapOptions, Metric
 from probes.config.metric_checks import check_metrics
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side, hook_of
@@ -46,11 +45,9 @@ from probes.program.map_options import (
     inexact_metrics,
     new_map,
     shared_name,
-    write_entry,
 )
 from probes.program.metrics import MetricMap, make_map, open_map
 from probes.snapshot import Loss, LossReason
-from probes.tables.aggregation import rows_of
 from probes.tables.conversion import TableSchema, schema_of
 
 _EXTERN = re.compile(
@@ -319,25 +316,6 @@ class LoadedSide:
     def map_of(self, metric_map: MetricMap, clone: Clone) -> Map:
         """Return the map of a metric, of this clone if it is private."""
         return clone.maps[metric_map.name] if metric_map.private else self._maps[metric_map.name]
-
-    def entries(self, name: str) -> list[dict[str, Any]]:
-        """Return the entries of a writable map, in the form of `write`."""
-        with open_map(self.declared[name], self.shared[name]) as opened:
-            return self.codecs[name].objects(rows_of(opened.read(), ""))
-
-    def write(self, name: str, key: Any, value: Any) -> None:
-        """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
-        where, codec = f"map {name}", self.codecs[name]
-        packed = codec.key(key, where), codec.value(value, where)
-        write_entry(self.declared[name], self.shared[name], *packed)
-
-    def erase(self, name: str, key: Any) -> bool:
-        """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
-        declared, packed = self.declared[name], self.codecs[name].key(key, f"map {name}")
-        if declared.spec.kind.shape == Shape.ARRAY:
-            write_entry(declared, self.shared[name], packed, bytes(declared.spec.value_size))
-            return True
-        return map_delete(self.shared[name], packed)
 
     def losses(self) -> dict[LossReason, Loss]:
         """Return the losses that the program counted by `lose()` since the last call."""

@@ -13,7 +13,9 @@ from typing import Any, Self
 from bpf.attach.hook import EventHook
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
+from bpf.maps.kinds import Shape
 from bpf.programs import grace
+from bpf.syscall import map_delete
 from probes.config.model import ProbeConfig, Side
 from probes.hooks import ChainSlot, Hooks
 from probes.life import Bundle, LiveProbe
@@ -21,11 +23,12 @@ from probes.map_reading import LentMap, lend
 from probes.program.compatibility import compare, keeps
 from probes.program.compiled import CompiledProbe
 from probes.program.loading import Clone, LoadedSide, compile_probe
-from probes.program.map_options import new_map, shared_name
-from probes.program.metrics import MetricRows
+from probes.program.map_options import new_map, shared_name, write_entry
+from probes.program.metrics import MetricRows, open_map
 from probes.reports import Compatibility, ProgramInfo
 from probes.sharing import SharedMap
 from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add_losses
+from probes.tables.aggregation import rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +94,30 @@ class ProgramProbe(LiveProbe[ProgramGeneration]):
             )
 
     def entries(self, name: str) -> list[dict[str, Any]]:
-        """Return the entries of a map. Raises UsageError if it is not writable."""
+        """Return the entries of a map, in the form of `set_entry`. Raises UsageError if it is not
+        writable."""
         with self._lock:
-            return self._writable(name).entries(name)
+            side = self._writable(name)
+            with open_map(side.declared[name], side.shared[name]) as opened:
+                return side.codecs[name].objects(rows_of(opened.read(), ""))
 
     def set_entry(self, name: str, key: Any, value: Any) -> None:
         """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
         with self._lock:
-            self._writable(name).write(name, key, value)
+            side, where = self._writable(name), f"map {name}"
+            codec = side.codecs[name]
+            packed = codec.key(key, where), codec.value(value, where)
+            write_entry(side.declared[name], side.shared[name], *packed)
 
     def delete_entry(self, name: str, key: Any) -> bool:
         """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
         with self._lock:
-            return self._writable(name).erase(name, key)
+            side = self._writable(name)
+            declared, packed = side.declared[name], side.codecs[name].key(key, f"map {name}")
+            if declared.spec.kind.shape == Shape.ARRAY:
+                write_entry(declared, side.shared[name], packed, bytes(declared.spec.value_size))
+                return True
+            return map_delete(side.shared[name], packed)
 
     def _writable(self, name: str) -> LoadedSide:
         """Return a direction that has the map. Raises UsageError if it is not writable."""
