@@ -49,7 +49,8 @@ class TomlDocument:
         """Return `FILE:LINE` of a key, or of the table around it."""
         for end in range(len(keys), 0, -1):
             if found := self._places.get(keys[:end]):
-                return f"{self.path}:{self.text.count(chr(10), 0, found.key) + 1}"
+                line = self.text.count("\n", 0, found.key) + 1
+                return f"{self.path}:{line}"
         return str(self.path)
 
     def wrong(self, keys: Keys, error: UsageError) -> UsageError:

@@ -168,12 +168,13 @@ def values_of(options: object) -> dict[str, Any]:
 
 
 def made(options: type[T], values: Mapping[str, Any]) -> T:
-    """Return the options of a class from those of the values that it has, by name."""
-    return options(**{
-        name: each.type(value) if issubclass(each.type, StrEnum) and value is not None else value
-        for name, each in settings_of(options).items()
-        if (value := values.get(name, values)) is not values
-    })  # fmt: skip
+    """Return the options of a class from values by name. The class need not have every name."""
+    known = settings_of(options)
+    given = {name: value for name, value in values.items() if name in known}
+    for name, value in given.items():
+        if value is not None and issubclass(known[name].type, StrEnum):
+            given[name] = known[name].type(value)
+    return options(**given)
 
 
 def changed(options: T, text: str) -> T:
