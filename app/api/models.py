@@ -295,14 +295,14 @@ def problem_of(error: ProbedeckError) -> Problem:
     if isinstance(error, CompileError):
         return replace(problem, diagnostics=error.diagnostics, verifier_log=error.verifier_log)
     if isinstance(error, TextError | MistakesError):
-        return replace(problem, mistakes=tuple(map(_mistake, error.mistakes)))
+        mistakes = (
+            Mistake(each.problem, each.hint, each.text, each.column)
+            if isinstance(each, TextError)
+            else Mistake(each.message, each.hint)
+            for each in error.mistakes
+        )
+        return replace(problem, mistakes=tuple(mistakes))
     return problem
-
-
-def _mistake(error: ProbedeckError) -> Mistake:
-    if isinstance(error, TextError):
-        return Mistake(error.problem, error.hint, error.text, error.column)
-    return Mistake(error.message, error.hint)
 
 
 def error_of(problem: Problem) -> ProbedeckError:

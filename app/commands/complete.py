@@ -65,7 +65,9 @@ class Completer:
         begin = len(text) - len(text.lstrip())
         words = text[begin:position].split(maxsplit=1)
         if not words or begin + len(words[0]) >= position:
-            return _commands(text[begin:position], begin, screen)
+            ranked = sorted(REGISTRY.values(), key=lambda command: command.screen != screen)
+            names = fitting(text[begin:position], [command.name for command in ranked])
+            return Completion(begin, tuple(names))
         command = find(words[0])
         found = _parameter_at(command, text, begin + len(words[0]), position) if command else None
         return self._value(*found, position) if found else Completion(position)
@@ -87,11 +89,6 @@ class Completer:
         names = fitting(value, known)
         plain = (each if as_it_is or each.endswith("/") else quoted(each) for each in names)
         return Completion(begin, tuple(plain))
-
-
-def _commands(typed: str, begin: int, screen: str) -> Completion:
-    ranked = sorted(REGISTRY.values(), key=lambda command: command.screen != screen)
-    return Completion(begin, tuple(fitting(typed, [command.name for command in ranked])))
 
 
 def fitting(typed: str, names: Iterable[str]) -> list[str]:

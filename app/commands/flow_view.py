@@ -48,10 +48,6 @@ class Grouping:
         return self.kind != DIRECTIONS
 
     @property
-    def is_by_owner(self) -> bool:
-        return self.kind in OWNER_KINDS
-
-    @property
     def is_by_label(self) -> bool:
         """Whether a group belongs to an owner, or to a host of a fleet."""
         return self.kind in LABEL_KINDS

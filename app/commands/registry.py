@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from app.commands import own, remote, values
-from app.commands.export_target import PICTURE_NAME, VALUES
+from app.commands.export_target import DRAWN, PICTURE_NAME, VALUES, target
 from app.commands.flow_view import GROUP_NOUNS, VIEWS
 from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.console.screens import SCREENS, register
@@ -154,12 +154,12 @@ _VIEW = (
             help="row, table, or a column's name for one value of the row. The terminal puts it"
             " into its clipboard (OSC 52; in tmux: set -g set-clipboard on)."),
     Command("view.export", "Write the table to a file", "E", asks=True,
-            parameters=(replace(_FILE, check=values.export_file), _OVERWRITE),
+            parameters=(replace(_FILE, check=lambda text, _: target(text)), _OVERWRITE),
             help="All filtered and sorted rows, with the chosen columns:"
             f" .{', .'.join(VALUES)} have values, .txt the shown text. .svg and .png are a picture"
             " of the screen. Replaces an existing file only with overwrite, or by enter again."),
     Command("view.screenshot", "Write a picture of the screen",
-            parameters=(replace(_FILE, check=values.picture_file), _OVERWRITE),
+            parameters=(replace(_FILE, check=lambda text, _: target(text, DRAWN)), _OVERWRITE),
             help=f"A .svg or .png; the default name is {PICTURE_NAME}, with the time of day."
             " .png needs the package resvg-py (>=0.5, <0.6).",
             alias="screenshot"),

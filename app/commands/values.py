@@ -6,7 +6,6 @@ name, for `@NAME`. Imports are inside: a tape without such values needs neither 
 
 from __future__ import annotations
 
-from app.commands.export_target import DRAWN, target
 from app.commands.model import Saved
 from app.commands.tables import check_columns
 
@@ -92,14 +91,6 @@ def theme(text: str, saved: Saved) -> None:
     from app.config.paths import check_file_name
 
     check_file_name(text, "theme")
-
-
-def export_file(text: str, saved: Saved) -> None:
-    target(text)
-
-
-def picture_file(text: str, saved: Saved) -> None:
-    target(text, DRAWN)
 
 
 def columns(text: str, saved: Saved) -> None:

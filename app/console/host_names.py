@@ -181,21 +181,18 @@ class Names:
             address = self._queue.get()
             # The owner of the zone chooses the text, and the resolver raises many kinds of errors.
             with contextlib.suppress(OSError, UnicodeError):
-                name = self._resolved(address)
+                with self._lock:
+                    if self._hosts is None:
+                        self._hosts = _names_of_hosts()
+                source = NameSource.HOSTS if self._hosts.get(address) else NameSource.REVERSE
+                text = self._hosts.get(address) or self._resolve(address)
+                name = Name(safe(text, REPLACED), source)
                 with self._lock:
                     if address in self._names:
                         self._names[address] = name
                         self._version += 1
                 self._found()
             self._queue.task_done()
-
-    def _resolved(self, address: str) -> Name:
-        with self._lock:
-            if self._hosts is None:
-                self._hosts = _names_of_hosts()
-        if text := self._hosts.get(address, ""):
-            return Name(safe(text, REPLACED), NameSource.HOSTS)
-        return Name(safe(self._resolve(address), REPLACED), NameSource.REVERSE)
 
 
 def _names_of_hosts() -> dict[str, str]:

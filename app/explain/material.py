@@ -80,7 +80,9 @@ def gather(conversation: Any, items: Iterable[Snapshot]) -> Material:
     tables = sorted(items, key=lambda item: item.end_ns)
     flows = _recent(tables, "flow", "")
     windows = _recent(tables, PROBE, SOCKETS_TABLE)
-    found = [(window, _row(window.rows, conversation)) for window in windows]
+    key = np.array([conversation], GROUP)
+    at = [joined.sockets_of(key, window.rows) for window in windows]
+    found = [(one, one.rows[of[of >= 0]]) for one, of in zip(windows, at, strict=True)]
     known = [(window, row) for window, row in found if len(row)]
     mine = [(window, _rows_of(conversation, window)) for window in flows]
     both = np.concatenate([np.empty(0, FLOW), *(rows for _, rows in mine)])
@@ -144,12 +146,6 @@ def _drops(conversation: Any, tables: Sequence[Snapshot]) -> tuple[Dropped, ...]
     near, far = (conversation[end].tobytes()[:size] for end in ("near", "far"))
     ports = int(conversation["near_port"]), int(conversation["far_port"])
     return summed(each for table in tables for each in of_flow(table, near, far, ports))
-
-
-def _row(sockets: Array, conversation: Any) -> Array:
-    """Return the socket of a conversation, (1,) or (0,)."""
-    at = joined.sockets_of(np.array([conversation], GROUP), sockets)
-    return sockets[at[at >= 0]]
 
 
 def _summed(conversation: Any, rows: Array) -> Any:

@@ -179,11 +179,11 @@ class HostLink:
                 self._said_lost = False
                 self._publish(connection_events.again(self._access.url))
         self._heard_at = time.monotonic()
-        self._tally.receive(part)
+        self._tally.received += len(part)
 
     def _take(self, record: wire.WireRecord) -> None:
         if isinstance(record, wire.Lost):
-            self._tally.miss(record)
+            self._tally.behind += sum(record.windows.values())
             for event in connection_events.missed(self._access.url, record):
                 self._be_slow(event.text)
                 self._publish(event)

@@ -105,7 +105,10 @@ class FleetPolicies:
                 texts += _by_host(deciding, values)
             elif each.ends and (away := self._away(each.policy, missing)):
                 self._waits[each.policy] = second.end_utc_ns + WAIT_S * SECOND_NS
-                found.append(_waiting(policy, each.cause, away, second.end_utc_ns))
+                why = f"{each.cause}, a lower bound: {_names(away)} {_lack(away)} missing"
+                text = f"{policy.name} stays active: {why}; it waits {WAIT_S} s"
+                subject = f"policy {policy.name}"
+                found.append(Event(second.end_utc_ns, "warning", "fleet", text, subject))
                 continue
             elif each.ends:
                 hosts = self._active.pop(each.policy)
@@ -202,12 +205,6 @@ def _names(hosts: Sequence[str]) -> str:
 
 def _lack(hosts: Sequence[str]) -> str:
     return "is" if len(hosts) == 1 else "are"
-
-
-def _waiting(policy: Policy, cause: str, away: Sequence[str], at_utc_ns: int) -> Event:
-    are = f"{_names(away)} {_lack(away)} missing"
-    text = f"{policy.name} stays active: {cause}, a lower bound: {are}; it waits {WAIT_S} s"
-    return Event(at_utc_ns, "warning", "fleet", text, f"policy {policy.name}")
 
 
 def _transition(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -125,17 +124,12 @@ class SegmentComparison:
         clock = item.rows["value"][0]
         known.error_ns = max(known.error_ns, int(clock["error"]))
         ahead_ns = 0 if self._one_clock else int(clock["utc"]) - int(clock["monotonic"])
-        for side, add in self._places(host).items():
+        sent, received = (self._back, self._there) if host else (self._there, self._back)
+        for side, add in (("egress", sent.add_sent), ("ingress", received.add_received)):
             if table := known.tables.get((side, DIGESTS_TABLE)):
                 add(_window(table, ahead_ns))
         known.tables.clear()
         return True
-
-    def _places(self, host: int) -> Mapping[str, Callable[[DigestWindow], None]]:
-        there, back = self._there, self._back
-        if host == 0:
-            return {"egress": there.add_sent, "ingress": back.add_received}
-        return {"ingress": there.add_received, "egress": back.add_sent}
 
     def report(self, asked: OffsetBounds = OffsetBounds()) -> SegmentReport:
         """Compare what has come so far. `asked`: limits of the offset by requests to both hosts.

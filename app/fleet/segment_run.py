@@ -6,10 +6,11 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, Self
 
 from app.fleet.segment_report import OffsetBounds, SegmentComparison, SegmentReport
@@ -79,7 +80,7 @@ class SegmentRun:
             boots = {status.boot for status in statuses}
             self._comparison = SegmentComparison(horizon_s, one_clock=len(boots) == 1)
             for number, host in enumerate(hosts):
-                host.listen(self._taker(number))
+                host.listen(partial(self._take, number))
             # At once: packets that only one of the hosts records are not compared.
             with ThreadPoolExecutor(len(hosts)) as threads:
                 starts = [threads.submit(host.segment.measure, options, LEASE_S) for host in hosts]
@@ -118,13 +119,10 @@ class SegmentRun:
         with self._lock:
             return self._comparison.report(bounds)
 
-    def _taker(self, number: int) -> Callable[[Item], None]:
-        def take(item: Item) -> None:
-            if isinstance(item, Snapshot):
-                with self._lock:
-                    self._comparison.take(number, item)
-
-        return take
+    def _take(self, number: int, item: Item) -> None:
+        if isinstance(item, Snapshot):
+            with self._lock:
+                self._comparison.take(number, item)
 
 
 def with_key(options: SegmentOptions) -> SegmentOptions:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from app.api.wire import Lost
 from app.outputs.view import is_table
 from probes.flow.probe import FlowProbe
 from probes.monitor import state as monitor
@@ -27,11 +26,8 @@ class Tally:
         self.losses: dict[LossReason, Loss] = {}
         self.active: tuple[str, ...] = ()
         self.interfaces: tuple[str, ...] = ()
-        self._received = 0
+        self.received = 0
         """Bytes since the last tick."""
-
-    def receive(self, part: bytes) -> None:
-        self._received += len(part)
 
     def add(self, table: Snapshot) -> None:
         """Count a table of the host."""
@@ -51,19 +47,16 @@ class Tally:
             names = table.rows["policy"][[one in running for one in table.rows["state"].tolist()]]
             self.active = tuple(name.decode() for name in names.tolist())
 
-    def miss(self, lost: Lost) -> None:
-        self.behind += sum(lost.windows.values())
-
     def tick(self, seconds: float) -> None:
         """Take the bytes received in the last `seconds` into the rate."""
-        self.received_s += _SMOOTHING * (self._received / seconds - self.received_s)
-        self._received = 0
+        self.received_s += _SMOOTHING * (self.received / seconds - self.received_s)
+        self.received = 0
 
     def silence(self) -> None:
         """Forget rates: the host is not followed any more."""
         self.packets_s = self.bits_s = self.received_s = 0.0
         self.flows, self.active, self.lag_s = 0, (), math.nan
-        self._received = 0
+        self.received = 0
 
 
 class ClockOffset:

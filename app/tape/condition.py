@@ -114,7 +114,8 @@ def read_condition(line: TapeLine) -> StateCondition:
     line.skip()
     at = line.at
     sign = line.take(_OPERATOR)
-    usual = _usual(named)
+    order = {StateKind.TEXT: _MATCH, StateKind.FLAG: ()}.get(named.kind, _ORDER)
+    usual = (*_EQUAL, *order)
     if sign not in usual:
         problem = f"{name} is not compared by {sign}" if sign else "a comparison is missing"
         line.refuse(problem, at, hint=f"{name} is {named.kind}: {' '.join(usual)}")
@@ -123,12 +124,6 @@ def read_condition(line: TapeLine) -> StateCondition:
         line.refuse(f"{name} {sign} needs a value", hint=f"such as {_example(named, sign)}")
     value = _value(line, named, sign)
     return StateCondition(name, sign, value, line.text[begin : line.at])
-
-
-def _usual(named: NamedState) -> tuple[str, ...]:
-    if named.kind is StateKind.TEXT:
-        return (*_EQUAL, *_MATCH)
-    return tuple(_EQUAL) if named.kind is StateKind.FLAG else (*_EQUAL, *_ORDER)
 
 
 def _value(line: TapeLine, named: NamedState, sign: str) -> str | float | bool | re.Pattern[str]:
@@ -149,13 +144,9 @@ def _value(line: TapeLine, named: NamedState, sign: str) -> str | float | bool |
         if word not in ("true", "false"):
             line.refuse(f"{named.name} is true or false, not {word!r}", begin)
         return word == "true"
-    return _number(line, named)
-
-
-def _number(line: TapeLine, named: NamedState) -> float:
-    sign, begin = line.take(_SIGN), line.at
+    minus, begin = line.take(_SIGN), line.at
     with placed(line.text, begin):
-        return (-1 if sign else 1) * quantity(line.take(_NUMBER), UNITS[named.kind])
+        return (-1 if minus else 1) * quantity(line.take(_NUMBER), UNITS[named.kind])
 
 
 def _example(named: NamedState, sign: str) -> str:

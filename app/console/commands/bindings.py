@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.binding import Binding, BindingsMap
 
-from app.config.keymap import BoundKey, Keymap
+from app.config.keymap import Keymap
 from widgets.terminal.keybar import Weight
 
 _WEIGHTS = {
@@ -34,12 +34,9 @@ def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
             footer, asks = command.footer if command.name not in named else "", command.asks
             named.add(command.name)
         words = footer or bound.title
-        made.append(Binding(bound.key, _action(bound), words, show=bool(footer), priority=asks))
+        # Textual passes only one of a variable number of parameters.
+        name, given = ("press", ",".join(bound.keys)) if bound.keys else ("command", bound.lines)
+        text = given if isinstance(given, str) else "\n".join(given)
+        action = f"app.{name}({text!r})"
+        made.append(Binding(bound.key, action, words, show=bool(footer), priority=asks))
     return BindingsMap(made)
-
-
-def _action(bound: BoundKey) -> str:
-    # Textual passes only one of a variable number of parameters.
-    if bound.keys:
-        return f"app.press({','.join(bound.keys)!r})"
-    return "app.command({!r})".format("\n".join(bound.lines))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from app.console.host_names import Names
 from app.console.screen import ConsoleScreen
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.flows.group_part import ShownGroups
@@ -43,8 +42,9 @@ def fields_of(screen: ConsoleScreen) -> dict[str, str]:
         found = _of_path(screen)
     else:
         found = _of_table(screen)
-    if (address := found.get("address")) and "name" not in found:
-        found["name"] = _name(names, address)
+    address = found.get("address")
+    if address and "name" not in found and (known := names.of(address)) is not None:
+        found["name"] = known.text
     return {name: text for name, text in found.items() if text}
 
 
@@ -94,11 +94,6 @@ def _of_sentence(screen: ConsoleScreen, key: Hashable) -> dict[str, str]:
             about = {"triggers": "policies"}.get(one.screen)
             return {"text": one.text} | _of_hop(one.row) | _of_key(about, one.row)
     return {}
-
-
-def _name(names: Names, address: str) -> str:
-    known = names.of(address)
-    return "" if known is None else known.text
 
 
 def _of_flow(row: Any) -> dict[str, str]:

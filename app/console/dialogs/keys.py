@@ -71,7 +71,9 @@ class KeysScreen(HelpBox):
         for bound in self._keymap.of(""):
             offered = bound.command is None or self._offers(bound.command.name)
             if offered and bound.key not in hidden:
-                parts[_part(bound)].append(bound)
+                name = bound.command.name if bound.command is not None else ""
+                begun = (title for title, begins in _PARTS.items() if name.startswith(begins))
+                parts[next(begun, _EVERYWHERE)].append(bound)
         yield SCREENS[self._of].title if self._columns > 1 else "", _commands(own)
         if (signs := SCREENS[self._of].signs) is not None:
             yield signs
@@ -91,11 +93,6 @@ class KeysScreen(HelpBox):
             grid.add_row(Text(keys), Text(what), Text("".join(name)))
         above = "" if first else "\n"
         return [Text(f"{above}{title}", "bold underline"), grid] if title else [grid]
-
-
-def _part(bound: BoundKey) -> str:
-    name = bound.command.name if bound.command is not None else ""
-    return next((title for title, begins in _PARTS.items() if name.startswith(begins)), _EVERYWHERE)
 
 
 def _commands(bound: Iterable[BoundKey]) -> list[tuple[str, ...]]:

@@ -134,7 +134,11 @@ class LivePulses:
             if snapshot.probe == FLOW and not snapshot.is_metric:
                 view = replace(view, flows=self._flows.with_row(_of_flows(snapshot)))
             elif snapshot.probe == MONITOR and snapshot.metric == METRICS_TABLE:
-                view = replace(view, monitor=self._monitor.with_row(_of_monitor(snapshot)))
+                row, metrics = _window(snapshot), snapshot.rows[:1]
+                for name in _BY_PROTOCOL:
+                    row[name] = metrics[name]
+                row["in_packets"], row["in_bytes"] = metrics["packets"], metrics["bytes"]
+                view = replace(view, monitor=self._monitor.with_row(row))
             elif (snapshot.probe, snapshot.metric) == (DROPS, REASONS_TABLE):
                 view = replace(view, dropped=by_reason(snapshot))
             self._view = view
@@ -182,12 +186,4 @@ def _of_flows(snapshot: Snapshot) -> Array:
     row["tcp_packets"] = packets[protocols == _TCP].sum()
     row["udp_packets"] = packets[protocols == _UDP].sum()
     row["icmp_packets"] = packets[np.isin(protocols, _ICMP)].sum()
-    return row
-
-
-def _of_monitor(snapshot: Snapshot) -> Array:
-    row, metrics = _window(snapshot), snapshot.rows[:1]
-    for name in _BY_PROTOCOL:
-        row[name] = metrics[name]
-    row["in_packets"], row["in_bytes"] = metrics["packets"], metrics["bytes"]
     return row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from bpf.cancel import current
 from bpf.errors import ProbedeckError
 from widgets.format import REPLACED, safe
 from widgets.table.columns import cell
-from widgets.table.rows import Column, Value, ValueSource
+from widgets.table.rows import Column, ValueSource
 
 _PART = 4096
 """Rows that are written at a time."""
@@ -85,7 +85,11 @@ def _values(view: TableContent, suffix: str) -> Iterator[bytes]:
     columns = []
     for place, _ in chosen:
         current().check()
-        columns.append(_finite(view.source.values(place)))
+        # JSON has no word for values that are not finite.
+        values = view.source.values(place)
+        columns.append(
+            [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
+        )
 
     def encoded(at: int) -> bytes:
         part = zip(*(column[at : at + size] for column in columns), strict=True)
@@ -97,11 +101,6 @@ def _values(view: TableContent, suffix: str) -> Iterator[bytes]:
     for at in range(0, rows, size):
         yield (written.separator if at else b"") + encoded(at)
     yield written.end
-
-
-def _finite(values: Sequence[Value]) -> Sequence[Value]:
-    """Replace values that are not finite by None: JSON has no word for them."""
-    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
 
 
 def _texts(view: TableContent) -> Iterator[bytes]:

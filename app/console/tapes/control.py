@@ -73,20 +73,9 @@ class Tapes:
 
     def state_of(self, name: str) -> StateValue:
         """Return the value of a named state; None if it does not exist now."""
-        console = self._console
-        values = self._states()
-        group, dot, _ = name.partition(".")
-        for mode, info in SCREENS.items():
-            if dot and any(state.name.startswith(f"{group}.") for state in info.states):
-                values |= info.values(console)
-                if (screen := screen_of(console.app, mode)) is not None:
-                    values |= screen.states()
-        return values.get(name)
-
-    def _states(self) -> StateValues:
-        """Return the named states that belong to no screen."""
         console, app, last = self._console, self._console.app, self._console.frame.last
-        return {
+        # Those that belong to no screen.
+        values: StateValues = {
             "message": self.message,
             "prompt": self.asking[0],
             "prompt.text": self.asking[1],
@@ -104,6 +93,13 @@ class Tapes:
             "rate": float(console.frame.flows.rows["bit_rate"].sum()),
             "lost": console.frame.lost,
         }
+        group, dot, _ = name.partition(".")
+        for mode, info in SCREENS.items():
+            if dot and any(state.name.startswith(f"{group}.") for state in info.states):
+                values |= info.values(console)
+                if (screen := screen_of(app, mode)) is not None:
+                    values |= screen.states()
+        return values.get(name)
 
     def status_items(self) -> list[StatusItem]:
         """Items of the status strip: the tape that plays, and the register of the recording."""

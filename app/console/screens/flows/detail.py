@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from app.commands.flow_view import LABEL_KINDS
+from app.commands.flow_view import LABEL_KINDS, OWNER_KINDS
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS
 from app.console.protocol import Console
@@ -167,7 +167,7 @@ def group_subject(group: ShownGroups, history: History) -> DetailSubject:
 
     def measure(window: Snapshot) -> Sequence[int] | None:
         sockets, owners = NO_OWNERS.sockets, NO_OWNERS.owners
-        if opened.by.is_by_owner:
+        if opened.by.kind in OWNER_KINDS:
             known = past()
             if window.window > max(known, default=0):
                 return None

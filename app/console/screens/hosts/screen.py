@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from itertools import compress
 
 import numpy as np
 from textual import on
@@ -17,12 +17,11 @@ from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.hosts.columns import FLEET, HostLine
 from app.console.screens.hosts.dialogs import HostChanges
-from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from app.console.tables.array_rows import item_rows
 from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
 from app.console.tasks import Task
 from app.fleet.host_state import HostPhase, HostState
-from app.fleet.hosts import Fleet
 from app.fleet.plane import ChosenHosts
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
@@ -31,7 +30,6 @@ from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.fields import Quantity, Texts
 from widgets.format import bit_rate, counted, si
 from widgets.status import StatusItem, StatusStrip, TonedLine
-from widgets.table.rows import Column
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
@@ -63,7 +61,22 @@ class HostsScreen(ConsoleScreen):
 
     @property
     def domain(self) -> Domain:
-        return domain_of(self.hosts.fleet)
+        """The fields of filters: names, states, rates and labels of the hosts."""
+        labels = sorted({name for host in self.hosts.fleet.hosts for name in host.labels})
+        return Domain(
+            "hosts",
+            {
+                "host": Texts("host", "name of the host contains the text"),
+                "state": Texts("state", "state of the host", tuple(HostPhase)),
+                "rate": Quantity("rate", "bits per second", BIT_RATES),
+                "lost": Quantity("lost", "packets that its windows lack", COUNTS),
+                "policy": Texts("policy", "name of an active policy contains the text"),
+                "version": Texts("version", "version of its probedeck contains the text"),
+                **{name: Texts(name, f"label {name} contains the text") for name in labels},
+            },
+            (),
+            "host",
+        )
 
     def compose_body(self) -> list[Widget]:
         table = SortedTable(FLEET, empty=_FILTERED)
@@ -92,10 +105,16 @@ class HostsScreen(ConsoleScreen):
         self._shown_at = time.monotonic()
         every = host_lines(self.hosts)
         mask = self._filter.mask(table_of(every)).tolist() if self._filter else [True] * len(every)
-        self._lines = filtered(every, mask)
+        self._lines = list(compress(every, mask))
         self.query_one("#sums", StatusStrip).show(sum_items([line.state for line in self._lines]))
-        self.table.columns = host_columns(self._lines, self.hosts.fleet.group)
-        self.table.fill(host_rows(self._lines))
+        widest = max((len(line.state.name) for line in self._lines), default=0)
+        group = self.hosts.fleet.group
+        self.table.columns = columns(
+            FLEET,
+            host={"width": max(8, min(24, widest))},
+            group={"title": group.capitalize(), "hidden": not group},
+        )
+        self.table.fill(item_rows(FLEET, ((line.state.name, line) for line in self._lines)))
         self._show_about()
         chosen = f"{len(self.hosts.chosen)} of {counted(len(every), 'host')}"
         notes = [StatusItem(chosen, Tone.MUTED, 3, label="chosen")]
@@ -171,7 +190,7 @@ class HostsScreen(ConsoleScreen):
     def do_host_choose(self, text: str) -> None:
         every = host_lines(self.hosts)
         mask = parse(text, self.domain, self.console.settings.filters).mask(table_of(every))
-        self._choose([line.state.name for line in filtered(every, mask.tolist())])
+        self._choose([line.state.name for line in compress(every, mask)])
 
     def do_host_programs(self, name: str = "") -> None:
         name = self._target(name)
@@ -215,25 +234,6 @@ def first_states(console: Console) -> StateValues:
     }
 
 
-def domain_of(fleet: Fleet) -> Domain:
-    """Return the fields of filters of a fleet's hosts: their names, states, rates and labels."""
-    labels = sorted({name for host in fleet.hosts for name in host.labels})
-    return Domain(
-        "hosts",
-        {
-            "host": Texts("host", "name of the host contains the text"),
-            "state": Texts("state", "state of the host", tuple(HostPhase)),
-            "rate": Quantity("rate", "bits per second", BIT_RATES),
-            "lost": Quantity("lost", "packets that its windows lack", COUNTS),
-            "policy": Texts("policy", "name of an active policy contains the text"),
-            "version": Texts("version", "version of its probedeck contains the text"),
-            **{name: Texts(name, f"label {name} contains the text") for name in labels},
-        },
-        (),
-        "host",
-    )
-
-
 def table_of(lines: Sequence[HostLine]) -> RowTable:
     """Return hosts as rows for their filters."""
     labels = sorted({name for line in lines for name in line.state.labels})
@@ -262,21 +262,6 @@ def host_lines(hosts: ChosenHosts) -> list[HostLine]:
         for one in hosts.states()
     ]
     return sorted(lines, key=lambda line: line.group) if group else lines
-
-
-def host_columns(lines: Sequence[HostLine], group: str) -> tuple[Column[Any], ...]:
-    """Return the columns; `group` is the label that groups the hosts."""
-    widest = max((len(line.state.name) for line in lines), default=0)
-    return columns(
-        FLEET,
-        host={"width": max(8, min(24, widest))},
-        group={"title": group.capitalize(), "hidden": not group},
-    )
-
-
-def host_rows(lines: Iterable[HostLine]) -> ArrayRows[ItemRows]:
-    """Return a row for each host, with its name as key."""
-    return item_rows(FLEET, ((line.state.name, line) for line in lines))
 
 
 def sum_items(states: Sequence[HostState]) -> list[StatusItem]:
@@ -316,7 +301,3 @@ def about(line: HostLine) -> str:
     if state.read_only:
         parts.append(f"read only: {state.read_only}")
     return ", ".join((*parts, state.url))
-
-
-def filtered(lines: Sequence[HostLine], mask: Sequence[bool]) -> list[HostLine]:
-    return [line for line, passes in zip(lines, mask, strict=True) if passes]

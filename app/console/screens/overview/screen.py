@@ -245,7 +245,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             as_of(info, frame.monitor) if info and self.console.time.paused else info
         )
         self._show_now(pulses)
-        self._show_notes()
+        self.show_notes(*notes(frame, self._trouble))
         if not self.query("#events"):
             return
         self._busiest.take(frame.flows, frame.owners)
@@ -362,9 +362,6 @@ class OverviewScreen(PollingScreen[_Looked]):
             block.columns = (replace(name, title="Policies"), *others)
         found = pressing(triggers, block.width_of("line"))
         block.show(policy_rows(found[: max(0, most)]))
-
-    def _show_notes(self) -> None:
-        self.show_notes(*notes(self.console.frame, self._trouble))
 
     @on(Block.CursorLeft)
     def _passed(self, event: Block.CursorLeft) -> None:

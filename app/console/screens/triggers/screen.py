@@ -42,10 +42,6 @@ _NARROW, _WIDE = (11, 12), (30, 24)
 """Cells of the flows' time line and of the protocols' bar."""
 
 
-def _waits(one: PolicyView) -> bool:
-    return not one.info.state.runs or one.info.policy.mode == "permanent"
-
-
 def _tell(screen: ConsoleScreen, host: str, info: PolicyInfo) -> None:
     text = f"{info.policy.name} is {info.state.label}{on_host(host)}"
     screen.notify(text, timeout=2.0, markup=False)
@@ -229,7 +225,10 @@ class TriggersScreen(PollingScreen[_Fetched]):
             # The widths of the names changed.
             self.call_later(self._show_policies)
         # Active policies first: a low screen has not all rows.
-        self._statuses = sorted(self._hosts.statuses(cells), key=_waits)
+        self._statuses = sorted(
+            self._hosts.statuses(cells),
+            key=lambda one: not one.info.state.runs or one.info.policy.mode == "permanent",
+        )
         table.empty = empty_text(info, self._known, bool(self.console.plane.read_only))
         if not models:
             table.empty = "no chosen host answers"
