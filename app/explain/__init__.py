@@ -1,8 +1,7 @@
 """Explanation of a conversation by the tables of the last minute: owner, limit and queue."""
 
-from app.explain.choice import Choice, choose, nothing_passes
 from app.explain.explain import explain
-from app.explain.material import far_end
+from app.explain.material import Choice, choose, far_end, nothing_passes
 from app.explain.model import Explanation
 from app.explain.page import lines
 

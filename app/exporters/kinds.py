@@ -210,7 +210,7 @@ for _kind in (
     ),
     ExporterKind(
         "command", "Alerts to a program, which gets each as JSON.", "command:/usr/local/bin/page",
-        CommandOptions, f"{_ALERTS}.command:command", UrlPlace.PATH, local=True,
+        CommandOptions, f"{_ALERTS}.webhook:command", UrlPlace.PATH, local=True,
     ),
     ExporterKind(
         "journald", "Alerts to the journal of systemd.", "journald:", JournalOptions,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from app.exporters.outputs import Outputs
+from app.exporters.delivery import Outputs
 from app.outputs.view import is_table
 from app.resolve import detour
 from app.run.options import byte_count

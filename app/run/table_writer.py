@@ -8,12 +8,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from app.outputs.group_views import with_prefixes
 from app.outputs.owners.owner_join import OwnerJoin
 from app.outputs.path_views import described
 from app.outputs.routers import Describe, nothing_known
 from app.outputs.sink import Sink
-from app.outputs.views import VIEWS
+from app.outputs.views import VIEWS, with_prefixes
 from app.run.mailbox import Mailbox
 from app.run.options import OutputSpec
 from bpf.errors import ProbedeckError

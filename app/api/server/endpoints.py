@@ -39,7 +39,7 @@ from app.api.server.routing import (
 from app.outputs.document import document
 from app.outputs.filtering import passing
 from app.outputs.formats import FORMATS
-from app.outputs.group_views import grouped
+from app.outputs.views import grouped
 from app.resolve import address
 from bpf.errors import UsageError, did_you_mean
 from probes.config import model as configuration

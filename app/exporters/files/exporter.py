@@ -12,8 +12,7 @@ from typing import TypeGuard
 from app.exporters.backlog import NOT_WRITTEN
 from app.exporters.exporter import DeliveryError
 from app.exporters.files.options import FileOptions
-from app.exporters.files.parquet import ParquetFiles
-from app.exporters.files.table_files import JsonLines, Table, TableFiles, period_of
+from app.exporters.files.table_files import JsonLines, ParquetFiles, Table, TableFiles, period_of
 from app.exporters.host import ExportHost
 from app.files import expand, open_directory
 from app.outputs.metrics import MetricOutput

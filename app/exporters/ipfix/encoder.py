@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from app.exporters.ipfix.message import Message, ObservationDomain, Uptime, room
-from app.exporters.ipfix.templates import Template, codes_of, flow_template
-from app.exporters.ipfix.values import FlowPart
+from app.exporters.ipfix.templates import FlowPart, Template, codes_of, flow_template
 from probes.flow.records import Array
 
 _BLOCK = 8192

@@ -17,8 +17,7 @@ from app.exporters.ipfix.message import Message
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
 from app.exporters.ipfix.records import exported
 from app.exporters.ipfix.session import Session
-from app.exporters.ipfix.sockets import Link, UdpLink
-from app.exporters.ipfix.stream import StreamLink
+from app.exporters.ipfix.stream import Link, StreamLink, UdpLink
 from app.exporters.ipfix.templates import IPFIX, NETFLOW9
 from app.outputs.view import OwnedFlows, is_table
 from bpf.errors import UsageError

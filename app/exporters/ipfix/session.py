@@ -10,7 +10,7 @@ from typing import NoReturn
 from app.exporters.exporter import DeliveryError, words_of
 from app.exporters.ipfix.about import About
 from app.exporters.ipfix.message import Message, ObservationDomain, template_messages
-from app.exporters.ipfix.sockets import Link, Sent
+from app.exporters.ipfix.stream import Link, Sent
 from app.exporters.ipfix.templates import (
     FIRST_TEMPLATE,
     OptionsKind,

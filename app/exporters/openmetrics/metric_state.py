@@ -9,13 +9,13 @@ from app import VERSION
 from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import Sample, Series
 from app.exporters.openmetrics.options import MOST_OWNERS
-from app.exporters.openmetrics.owners import OwnerSeries
 from app.exporters.openmetrics.paths import PathSeries
 from app.exporters.openmetrics.probe_metrics import MetricSeries
 from app.exporters.openmetrics.series import (
     DropSeries,
     FlowSeries,
     MonitorSeries,
+    OwnerSeries,
     PolicySeries,
     ProbeSeries,
 )

@@ -12,10 +12,10 @@ from app.api.address import Remote
 from app.api.remote import RemoteController
 from app.api.server.listener import Api, ApiListener
 from app.config.load import load
+from app.exporters.delivery import Outputs
 from app.exporters.kinds import EXPORTERS, UrlPlace, parse
 from app.exporters.ledger import TableKey
 from app.exporters.options import OptionError
-from app.exporters.outputs import Outputs
 from app.run.options import SECTIONS
 from bpf.errors import ProbedeckError, UsageError
 from probes.control.controller import Controller

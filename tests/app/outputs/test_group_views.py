@@ -9,9 +9,8 @@ import pytest
 
 from app.outputs.document import document
 from app.outputs.filtering import Filtering
-from app.outputs.group_views import grouped, with_prefixes
 from app.outputs.sink import Sink
-from app.outputs.views import VIEWS
+from app.outputs.views import VIEWS, grouped, with_prefixes
 from app.run.options import VIEWS as NAMES
 from app.run.options import Options
 from bpf.errors import UsageError

@@ -17,12 +17,15 @@ from app.console.screens.paths.hop import (
     NUMBERS,
     PATH,
     PathKey,
+    Router,
+    Way,
     add_delays,
     numbers_of,
+    routers_of,
     since,
+    ways_of,
 )
 from app.console.screens.paths.spells import Spell, spells
-from app.console.screens.paths.ways import Router, Way, routers_of, ways_of
 from probes.filter.network import address_text
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Array, PathRowKind

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from app.exporters.alerts.alert import AlertFilter
-from app.exporters.alerts.command import command
 from app.exporters.alerts.exporter import AlertExporter
 from app.exporters.alerts.log_sockets import LogSocket, Syslog
+from app.exporters.alerts.webhook import command
+from app.exporters.delivery import Outputs
 from app.exporters.exporter import DeliveryError, RejectedError
 from app.exporters.host import ExportHost
 from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
-from app.exporters.outputs import Outputs
 from app.files import Invoker
 from bpf.errors import UsageError
 from probes.control.controller import Controller

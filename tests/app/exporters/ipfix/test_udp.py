@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from app.exporters.exporter import DeliveryError
-from app.exporters.ipfix.sockets import UdpLink
+from app.exporters.ipfix.stream import UdpLink
 from probes.snapshot import Loss, LossReason
 from tests.app.exporters.ipfix.collectors import UdpCollector, deliver
 from tests.app.exporters.ipfix.made import Output, many, totals, window

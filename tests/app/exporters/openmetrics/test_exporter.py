@@ -12,10 +12,10 @@ from urllib.error import HTTPError
 
 import pytest
 
+from app.exporters.delivery import Outputs
 from app.exporters.host import ExportHost, make
 from app.exporters.kinds import parse
 from app.exporters.openmetrics.exporter import OpenMetricsExporter
-from app.exporters.outputs import Outputs
 from bpf.errors import UsageError
 from probes.control_plane import MemoryUse
 from probes.output_control import NoOutputs, OutputConfig
