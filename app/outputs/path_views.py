@@ -26,7 +26,6 @@ from app.outputs.view import (
     time,
     where,
 )
-from probes.flow.records import Array
 from probes.path import records
 from probes.path.records import (
     DESTINATION_HOP,
@@ -66,13 +65,9 @@ def _if(
     kind: ColumnType = ColumnType.INTEGER,
     **more: Any,
 ) -> OutputColumn:
-    """A column that is empty outside of a mask, or of one of _WHERE."""
-    known = _WHERE[mask] if isinstance(mask, str) else mask
+    """A column that is empty outside of a mask, or of one of _WHERE; without one, if it is 0."""
+    known = _WHERE.get(mask, lambda part: part.rows[name] != 0) if isinstance(mask, str) else mask
     return OutputColumn(name, meaning, values, kind, known=known, **more)
-
-
-def _not_zero(name: str) -> Mask:
-    return lambda part: part.rows[name] != 0
 
 
 def _flow(known: Mask) -> Iterator[OutputColumn]:
@@ -86,11 +81,7 @@ def _flow(known: Mask) -> Iterator[OutputColumn]:
 
 
 def _rtt(name: str, meaning: str) -> OutputColumn:
-    def known(part: Part) -> Array:
-        found: Array = _WHERE["summary"](part) & (part.rows[name] >= 0)
-        return found
-
-    return _if(known, name, meaning)
+    return _if(lambda part: _WHERE["summary"](part) & (part.rows[name] >= 0), name, meaning)
 
 
 def _labels(part: Part) -> list[str]:
@@ -183,7 +174,7 @@ HOPS = OutputView(
         OutputColumn("tos", "TOS or traffic class that was sent"),
         _if("probe", "whole", "true: a valid packet of its flow; false: every receiver drops it",
             None, ColumnType.TRUTH, text=bool),
-        _if(_not_zero("remote_clock"), "remote_clock",
+        _if("", "remote_clock",
             "TCP timestamp of the packet that ended a round trip of the flow"),
         _if("probe", "sequence",
             "number of the sent packet, counted for each destination; no probe has a multiple of"
@@ -229,7 +220,7 @@ PATHS = OutputView(
             "queue, gap: amount; loop over: duration; flap: mean time between two changes"),
         time("since", "UTC: start of this state", "since_ns",
             lambda part: part.rows["since_ns"] > 0),
-        _if(_not_zero("amount"), "amount",
+        _if("", "amount",
             "longer, shorter, route: hops; alias: hops of the way back; branch: hop where flows "
             "part; marking: sent TOS * 256 + quoted one; altered: bit of the field; loop: its "
             "routers; flap: changes"),
@@ -238,18 +229,18 @@ PATHS = OutputView(
         _if("summary", "cleared", "true: a later hop has no loss, so this hop only answers seldom",
                  None, ColumnType.TRUTH, text=bool),
         _LABELS,
-        _if(_not_zero("flows"), "flows",
+        _if("", "flows",
             "flows of the finding, the row's own among them; empty: only this one"),
         _if("branch", "statistic", "branch: Kolmogorov-Smirnov statistic beside the other branch",
                 kind=ColumnType.FLOAT),
         _if("branch", "p_value", "branch: probability of that statistic if the branches are alike",
                 kind=ColumnType.FLOAT),
-        _if(_not_zero("other_hop"), "other_hop",
+        _if("", "other_hop",
             "route: its last hop that changed; queue, loss: the hop before it that answers; loop: "
             "the hop of its last router; flap: the path's last hop"),
         labelled("side", f"of a queue or loss: {', '.join(_SIDES.values())}", _SIDES,
             _WHERE["side"]),
-        _if(_not_zero("folded"), "folded",
+        _if("", "folded",
             "true: the change belongs to a route, which is told in its place",
             None, ColumnType.TRUTH, text=bool),
         *_about_responder(_WHERE["responder"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeGuard
@@ -110,16 +110,10 @@ def one(
     return OutputColumn(name, meaning, values, type)
 
 
-def one_text(
-    name: str, meaning: str, value: Callable[[Any], CellValue] | None = None
-) -> OutputColumn:
-    """A column with one text an item."""
-    return one(name, meaning, value, ColumnType.TEXT)
-
-
-def text(name: str, meaning: str, values: Callable[[Part], Iterable[CellValue]]) -> OutputColumn:
-    """A column of texts."""
-    return OutputColumn(name, meaning, values, ColumnType.TEXT)
+one_text = partial(one, type=ColumnType.TEXT)
+"""A column with one text an item."""
+text = partial(OutputColumn, type=ColumnType.TEXT)
+"""A column of texts."""
 
 
 def time(name: str, meaning: str, field: str, known: Mask | None = None) -> OutputColumn:

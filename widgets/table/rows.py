@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -110,12 +110,6 @@ class Row:
     key: Hashable
     cells: tuple[str | Pieces, ...]
     tones: Tones = Tone.NORMAL
-    values: Sequence[Value] = ()
-    """One value for each of `cells`; empty in tables that are neither sorted nor written."""
-    ranks: Mapping[int, float] = field(default_factory=dict)
-    """Sort keys in place of values, by position."""
-    below: int = 0
-    """Depth: the row belongs to the nearest earlier row of less depth, and stays below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +144,11 @@ class Rows:
         return self.content[index].tones
 
     def values(self, position: int) -> Sequence[Value]:
-        return [row.values[position] for row in self.content]
+        return [str(row.cells[position]) for row in self.content]
 
     def ordered(self, position: int, *, descending: bool) -> Rows:
-        of = [row.ranks.get(position, row.values[position]) for row in self.content]
-        depths = [row.below for row in self.content]
-        return Rows.of(self.content[at] for at in nested_order(of, depths, descending=descending))
+        places = order(self.values(position), descending=descending)
+        return Rows.of(self.content[at] for at in places)
 
 
 def nested_order(values: Sequence[Any], depths: Sequence[int], *, descending: bool) -> list[int]:

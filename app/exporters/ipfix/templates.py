@@ -213,36 +213,17 @@ class FlowPart:
         """Return the fixed fields (n,) in network order."""
         made = np.empty(len(self.rows), template.dtype)
         for element in template.fixed:
-            made[element.name] = _VALUES[element.name](self)
+            field, values = element.field, _VALUES.get(element.name)
+            made[element.name] = self.rows[field] if values is None else values(self)
         return made
 
 
-def _field(name: str) -> Callable[[FlowPart], Array]:
-    return lambda part: part.rows[name]
-
-
-def _one(_: FlowPart) -> int:
-    return 1
-
-
-_DIRECT = {
-    "sourceIPv6Address": "source", "destinationIPv6Address": "destination",
-    "sourceTransportPort": "source_port", "destinationTransportPort": "destination_port",
-    "protocolIdentifier": "protocol", "tcpControlBits": "tcp_flags", "ipVersion": "version",
-    "flowDirection": "direction",
-    "packetDeltaCount": "packets", "octetDeltaCount": "bytes", "flowEndReason": "end_reason",
-    "gtpuTEid": "tunnel_id", "roundTripMicroseconds": "rtt_us",
-    "leastRoundTripMicroseconds": "min_rtt_us", "limit": "limit", "ownerReason": "reason",
-    "sourceProcessId": "process", "destinationProcessId": "process",
-    "retransmittedInPackets": "retransmitted", "retransmittedOutPackets": "retransmitted",
-}  # fmt: skip
 _ICMP_VALUES: dict[str, Callable[[FlowPart], Array]] = {
     "icmpTypeCodeIPv{}": lambda part: part.rows["destination_port"],
     "icmpTypeIPv{}": lambda part: part.rows["destination_port"] >> 8,
     "icmpCodeIPv{}": lambda part: part.rows["destination_port"] & 0xFF,
 }
 _VALUES: Mapping[str, Callable[[FlowPart], Array | int]] = {
-    **{name: _field(column) for name, column in (_DIRECT | FLOW_FIELDS).items()},
     **{name.format(ip): of for name, of in _ICMP_VALUES.items() for ip in (4, 6)},
     "sourceIPv4Address": lambda part: part.address("source"),
     "destinationIPv4Address": lambda part: part.address("destination"),
@@ -252,6 +233,6 @@ _VALUES: Mapping[str, Callable[[FlowPart], Array | int]] = {
     "flowEndMilliseconds": lambda part: part.milliseconds("last_ns"),
     "flowStartSysUpTime": lambda part: part.milliseconds("first_ns", part.base_ms),
     "flowEndSysUpTime": lambda part: part.milliseconds("last_ns", part.base_ms),
-    "samplingInterval": _one,
+    "samplingInterval": lambda _: 1,
     "layer2SegmentId": lambda part: part.rows["tunnel_id"].astype("u8") | _VXLAN,
 }

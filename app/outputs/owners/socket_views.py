@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -98,10 +99,7 @@ def owned_share(item: Snapshot) -> float | None:
     return None if found is None else round(found, 4)
 
 
-def _share(name: str, meaning: str) -> OutputColumn:
-    return OutputColumn(name, meaning, type=ColumnType.FLOAT, digits=4)
-
-
+_share = partial(OutputColumn, type=ColumnType.FLOAT, digits=4)
 _COUNTS = (
     OutputColumn("flows", "flows of the window"),
     OutputColumn("packets", "their packets"),

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from widgets.table.rows import Row, Rows, Value, order
+from widgets.table.rows import Row, Rows, Value, nested_order, order
 
 
 @pytest.mark.parametrize(
@@ -24,35 +24,24 @@ def test_values_are_put_in_order(values: list[Value], up: list[int], down: list[
     assert order(values, descending=True) == down
 
 
-def rows() -> Rows:
-    def row(key: str, value: Value, *, below: bool = False, rank: float | None = None) -> Row:
-        ranks = {} if rank is None else {1: rank}
-        return Row(key, (key, str(value)), values=(key, value), ranks=ranks, below=below)
-
-    return Rows.of(
-        [
-            row("a", 2),
-            row("a1", 9, below=True),
-            row("a2", 1, below=True),
-            row("b", 5, rank=0),
-            row("b1", 7, below=True),
-        ]
-    )
-
-
-def keys(source: Rows) -> str:
-    return " ".join(str(source.key(n)) for n in range(source.rows))
+@pytest.mark.parametrize(
+    ("values", "descending", "found"),
+    [
+        ([2, 9, 1, 0, 7], True, "a a1 a2 b b1"),
+        ([2, 9, 1, 0, 7], False, "b b1 a a2 a1"),
+        (["a", "a1", "a2", "b", "b1"], True, "b b1 a a2 a1"),
+    ],
+)
+def test_rows_stay_below_the_one_that_they_belong_to(
+    values: list[Value], descending: bool, found: str
+) -> None:
+    names = ("a", "a1", "a2", "b", "b1")
+    places = nested_order(values, (0, 1, 1, 0, 1), descending=descending)
+    assert " ".join(names[at] for at in places) == found
 
 
-def test_rows_stay_below_the_one_that_they_belong_to() -> None:
-    # b is ordered by its rank in place of its value.
-    assert keys(rows().ordered(1, descending=True)) == "a a1 a2 b b1"
-    assert keys(rows().ordered(1, descending=False)) == "b b1 a a2 a1"
-    assert keys(rows().ordered(0, descending=True)) == "b b1 a a2 a1"
-
-
-def test_values_are_in_the_order_of_the_rows_and_keys_are_found_there() -> None:
-    found = rows().ordered(0, descending=True)
-    assert found.values(1) == [5, 7, 2, 1, 9]
-    assert found.index("a2") == 3
-    assert found.cells(3) == ("a2", "1")
+def test_keys_are_found_in_the_order_of_the_rows() -> None:
+    found = Rows.of(Row(key, (key, "1")) for key in "cab").ordered(0, descending=False)
+    assert [found.key(at) for at in range(found.rows)] == ["a", "b", "c"]
+    assert found.index("c") == 2
+    assert found.cells(2) == ("c", "1")

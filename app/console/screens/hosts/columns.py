@@ -31,14 +31,6 @@ class HostLine:
     """Value of the label that groups the hosts."""
 
     @property
-    def mark(self) -> str:
-        return ("●" if self.is_chosen else " ") + ("▸" if self.is_current else " ")
-
-    @property
-    def tone(self) -> Tone:
-        return _TONES.get(self.state.state, Tone.BAD)
-
-    @property
     def seconds(self) -> float:
         """Seconds since it entered its state."""
         since = self.state.since_utc_ns
@@ -56,10 +48,6 @@ class HostLine:
         if math.isnan(off):
             return ""
         return signed(off, duration) if abs(off) > error else f"<{duration(abs(off) + error)}"
-
-    @property
-    def labels(self) -> str:
-        return " ".join(f"{name}={text}" for name, text in self.state.labels.items())
 
     @property
     def is_known(self) -> bool:
@@ -83,7 +71,8 @@ FLEET: TableSpec[HostLine] = TableSpec(
     (
         Column("chosen", "", 2, help="● is chosen: the other screens show it. Programs is of ▸."
                    " m chooses or leaves out.", larger_first=True,
-            cells=lambda line: line.mark, tone=Tone.ACCENT, order=lambda line: line.is_chosen,
+            cells=lambda line: f"{' ●'[line.is_chosen]}{' ▸'[line.is_current]}", tone=Tone.ACCENT,
+            order=lambda line: line.is_chosen,
             written=lambda line: line.is_chosen),
         Column("group", "Group", 8, priority=2, hidden=True,
             help="Value of the label that `fleet.group` of the file names.",
@@ -92,7 +81,8 @@ FLEET: TableSpec[HostLine] = TableSpec(
             cells=lambda line: line.state.name),
         Column("state", "State", 10, help="up; slow: its records come late; lost: no connection"
                    "; refused: it answers, and refuses; connecting: no answer yet.",
-            cells=lambda line: str(line.state.state), tone=lambda line: line.tone),
+            cells=lambda line: str(line.state.state),
+            tone=lambda line: _TONES.get(line.state.state, Tone.BAD)),
         Column("since", "For", 5, "right", priority=2, unit="s", larger_first=True,
             help="Time since it entered that state.",
             cells=lambda line: age(line.seconds), order=lambda line: line.seconds,
@@ -130,7 +120,8 @@ FLEET: TableSpec[HostLine] = TableSpec(
             help="Names of its active policies.",
             cells=lambda line: ", ".join(line.state.active), tone=Tone.WARN),
         Column("labels", "Labels", 14, priority=5, help="Labels in the file.",
-            cells=lambda line: line.labels, tone=Tone.MUTED),
+            cells=lambda line: " ".join(f"{name}={of}" for name, of in line.state.labels.items()),
+            tone=Tone.MUTED),
         Column("interface", "Interface", 9, priority=6, help="Its interfaces.",
             cells=lambda line: line.state.interface),
         Column("version", "Version", 8, priority=7, help="Version of its probedeck.",

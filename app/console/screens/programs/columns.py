@@ -37,11 +37,13 @@ PROGRAMS: TableSpec[ProgramLine] = TableSpec(
             cells=lambda one: one.hook, tone=Tone.MUTED),
         Column("generation", "Gen (before)", 12, "right", priority=1, larger_first=True,
             help="Number that grows with each swap; in brackets the generation of a roll-back.",
-            cells=lambda one: one.generation, written=lambda one: one.info.generation),
+            cells=lambda one: f"{one.info.generation} ({one.info.previous})" if one.info.previous
+            else str(one.info.generation), written=lambda one: one.info.generation),
         Column("cost", "ns/packet", 9, "right", priority=3, unit="ns", larger_first=True,
             help="Time for a packet, if it was measured (m).",
             cells=lambda one: f"{one.cost.ns:.1f}" if one.cost else MISSING,
-            tone=lambda one: Tone.NORMAL if one.has_fresh_cost else Tone.MUTED,
+            tone=lambda one: Tone.NORMAL if one.cost is not None
+            and one.cost.generation == one.info.generation else Tone.MUTED,
             written=lambda one: one.cost.ns if one.cost else None),
         Column("memory", "Memory", 9, "right", priority=4, unit="bytes", larger_first=True,
             help="Memory of the program's maps, with all their clones.",

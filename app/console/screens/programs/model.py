@@ -165,16 +165,6 @@ class ProgramLine:
     purpose: str
 
     @property
-    def generation(self) -> str:
-        info = self.info
-        return f"{info.generation} ({info.previous})" if info.previous else str(info.generation)
-
-    @property
-    def has_fresh_cost(self) -> bool:
-        """Whether this generation was measured."""
-        return self.cost is not None and self.cost.generation == self.info.generation
-
-    @property
     def metrics(self) -> str:
         """Names of the metrics of this direction."""
         side = f"{self.slot.side}."

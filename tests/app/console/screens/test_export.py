@@ -26,29 +26,30 @@ from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.compare import flow_changes
 from app.console.screens.flows.rows import flow_rows
 from app.console.tables import export
+from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
 from app.console.tables.columns import columns
 from app.console.tables.export import TableContent
 from app.console.tables.picture import svg
+from app.console.tables.spec import TableSpec
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.filter import FlowFilter
 from tests.app.console.fake import becomes, desk, flow
 from tests.support.console.feed import Flows, window
-from widgets.table.rows import Column, Row, Rows, Value
+from widgets.table.rows import Column, Value
 
 NOBODY = 65534
 NOTHING = frozenset({"picture"})
 SOME: tuple[Column[Any], ...] = (
-    Column("name", "Name", 4),
-    Column("picture", "Picture", 4),
-    Column("size", "Size", 6, "right", unit="bytes"),
-)
+    Column("name", "Name", 4, cells=lambda one: one[0]),
+    Column("picture", "Picture", 4, cells=lambda _: "▁█"),
+    Column("size", "Size", 6, "right", unit="bytes", cells=lambda one: f"{one[1]} B",
+        written=lambda one: one[1]),
+)  # fmt: skip
 
 
-def rows(*values: tuple[str, Value]) -> Rows:
-    return Rows.of(
-        Row(name, (name, "▁█", f"{size} B"), values=(name, None, size)) for name, size in values
-    )
+def rows(*values: tuple[str, Value]) -> ArrayRows[ItemRows]:
+    return item_rows(TableSpec("some", SOME), ((one[0], one) for one in values))
 
 
 def view(*values: tuple[str, Value]) -> TableContent:

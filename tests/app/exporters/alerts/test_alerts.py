@@ -308,7 +308,7 @@ def test_an_account_that_is_gone_is_a_failure_of_the_output(
 ) -> None:
     """The program must not run with root's rights instead."""
     gone = Invoker(4_000_000_000, 4_000_000_000, Path("/"), by_sudo=True)
-    monkeypatch.setattr("app.exporters.alerts.command.invoker", lambda: gone)
+    monkeypatch.setattr("app.exporters.alerts.webhook.invoker", lambda: gone)
     exporter = command(
         ExportHost(parse(OutputConfig("command:true")), controller, Ledger(), lambda *_: None)
     )
