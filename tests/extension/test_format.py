@@ -111,7 +111,7 @@ from widgets.table.rows import Column, Row, Rows
 
 print(".toy" in REGISTRY["view.export"].help, any(".toy" in help for _, help in FORMS))
 print(read("Export flows x.toy", "x.tape", {})[1], bool(read("Export flows x.toi", "x", {})[1]))
-rows = Rows.of(Row(str(n), (str(n),), values=(n,)) for n in range(5000))
+rows = Rows.of(Row(str(n), (str(n),)) for n in range(5000))
 view = TableContent(rows, ((0, Column("n", "N", 4)),), frozenset())
 for suffix in ("toy", "whole"):
     path = Path(sys.argv[1], f"x.{suffix}")
