@@ -84,7 +84,9 @@ def encode(record: WireRecord) -> bytes:
         return _frame({"event": _EVENT.dump_python(record)})
     if isinstance(record, Lost):
         return _frame({"lost": _LOST.dump_python(record)})
-    window = _Window(**{name: getattr(record, name) for name in _NAMES})
+    values = {name: getattr(record, name) for name in _NAMES}
+    # pydantic writes dicts only, and `losses` may be another mapping.
+    window = _Window(**values | {"losses": dict(record.losses)})
     rows = record.rows.tobytes()
     header = {
         "snapshot": _WINDOW.dump_python(window, mode="json"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -91,6 +93,14 @@ def test_a_snapshot_comes_back_as_it_was(dtype: np.dtype[Any], piece: int) -> No
     assert got.rows.dtype.isalignedstruct == dtype.isalignedstruct
     assert got.rows.tobytes() == sent.rows.tobytes()
     assert not got.rows.flags.writeable
+
+
+def test_losses_of_any_mapping_are_sent() -> None:
+    """A table of a built-in probe without losses shares one empty mapping that nobody can change."""
+    sent = replace(snapshot(PATH), losses=MappingProxyType({}))
+    (got,) = decoded(encode(sent))
+    assert isinstance(got, Snapshot)
+    assert got.losses == {}
 
 
 @pytest.mark.parametrize("rows", [0, 1])
