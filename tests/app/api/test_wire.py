@@ -96,7 +96,7 @@ def test_a_snapshot_comes_back_as_it_was(dtype: np.dtype[Any], piece: int) -> No
 
 
 def test_losses_of_any_mapping_are_sent() -> None:
-    """A table of a built-in probe without losses shares one empty mapping that nobody can change."""
+    """Tables of built-in probes without losses share one empty mapping that nobody can change."""
     sent = replace(snapshot(PATH), losses=MappingProxyType({}))
     (got,) = decoded(encode(sent))
     assert isinstance(got, Snapshot)
