@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import chain
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -270,21 +272,22 @@ class Paths:
         hops["hop"] = hops["ttl"] = [number for _, number in wanted]
         hops["is_end"] = hops["hop"] == DESTINATION_HOP
         hops["adds"] = hops["adds_queue"] = np.nan
-        series = self.view.series
+        last_ns, seen_ns, queue_ns, cleared, methods = (
+            self.view.series[name].tolist()
+            for name in ("last_ns", "seen_ns", "queue_ns", "cleared", "methods")
+        )
         lines = self._lines(list(groups.values()), cells)
         hop: Any
         for hop, (choice, number), (averages, lost) in zip(hops, wanted, lines, strict=True):
             places = groups[choice, number]
-            if len(places):
-                known = series[places]
-                newest = np.argmax(np.where(known["last_ns"] >= 0, known["seen_ns"], -1))
-                last_ns = known["last_ns"][newest]
-                hop["last"] = last_ns / 1e9 if last_ns >= 0 else np.nan
-                hop["queue_ns"] = np.where(self._ended[places], 0, known["queue_ns"]).max()
-                hop["cleared"] = known["cleared"].all()
-                hop["methods"] = np.bitwise_or.reduce(known["methods"])
-            else:
-                hop["last"] = np.nan
+            # Plain numbers are faster than arrays of few series.
+            at = places.tolist()
+            heard = [place for place in at if last_ns[place] >= 0]
+            newest = max(heard, key=seen_ns.__getitem__, default=None)
+            hop["last"] = np.nan if newest is None else last_ns[newest] / 1e9
+            hop["queue_ns"] = max((queue_ns[n] for n in at if not self._ended[n]), default=0)
+            hop["cleared"] = bool(at) and all(cleared[place] for place in at)
+            hop["methods"] = reduce(or_, (methods[place] for place in at), 0)
             if self._has_arrived(places):
                 hop["sent"], lost = hop["answered"], np.zeros_like(lost)
                 hop["loss"] = 0.0 if hop["sent"] else np.nan
