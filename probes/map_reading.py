@@ -29,8 +29,8 @@ from bpf.programs.program import Program, sized
 from bpf.syscall import MapSpec
 from probes.reports import MapReading, MapReadings
 from probes.snapshot import Snapshot
-from probes.tables.aggregation import rows_of
 from probes.tables.conversion import TableSchema, columns, flat_rows, schema_of
+from probes.tables.map_layout import rows_of
 
 if TYPE_CHECKING:
     from probes.config.model import Side

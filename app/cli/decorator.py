@@ -162,7 +162,7 @@ def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:
         return
     from app.commands.path_filter import HOPS, PATHS
     from probes.filter import parts
-    from probes.filter.events import EVENTS
+    from probes.filter.owners import EVENTS
     from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS
     from probes.path.filter import ANSWERS, FINDINGS
 

@@ -44,7 +44,7 @@ def path_filter(text: str, saved: Saved) -> None:
 
 def event_filter(text: str, saved: Saved) -> None:
     from probes.filter import parse
-    from probes.filter.events import EVENTS
+    from probes.filter.owners import EVENTS
 
     parse(text, EVENTS, saved)
 

@@ -22,7 +22,7 @@ from app.explain.words import sentence
 from app.outputs.routers import Describe, nothing_known
 from bpf.quantities import duration
 from bpf.sockets.diag import UDP
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.path.analysis.round_trips.clocks import side_of
 from probes.path.analysis.statistics import quantiles
 from probes.path.events.words import address_of, going_on, loop_text

@@ -16,7 +16,7 @@ from bpf.sockets.diag import TCP
 from probes.drops.counted import DROPS_TABLE, Dropped, of_flow, summed
 from probes.drops.counted import PROBE as DROPS
 from probes.filter import parse
-from probes.filter.network import address_text, protocol_name
+from probes.filter.hosts import address_text, protocol_name
 from probes.flow.filter import OWNED_FLOWS
 from probes.flow.grouping import GROUP, group
 from probes.flow.records import FLOW, Array, FlowDirection

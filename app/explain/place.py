@@ -9,7 +9,7 @@ import numpy as np
 
 from app.explain.material import Material
 from bpf.sockets.diag import TCP
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.flow.records import Array
 from probes.path.analysis.round_trips.queues import amounts
 from probes.path.analysis.statistics import hop_statistics

@@ -12,8 +12,8 @@ from app.outputs.view import OwnedFlows
 from app.outputs.views import VIEWS, built_in
 from bpf.errors import TextError, UsageError
 from probes.filter import Domain, Filter, RowTable, parts
-from probes.filter.events import EVENTS, event_table
 from probes.filter.fields import Codes, Texts
+from probes.filter.owners import EVENTS, event_table
 from probes.flow.filter import OWNED_FLOWS, WINDOW_FLOWS
 from probes.flow.kinds import KINDS
 from probes.flow.records import Array

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from app.outputs.encoders import Record
 from app.outputs.view import iso
 from probes.snapshot import Snapshot
-from probes.tables.column_type import ColumnType
 from probes.tables.conversion import column_types, columns, flat_rows, objects
+from probes.tables.map_layout import ColumnType
 
 _ABOUT = ("schema", "probe", "side", "metric", "interface", "window", "start", "end", "generation")
 """Columns before the metric's own: the window of the row."""

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from app.outputs.encoders import Record
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.flow.columns import FlowColumn
 from probes.flow.records import Array
 from probes.snapshot import Event, Item, Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
-from probes.tables.column_type import ColumnType as ColumnType
-from probes.tables.utc import iso_all
+from probes.tables.conversion import iso_all
+from probes.tables.map_layout import ColumnType as ColumnType
 
 CellValue = str | int | float | None
 _PART = 8192

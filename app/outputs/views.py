@@ -29,7 +29,7 @@ from app.outputs.view import (
     text,
     time,
 )
-from probes.filter.network import protocol_name
+from probes.filter.hosts import protocol_name
 from probes.flow.columns import FLOW_COLUMNS
 from probes.flow.grouping import PREFIXES, group
 from probes.flow.records import FlowDirection

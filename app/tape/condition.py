@@ -1,4 +1,7 @@
-"""Comparisons of named state: `program.state == "ready"`, `rate > 10Mbit/s`, `path.rtt < 50ms`."""
+"""Comparisons of named state: `program.state == "ready"`, `rate > 10Mbit/s`, `path.rtt < 50ms`.
+
+The console's own states are here. The states of a screen stand in its folder.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,55 @@ import operator
 import re
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from app.console.screens import SCREENS
 from app.tape.line import TapeLine
 from app.tape.named_state import NamedState, StateKind, StateValue
-from app.tape.states import known, nearest
 from bpf.errors import ProbedeckError, did_you_mean, placed
 from bpf.quantities import BIT_RATES, COUNTS, SHARES, TIMES, quantity
 
 if TYPE_CHECKING:
     from probes.snapshot import Event
+
+_T, _F, _C = StateKind.TEXT, StateKind.FLAG, StateKind.COUNT
+
+
+def states() -> dict[str, NamedState]:
+    own = (
+        NamedState("view", _T, "screen in front", tuple(SCREENS)),
+        NamedState("paused", _F, "whether the view is frozen"),
+        NamedState("busy", _F, "whether a command still runs"),
+        NamedState("read_only", _F, "whether changes are refused"),
+        NamedState("theme", _T, "colors", ("dark", "light")),
+        NamedState("width", _C, "columns of the screen"),
+        NamedState("height", _C, "lines of the screen"),
+        NamedState("message", _T, "last message in the corner"),
+        NamedState("windows", _C, "measured windows"),
+        NamedState("generation", _C, "generation of the program that measured the last window"),
+        NamedState("rate", StateKind.RATE, "rate of all flows together"),
+        NamedState("lost", _C, "packets, or results of probes, lost since the start"),
+        NamedState("prompt", _T, "command that asks for a value; empty: none"),
+        NamedState("prompt.text", _T, "text of that line"),
+        NamedState("macro.playing", _T, "tape that plays; empty: none"),
+        NamedState("macro.recording", _T, "register of the recording; empty: none"),
+    )
+    of_screens = (state for screen in SCREENS.values() for state in screen.states)
+    return {state.name: state for state in (*own, *of_screens)}
+
+
+def known(name: str) -> NamedState | None:
+    for state in states().values():
+        if state.name.endswith(".") and name.startswith(state.name) and name != state.name:
+            return replace(state, name=name)
+    return None if name.endswith(".") else states().get(name)
+
+
+def nearest(name: str) -> str:
+    names = [f"{each}NAME" if each.endswith(".") else each for each in states()]
+    return did_you_mean(name, names, "probedeck tape states lists all")
+
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -14,10 +14,9 @@ from app.tape.blocks import FORMS as BLOCKS
 from app.tape.condition import COMPARED
 from app.tape.instruction import Forms, LineHead, TapeInstruction
 from app.tape.keys import MODIFIERS, VERBS
-from app.tape.line import TapeLine, duration
+from app.tape.line import TapeLine, duration, expanded
 from app.tape.model import Fault, Requirement, TapePlace, TapeStep
 from app.tape.steps import STEPS, Action, Press, Wait
-from app.tape.variables import expanded
 from bpf.errors import TextError, did_you_mean
 
 

@@ -79,7 +79,7 @@ class TapeOptions:
 
     def startup(self, settings: Settings, *, shown: bool) -> Startup:
         """Return the tape to play. Raises UsageError for mistakes, and the errors of `check`."""
-        from app.tape.variables import variables_of
+        from app.tape.line import variables_of
 
         variables = variables_of(self.variable)
         rights = Startup(None, self.allow_write, shown, variables, self.update_golden)

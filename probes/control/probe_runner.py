@@ -1,10 +1,13 @@
-"""The life of running probes: start, poll, replace, watch, roll back, end."""
+"""The life of running probes: start, poll, replace, watch, roll back, end.
+
+Jumps of the wall clock are events: rows before and after have times of different clocks.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Self
@@ -13,13 +16,12 @@ from bpf.attach.hook import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ReadOnlyError
 from bpf.maps.kinds import held_maps, map_memory
-from bpf.quantities import duration
+from bpf.quantities import duration, signed
 from probes.control import trials
 from probes.control.health import HealthWatches
 from probes.control.hook_watch import HookWatch
 from probes.control.loss_events import LossEvents
 from probes.control.running_probe import RunningProbe, RunningProbes
-from probes.control.wall_clock import WallClock
 from probes.control_plane import (
     MOST_ROWS,
     Check,
@@ -42,6 +44,32 @@ from probes.snapshot import Event, History, HookStatus, Item, Snapshot
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
     from probes.program.probe import ProgramProbe
+
+_LEAST_NS = 250_000_000
+_SLEW = 0.1
+"""Share of the passed time by which a clock may be slewed; chrony's most is 0.083."""
+
+
+class WallClock:
+    """Compares the wall clock with CLOCK_BOOTTIME, which goes on while the host sleeps."""
+
+    def __init__(self) -> None:
+        self._before = _clocks()
+
+    def take(self) -> Iterator[Event]:
+        """Yield an event if the wall clock has jumped since the last call. From any thread."""
+        (boot_ns, wall_ns), self._before = self._before, _clocks()
+        passed_ns = self._before[0] - boot_ns
+        jump_ns = self._before[1] - wall_ns - passed_ns
+        if abs(jump_ns) > _LEAST_NS + passed_ns * _SLEW:
+            by = signed(jump_ns / 1e9, duration)
+            text = f"the wall clock jumped by {by}: times of rows jump, too"
+            yield Event.now("warning", "clock", text, "wall clock", value=jump_ns / 1e9, unit="s")
+
+
+def _clocks() -> tuple[int, int]:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.time_ns()
+
 
 _KEPT = 4
 """Names in an event's list of maps before it is cut."""

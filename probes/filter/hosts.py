@@ -1,14 +1,33 @@
-"""Tests addresses by their text or name, each address once."""
+"""Addresses and protocols: their names, addresses as text, and tests of each address once."""
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 
 import numpy as np
 
-from probes.filter.network import address_text
 from probes.filter.table import AddressNames, Array
+
+PROTOCOLS = {
+    "icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51,
+    "icmp6": 58, "ospf": 89, "sctp": 132, "udplite": 136,
+}  # fmt: skip
+"""Protocol numbers (IANA) by name."""
+_NAMES = {number: name for name, number in PROTOCOLS.items()}
+
+
+def protocol_name(number: int) -> str:
+    """The protocol's name in lower case, or its number."""
+    return _NAMES.get(number, str(number))
+
+
+def address_text(raw: bytes, version: int) -> str:
+    if version == 4:
+        return socket.inet_ntop(socket.AF_INET, raw[:4])
+    return socket.inet_ntop(socket.AF_INET6, raw)
+
 
 _KNOWN = 1 << 17
 _ASKED = 1000

@@ -1,15 +1,20 @@
-"""Fields of owners and of TCP health, for filters of flows.
+"""Fields that filters of events can use, and fields of owners and of TCP health for flows.
 
-Rows have the columns after they were joined with the sockets of their window.
+Rows of flows have these columns after they were joined with the sockets of their window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from bpf.quantities import SHARES
+from probes.filter.domain import Domain
 from probes.filter.fields import Codes, Field, Quantity, Texts, times
 from probes.filter.syntax import Node
+from probes.filter.table import RowTable
+from probes.snapshot import SEVERITIES, Event, host_of
 
 LIMITS = (
     "idle", "application", "receiver", "send-buffer", "paced", "queue", "loss", "bandwidth",
@@ -41,3 +46,28 @@ def needs_owners(root: Node | None) -> str:
     """Return the first term of a filter that no row passes without owners; empty for none."""
     terms = root.terms() if root is not None else ()
     return next((term.text for term in terms if term.field.lower() in _OWNED_ONLY), "")
+
+
+EVENTS = Domain(
+    "events",
+    {
+        "severity": Codes(
+            "severity", "info, warning or error", "severity",
+            {name: place for place, name in enumerate(SEVERITIES)},
+        ),
+        "source": Texts("source", "source of the event", ("flow", "path", "monitor")),
+        "node": Texts("node", "host of the fleet whose event it is contains the text"),
+        "text": Texts("text", "text of the event", ('"table full"',)),
+    },
+    ("text",),
+    "text",
+)  # fmt: skip
+_EVENT = np.dtype([("severity", "i1"), ("source", "O"), ("text", "O"), ("node", "O")])
+
+
+def event_table(events: Sequence[Event]) -> RowTable:
+    """Events as rows for filters of EVENTS."""
+    rows = np.empty(len(events), _EVENT)
+    for place, event in enumerate(events):
+        rows[place] = SEVERITIES.index(event.severity), event.source, event.text, host_of(event)
+    return RowTable(rows)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.filter.network import PROTOCOLS, protocol_name
+from probes.filter.hosts import PROTOCOLS, protocol_name
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 

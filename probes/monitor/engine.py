@@ -28,8 +28,7 @@ import numpy as np
 
 from bpf.errors import UsageError, did_you_mean
 from probes.monitor.condition import ConditionOutcome
-from probes.monitor.condition.bursts import Bursts
-from probes.monitor.condition.series import WindowSeries
+from probes.monitor.condition.series import Bursts, WindowSeries
 from probes.monitor.records import METRIC, POLICY, Array
 from probes.monitor.selected import Estimate, SelectedMetric
 from probes.monitor.state import MAX_POLICIES, PolicyState

@@ -12,7 +12,7 @@ import numpy as np
 
 from bpf.quantities import byte_size, duration, percent
 from probes.filter import RowTable, parse
-from probes.filter.network import address_text, protocol_name
+from probes.filter.hosts import address_text, protocol_name
 from probes.flow.filter import WINDOW_FLOWS
 from probes.flow.records import hash_keys, key_words
 from probes.monitor.records import Array

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.flow.records import Array
 from probes.names.messages import MAX_NAME, dns_names, tls_server_name
 from probes.snapshot import Snapshot

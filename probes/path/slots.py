@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome, no_rows
 
 _OVERDUE_NS = 500_000_000

@@ -18,8 +18,8 @@ from bpf.maps.map import Entries, Map, ReadMethod
 from bpf.programs.program import create_like, sized
 from bpf.syscall import MapSpec
 from probes.config.map_config import Metric
-from probes.tables.aggregation import rows_of
 from probes.tables.conversion import TableSchema
+from probes.tables.map_layout import rows_of
 
 
 @dataclass(frozen=True, slots=True)

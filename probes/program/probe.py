@@ -28,7 +28,7 @@ from probes.program.metrics import MetricRows, open_map
 from probes.reports import Compatibility, ProgramInfo
 from probes.sharing import SharedMap
 from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add_losses
-from probes.tables.aggregation import rows_of
+from probes.tables.map_layout import rows_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""The probe of sockets: it asks for the owners of each window's flows."""
+"""The probe of sockets: it asks for the owners of each window's flows.
+
+An owner has names: user, unit, container and pod of a process or a cgroup.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ from probes.life import Bundle
 from probes.path.records import HOPS_TABLE
 from probes.reports import ProgramInfo
 from probes.snapshot import Event, Item, Snapshot
+from probes.sockets.names import NameFinder
 from probes.sockets.opened import PROGRAMS, RING_BYTES, SOURCE, SocketEvents
 from probes.sockets.owners.answers import OwnerAnswers
-from probes.sockets.owners.describe import Describer
-from probes.sockets.owners.known import Known
+from probes.sockets.owners.known import UNKNOWN_USER, Known, Process
 from probes.sockets.owners.live import LiveSources
 from probes.sockets.owners.questions import questions_of
 from probes.sockets.owners.resolver import Resolver
-from probes.sockets.owners.rows import OwnerRows
+from probes.sockets.owners.rows import Description, OwnerRows
 from probes.sockets.records import (
     OWNERS_TABLE,
     OWNERSHIP_TABLE,
@@ -46,6 +49,26 @@ if TYPE_CHECKING:
     from bpf.compiler import Compiled, Compiler
     from probes.config.model import ProbeConfig, Side
     from probes.hooks import Hooks
+
+
+class Describer:
+    """Names of owners, from a cache: each look-up happens once. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._names = NameFinder()
+
+    def close(self) -> None:
+        self._names.close()
+
+    def __call__(self, who: Process) -> Description:
+        if who.uid == UNKNOWN_USER and who.tgid:
+            # No event told of the process, or it has ended.
+            with suppress(OSError):
+                who.uid = os.stat(f"/proc/{who.tgid}").st_uid
+        found = self._names.owner(who.cgroup, who.tgid, who.start_ns)
+        user = "" if who.uid == UNKNOWN_USER else self._names.user(who.uid)
+        return Description(who.uid, user, found.unit, found.container, found.pod, who.cgroup)
+
 
 LATE_S = 0.25
 """Most time to wait for late sources before the answer "no socket"; a new window ends it."""

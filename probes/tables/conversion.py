@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.kinds import Shape
-from probes.tables.column_type import ColumnType, fitting, plain_type
 from probes.tables.field_types import (
     FIELD_TYPES,
     PLAIN,
@@ -30,11 +29,27 @@ from probes.tables.field_types import (
     packed,
     unsigned,
 )
-from probes.tables.utc import iso_all
+from probes.tables.map_layout import ColumnType, fitting, plain_type
 from probes.tables.value_decoding import Meaning
 
 if TYPE_CHECKING:
     from bpf.compiler import CompiledMap
+
+_SECOND = 1_000_000_000
+
+
+def iso_all(utc_ns: NDArray[Any]) -> list[str]:
+    """Return UTC nanoseconds (n,) i8 as ISO 8601, `2026-01-31T12:00:00.123456789Z`."""
+    # Times repeat, as their clock has few steps: format each time once, and each second once.
+    moments, at = np.unique(utc_ns, return_inverse=True)
+    seconds, second_at = np.unique(moments // _SECOND, return_inverse=True)
+    heads = np.datetime_as_string(seconds.astype("M8[s]")).tolist()
+    texts = [
+        f"{heads[head]}.{fraction:09}Z"
+        for head, fraction in zip(second_at.tolist(), (moments % _SECOND).tolist(), strict=True)
+    ]
+    return [texts[number] for number in at.tolist()]
+
 
 Array = NDArray[Any]
 DType = np.dtype[Any]

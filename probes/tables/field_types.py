@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpf.maps.layout import CType
-from probes.tables.column_type import ColumnType
+from probes.tables.map_layout import ColumnType
 
 Array = NDArray[Any]
 DType = np.dtype[Any]

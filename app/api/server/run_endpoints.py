@@ -11,7 +11,7 @@ from app.api.models import ExistsError, ForbiddenError, SegmentRequest, UnknownE
 from app.api.server.routing import Endpoints, Executor, find, route, serves
 from app.explain import Explanation, choose, explain, far_end, nothing_passes
 from app.exporters.kinds import parse
-from app.exporters.openmetrics.control_samples import control_samples
+from app.exporters.openmetrics.exposition import control_samples
 from probes.control_plane import OutputCalls, SegmentCalls
 from probes.flow.filter import FlowFilter
 from probes.output_control import OutputConfig, OutputState, OutputStatus

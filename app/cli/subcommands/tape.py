@@ -61,7 +61,7 @@ def check(settings: Settings, tapes: tuple[str, ...], variables: tuple[str, ...]
 
     Exit codes: 0 all tapes can be played here, 2 a tape is wrong, 3 a tape needs something missing.
     """
-    from app.tape.variables import variables_of
+    from app.tape.line import variables_of
 
     shelf = _shelf(settings, variables_of(variables))
     codes = {_check(name, shelf) for name in tapes}
@@ -86,9 +86,9 @@ def list_tapes(settings: Settings) -> None:
 @tape.command()
 def states() -> None:
     """List the states that Wait and Expect can test."""
-    from app.tape import states
+    from app.tape import condition
 
-    for each in states.states().values():
+    for each in condition.states().values():
         name = each.name + ("NAME" if each.name.endswith(".") else "")
         values = f": {' '.join(each.choices)}" if each.choices else ""
         print(f"{name:<20} {each.kind:<13} {each.help}{values if not each.meanings else ''}")

@@ -18,7 +18,7 @@ from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.programs.maps import MapKey
 from app.console.screens.programs.model import Slot
 from app.console.tables.array_rows import ArrayRows
-from probes.filter.network import address_text, protocol_name
+from probes.filter.hosts import address_text, protocol_name
 from probes.flow.columns import WITH_PORTS
 from probes.flow.records import FlowDirection
 from probes.path.options import TracedFlow

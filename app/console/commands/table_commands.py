@@ -10,7 +10,7 @@ from app.commands.export_target import DRAWN, PICTURE_NAME, TEXT, VALUES, suffix
 from app.commands.tables import USUAL, columns_of
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, front_screen
-from app.console.tables import clipboard
+from app.console.tables import export
 from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
 from widgets.format import REPLACED, byte_size, counted, safe
@@ -95,8 +95,8 @@ class TableCommands:
         if not table.source.rows:
             raise UsageError("there is no row to copy")
         text, said = self._copied(table, what)
-        if (size := len(text.encode())) > clipboard.MOST:
-            most = byte_size(clipboard.MOST)
+        if (size := len(text.encode())) > export.MOST:
+            most = byte_size(export.MOST)
             raise UsageError(f"{byte_size(size)} are more than terminals take, {most}")
         self._console.app.copy_to_clipboard(text)
         self._console.app.notify(said, timeout=2.0, markup=False)
@@ -104,15 +104,15 @@ class TableCommands:
     def _copied(self, table: VirtualTable, what: str) -> tuple[str, str]:
         """Return a text of the table, and the message about it."""
         if what == TABLE:
-            text, rows = clipboard.rows_text(table)
+            text, rows = export.rows_text(table)
             total = table.source.rows
             of = f" of {total}: terminals take no more; E writes all" if rows < total else ""
             return text, f"copied {counted(rows, 'row')}{of}"
         if what == ROW:
-            return clipboard.row_text(table, table.cursor_index), "copied 1 row"
+            return export.row_text(table, table.cursor_index), "copied 1 row"
         for position, column in enumerate(table.columns):
             if column.id == what:
-                text = clipboard.cell_text(table.source, table.cursor_index, position)
+                text = export.cell_text(table.source, table.cursor_index, position)
                 return text, f"copied {what} {safe(text, REPLACED)}"
         known = (ROW, TABLE, *(column.id for column in table.columns))
         raise UsageError(f"there is no {what!r} to copy", hint=did_you_mean(what, known))

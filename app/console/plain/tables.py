@@ -12,7 +12,7 @@ from app.console.live.flows import LiveView
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import Triggers
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.flow.grouping import group
 from probes.flow.records import FlowDirection
 from probes.flow.services import service_name

@@ -10,7 +10,7 @@ import numpy as np
 from app.commands.complete import Completion, fitting
 from probes.filter.domain import Domain
 from probes.filter.fields import Addresses, Field, Ports, Quantity, Texts
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.filter.table import Array, RowTable
 
 _TERM = re.compile(r"([A-Za-z_]\w*)(:|<=|>=|!=|==|[<>=])(.*)", re.DOTALL)

@@ -1,4 +1,4 @@
-"""A table as a file: filtered and sorted rows, in the chosen columns."""
+"""A table as a file, and as text for the clipboard: its filtered and sorted rows and columns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,44 @@ from typing import Any
 from rich.cells import cell_len
 
 from app.commands.export_target import TEXT, suffix_of
-from app.console.tables.clipboard import cell_text
 from app.console.tables.sorted_table import SortedTable
 from app.files import write_atomic
 from bpf.cancel import current
 from bpf.errors import ProbedeckError
 from widgets.format import REPLACED, safe
 from widgets.table.columns import cell
-from widgets.table.rows import Column, ValueSource
+from widgets.table.rows import Column, RowSource, ValueSource
+from widgets.table.table import VirtualTable
+
+MOST = 74_000
+"""Bytes that are copied at most: terminals cut what is more than 100 kB in base64."""
+SEPARATOR = "\t"
+
+
+def cell_text(source: RowSource, index: int, position: int) -> str:
+    """A cell's whole text, however much of it there is room for; without control characters."""
+    content = source.cells(index)[position]
+    text = content if isinstance(content, str) else "".join(part for part, _ in content)
+    return safe(text, REPLACED)
+
+
+def row_text(table: VirtualTable, index: int) -> str:
+    """The cells of the columns that are shown, with a tab between two."""
+    return SEPARATOR.join(cell_text(table.source, index, p.position) for p in table.shown)
+
+
+def rows_text(table: VirtualTable, most: int = MOST) -> tuple[str, int]:
+    """The header and the rows from the first one, a line each, and how many `most` bytes hold."""
+    header = SEPARATOR.join(safe(place.column.title, REPLACED) for place in table.shown)
+    lines = [header]
+    room = most - len(header.encode())
+    for line in (row_text(table, index) for index in range(table.source.rows)):
+        room -= 1 + len(line.encode())
+        if room < 0:
+            break
+        lines.append(line)
+    return "\n".join(lines), len(lines) - 1
+
 
 _PART = 4096
 """Rows that are written at a time."""

@@ -1,4 +1,4 @@
-"""Parquet files that appear whole, and the parts of a period as one file.
+"""Parquet files that appear whole, and the parts of a period as one file, by DuckDB (optional).
 
 A period's folder, `TABLE/20260131T12/`, has parts of some seconds, and later one file. Files are
 made in `.staged/` beside the tables. Each becomes visible by one rename, and the joined file takes
@@ -10,12 +10,39 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.exporters.files.duck import quoted
 from app.files import as_invoker
+from bpf.errors import UsageError
+
+REQUIREMENT = "duckdb>=2,<3"
+
+
+def connect(purpose: str, **config: str | int | bool) -> Any:
+    """Return a connection to a database in memory. Raises UsageError if DuckDB is missing."""
+    try:
+        import duckdb
+    except ImportError:
+        raise UsageError(
+            f"{purpose} needs DuckDB, which is not installed",
+            hint=f"{sys.executable} -m pip install '{REQUIREMENT}'",
+        ) from None
+    offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    return duckdb.connect(":memory:", config={**offline, **config})
+
+
+def quoted(text: object) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def named(name: str) -> str:
+    """Return a name of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
 
 STAGED = ".staged"
 _SUFFIX = ".parquet"

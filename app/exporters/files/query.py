@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.exporters.files.duck import connect, named, quoted
+from app.exporters.files.parts import connect, named, quoted
 from app.files import as_invoker, expand
 from bpf.errors import UsageError
 

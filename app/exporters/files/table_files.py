@@ -15,9 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from app.exporters.files.duck import connect, named
 from app.exporters.files.options import Every
-from app.exporters.files.parts import STAGED, clear, copy, join_parts
+from app.exporters.files.parts import STAGED, clear, connect, copy, join_parts, named
 from app.files import make_directory, open_file, write_atomic
 from app.outputs.encoders import Record, json_lines
 from app.outputs.metrics import MetricOutput

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from app.exporters.host import ExportHost
-from app.exporters.openmetrics.control_samples import control_samples
-from app.exporters.openmetrics.exposition import exposition
+from app.exporters.openmetrics.exposition import control_samples, exposition
 from app.exporters.openmetrics.metric_state import MetricState
 from app.exporters.openmetrics.options import OpenMetricsOptions
 from app.exporters.openmetrics.server import MetricsServer

@@ -10,7 +10,7 @@ import numpy as np
 from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import Sample, Series
 from app.outputs.view import is_table
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.flow.records import Array
 from probes.path.analysis.statistics import quantiles
 from probes.path.options import MAX_DESTINATIONS

@@ -12,7 +12,6 @@ from probes.drops.counted import PROBE as DROPS
 from probes.names.learned import PROBE as NAMES
 from probes.segment.options import PROBE as SEGMENT
 from probes.snapshot import Snapshot
-from probes.tables.column_type import ColumnType
 from probes.tables.conversion import (
     TableKind,
     TableSchema,
@@ -21,6 +20,7 @@ from probes.tables.conversion import (
     flat_rows,
     objects,
 )
+from probes.tables.map_layout import ColumnType
 
 _BUILT_IN = (DROPS, NAMES, SEGMENT)
 MOST_ENTRIES = 1000

@@ -11,7 +11,7 @@ from app.outputs.path_views import label_text
 from app.outputs.report.tally import DestinationTally, PathTally, RouterTally
 from app.outputs.report.times import TimeTally
 from app.outputs.routers import Describe, RouterFacts, nothing_known
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.path.analysis.statistics import cleared, loss_interval
 from probes.path.records import (
     DESTINATION_HOP,

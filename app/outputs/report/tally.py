@@ -10,7 +10,7 @@ import numpy as np
 
 from app.outputs.report.times import TimeTally
 from app.outputs.view import is_table
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.path.records import (
     DESTINATION_HOP,
     FLOW_KEY,

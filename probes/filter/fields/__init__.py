@@ -2,7 +2,7 @@
 
 from probes.filter.fields.field import Field, Test, Value, plain
 from probes.filter.fields.icmp import IcmpIdentifiers, IcmpTypes
-from probes.filter.fields.numbers import Quantity, times
+from probes.filter.fields.numbers import Quantity, Texts, passing, times
 from probes.filter.fields.packet import (
     ENDS,
     Addresses,
@@ -13,7 +13,6 @@ from probes.filter.fields.packet import (
     ip_version,
     protocol,
 )
-from probes.filter.fields.texts import Texts, passing
 
 __all__ = [
     "ENDS",

@@ -11,7 +11,7 @@ from bpf.errors import did_you_mean
 from probes.filter.conjunction import Conjunction, Dimension
 from probes.filter.fields.field import Test, Value, plain
 from probes.filter.fields.packet import PORT_DIMENSIONS, WholeNumbers
-from probes.filter.network import PROTOCOLS
+from probes.filter.hosts import PROTOCOLS
 from probes.filter.sets import NumberSet
 from probes.filter.table import Array, RowTable
 

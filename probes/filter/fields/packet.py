@@ -12,9 +12,8 @@ import numpy as np
 from bpf.errors import did_you_mean
 from probes.filter.conjunction import SIZES, Conjunction, Dimension
 from probes.filter.fields.field import EQUAL, Test, Value, plain
-from probes.filter.fields.texts import passing
-from probes.filter.hosts import Hosts
-from probes.filter.network import PROTOCOLS
+from probes.filter.fields.numbers import passing
+from probes.filter.hosts import PROTOCOLS, Hosts
 from probes.filter.sets import NumberSet, PrefixSet
 from probes.filter.table import Array, RowTable
 

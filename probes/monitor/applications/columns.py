@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.flow.records import hash_keys
 from probes.monitor.applications.top_table import Window
 from probes.monitor.records import Array

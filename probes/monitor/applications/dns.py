@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probes.filter.network import protocol_name
+from probes.filter.hosts import protocol_name
 from probes.monitor.applications.columns import (
     addresses,
     clock,

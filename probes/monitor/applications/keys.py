@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probes.filter.network import protocol_name
+from probes.filter.hosts import protocol_name
 from probes.monitor.applications.columns import addresses
 from probes.monitor.applications.top_table import Cell, Macros
 from probes.monitor.records import Array

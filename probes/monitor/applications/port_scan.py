@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bpf.quantities import duration, percent
-from probes.filter.network import protocol_name
+from probes.filter.hosts import protocol_name
 from probes.monitor.applications.columns import addresses, clock, largest, metric
 from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
 from probes.monitor.records import Array

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from bpf.errors import ProbedeckError
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, FlowDirection
 from probes.monitor.owners.text import is_of_owners

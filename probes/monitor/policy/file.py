@@ -25,9 +25,8 @@ from probes.config.files import read_document
 from probes.config.map_config import Name, Text
 from probes.config.model import MAX_FILE, ProbeConfig
 from probes.monitor.options import MonitorOptions, Receiver
-from probes.monitor.policy.filters import NamedFilters
 from probes.monitor.policy.model import BUILT_IN, TRACE, Policy, PolicyModel, some
-from probes.monitor.policy.names import unknown_names
+from probes.monitor.policy.names import NamedFilters, unknown_names
 from probes.monitor.state import MAX_POLICIES
 from probes.path.options import PathOptions
 

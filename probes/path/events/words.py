@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bpf.quantities import duration, percent
-from probes.filter.network import address_text, protocol_name
+from probes.filter.hosts import address_text, protocol_name
 from probes.path.analysis.branches import is_different
 from probes.path.records import DESTINATION_HOP, Altered, Array, PathRowKind, QueueSide
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from app.commands import REGISTRY, Command, Parameter, ParameterKind
-from app.tape.states import states
+from app.tape.condition import states
 from probes.flow.records import FLOW, Array, FlowDirection
 from probes.monitor.records import METRIC, POLICY, TRANSITION
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState

@@ -27,7 +27,7 @@ def test_what_is_drawn_first_needs_no_library_that_takes_long(module: str) -> No
     assert not sorted(HEAVY & set(done.stdout.split()))
 
 
-@pytest.mark.parametrize("module", ["app.commands", "app.config.sections", "app.tape.states"])
+@pytest.mark.parametrize("module", ["app.commands", "app.config.sections", "app.tape.condition"])
 def test_names_of_columns_and_screens_need_neither_numpy_nor_a_screen(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.events.ribbon import ribbon
+from app.events.folding import ribbon
 from probes.snapshot import Event
 
 SECOND = 10**9

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from app.tape.line import variables_of
 from app.tape.load import load, of_text
 from app.tape.model import StepError, TapeError
 from app.tape.options import Startup
-from app.tape.variables import variables_of
 from bpf.errors import UsageError
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow

@@ -12,10 +12,10 @@ import pytest
 from app.config.model import Settings
 from app.console.app import ConsoleApp
 from app.tape import store
+from app.tape.condition import known, states
 from app.tape.load import of_text
 from app.tape.model import StepError
 from app.tape.options import Startup
-from app.tape.states import known, states
 from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
 from tests.app.console.fake import Desk, desk, flow

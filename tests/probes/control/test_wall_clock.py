@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from probes.control import wall_clock
-from probes.control.wall_clock import WallClock
+from probes.control import probe_runner
+from probes.control.probe_runner import WallClock
 from probes.snapshot import Event
 
 SECOND = 10**9
@@ -15,7 +15,7 @@ HOUR = 3600 * SECOND
 def told(monkeypatch: pytest.MonkeyPatch, *clocks: tuple[int, int]) -> list[Event]:
     """Return the events of CLOCK_BOOTTIME and wall clock at each window, the start first."""
     read = iter(clocks)
-    monkeypatch.setattr(wall_clock, "_clocks", lambda: next(read))
+    monkeypatch.setattr(probe_runner, "_clocks", lambda: next(read))
     clock = WallClock()
     return [event for _ in clocks[1:] for event in clock.take()]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from app.console.live.flows import LIVE
 from bpf.errors import TextError, UsageError
 from probes.filter import Filter, RowTable, check, parse, parts
-from probes.filter.network import PROTOCOLS, address_text
+from probes.filter.hosts import PROTOCOLS, address_text
 from probes.filter.table import Coded
 from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS, FlowFilter
 from probes.path.filter import ANSWERS

@@ -25,7 +25,7 @@ from scapy.packet import Packet, Raw
 
 from bpf.attach.attachment import Hook
 from bpf.syscall import prog_test_run as run
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.oracle import Flow, Oracle

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bpf.machine import possible_cpus
-from probes.tables.aggregation import aggregate
 from probes.tables.conversion import objects
+from probes.tables.map_layout import aggregate
 from tests.probes.program.tools import (
     CPUS,
     Loose,

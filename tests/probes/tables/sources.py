@@ -9,8 +9,8 @@ from bpf.abi import ProgType
 from bpf.compiler import Compiled, Compiler
 from bpf.maps.map import Map
 from bpf.syscall import map_update
-from probes.tables.aggregation import rows_of
 from probes.tables.conversion import columns, flat_rows, objects, schema_of
+from probes.tables.map_layout import rows_of
 
 PROGRAM = "int program(struct xdp_md *ctx) { return XDP_PASS; }\n"
 

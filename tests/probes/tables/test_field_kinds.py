@@ -13,7 +13,7 @@ from bpf.compiler import CompiledMap
 from bpf.errors import UsageError
 from bpf.maps.layout import CType, Member, array_of, record
 from bpf.syscall import MapSpec
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.monitor.applications.catalog import built_in
 from probes.monitor.policy import BUILT_IN
 from probes.tables.conversion import objects, schema_of

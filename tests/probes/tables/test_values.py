@@ -14,8 +14,8 @@ from bpf.abi import ProgType
 from bpf.compiler import Compiler
 from bpf.maps.map import Map
 from bpf.syscall import prog_test_run
-from probes.tables.aggregation import rows_of
 from probes.tables.conversion import TableKind, TableSchema, columns, flat_rows, objects, schema_of
+from probes.tables.map_layout import rows_of
 from tests.probes.tables.sources import Sources
 
 KEY = """

@@ -18,7 +18,7 @@ from app.console.screens.flows.part import endpoint
 from app.console.tables.label_lines import Line, labelled
 from app.console.time_travel import TimeTravel
 from bpf.errors import UsageError
-from probes.filter.network import protocol_name
+from probes.filter.hosts import protocol_name
 from probes.snapshot import Event
 from widgets.format import bit_rate, counted, duration
 

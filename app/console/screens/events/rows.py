@@ -7,8 +7,7 @@ from collections.abc import Collection, Hashable, Iterable
 from app.console.event_marks import EventMarks
 from app.console.screens.events.columns import EVENTS, EventLine
 from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
-from app.events.folding import EventGroup
-from app.events.ribbon import EventRibbon
+from app.events.folding import EventGroup, EventRibbon
 from probes.snapshot import Event
 from widgets.format import age, clock, counted, duration, zone
 from widgets.sparkline import BARS, MARK

@@ -23,13 +23,12 @@ from app.console.screens.events.rows import (
 from app.console.tables.array_rows import ArrayRows
 from app.console.tables.columns import columns
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.events.folding import fold
-from app.events.ribbon import ribbon
+from app.events.folding import fold, ribbon
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parse
-from probes.filter.events import EVENTS as FILTERED
-from probes.filter.events import event_table
+from probes.filter.owners import EVENTS as FILTERED
+from probes.filter.owners import event_table
 from probes.snapshot import SEVERITIES, Event, host_of
 from widgets.format import clock, counted
 from widgets.status import StatusItem, TonedLine

@@ -23,7 +23,7 @@ from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.owners.sentences import RttLine, limit_words, owner_words, tcp_words
 from app.console.screens.flows.part import endpoint, flag_letters
-from probes.filter.network import protocol_name
+from probes.filter.hosts import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History, Snapshot
 from probes.sockets.filter import Owned

@@ -16,7 +16,7 @@ from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.table import ECHO_TYPES, LiveTable
 from app.console.screens.paths.hop import PathKey
 from bpf.errors import UsageError
-from probes.filter.network import address_text, protocol_name
+from probes.filter.hosts import address_text, protocol_name
 from probes.flow.columns import WITH_PORTS
 from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
@@ -111,7 +111,7 @@ class ShownFlows:
 
     def iso(self, name: str) -> Sequence[str]:
         """Return `first_ns` or `last_ns` as UTC in ISO 8601."""
-        from probes.tables.utc import iso_all
+        from probes.tables.conversion import iso_all
 
         return iso_all(self.utc(name))
 

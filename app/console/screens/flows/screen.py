@@ -42,7 +42,7 @@ from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, RowTable
-from probes.filter.network import protocol_name
+from probes.filter.hosts import protocol_name
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array

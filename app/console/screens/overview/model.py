@@ -18,7 +18,7 @@ from app.console.screens.paths.hosts import PathHosts, TracedByHost
 from app.console.screens.paths.model import CELL, MINUTE, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
 from probes.control_plane import ControlPlane
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.flow.records import Array
 from probes.monitor.state import PolicyState
 from widgets.sparkline import means

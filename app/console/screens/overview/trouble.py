@@ -12,7 +12,7 @@ from app.console.live.owners import owned
 from app.console.live.state import Frame
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.paths.model import Paths
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.output_control import SOURCE, OutputState, OutputStatus
 from probes.path.records import PathRowKind
 from probes.sockets.filter import Owned

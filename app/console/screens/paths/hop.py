@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.console.live.paths import SECOND_NS, UNTIMED, PathView
-from probes.filter.network import address_text, protocol_name
+from probes.filter.hosts import address_text, protocol_name
 from probes.path.analysis.statistics import Ordered, group_starts, jitter
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Altered, Array, MeasuredBy

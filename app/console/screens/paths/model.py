@@ -28,7 +28,7 @@ from app.console.screens.paths.hop import (
     ways_of,
 )
 from app.console.screens.paths.spells import Spell, spells
-from probes.filter.network import address_text
+from probes.filter.hosts import address_text
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Array, PathRowKind
 from probes.path.traced import Traced

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.console.tables import clipboard
+from app.console.tables import export
 from tests.app.console.fake import desk, flow
 from tests.app.console.fake_plane import FakePlane, config
 from widgets.table.columns import fit
@@ -37,9 +37,9 @@ def shown(*names: str) -> VirtualTable:
 @pytest.mark.usefixtures("wide")
 def test_text_is_whole_and_cannot_be_taken_for_more_than_text() -> None:
     table = shown("a longer name than its cell", "\x1b[31m\ttab\nline")
-    assert clipboard.row_text(table, 0) == "a longer name than its cell\t▁█"
-    assert clipboard.row_text(table, 1) == "·[31m·tab·line\t▁█"
-    assert clipboard.rows_text(table) == (
+    assert export.row_text(table, 0) == "a longer name than its cell\t▁█"
+    assert export.row_text(table, 1) == "·[31m·tab·line\t▁█"
+    assert export.rows_text(table) == (
         "Name\tLine\na longer name than its cell\t▁█\n·[31m·tab·line\t▁█",
         2,
     )
@@ -48,7 +48,7 @@ def test_text_is_whole_and_cannot_be_taken_for_more_than_text() -> None:
 @pytest.mark.usefixtures("wide")
 def test_as_many_rows_as_a_terminal_takes() -> None:
     table = shown(*(f"é{number}" for number in range(10)))
-    text, rows = clipboard.rows_text(table, most=30)
+    text, rows = export.rows_text(table, most=30)
     assert rows == text.count("\n") == 1
     assert len(text.encode()) <= 30 < len(text.encode()) + len("\né1\t▁█".encode())
 
@@ -84,7 +84,7 @@ async def test_the_table_with_the_focus_is_copied_and_what_is_too_much_is_refuse
         await console.press("c")
         assert "there is no row to copy" in console.complaints[-1]
         console.app.screen.query_one("#programs").focus()
-        monkeypatch.setattr(clipboard, "MOST", 10)
+        monkeypatch.setattr(export, "MOST", 10)
         await console.press("c")
         assert "are more than terminals take, 10 B" in console.complaints[-1]
         assert console.app.clipboard == ""

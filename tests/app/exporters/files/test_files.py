@@ -16,7 +16,7 @@ import pytest
 from app.exporters.delivery import Outputs
 from app.exporters.exporter import DeliveryError
 from app.exporters.files import parts
-from app.exporters.files.duck import connect
+from app.exporters.files.parts import connect
 from app.outputs.view import ColumnType, OutputView, iso
 from app.outputs.views import VIEWS
 from bpf.errors import UsageError
