@@ -23,8 +23,10 @@ while os.getppid() == {os.getpid()}:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Beside each other, tests leave the CPUs hardly any sleep.
-    alone = not config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
-    if alone and " hypervisor" in Path("/proc/cpuinfo").read_text():
-        for _ in os.sched_getaffinity(0):
+    # More tests than CPUs leave the CPUs hardly any sleep.
+    cpus = os.sched_getaffinity(0)
+    few = (config.getoption("numprocesses", None) or 1) <= len(cpus)
+    is_worker = hasattr(config, "workerinput")
+    if few and not is_worker and " hypervisor" in Path("/proc/cpuinfo").read_text():
+        for _ in cpus:
             config.add_cleanup(subprocess.Popen([sys.executable, "-I", "-c", _SPIN]).kill)
