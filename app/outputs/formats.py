@@ -12,7 +12,7 @@ from typing import Any
 
 from app.outputs import encoders
 from app.outputs.encoders import Groups
-from probes.config.map_config import FORMAT_NAMES
+from probes.config.formats import FORMAT_NAMES
 
 
 @dataclass(frozen=True, slots=True)

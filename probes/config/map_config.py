@@ -1,4 +1,4 @@
-"""Keys of a configuration about maps: metrics, their formats, sharing, writing."""
+"""Keys of a configuration about maps: metrics, sharing, writing."""
 
 from __future__ import annotations
 
@@ -120,7 +120,3 @@ class MapOptions(Model):
             if getattr(self, key) and not self.writable:
                 raise invalid("the map is not writable", at=key, hint="give writable = true")
         return self
-
-
-FORMAT_NAMES: list[str] = []
-"""Filled by the program that writes tables. While the list is empty, any name passes."""

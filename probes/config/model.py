@@ -21,7 +21,8 @@ from bpf.errors import UsageError, did_you_mean
 from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside
 from probes.config.config_errors import FaultSource, Request, errors_of, faults_of, invalid
 from probes.config.files import read_document, read_text, why_no_text
-from probes.config.map_config import FORMAT_NAMES, Macro, MapOptions, Metric, Model, Name, Text
+from probes.config.formats import FORMAT_NAMES
+from probes.config.map_config import Macro, MapOptions, Metric, Model, Name, Text
 from probes.config.netflow_features import NetflowFeatures
 from probes.netflow import generator as netflow
 

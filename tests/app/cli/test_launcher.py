@@ -93,7 +93,8 @@ def test_what_apt_says_is_shown_if_it_fails(machine: Machine) -> None:
     assert run.stderr.count("waiting") == 0
 
 
-PARTS = "-n 3 --dist loadfile --no-loadscope-reorder -m not timing{}", "-m timing{}"
+_BESIDE = "--dist loadfile --no-loadscope-reorder -m"
+PARTS = f"-n 3 {_BESIDE} not timing{{}}", f"-n 2 {_BESIDE} timing{{}}"
 AGAIN = "--last-failed --last-failed-no-failures none --maxfail 10"
 
 
