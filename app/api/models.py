@@ -35,6 +35,7 @@ from probes.snapshot import Event, HookStatus
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
 _Port = Annotated[int, Field(ge=0, le=65535, strict=True)]
+_Strict = Field(strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +229,13 @@ class SegmentRequest:
 
     key: str
     """The same on both hosts, 1 to 256 characters; nobody else should know it."""
-    ratio: int = 1
+    ratio: Annotated[int, _Strict] = 1
     """One of so many packets is chosen."""
     filter: str = ""
     """As for `--capture`: packets that pass both hosts."""
-    interval: float = 1.0
+    interval: Annotated[float, _Strict] = 1.0
     """Seconds of a window; 0: only exports end windows."""
-    lease: float = 0.0
+    lease: Annotated[float, _Strict] = 0.0
     """The probe ends so many seconds after the last such request; 0: only a request ends it."""
 
 

@@ -117,6 +117,11 @@ def test_metrics_are_of_the_latest_window_or_of_one_that_is_kept(
     assert told["hint"] == "did you mean window?"
 
 
+def test_a_truth_or_a_text_is_no_number_of_a_segment(tcp: Site, http: httpx.Client) -> None:
+    for wrong in ({"interval": False}, {"ratio": True}, {"lease": "2"}):
+        assert problem(http.post("/v1/segment", json={"key": "of both hosts", **wrong}), 422)
+
+
 def test_flows_come_in_groups_of_those_that_pass(tcp: Site, http: httpx.Client) -> None:
     tcp.plane.add(config("flow"))
     tcp.plane.publish(window())
