@@ -21,7 +21,6 @@ PRODUCT = ("app", "bpf", "probes", "widgets")
 MAX_LINES = 450
 MIN_LINES = 30
 SMALL = {
-    "app/console/tables/columns.py": "commands read the spec of a table without the widgets",
     "app/console/tables/label_lines.py": "three screens have such a detail",
     "app/api/connection_events.py": "one host and a fleet say the same words",
     "app/doctor/policies.py": "the cost of policies needs a lab",

@@ -22,7 +22,7 @@ from app.outputs.view import (
     time,
 )
 from probes.monitor import state
-from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS, Array
+from probes.monitor.records import METRIC_COLUMNS, Array, of_others
 
 _STATES = {int(each): each.label for each in state.PolicyState}
 _INTERFACE = one_text("interface", "interface of the incoming packets")
@@ -33,8 +33,7 @@ def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
     """Columns of METRIC_COLUMNS, and of all other protocols."""
 
     def rest(part: Part, unit: str) -> Any:
-        rows = rows_of(part)
-        return (rows[unit] - sum(rows[f"{protocol}_{unit}"] for protocol in PROTOCOLS)).tolist()
+        return of_others(rows_of(part), unit).tolist()
 
     def values(part: Part, name: str) -> Any:
         return rows_of(part)[name].round(1).tolist()

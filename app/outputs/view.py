@@ -70,13 +70,13 @@ class OutputColumn(NamedTuple):
     text: Callable[[Any], CellValue] | None = None
     """Returns the written value of one of the array's."""
     digits: int = 0
-    """Decimals of fractions; 0: as they are."""
+    """Decimals of fractions; 0: all."""
     known: Mask | None = None
     """Rows (n,) with a value; None: all."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has the array's values as they are."""
+        """Whether it has the values of the array, unchanged."""
         return not (self.values or self.text or self.digits or self.known)
 
     def of(self, part: Part) -> Iterable[CellValue]:

@@ -51,9 +51,9 @@ def setting(
 
 
 def as_given(options: type[Any], name: str) -> Any:
-    """Return a field for a setting of another class: None, or for a flag False, if it is not given.
+    """Return a field for a setting of another class; the help names the default of that class.
 
-    The help names the default of that class.
+    Without a value, a flag is False, and another setting None.
     """
     field = next(each for each in dataclasses.fields(options) if each.name == name)
     if isinstance(field.default, bool):

@@ -45,6 +45,13 @@ METRIC_COLUMNS = (
 METRIC = np.dtype([(one.name, one.type) for one in METRIC_COLUMNS])
 """One window, one row (S2.6, S2.7). ICMP is of both IP versions."""
 
+
+def of_others(rows: Array, unit: str) -> Array:
+    """Return the packets or bytes (n,) that are of none of PROTOCOLS, of rows of dtype METRIC."""
+    rest: Array = rows[unit] - sum(rows[f"{protocol}_{unit}"] for protocol in PROTOCOLS)
+    return rest
+
+
 POLICY = np.dtype([
     ("policy", "S64"), ("state", "u1"), ("holds", "u1"), ("certain", "u1"), ("_", "V5"),
     ("since_ns", "i8"), ("value", "f8"), ("low", "f8"), ("high", "f8"), ("threshold", "f8"),

@@ -71,7 +71,7 @@ def test_a_fleet_makes_it_everywhere_with_keywords() -> None:
     assert hosts.last_change == "trace 192.0.2.1"
     plane.switch("names", on=False)
     assert hosts.last_change == "switch names off"
-    # What is of one host is of the host under the cursor.
+    # What concerns one host concerns the host under the cursor.
     hosts.cursor = "b"
     assert plane.history is second.history
     # One host allows changes.

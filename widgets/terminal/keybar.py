@@ -38,8 +38,8 @@ class Weight(IntEnum):
 
 
 class KeyBar(Widget):
-    """A footer as Textual's, in one piece: mounting and styling a widget for each key takes a third
-    of a change of screens. On a short line its keys are closer, and fewer.
+    """A footer as Textual's, in one piece: a widget for each key took two thirds of a change of
+    screens. On a short line its keys are closer, and fewer.
     """
 
     COMPONENT_CLASSES = {"keybar--key", "keybar--words", "keybar--hover"}

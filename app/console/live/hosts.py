@@ -39,7 +39,7 @@ class ShownHosts:
         self._shifts: dict[str, int] = {}
         """`shift_ns` of each host: small changes would make its flows look new."""
         self._last: tuple[object, Frame | None] = (None, None)
-        """The last merged frame, and what it was made of."""
+        """The parts of the last merged frame, and that frame."""
         self.choose()
 
     def choose(self) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 from textual import events, on
 
 from app.console.protocol import console_of
-from app.console.tables.columns import columns
-from app.console.tables.spec import TableSpec
+from app.console.tables.spec import TableSpec, columns
 from bpf.errors import UsageError, did_you_mean
 from widgets.table.rows import Rows, ValueSource
 from widgets.table.table import VirtualTable

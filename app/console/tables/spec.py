@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from widgets.table.rows import Column
 
 _RowT = TypeVar("_RowT", contravariant=True)
+_T = TypeVar("_T")
 
 
 class TableSpec(Generic[_RowT]):
@@ -49,6 +51,14 @@ class TableSpec(Generic[_RowT]):
                 raise UsageError(f"{self.name} have no column {name!r}", hint=hint)
             if name in names[:place]:
                 raise UsageError(f"column {name!r} is there twice")
+
+
+def columns(spec: TableSpec[_T], **changes: Mapping[str, Any]) -> tuple[Column[_T], ...]:
+    """Return the columns of a table; `changes` are other titles, widths and so on, by column."""
+    return tuple(
+        replace(column, **changes[column.id]) if column.id in changes else column
+        for column in spec.columns
+    )
 
 
 def either(mask: Any, yes: Any, no: Any) -> list[Any]:

@@ -74,7 +74,7 @@ class Tapes:
     def state_of(self, name: str) -> StateValue:
         """Return the value of a named state; None if it does not exist now."""
         console, app, last = self._console, self._console.app, self._console.frame.last
-        # Those that belong to no screen.
+        # States that belong to no screen.
         values: StateValues = {
             "message": self.message,
             "prompt": self.asking[0],

@@ -16,7 +16,7 @@ from probes.drops.counted import PROBE as DROPS
 from probes.drops.counted import by_reason
 from probes.flow.records import Array
 from probes.monitor import state
-from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS
+from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS, of_others
 from probes.monitor.state import PolicyState
 from probes.snapshot import HookStatus, LossReason, Snapshot
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, PROBE, Reason
@@ -73,8 +73,7 @@ class MonitorSeries(Series):
                 else:
                     self.add(family, item.interface, *labels, by=int(row[name]))
             for family, unit in ((of.MONITOR_PACKETS, "packets"), (of.MONITOR_BYTES, "bytes")):
-                known = sum(int(row[f"{protocol}_{unit}"]) for protocol in PROTOCOLS)
-                self.add(family, item.interface, "other", by=int(row[unit]) - known)
+                self.add(family, item.interface, "other", by=int(of_others(row, unit)))
 
 
 class DropSeries(Series):
@@ -258,7 +257,7 @@ class OwnerSeries(Series):
             held.bytes += size
 
     def _place(self, labels: Labels, size: int, now_s: float, seconds: float) -> _Held:
-        """Return a new series for an owner, or that of the others."""
+        """Return a new series for an owner, or the series of all others."""
         rate = size / seconds if seconds else 0.0
         if len(self._held) >= self._most:
             free = (each for each in self._held.items() if now_s - each[1].since_s >= _HELD_S)

@@ -21,8 +21,8 @@ from app.console.screens.events.rows import (
     ribbon_pieces,
 )
 from app.console.tables.array_rows import ArrayRows
-from app.console.tables.columns import columns
 from app.console.tables.sorted_table import OPEN, SortedTable
+from app.console.tables.spec import columns
 from app.events.folding import fold, ribbon
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError

@@ -18,8 +18,7 @@ from app.console.screens.flows.grouped import GroupedFlows
 from app.console.screens.flows.part import ShownFlows
 from app.console.screens.flows.table import LiveTable, live_table
 from app.console.tables.array_rows import ArrayRows
-from app.console.tables.columns import columns
-from app.console.tables.spec import TableSpec
+from app.console.tables.spec import TableSpec, columns
 from probes.flow.filter import FlowFilter
 from probes.flow.records import Array
 from widgets.sparkline import round_scale

@@ -18,8 +18,8 @@ from app.console.screen import ConsoleScreen
 from app.console.screens.hosts.columns import FLEET, HostLine
 from app.console.screens.hosts.dialogs import HostChanges
 from app.console.tables.array_rows import item_rows
-from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
+from app.console.tables.spec import columns
 from app.console.tasks import Task
 from app.fleet.host_state import HostPhase, HostState
 from app.fleet.plane import ChosenHosts

@@ -17,7 +17,7 @@ from app.console.screens.flows.grouped import GroupedFlows, GroupKey
 from app.console.screens.flows.rows import group_columns, group_rows
 from app.console.screens.flows.table import live_table
 from app.console.tables.array_rows import ArrayRows
-from app.console.tables.columns import columns
+from app.console.tables.spec import columns
 from probes.flow.grouping import group
 from widgets.table.rows import Column
 

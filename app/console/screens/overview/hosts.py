@@ -9,7 +9,7 @@ from app.console.protocol import Console
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.overview.trouble import Kind, Trouble, link_troubles
 from app.console.screens.paths.hosts import TracedByHost
-from app.console.tables.columns import columns
+from app.console.tables.spec import columns
 from probes.control_plane import ControlPlane
 from probes.monitor.info import MonitorInfo
 from probes.path.traced import Traced

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from app.console.live.maps import MapHistory, MapView
 from app.console.screen import ConsoleScreen
 from app.console.screens.programs.columns import MAPS
-from app.console.tables.columns import columns
+from app.console.tables.spec import columns
 from bpf.errors import ProbedeckError
 from widgets.table.block import Block
 from widgets.table.rows import Rows, RowSource

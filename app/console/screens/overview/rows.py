@@ -22,8 +22,7 @@ from app.console.screens.paths.rows import (
     scale_of,
 )
 from app.console.tables.array_rows import FewRows
-from app.console.tables.columns import columns
-from app.console.tables.spec import TableSpec
+from app.console.tables.spec import TableSpec, columns
 from probes.path.records import Array
 from widgets.format import age, bit_rate, counted, percent, si
 from widgets.sparkline import bars, round_scale, sparkline

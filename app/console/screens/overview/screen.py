@@ -54,7 +54,7 @@ from app.console.screens.paths.hosts import TracedByHost, path_views
 from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers, as_of
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
-from app.console.tables.columns import columns
+from app.console.tables.spec import columns
 from app.events.folding import fold
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR

@@ -256,7 +256,7 @@ def ways_of(view: PathView, places: Mapping[TracedFlow, Array]) -> tuple[Way, ..
 
 
 def routers_of(view: PathView, every: Array, own: Array) -> dict[int, tuple[Router, ...]]:
-    """Return, by hop, the routers of a destination, whose series stand at places `every` (n,).
+    """Return the routers of a destination by hop. Its series stand at places `every` (n,).
 
     Routers that take turns at `own` (m,), some of those places, come first.
     """

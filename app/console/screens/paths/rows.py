@@ -27,8 +27,7 @@ from app.console.screens.paths.hop import (
 from app.console.screens.paths.hosts import PathHosts
 from app.console.screens.paths.model import CELL, ROUTE, Paths
 from app.console.tables.array_rows import ArrayRows, FewRows
-from app.console.tables.columns import columns
-from app.console.tables.spec import TableSpec
+from app.console.tables.spec import TableSpec, columns
 from app.run.unprobed import reasons
 from probes.filter import Filter
 from probes.path.events.words import flap_text, going_on, loop_text
@@ -175,9 +174,7 @@ def path_notes(paths: Paths, choice: PathKey) -> list[str]:
     return notes
 
 
-def hop_changes(
-    before: Array, after: Array, choice: PathKey, names: Names
-) -> ArrayRows[FewRows]:  # fmt: skip
+def hop_changes(before: Array, after: Array, choice: PathKey, names: Names) -> ArrayRows[FewRows]:
     """Return a row for each hop of a path at one of two moments, with its number as key."""
     numbers = np.union1d(before["hop"], after["hop"])
     rows = np.zeros(len(numbers), _CHANGE_ROW)
@@ -225,9 +222,7 @@ def note_items(
     return notes
 
 
-def path_columns(
-    rows: ArrayRows[FewRows], hosts: Sequence[str]
-) -> tuple[Column[FewRows], ...]:  # fmt: skip
+def path_columns(rows: ArrayRows[FewRows], hosts: Sequence[str]) -> tuple[Column[FewRows], ...]:
     """Return the columns of paths; names and numbers stand side by side.
 
     `hosts` are the names of several hosts.
@@ -253,9 +248,7 @@ class ListedPath(NamedTuple):
     """The number of ways of a destination, or the branch of a way."""
 
 
-def path_rows(
-    hosts: PathHosts, listed: Iterable[ListedPath], names: Names
-) -> ArrayRows[FewRows]:  # fmt: skip
+def path_rows(hosts: PathHosts, listed: Iterable[ListedPath], names: Names) -> ArrayRows[FewRows]:
     """Return a row for each of `listed`, which are of `hosts`."""
     every = tuple(listed)
     rows = np.zeros(len(every), _PATH_ROW)

@@ -10,8 +10,8 @@ from app.console.screens.programs.columns import MAPS
 from app.console.screens.programs.maps import MapKey, map_rows
 from app.console.screens.programs.panels import Panel
 from app.console.screens.programs.sources import Sources
-from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
+from app.console.tables.spec import columns
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane
 from probes.reports import MapReadings

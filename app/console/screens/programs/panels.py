@@ -16,8 +16,8 @@ from app.console.screens.events.columns import time_of
 from app.console.screens.programs.columns import MAPS, PANELS
 from app.console.screens.programs.log import fold
 from app.console.screens.programs.model import Place, Programs, Slot, header_line, place_of, side_of
-from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
+from app.console.tables.spec import columns
 from bpf.quantities import duration
 from probes.reports import Fate
 from probes.snapshot import Event, Snapshot

@@ -11,7 +11,7 @@ import numpy as np
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.model import PolicyView, Triggers
 from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
-from app.console.tables.columns import columns
+from app.console.tables.spec import columns
 from probes.monitor.info import MonitorInfo
 from probes.monitor.options import Input
 from widgets.format import age, bit_rate, percent, si

@@ -8,8 +8,8 @@ import pytest
 
 from app.config.model import Settings
 from app.console.screens import TABLES
-from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
+from app.console.tables.spec import columns
 from bpf.errors import UsageError
 from probes.monitor.state import PolicyState
 from probes.snapshot import Event

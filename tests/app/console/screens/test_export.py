@@ -27,10 +27,9 @@ from app.console.screens.flows.compare import flow_changes
 from app.console.screens.flows.rows import flow_rows
 from app.console.tables import export
 from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
-from app.console.tables.columns import columns
 from app.console.tables.export import TableContent
 from app.console.tables.picture import svg
-from app.console.tables.spec import TableSpec
+from app.console.tables.spec import TableSpec, columns
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.filter import FlowFilter
