@@ -57,10 +57,10 @@ BUDGETS = {
     "app/outputs": (1720, "each table as columns, and reports"),
     "app/run": (1070, "options of a run, and its life without a screen"),
     "app/tape": (1060, "a language with its player and recorder"),
-    "bpf": (6050, "maps, links, sockets and the compile helper: the kernel's interface, whole"),
+    "bpf": (6170, "maps, links, sockets, the compile helper, and headers: the kernel's interface"),
     "probes": (2750, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
-        930,
+        965,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
     "probes/control": (1110, "the controller and its probes"),

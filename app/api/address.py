@@ -21,7 +21,7 @@ class Remote:
     """Address of a controller, and credentials for it."""
 
     url: str = DEFAULT_URL
-    """`unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`."""
+    """`unix:PATH`, or the absolute path alone; `http://HOST:PORT` or `https://HOST:PORT`."""
     token: str = ""
     authorities: str = ""
     """PEM file of trusted certificate authorities; empty: the system's."""
@@ -50,7 +50,7 @@ class Access:
         if remote.token:
             headers["authorization"] = f"Bearer {read_token(remote.token).decode()}"
         scheme, host, port, path = _parts(remote.url)
-        if scheme == "unix" and path and not host:
+        if (scheme == "unix" or (not scheme and path.startswith("/"))) and path and not host:
             return cls(remote.url, "http://localhost", headers, path=path)
         if scheme not in ("http", "https") or not host:
             raise UsageError(

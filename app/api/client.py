@@ -143,10 +143,14 @@ class Client(_RestCaller, RemoteCalls):
     def config(self, name: str) -> ProbeConfig:
         return self._http.ask(ProbeConfig, "GET", _path("probes", name, "config"))
 
-    def document(self, name: str, kind: str = "") -> bytes:
-        """End the window. Returns its tables in format `kind`, or in the probe's own format."""
+    def document(self, name: str, kind: str = "", *, last: bool = False) -> bytes:
+        """End the window. Returns its tables in format `kind`, or in the probe's own format.
+
+        `last` ends no window, and returns the tables of the last one.
+        """
         query = {"format": kind} if kind else {}
-        return self._http.answer("POST", _path("probes", name, "export"), params=query)
+        how = ("GET", "metrics") if last else ("POST", "export")
+        return self._http.answer(how[0], _path("probes", name, how[1]), params=query)
 
     @contextmanager
     def stream(

@@ -42,7 +42,10 @@ _INFINITE_LOOP = re.compile(r"infinite loop detected at insn \d+")
 _NO_ADDRESS = re.compile(r"\(18\) r\d = 0x[0-9a-f]{1,7}\b")
 """An ld_imm64 of a small constant: an unresolved reference into .rodata or .bss."""
 _NOT_IN_THE_KERNEL = "global and static variables, constant tables and long strings"
-_HEADERS = "packet.h, probe.h and others of probedeck, files beside the source"
+_HEADERS = (
+    "packet.h, probe.h and others of probedeck, and files beside the source, below the "
+    "configuration's directory, or in a directory of include"
+)
 _HINTS = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
@@ -199,6 +202,9 @@ def parse_verifier(
     log = log.replace(_TOO_LARGE, f"\n{_TOO_LARGE}")
     place = _last_place(log) or _last_place(places)
     file, line = (place["file"], int(place["line"])) if place else ("", 0)
+    if not place and _TOO_LARGE in log and (loop := place_of(source, "for|while|do")[0]):
+        # The rounds have pushed the only line out of the log.
+        file, line = name, loop
     reason: list[str] = []
     in_reason = False
     for row in log.splitlines():
@@ -206,8 +212,8 @@ def parse_verifier(
         if is_reason:
             reason = [*reason, row.strip()] if in_reason else [row.strip()]
         in_reason = is_reason
-    if loop := _INFINITE_LOOP.search(log):
-        reason = [loop[0]]
+    if endless := _INFINITE_LOOP.search(log):
+        reason = [endless[0]]
     text = _hinted("; ".join(reason) or "no reason given")
     if "scalar" in text and "map_ptr" not in text and _NO_ADDRESS.search(log):
         text += f"; {_NOT_IN_THE_KERNEL} are not there: use a map, or #define"

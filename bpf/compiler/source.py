@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -27,14 +28,22 @@ _OTHER_CONTEXTS = (
 )
 _TRACING = re.compile(r"(tracepoint|raw_tracepoint|kprobe|kretprobe|kfunc|kretfunc|kmod_ret|lsm)__")
 """Names that bcc gives, by a macro such as TRACEPOINT_PROBE, to functions of tracing programs."""
+_DEFINITION = re.compile(
+    r"\b(?:struct|union|enum)\s+(\w+)\s*\{|\b(\w+)\s*\((?:[^;{}()]|\([^()]*\))*\)\s*\{"
+)
+"""The beginning of a struct, or of a function (also of an `if`, which does no harm)."""
 _STATEMENT_END = (";", "{", "}")
 _NO_CODE = re.compile(
     r"""//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL
 )
 
 
-def flatten(text: str, name: str, headers: Mapping[str, str] | None = None) -> str:
+def flatten(
+    text: str, name: str, headers: Mapping[str, str] | None = None, prelude: str = ""
+) -> str:
     """Return `text` with its `#include "..."` replaced by the headers' text, each header once.
+
+    The header `prelude` stands before it.
 
     A header is one of `headers`, see `find_header`, or a file of bpf/include. The compiler looks
     for all others.
@@ -43,7 +52,16 @@ def flatten(text: str, name: str, headers: Mapping[str, str] | None = None) -> s
     which keeps its place: bcc's rewriter inserts lines between functions.
     """
     own = {path.name: path for path in INCLUDES.iterdir()}
-    return "\n".join(_lines(text, name, "", _Headers(headers or {}, own))) + "\n"
+    found = _Headers(headers or {}, own)
+    before = _lines(f'#include "{prelude}"', name, "", found) if prelude else ()
+    return "\n".join((*before, *_lines(text, name, "", found))) + "\n"
+
+
+def prelude_macros(text: str, externs: Iterable[str]) -> dict[str, int]:
+    """Return the macros that tell a prelude about the source behind it, see framework.h."""
+    names = [f"DEFINES_{one or other}" for one, other in _DEFINITION.findall(code_of(text))]
+    start = time.time_ns() - time.monotonic_ns()
+    return dict.fromkeys([*names, *(f"EXTERN_{each}" for each in externs)], 1) | {"EPOCH_NS": start}
 
 
 def find_header(name: str, including: str, headers: Iterable[str]) -> str:

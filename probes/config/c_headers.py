@@ -1,10 +1,11 @@
-"""Headers beside the C file of a probe; their text becomes part of the configuration."""
+"""Headers of the C file of a probe; their text becomes part of the configuration."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from bpf.compiler.source import included
@@ -13,44 +14,56 @@ from probes.config.files import read_text
 
 MAX_HEADERS = 1 << 20
 """Bytes of all headers of one source."""
-NAME = re.compile(r"[\w.+-]+(?:/[\w.+-]+)*")
+NAME = re.compile(r"(?:\.\./)*[\w.+-]+(?:/[\w.+-]+)*")
 """A path relative to the source's directory. It is the file's name in diagnostics."""
 
 
-def headers_beside(source: str, file: Path, where: str) -> dict[str, str]:
-    """Return the headers that `source`, the text of `file`, includes by `#include "..."`.
+@dataclass(frozen=True, slots=True)
+class HeaderSearch:
+    """Where the headers of a C file may be."""
 
-    Keys are paths relative to the file's directory. Headers may include others. Files outside of
-    that directory are left out, also behind symbolic links: root compiles them, somebody else may
-    own them, and diagnostics quote them.
-    Raises UsageError, which begins with `where`, for a header without text, or for too many bytes.
-    """
-    found: dict[str, str] = {}
-    size = 0
-    waiting = [("", source)]
-    while waiting:
-        including, text = waiting.pop()
-        for name in included(text):
-            header = next((h for h in _candidates(name, including) if _is_inside(file, h)), "")
-            if not header or header in found:
-                continue
-            path = file.parent / header
-            found[header] = read_text(path, MAX_HEADERS, f"{where}: {path}")
-            size += len(found[header])
-            if size > MAX_HEADERS:
-                raise UsageError(f"{where}: the headers have more than {MAX_HEADERS >> 20} MiB")
-            waiting.append((header, found[header]))
-    return found
+    file: Path
+    root: Path
+    """Directory of the configuration, or of the file: headers outside are left out."""
+    include: tuple[Path, ...] = ()
+    """Directories that are searched after the file's own."""
 
+    def read(self, source: str, where: str) -> dict[str, str]:
+        """Return the headers that `source`, the text of the file, includes by `#include "..."`.
 
-def _candidates(name: str, including: str) -> Iterator[str]:
-    """Yield the paths where `bpf.compiler.source.find_header` looks for a header."""
-    for path in (posixpath.join(posixpath.dirname(including), name), name):
-        normal = posixpath.normpath(path)
-        if NAME.fullmatch(normal) and not normal.startswith(".."):
-            yield normal
+        Keys are paths relative to the file's directory, or to one of `include`. Headers may include
+        others. Files outside of the directories are left out, also behind symbolic links: root
+        compiles them, somebody else may own them, and diagnostics quote them.
+        Raises UsageError, which begins with `where`, for a header without text, or for too many
+        bytes.
+        """
+        found: dict[str, str] = {}
+        size = 0
+        waiting = [("", source)]
+        while waiting:
+            including, text = waiting.pop()
+            for name in included(text):
+                header, path = next(self._existing(name, including), ("", self.file))
+                if not header or header in found:
+                    continue
+                found[header] = read_text(path, MAX_HEADERS, f"{where}: {path}")
+                size += len(found[header])
+                if size > MAX_HEADERS:
+                    raise UsageError(f"{where}: the headers have more than {MAX_HEADERS >> 20} MiB")
+                waiting.append((header, found[header]))
+        return found
 
+    def path(self, header: str) -> Path:
+        """Return the file of a header that `read` found."""
+        return next((path for _, path in self._existing(header, "")), self.file.parent / header)
 
-def _is_inside(file: Path, header: str) -> bool:
-    path = file.parent / header
-    return path.is_file() and path.resolve().is_relative_to(file.parent.resolve())
+    def _existing(self, name: str, including: str) -> Iterator[tuple[str, Path]]:
+        """Yield the headers that exist where `bpf.compiler.source.find_header` looks for one."""
+        folders = [(self.file.parent, self.root), *((each, each) for each in self.include)]
+        for path in (posixpath.join(posixpath.dirname(including), name), name):
+            header = posixpath.normpath(path)
+            for folder, root in folders if NAME.fullmatch(header) else ():
+                file = folder / header
+                file = file.resolve() if header.startswith("../") else file
+                if file.is_file() and file.resolve().is_relative_to(root.resolve()):
+                    yield header, file

@@ -26,7 +26,7 @@ def _unicode(text: str) -> str:
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
 """Name of a probe or metric; it becomes part of file names."""
-_MACRO = r"^[A-Z_][A-Z0-9_]{0,63}$"
+_MACRO = r"^([A-Z_][A-Z0-9_]{0,63}|IFINDEX_\w{1,15})$"
 Macro = Annotated[str, StringConstraints(pattern=_MACRO)]
 """A macro's name."""
 Text = Annotated[str, AfterValidator(_unicode)]
@@ -109,13 +109,18 @@ class MapOptions(Model):
     """First entries of a writable map."""
     types: dict[Text, Text] = Field(default_factory=dict)
     """Types of a writable map's fields, as for a metric."""
+    private: bool = False
+    """Nobody sees its contents: screens and REST show its name, size and fill (S1.9)."""
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
-        if not (self.share or self.writable):
+        if not (self.share or self.writable or self.private):
             raise invalid(
-                "it is neither shared nor writable", hint="give share, or writable = true"
+                "it is neither shared nor writable nor private",
+                hint="give share, writable = true, or private = true",
             )
+        if self.private and self.writable:
+            raise invalid("operators read and write the map", at="private", hint="leave it out")
         for key in ("entries", "types"):
             if getattr(self, key) and not self.writable:
                 raise invalid("the map is not writable", at=key, hint="give writable = true")

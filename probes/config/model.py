@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from pydantic import (
 from bpf.attach.hook import CGROUP_EVENTS, AnyHook, EventHook, Hook
 from bpf.compiler.source import INCLUDES, fits_every_hook, included
 from bpf.errors import UsageError, did_you_mean
-from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside
+from probes.config.c_headers import MAX_HEADERS, NAME, HeaderSearch
 from probes.config.config_errors import FaultSource, Request, errors_of, faults_of, invalid
 from probes.config.files import read_document, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
@@ -56,7 +57,11 @@ class DirectionConfig(Model):
     """eBPF C. A configuration file may name a .c file, relative to itself."""
     headers: dict[Text, str] = Field(default_factory=dict)
     """Texts of headers by name, for `#include "NAME"`. Headers beside the C file of a configuration
-    file, or below its directory, are found without this."""
+    file, or below the configuration's directory, are found without this."""
+    prelude: Text = ""
+    """Header that stands before the source: the names of a framework."""
+    include: tuple[Text, ...] = ()
+    """Only in a file: directories of other headers, relative to the configuration."""
     function: Text = ""
     """Name of the program, if the source has several."""
     define: dict[Macro, int] = Field(default_factory=dict)
@@ -64,12 +69,25 @@ class DirectionConfig(Model):
     metrics: tuple[Metric, ...] = ()
     netflow: NetflowFeatures | None = None
     """Generates the source, and a metric of its flows if no other is given."""
-    _file: str = PrivateAttr("")
+    _search: HeaderSearch | None = PrivateAttr(None)
 
     @property
     def file(self) -> str:
         """File of the source; empty for an inline source."""
-        return self._file
+        return str(self._search.file) if self._search else ""
+
+    def with_text(self, source: str, where: str) -> Self:
+        """Return the same direction with another source and its new headers, if its file is known.
+
+        Raises UsageError, which begins with `where`, for a header.
+        """
+        before = f'#include "{self.prelude}"\n' if self.prelude else ""
+        found = self._search.read(before + source, where) if self._search else {}
+        return self.model_copy(update={"source": source, "headers": {**found, **self.headers}})
+
+    def header_file(self, name: str) -> str:
+        """Return the file of a header; empty if the source has no file."""
+        return str(self._search.path(name)) if self._search else ""
 
     @field_validator("source")
     @classmethod
@@ -78,11 +96,19 @@ class DirectionConfig(Model):
             raise invalid(why)
         return source
 
+    @property
+    def prelude_text(self) -> str:
+        """Text of the prelude; empty if there is none."""
+        if self.prelude and self.prelude not in self.headers:
+            bundled = INCLUDES / Path(self.prelude).name
+            return bundled.read_text(encoding="utf-8") if bundled.exists() else ""
+        return self.headers.get(self.prelude, "")
+
     @field_validator("headers")
     @classmethod
     def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
         for name, text in headers.items():
-            if not NAME.fullmatch(name) or ".." in name.split("/"):
+            if not NAME.fullmatch(name) or posixpath.normpath(name) != name:
                 raise invalid(f"{name[:40]!a} is no name of a header", hint="such as net/types.h")
             if why := why_no_text(text.encode(errors="surrogatepass"), MAX_HEADERS):
                 raise invalid(f"{name}: {why}")
@@ -150,8 +176,10 @@ def _alike(metric: Metric, earlier: Metric, at: str) -> None:
 
 def _contradiction(metric: Metric, options: MapOptions) -> str:
     """Return why a metric contradicts the options of its map; empty if it does not."""
+    if options.private and metric.export:
+        return f"it shows the contents of a map, and maps.{metric.map} is private"
     what = "shared" if options.share else "writable"
-    if metric.snapshot:
+    if metric.snapshot and (options.share or options.writable):
         return f"each window of a snapshot has a map of its own, and maps.{metric.map} is {what}"
     if metric.init and options.writable:
         return f"init would take out what operators write: maps.{metric.map} is writable"
@@ -278,12 +306,12 @@ class ProbeConfig(Model):
 
         If the file of the source is known, its new headers are read.
         """
-        edited: DirectionConfig = getattr(self, side).model_copy(update={"source": source})
-        if edited.file and set(included(source)) - set(edited.headers):
+        direction: DirectionConfig = getattr(self, side)
+        edited = direction.model_copy(update={"source": source})
+        if set(included(source)) - set(direction.headers):
             # The compiler reports unreadable headers, with file and line.
             with suppress(UsageError):
-                found = headers_beside(source, Path(edited.file), side)
-                edited = edited.model_copy(update={"headers": {**found, **edited.headers}})
+                edited = direction.with_text(source, side)
         return self.model_copy(update={side: edited})
 
     def files(self) -> dict[str, str]:
@@ -291,11 +319,10 @@ class ProbeConfig(Model):
         known: dict[str, str] = {}
         for side, direction in self.directions():
             if direction.file:
-                folder = Path(direction.file).parent
                 # The verifier's log has only the last part of a name.
                 parts = [Path(name).name for name in direction.headers]
                 for name, part in zip(direction.headers, parts, strict=True):
-                    known[name] = str(folder / name)
+                    known[name] = direction.header_file(name)
                     if parts.count(part) == 1 and not (INCLUDES / part).exists():
                         known[part] = known[name]
                 known[f"{self.name}.{side}.c"] = direction.file
@@ -312,7 +339,7 @@ def hook_of(side: Side, direction: DirectionConfig) -> AnyHook | None:
         return Hook.TC_EGRESS
     if direction.hook == "tc":
         return Hook.TC_INGRESS
-    text = "\n".join((direction.source, *direction.headers.values()))
+    text = "\n".join((direction.source, direction.prelude_text, *direction.headers.values()))
     if direction.hook == "xdp" or not fits_every_hook(text):
         return Hook.XDP
     return None
@@ -373,12 +400,20 @@ def _completed(direction: DirectionConfig, where: str, directory: Path | None) -
         return direction.model_copy(update=made)
     name = direction.source.strip()
     if directory is None or "\n" in name or not name.endswith(".c"):
+        if direction.include:
+            at = where.replace("source", "include")
+            raise UsageError(f"{at}: the source is no file", hint="give the texts in headers")
         return direction
     path = directory / name
     text = read_text(path, MAX_SOURCE, f"{where}: {path}")
     if not text.strip():
         raise UsageError(f"{where}: {path}: it is empty")
-    headers = {**headers_beside(text, path, where), **direction.headers}
-    direction = direction.model_copy(update={"source": text, "headers": headers})
-    direction._file = str(path)
-    return direction
+    root = directory if path.resolve().is_relative_to(directory.resolve()) else path.parent
+    include = tuple(directory / each for each in direction.include)
+    for each in include:
+        if not each.is_dir():
+            at = where.replace("source", "include")
+            raise UsageError(f"{at}: {each} is no directory")
+    direction = direction.model_copy(update={"include": ()})
+    direction._search = HeaderSearch(path, root, include)
+    return direction.with_text(text, where)

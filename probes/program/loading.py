@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Container, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
@@ -25,8 +26,8 @@ from bpf.compiler import (
     Diagnostic,
 )
 from bpf.compiler.diagnostics import parse_verifier
-from bpf.compiler.maps import unserved_maps
-from bpf.compiler.source import code_of
+from bpf.compiler.maps import map_places, unserved_maps
+from bpf.compiler.source import code_of, prelude_macros
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import resolve_offsets
 from bpf.maps.kinds import map_memory
@@ -79,7 +80,8 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
         # A direction with extern maps comes after the one that declares them.
         order = sorted(config.directions(), key=lambda each: bool(_externs(each[1].source)))
         for side, direction in order:
-            source = _resolved(direction.source, f"{config.name}.{side}.c", find)
+            given = map_places(direction.prelude_text + _EXTERN.sub("", direction.source))
+            source = _resolved(direction.source, f"{config.name}.{side}.c", find, given)
             sides.append(_compile_side(compiler, config, side, direction, source, hooks))
         sides = [
             replace(side, options={n: o for n, o in maps.items() if n in side.declared})
@@ -107,8 +109,11 @@ def _compile_side(
         interface = Interface(wish.place, 0, ethernet=False)
         source = resolve_offsets(source)
         headers = {name: resolve_offsets(text) for name, text in headers.items()}
-    else:
+    elif direction.interface:
         interface = hooks.find(direction.interface)
+    else:
+        hint = f"one of {', '.join(name for _, name in socket.if_nameindex())}"
+        raise UsageError(f"{config.origin}: {side}.interface: it is missing", hint=hint)
     hook: AnyHook
     monitored = hooks.monitored(interface) if direction.hook == "monitor" else None
     if monitored:
@@ -119,6 +124,8 @@ def _compile_side(
         reason = "the source is for XDP only" if wish is Hook.XDP and not direction.hook else ""
         hook = hooks.choose(interface, wish, reason).hook
         macros = macros_of(interface, hook)
+    if direction.prelude:
+        macros = {**macros, **prelude_macros(source, _externs(direction.source))}
     compiled = compiler.compile(
         source,
         hook.prog_type,
@@ -126,6 +133,7 @@ def _compile_side(
         name=f"{config.name}.{side}.c",
         cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
         headers=headers,
+        prelude=direction.prelude,
         function=direction.function,
         map_limit=compiler.map_limit,
     )
@@ -197,8 +205,12 @@ def _externs(source: str) -> list[str]:
     return [m["name"] for m in _EXTERN.finditer(source) if code.startswith("BPF_TABLE", m.start())]
 
 
-def _resolved(source: str, file: str, find: Callable[[str], CompiledMap | None]) -> str:
+def _resolved(
+    source: str, file: str, find: Callable[[str], CompiledMap | None], given: Container[str]
+) -> str:
     """Return `source` with each extern map declared as `find` knows it. Lines keep their numbers.
+
+    The prelude or the source itself declares the maps `given`.
 
     The compiler does not know the map: it no longer has the other source. Raises CompileError,
     with the line in `file`, for a map that `find` does not know.
@@ -209,6 +221,8 @@ def _resolved(source: str, file: str, find: Callable[[str], CompiledMap | None])
         name = match["name"]
         if name not in names:
             return match[0]
+        if name in given:
+            return "\n" * match[0].count("\n")
         found = find(name)
         if found is None:
             line = source.count("\n", 0, match.start()) + 1

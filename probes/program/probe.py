@@ -149,8 +149,9 @@ class ProgramProbe(LiveProbe[ProgramGeneration]):
             )
             if metric.init:
                 cleared.add(metric.map)
+        private = {name for name, options in side.options.items() if options.private}
         return lend(
-            side.side, side.program, self._slots[side.hook_key].point.shared,
+            side.side, side.program, private | set(self._slots[side.hook_key].point.shared),
             types={name: options.types for name, options in side.options.items()},
             tables=tables, metrics=metrics, cleared=cleared,
         )  # fmt: skip

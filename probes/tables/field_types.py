@@ -253,7 +253,9 @@ def guess(type_: CType, name: str, inside: str = "") -> str:
     if base.kind == "V" and not dtype.shape and "__int128" in types:
         return "signed"
     if network and not dtype.shape:
-        address = size == 4 and (name == "v4" or any(_say(each, _ENDS) for each in words))
+        # A whole key or value has no name that could contradict its type.
+        alone = not (name or inside)
+        address = size == 4 and (alone or name == "v4" or any(_say(each, _ENDS) for each in words))
         return "ipv4" if address else "be"
     return ""
 

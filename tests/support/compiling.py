@@ -198,6 +198,7 @@ class Thrifty:
         attach_type: AttachType | None = None,
         name: str = "probe.c",
         headers: Mapping[str, str] | None = None,
+        prelude: str = "",
         cflags: Sequence[str] = (),
         function: str = "",
         map_limit: int = 0,
@@ -207,7 +208,7 @@ class Thrifty:
             prog_type,
             attach_type,
             name,
-            tuple((headers or {}).items()),
+            (prelude, *(headers or {}).items()),
             known_flags(name, cflags),
             function,
         )
@@ -215,7 +216,7 @@ class Thrifty:
         if kept is None:
             kept = self._compiler.compile(
                 source, prog_type, attach_type=attach_type, name=name, headers=headers,
-                cflags=cflags, function=function, map_limit=map_limit,
+                prelude=prelude, cflags=cflags, function=function, map_limit=map_limit,
             )  # fmt: skip
             _KEPT.update(_fds(kept))
         self._kept[key] = kept

@@ -142,11 +142,12 @@ def show(name: str, **remote: str) -> None:
     "--format", "kind", metavar="|".join(FORMATS), usual="the probe's",
     help="Format of the tables.",
 )  # fmt: skip
+@option("--last", is_flag=True, help="Print the last window again, and end none.")
 @controller_options
-def export(name: str, kind: str, **remote: str) -> None:
+def export(name: str, kind: str, last: bool, **remote: str) -> None:
     """End a probe's window now and print its tables."""
     with _client(remote) as client:
-        sys.stdout.buffer.write(client.document(name, kind))
+        sys.stdout.buffer.write(client.document(name, kind, last=last))
         sys.stdout.flush()
 
 

@@ -73,6 +73,8 @@ def test_a_probes_life(probe: Probe, plane: FakePlane, tmp_path: Path) -> None:
     code, out, said = probe("export", "counter")
     assert (code, said) == (0, "")
     assert json.loads(out)["window"] == 2
+    code, again, _ = probe("export", "counter", "--last")
+    assert (code, again) == (0, out)
     code, out, _ = probe("export", "counter", "--format", "csv")
     assert (code, "packets" in out) == (0, True)
 

@@ -69,6 +69,11 @@ REFUSED: dict[str, tuple[str, str | tuple[str, ...]]] = {
         "int @f(struct xdp_md *ctx)\n{\n    return g(ctx->rx_queue_index);\n}\n",
         "every function that is called must be __always_inline",
     ),
+    "a loop that is too long": (
+        "int f(struct xdp_md *ctx)\n{\n    u32 z = 0;\n"
+        "    @for (u32 i = 0; i < ctx->data_end; i++) bpf_ktime_get_ns();\n    return z;\n}\n",
+        "too many steps to verify",
+    ),
     "a stack that is too large": (
         "struct big { u64 a[80]; };\nBPF_HASH(m, u32, struct big);\nint f(struct xdp_md *ctx)\n{\n"
         "    struct big @b = {};\n    u32 k = 0;\n    m.update(&k, &b);\n    return 2;\n}\n",

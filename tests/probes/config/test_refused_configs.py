@@ -105,6 +105,15 @@ WRONG = [
         top(health={"seconds": 0}),
         "health.seconds: must be greater than or equal to 0.1, not 0",
     ),
+    (
+        top(maps={"counts": {"private": True}}),
+        "ingress.metrics[0]: it shows the contents of a map, and maps.counts is private; leave it "
+        "out",
+    ),
+    (
+        top(maps={"x": {"private": True, "writable": True}}),
+        "maps.x.private: operators read and write the map; leave it out",
+    ),
     (ingress(netflow={}), "ingress.netflow: there is a source too; give one of the two"),
 ]
 

@@ -64,6 +64,16 @@ def test_every_kind_of_map_is_read_and_stays_as_it_was(loose: Loose) -> None:
     assert open_fds() == before
 
 
+def test_private_maps_have_a_name_and_a_size_only(loose: Loose) -> None:
+    """S1.9: nobody outside sees what they hold."""
+    private = {name: {"private": True} for name in ("hash", "array")}
+    probe = loose.add(config(KINDS, maps=private))
+    loose.send(3)
+    maps = by_name(read(probe))
+    assert [(maps[name].rows, maps[name].max_entries) for name in private] == [((), 64)] * 2
+    assert maps["lru"].rows
+
+
 def test_windows_of_a_snapshot_metric_are_neither_read_twice_nor_emptied(loose: Loose) -> None:
     source = KINDS.replace("BPF_HASH(hash,", "BPF_HASH(ports,").replace("hash.inc", "ports.inc")
     probe = loose.add(config(source, metric("ports", snapshot=True), metric("array", init=True)))

@@ -98,23 +98,60 @@ def test_an_error_in_a_header_is_told_with_its_file_and_line(
 
 
 @pytest.mark.parametrize(
-    "name", ["../secret.h", "net/../../secret.h", "ABSOLUTE", "linked.h", "to/secret.h"]
+    "name", ["../../secret.h", "net/../../../secret.h", "ABSOLUTE", "linked.h", "to/secret.h"]
 )
 def test_files_outside_of_the_directory_are_not_read(
     compiler: Compiler, loose: Loose, tmp_path: Path, name: str
 ) -> None:
     name = name.replace("ABSOLUTE", f"{tmp_path}/secret.h")
-    path = written(tmp_path, {**FILES, "src/probe.c": f'#include "{name}"\n{PROBE}'})
+    own = tmp_path / "own"
+    path = written(own, {**FILES, "src/probe.c": f'#include "{name}"\n{PROBE}'})
     (tmp_path / "secret.h").write_text("root:x:0\n")
-    (tmp_path / "src/linked.h").symlink_to(tmp_path / "secret.h")
-    (tmp_path / "src/to").symlink_to(tmp_path)
+    (own / "src/linked.h").symlink_to(tmp_path / "secret.h")
+    (own / "src/to").symlink_to(tmp_path)
     config = load(path)
     assert "root:x" not in str(dump(config))
     error = refused(compiler, loose, config)
     (first, *_) = error.diagnostics
-    assert (first.file, first.line) == (f"{tmp_path}/src/probe.c", 1)
+    assert (first.file, first.line) == (f"{own}/src/probe.c", 1)
     assert "file not found; available headers:" in first.text
     assert "root:x" not in str(error.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("included", "key", "where"),
+    [
+        ("../common/x.h", "", "below the configuration's directory"),
+        ("x.h", 'include = ["common"]\n', "in a directory of include"),
+        ("common/x.h", 'include = ["nothing", "."]\n', "below a directory of include"),
+    ],
+)
+def test_headers_of_other_directories(
+    compiler: Compiler, loose: Loose, tmp_path: Path, included: str, key: str, where: str
+) -> None:
+    """Six lessons of xdp-tutorial include "../common/x.h"; the same text also comes by the API."""
+    source = f'#include "{included}"\n{PROBE}'
+    files = {**FILES, "src/probe.c": source, "common/x.h": '#include "y.h"\n', "nothing/z.h": "",
+             "common/y.h": "#define ANYTHING oops\n"}  # fmt: skip
+    path = written(tmp_path, files)
+    path.write_text(CONFIG.replace("source =", f"{key}source ="))
+    config = load(path)
+    probe = loose.add(parse(dump(config), "request"))
+    loose.send(1)
+    assert total(probe.export()) == 2, where
+    (tmp_path / "common/y.h").write_text("int g = oops;\n")
+    (found, *_) = refused(compiler, loose, load(path)).diagnostics
+    assert (found.file, found.line) == (f"{tmp_path}/common/y.h", 1)
+
+
+def test_a_directory_to_include_that_is_none(tmp_path: Path) -> None:
+    path = written(tmp_path, FILES)
+    path.write_text(CONFIG.replace("source =", 'include = ["none"]\nsource ='))
+    with pytest.raises(UsageError, match=r"ingress\.include: .*/none is no directory"):
+        load(path)
+    sent = {"interface": "lo", "source": "int f;\n", "include": ["."]}
+    with pytest.raises(UsageError, match=r"include: the source is no file; give the texts"):
+        parse({"name": "p", "ingress": sent}, "request", tmp_path)
 
 
 def test_a_link_that_stays_inside_is_followed(loose: Loose, tmp_path: Path) -> None:
@@ -130,7 +167,7 @@ def test_a_link_that_stays_inside_is_followed(loose: Loose, tmp_path: Path) -> N
 def test_a_source_of_a_request_has_no_files(tmp_path: Path) -> None:
     sent = {"name": "p", "ingress": {"interface": "lo", "source": '#include "shared.h"\nint f;\n'}}
     assert parse(sent, "request").ingress.headers == {}  # type: ignore[union-attr]
-    for name in ("../x.h", "/etc/passwd", "a b.h", "..", 'x"h', "a//b.h"):
+    for name in ("a/../../x.h", "/etc/passwd", "a b.h", "./a.h", 'x"h', "a//b.h"):
         sent["ingress"] = {"interface": "lo", "source": "int f;", "headers": {name: ""}}
         with pytest.raises(UsageError, match="is no name of a header"):
             parse(sent, "request")

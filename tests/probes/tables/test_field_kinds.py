@@ -56,6 +56,15 @@ address_family hash id seq src dst spi ifindex ips descriptor tip skip
 """
 
 
+@pytest.mark.parametrize(("c_type", "kind"), [("__be32", "ipv4"), ("__be16", "be"), ("u32", "")])
+def test_a_whole_key_or_value_by_its_typedef(c_type: str, kind: str) -> None:
+    code, typedefs, own = CHAINS[c_type]
+    type_ = CType(np.dtype(code), (*typedefs.split(), own))
+    size = type_.dtype.itemsize
+    schema = schema_of(CompiledMap(MapSpec("m", MapType.HASH, size, size, 1), type_, type_, -1, -1))
+    assert (schema.fields.get("key", ""), schema.fields.get("value", "")) == (kind, kind)
+
+
 @pytest.mark.parametrize("name", ADDRESSES.split())
 def test_names_that_say_address(name: str) -> None:
     assert scalar(name, "u32", 4) == "ipv4"

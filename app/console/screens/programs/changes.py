@@ -127,9 +127,9 @@ class ProbeChanges:
         config = verdict.config
         if verdict.check is None:
             self._screen.choose(Panel.PROBLEMS)
-            # The last one says the same, or something of another text.
+            # The panel has the reasons; a longer text would cover its last rows.
             self._screen.app.clear_notifications()
-            self.refuse(f"{config.name} is not swapped: {verdict.diagnostics[0]}")
+            self.refuse(f"{config.name} is not swapped: see its problems")
             return
         force = bool(verdict.check.cuts)
         key = self._screen.console.key_of("program.swap")
