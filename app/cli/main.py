@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import warnings
 from contextlib import suppress
 from typing import NoReturn
@@ -35,6 +36,7 @@ EXIT_CODES = (
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_PROBEDECK_COMPLETE"
 """The variable by which a shell asks for completions."""
+_AGAIN_S = 0.01
 
 
 @click.command(
@@ -122,9 +124,19 @@ def _allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that Python dropped because it came in a callback, such as an import's."""
+    if ignored.exc_type is KeyboardInterrupt:
+        # Later, because this hook may not raise either.
+        threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(ignored)
+
+
 def main() -> NoReturn:
     """Run the command line; a ProbedeckError becomes one line on standard error."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = _interrupt_again
     _allow_open_files()
     # Of regular expressions that the user writes: `[[` may mean something else in a later Python.
     warnings.simplefilter("ignore", FutureWarning)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import os
 import signal
 import subprocess
@@ -11,7 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
+
+from app.cli.main import main
 from app.lab import netns
 from bpf.syscall import prog_fd_by_id
 from tests.support.sight import alive, becomes
@@ -53,6 +58,32 @@ def deck_ends(*arguments: str, ns: int | None = None, **options: Any) -> tuple[i
     with deck(*arguments, ns=ns, **options) as run:
         out, err = run.communicate(timeout=60)
     return run.returncode, out, err
+
+
+def deck_here(*arguments: str, **environment: str) -> tuple[object, str, str]:
+    """Return the same of a command line that this process runs: one that only answers or refuses.
+
+    `environment` is added to this process's.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [(number, signal.getsignal(number)) for number in signals]
+    try:
+        with (
+            patch.object(sys, "argv", ["probedeck", *arguments]),
+            patch.object(sys, "unraisablehook", sys.unraisablehook),
+            patch.dict(os.environ, environment),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main()
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+    for stream in out, err:
+        stream.seek(0)
+    return ended.value.code, out.read(), err.read()
 
 
 def stop(run: Run, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:

@@ -39,6 +39,7 @@ from textual.strip import Strip
 from widgets.terminal.diff_writer import CellLine, DiffWriter
 from widgets.terminal.driver import TerminalDriver
 from widgets.terminal.link import LinkEstimator
+from widgets.terminal.stylesheet import KeptStylesheet
 from widgets.terminal.terminal_state import TerminalState, ascii_of, text_of
 from widgets.tones import TONE_CLASSES, TONE_RULES, TONE_VARIABLES
 
@@ -88,6 +89,7 @@ class DiffApp(App[ReturnType]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.link = LinkEstimator()
         self.shadow = TerminalState()
         """One state: all screens share the terminal."""

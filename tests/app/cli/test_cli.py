@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -21,16 +22,16 @@ import app
 from app.cli import main
 from app.cli.subcommands.run import TOUR_PROBE
 from tests.support.nobody import become_nobody
-from tests.support.runs import COMMAND, deck_ends
+from tests.support.runs import COMMAND, deck_ends, deck_here
 
 HEADLESS = ("run", "-i", "lo", "--headless")
 EXTENT = " is not between 0.01 and 300 seconds"
 
 
-def complaint(*arguments: str, **options: object) -> tuple[int, str]:
+def complaint(*arguments: str, **options: object) -> tuple[object, str]:
     """Exit code, and the one line on standard error without `probedeck: `. Only two marker lines,
-    which point into the input, may follow."""
-    code, out, err = deck_ends(*arguments, **options)  # type: ignore[arg-type]
+    which point into the input, may follow. With options, a process of its own runs."""
+    code, out, err = deck_ends(*arguments, **options) if options else deck_here(*arguments)  # type: ignore[arg-type]
     assert out == ""
     assert err.startswith("probedeck: ")
     line, *marked = err.removeprefix("probedeck: ").splitlines()
@@ -174,6 +175,7 @@ def test_the_soft_limit_of_open_files_is_raised(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(main.cli, "make_context", run_out)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     handler = signal.getsignal(signal.SIGINT)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
     try:
@@ -237,13 +239,13 @@ def test_full_standard_output() -> None:
 
 
 def test_version() -> None:
-    assert deck_ends("--version") == deck_ends("version") == (0, "probedeck 0.6.0\n", "")
+    assert deck_here("--version") == deck_here("version") == (0, "probedeck 0.6.0\n", "")
 
 
 def test_without_arguments_it_helps() -> None:
-    code, out, err = deck_ends()
+    code, out, err = deck_here()
     assert (code, err) == (0, "")
-    assert out == deck_ends("--help")[1] == deck_ends("-h")[1]
+    assert out == deck_here("--help")[1] == deck_here("-h")[1]
     for command in ("run", "lab", "trace", "doctor", "version"):
         assert re.search(rf"^  {command} +[A-Z].*\.$", out, re.MULTILINE)
 
@@ -256,7 +258,7 @@ def test_without_arguments_it_helps() -> None:
     ],
 )
 def test_help_fits_a_terminal(command: str) -> None:
-    code, out, err = deck_ends(*command.split(), "--help", env={"COLUMNS": "80"})
+    code, out, err = deck_here(*command.split(), "--help", COLUMNS="80")
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: probedeck {command}".rstrip())
     assert max(map(len, out.splitlines())) <= 80
@@ -266,7 +268,7 @@ def test_help_fits_a_terminal(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["run", "lab", "trace", "console"])
 def test_options_stand_in_groups_that_fit_a_screen(command: str) -> None:
-    _, out, _ = deck_ends(command, "--help", env={"COLUMNS": "80"})
+    _, out, _ = deck_here(command, "--help", COLUMNS="80")
     groups = re.findall(r"^([A-Z]\w+):\n((?:  .+\n)+)", out, re.MULTILINE)
     assert "-h, --help" in groups[0][1]
     assert max(text.count("\n") for _, text in groups) <= 23
@@ -276,31 +278,49 @@ def test_options_stand_in_groups_that_fit_a_screen(command: str) -> None:
 
 
 def test_a_group_without_a_command_shows_its_help_as_an_error() -> None:
-    assert deck_ends("probe") == (2, "", deck_ends("probe", "--help")[1])
+    assert deck_here("probe") == (2, "", deck_here("probe", "--help")[1])
 
 
 def test_the_former_names_of_tapes_are_understood() -> None:
-    assert deck_ends("macro", "states") == deck_ends("tape", "states")
+    assert deck_here("macro", "states") == deck_here("tape", "states")
     for option in ("--tape", "--macro"):
-        _, _, err = deck_ends(*HEADLESS, option, "none-such")
+        _, _, err = deck_here(*HEADLESS, option, "none-such")
         assert err.startswith("probedeck: there is no tape 'none-such'")
 
 
 @pytest.mark.parametrize("command", ["run", "lab", "trace", "doctor"])
 def test_examples_in_the_help_are_understood(command: str) -> None:
     """All of their options exist: what is wrong is only what this puts in."""
-    examples = re.findall(r"^ +probedeck (.*)$", deck_ends(command, "--help")[1], re.MULTILINE)
+    examples = re.findall(r"^ +probedeck (.*)$", deck_here(command, "--help")[1], re.MULTILINE)
     assert examples
     for example in examples:
         arguments = example.partition(" | ")[0].replace("eth0", "none-such")
         if command == "lab":
             arguments += " --rate 99"
-        _, _, err = deck_ends(*shlex.split(arguments))
+        _, _, err = deck_here(*shlex.split(arguments))
         assert re.match(
             r"probedeck: (no interface 'none-such'|the console needs a|traffic rate 99|"
             r"cannot read attack.pcap|cannot run iperf3)",
             err,
         )
+
+
+def test_a_ctrl_c_that_python_drops_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dropping:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    def drop() -> None:
+        Dropping()
+        time.sleep(10)
+
+    monkeypatch.setattr(sys, "unraisablehook", main._interrupt_again)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            drop()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_reader_that_has_left_is_no_error() -> None:

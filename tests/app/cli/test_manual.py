@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from app.commands import REGISTRY
 from app.tape.grammar import SETTINGS, STATEMENTS
 from app.tape.keys import MODIFIERS, VERBS
 from probes.tables.field_types import FIELD_TYPES, SLOT_TYPES
-from tests.support.runs import deck_ends
+from tests.support.runs import deck_here
 
 
 def test_the_page_has_every_option_and_every_command() -> None:
@@ -37,7 +36,7 @@ def test_the_page_has_every_option_and_every_command() -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_gets_its_completion(shell: str) -> None:
-    code, out, _ = deck_ends("completion", shell)
+    code, out, _ = deck_here("completion", shell)
     assert code == 0
     assert f"{ASKED}={shell}_complete" in out
 
@@ -54,7 +53,7 @@ def test_the_manual_and_the_documents_tell_every_type_of_a_field() -> None:
 
 def test_completion_knows_commands_and_options() -> None:
     asked = {ASKED: "bash_complete", "COMP_WORDS": "probedeck run --int", "COMP_CWORD": "2"}
-    _, out, _ = deck_ends(env={**os.environ, **asked})
+    _, out, _ = deck_here(**asked)
     assert out.split() == ["plain,--interface", "plain,--interval"]
 
 
@@ -62,4 +61,4 @@ def test_completion_knows_commands_and_options() -> None:
 def test_the_shell_completes_names_of_files(words: str) -> None:
     count = str(len(words.split()))
     asked = {ASKED: "bash_complete", "COMP_WORDS": f"probedeck {words}", "COMP_CWORD": count}
-    assert deck_ends(env={**os.environ, **asked})[1] == "file,exam\n"
+    assert deck_here(**asked)[1] == "file,exam\n"

@@ -20,7 +20,7 @@ from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from probes.control.controller import Controller
 from probes.monitor.options import Input, MonitorOptions, Receiver
-from tests.support.runs import deck_ends
+from tests.support.runs import deck_here
 
 FLOOD = "flood: flows > 500 -> dns"
 APPLICATION = """\
@@ -297,7 +297,7 @@ bä: packets > flows and 1 until flws < 5 hold 5 parsecs -> dns, trace:99 on udp
 
 def test_all_mistakes_of_a_text_are_told_with_carets() -> None:
     text = SHORT_MISTAKES.splitlines()[1]
-    assert deck_ends("policy", "check", text) == (2, "", SHORT_MISTAKES)
+    assert deck_here("policy", "check", text) == (2, "", SHORT_MISTAKES)
 
 
 def test_all_mistakes_of_a_file_and_of_texts_are_told_at_once(tmp_path: Path) -> None:

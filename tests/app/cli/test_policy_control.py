@@ -13,7 +13,7 @@ from app.cli.main import cli
 from bpf.errors import ProbedeckError
 from probes.monitor.policy import Policy
 from tests.app.api.fake import FakePlane
-from tests.support.runs import deck_ends
+from tests.support.runs import deck_here
 
 Command = Callable[..., tuple[int, str, str]]
 NTP = "ntp: rate(packets on sport:123) > 1k/s until flows < 5 hold 5s -> both on sport:123 or udp"
@@ -118,7 +118,7 @@ def test_policies_of_a_file(command: Command, plane: FakePlane, tmp_path: Path) 
 
 def test_mistakes_are_told_with_the_right_code(command: Command, url: str, tmp_path: Path) -> None:
     text = "a: flws > 5 -> dns on prt:53"
-    assert deck_ends("policy", "add", text, "--connect", url) == (
+    assert deck_here("policy", "add", text, "--connect", url) == (
         2,
         "",
         "probedeck: policy 'a': condition: 'flws' is no metric (column 4); did you mean flows?\n"

@@ -1,4 +1,4 @@
-"""`probedeck probe`, as its users call it: a process each, at a controller that runs here."""
+"""`probedeck probe`, at a controller that runs here."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from app.api.server.listener import Api, ApiListener
 from probes.config.model import dump
 from tests.app.api.fake import BROKEN, CUTS, NO_KERNEL, REFUSED, FakePlane, config
-from tests.support.runs import deck_ends
+from tests.support.runs import deck_here
 
-Probe = Callable[..., tuple[int, str, str]]
+Probe = Callable[..., tuple[object, str, str]]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def plane() -> FakePlane:
 def probe(plane: FakePlane, tmp_path: Path) -> Iterator[Probe]:
     """Run `probedeck probe` there: exit code, output and errors."""
     with ApiListener(plane, Api("1", socket=str(tmp_path / "api.sock"))):
-        yield lambda *words: deck_ends("probe", *words, "--connect", f"unix:{tmp_path}/api.sock")
+        yield lambda *words: deck_here("probe", *words, "--connect", f"unix:{tmp_path}/api.sock")
 
 
 def written(
@@ -168,12 +168,12 @@ def test_errors_are_one_line_with_the_right_code(
     assert (code, said.count("\n")) == (2, 1)
     code, _, said = probe("add", str(tmp_path / "none.toml"))
     assert (code, "none.toml" in said) == (2, True)
-    code, _, said = deck_ends("probe", "list", "--connect", f"unix:{tmp_path}/none.sock")
+    code, _, said = deck_here("probe", "list", "--connect", f"unix:{tmp_path}/none.sock")
     assert code == 1
     assert said.startswith(f"probedeck: no controller at unix:{tmp_path}/none.sock")
     assert "probedeck serve" in said
-    assert deck_ends("probe", "list", "--connect", "eth0")[0] == 2
-    assert deck_ends("probe", "list", "--token", str(tmp_path / "none"))[0] == 2
+    assert deck_here("probe", "list", "--connect", "eth0")[0] == 2
+    assert deck_here("probe", "list", "--token", str(tmp_path / "none"))[0] == 2
 
 
 def test_remarks_name_the_file_that_was_given(

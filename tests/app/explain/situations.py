@@ -182,6 +182,8 @@ def greets(stage: Stage) -> None:
         end.sendall(bytes(4000))
 
     def greet() -> None:
+        # A watch that saw only the end of a connection could not know its first answer.
+        stage.watched.wait()
         with netns.inside(stage.network.nodes[CLIENT]):
             near = socket.socket()
         with near:

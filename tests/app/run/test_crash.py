@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -98,11 +99,23 @@ def test_a_signal_ends_it_with_the_last_window_written(
     assert [row["window"] for row in rows(tmp_path / "windows.csv")] == ["1"]
 
 
+def runs_our_code(run: Run) -> bool:
+    """Whether the interpreter has begun with our code, which lets Ctrl-C end the process.
+
+    Before, Python itself may end with code 1: it could not import its own modules.
+    """
+    text = Path(f"/proc/{run.pid}/status").read_text()
+    ignored, caught = (int(mask, 16) for mask in re.findall(r"^Sig(?:Ign|Cgt):\t(.*)", text, re.M))
+    started = ignored & 1 << signal.SIGPIPE - 1
+    return bool(started) and not caught & 1 << signal.SIGINT - 1
+
+
 @pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Signals) -> None:
     for milliseconds in (50, 200, 350, 500, 650):
         with deck(*command(tmp_path), ns=left.ns, cold=True) as run:
+            assert becomes(partial(runs_our_code, run), 30)
             time.sleep(milliseconds / 1000)
             code, out, err = stop(run, number)
         # Killed or interrupted while there was nothing to put right, or ended in good order.

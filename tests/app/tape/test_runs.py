@@ -12,7 +12,7 @@ import pytest
 from app.lab.netns import inside
 from tests.support.console.terminal import Terminal
 from tests.support.kernel import TC_MODE
-from tests.support.runs import deck_ends, rows
+from tests.support.runs import deck_ends, deck_here, rows
 from tests.support.veth import End, veth_pair
 
 ALTERNATE_OFF = b"\x1b[?1049l"
@@ -34,7 +34,7 @@ def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
     right = tape(tmp_path, "view.flows\nflow.capture tcp\n", "right.tape")
     wrong = tape(tmp_path, "Enterr\nEnter\nExpect view == 3\n", "wrong.tape")
     needs = tape(tmp_path, "Require console >= 99\n", "needs.tape")
-    code, out, err = deck_ends("macro", "check", right, wrong, needs)
+    code, out, err = deck_here("macro", "check", right, wrong, needs)
     # A wrong tape outweighs a missing requirement.
     assert code == 2
     assert out == f"{right}: 2 steps, changes what runs at {right}:2: needs --allow-write\n"
@@ -43,7 +43,7 @@ def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
         f'{wrong}:3:16: view is text, and compared with text in quotes; such as view == "overview"',
     ]
     assert err.splitlines()[2].startswith(f"{needs}:1: this needs console >= 99, and is ")
-    assert deck_ends("macro", "check", needs)[0] == 3
+    assert deck_here("macro", "check", needs)[0] == 3
     with open(wrong) as file:
         said = deck_ends("macro", "check", "-", stdin=file)[2]
     assert said.startswith("/dev/stdin:1:1: there is no verb or command 'Enterr'")
@@ -52,7 +52,7 @@ def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
             "/dev/stdin:1:1: there is no verb or command 'Enterr'; did you mean Enter?"
         )
     nested = tape(tmp_path, "Wait /[[x]/\n", "nested.tape")  # Python warns of a later meaning
-    assert deck_ends("macro", "check", nested)[2] == ""
+    assert deck_here("macro", "check", nested)[2] == ""
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_known_before_is_told_before(
 ) -> None:
     path = tape(tmp_path, text)
     # The interface does not exist: the tape fails first.
-    ended, out, err = deck_ends("run", "-i", "none0", "--headless", "--macro", path)
+    ended, out, err = deck_here("run", "-i", "none0", "--headless", "--macro", path)
     assert (ended, out) == (code, "")
     assert err.startswith(said.format(path))
 

@@ -56,6 +56,14 @@ async def test_the_terminal_shows_what_it_should(
             assert await watch.matches(), f"after {done}:\n{watch.difference()}"
 
 
+async def test_another_app_parses_no_sheet_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Stage().run_test(size=(80, 24)):
+        pass
+    monkeypatch.delattr("textual.css.stylesheet.parse")
+    async with Stage().run_test(size=(80, 24)) as pilot:
+        pilot.app.stylesheet.reparse()
+
+
 async def test_a_changed_cell_costs_a_few_bytes() -> None:
     app = Stage()
     async with app.run_test(headless=False, size=(120, 40)) as pilot:
