@@ -23,7 +23,7 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any
 
 from bpf.errors import UsageError
-from bpf.machine import system_calls
+from bpf.machine import LIBC, system_calls
 from probes.config.trusted_file import Invoker as Invoker
 from probes.config.trusted_file import invoker as invoker
 
@@ -32,7 +32,6 @@ _MOST_LINKS = 40
 _MODE = 0o666
 """Mode of a new file, less the umask."""
 _DIRECTORY_MODE = 0o777
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _KEPT = {"PATH": os.defpath, "TERM": "dumb", "LANG": "C.UTF-8"}
 """Variables that a program of the user inherits, with their usual values."""
 _AT = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,13 +51,13 @@ def as_invoker() -> Iterator[None]:
     # user's id also gives up root's capability to ignore permissions.
     groups = os.getgroups()
     _set_groups(_groups_of(who.uid))
-    group = _LIBC.setfsgid(who.gid)
-    user = _LIBC.setfsuid(who.uid)
+    group = LIBC.setfsgid(who.gid)
+    user = LIBC.setfsuid(who.uid)
     try:
         yield
     finally:
-        _LIBC.setfsuid(user)
-        _LIBC.setfsgid(group)
+        LIBC.setfsuid(user)
+        LIBC.setfsgid(group)
         _set_groups(groups)
 
 
@@ -70,7 +69,7 @@ def _groups_of(uid: int) -> list[int]:
 
 def _set_groups(groups: list[int]) -> None:
     given = (ctypes.c_uint32 * len(groups))(*groups)
-    if _LIBC.syscall(system_calls().setgroups, len(groups), given):
+    if LIBC.syscall(system_calls().setgroups, len(groups), given):
         raise OSError(ctypes.get_errno(), "the groups of the user cannot be set")
 
 

@@ -24,6 +24,7 @@ from bpf.abi import Batch, BpfCommand, MapFlag, MapType
 from bpf.assembler import Assembler, HelperFunction, Register
 from bpf.attach.hook import Hook
 from bpf.attach.rtnetlink import attribute, attributes, request, text
+from bpf.machine import LIBC
 from bpf.maps.drain import Drain
 from bpf.syscall import (
     MapSpec,
@@ -78,8 +79,7 @@ def known_capabilities() -> frozenset[Capability]:
 
     prctl(2) tells, because `ProcSubset=pid` of systemd and some containers hide /proc/sys.
     """
-    prctl = ct.CDLL(None).prctl
-    return frozenset(c for c in Capability if prctl(_PR_CAPBSET_READ, c, 0, 0, 0) >= 0)
+    return frozenset(c for c in Capability if LIBC.prctl(_PR_CAPBSET_READ, c, 0, 0, 0) >= 0)
 
 
 def try_bpf() -> None:

@@ -1,12 +1,14 @@
-"""This machine: its system call numbers, and its CPUs.
+"""This machine: its C library and system call numbers, and its CPUs.
 
 The lists of CPUs are those of sysfs (Documentation/admin-guide/cputopology.rst).
 """
 
 from __future__ import annotations
 
+import ctypes as ct
 import functools
 import os
+import signal
 import struct
 import sys
 from dataclasses import dataclass
@@ -26,6 +28,36 @@ class SystemCalls:
 
 _NUMBERS = {"x86_64": SystemCalls(321, 324, 116), "aarch64": SystemCalls(280, 283, 159)}
 _POINTER = struct.calcsize("P")
+LIBC = ct.CDLL(None, use_errno=True)
+LIBC.syscall.restype = ct.c_long
+_PRCTL = LIBC.prctl
+"""Looked up here: a child that was forked beside threads must not load anything."""
+_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
+CLONE_NEWNET = 0x40000000
+
+
+def checked(result: int, call: str = "", path: str | None = None) -> int:
+    """Return the result of a function of libc. Raises OSError if it is negative."""
+    if result < 0:
+        code = ct.get_errno()
+        words = f"{call}: {os.strerror(code)}" if call else os.strerror(code)
+        raise OSError(code, words, path)
+    return result
+
+
+def enter_network(fd: int) -> None:
+    """Move the calling thread into the network namespace of a descriptor. Raises OSError."""
+    checked(LIBC.setns(fd, CLONE_NEWNET), "setns")
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
+    _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def wake_precisely() -> None:
+    """Let the kernel add no slack to this thread's waits."""
+    _PRCTL(_PR_SET_TIMERSLACK, 1)
 
 
 @functools.cache

@@ -31,12 +31,8 @@ from bpf.abi import (
     ProgTestRun,
     ProgType,
 )
-from bpf.machine import system_calls
+from bpf.machine import LIBC, system_calls
 from bpf.maps.kinds import KINDS, MapKind
-
-_LIBC = ct.CDLL(None, use_errno=True)
-_SYSCALL = _LIBC.syscall
-_SYSCALL.restype = ct.c_long
 
 PRIVILEGES = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
 """Remedy for EPERM."""
@@ -100,7 +96,7 @@ class VerifierError(OSError):
 
 def call(command: BpfCommand, attr: ct.Structure) -> int:
     """Run one bpf(2) command; returns what the kernel returned, or raises OSError."""
-    result: int = _SYSCALL(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr))
+    result: int = LIBC.syscall(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr))
     if result < 0:
         raise refusal(command, ct.get_errno())
     return result
@@ -122,7 +118,7 @@ def opened(fd: int) -> Iterator[int]:
 
 def call_errno(command: BpfCommand, attr: ct.Structure) -> int:
     """Run one bpf(2) command; returns 0 or the errno: for loops whose end is an error code."""
-    if _SYSCALL(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr)) < 0:
+    if LIBC.syscall(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr)) < 0:
         return ct.get_errno()
     return 0
 
@@ -301,7 +297,7 @@ class FrameRunner:
         self._view[:size] = frame
         self._attr.data_size_in = size
         self._attr.data_size_out = 0  # the kernel has written the last size here
-        if _SYSCALL(*self._arguments) < 0:
+        if LIBC.syscall(*self._arguments) < 0:
             raise refusal(BpfCommand.PROG_TEST_RUN, ct.get_errno())
 
 

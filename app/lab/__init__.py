@@ -20,10 +20,9 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, TYPE_CHECKING, cast
 
-from app.lab import netns
 from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, LabPlan
 from bpf.errors import KernelError, ProbedeckError, UsageError
-from bpf.machine import time_limit
+from bpf.machine import enter_network, time_limit
 from probes.snapshot import Event
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class Lab:
         """Move the calling thread for good into the node. Raises as `open_namespace`."""
         fd = self.open_namespace(node)
         try:
-            netns.setns(fd)
+            enter_network(fd)
         finally:
             os.close(fd)
 

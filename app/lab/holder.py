@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes as ct
 import json
 import os
 import select
@@ -26,13 +25,12 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
-from app.lab import client, netns, sender, server, topology
+from app.lab import client, sender, server, topology
 from app.lab.plan import CLIENT, SERVER, LabPlan, NodeAddresses
 from app.lab.topology import carry
 from bpf.errors import ProbedeckError
+from bpf.machine import die_with_parent, enter_network
 
-_LIBC = ct.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG = 1
 _RESTART_SECONDS = 1.0
 """Shortest time between two starts of a traffic process."""
 _ORDER_BYTES = 128
@@ -61,7 +59,7 @@ class _Worker:
         self.pidfd = os.pidfd_open(self._pid)
 
     def _run(self, parent: int) -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        die_with_parent()
         if os.getppid() != parent:
             return  # The parent ended before prctl.
         null = os.open(os.devnull, os.O_RDWR)
@@ -89,7 +87,7 @@ class _Worker:
 def _traffic(
     ns: int, run: Callable[[NodeAddresses], Coroutine[None, None, None]], target: NodeAddresses
 ) -> None:
-    netns.setns(ns)
+    enter_network(ns)
     asyncio.run(run(target))
 
 

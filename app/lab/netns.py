@@ -6,7 +6,6 @@ Nothing is mounted under /run/netns, so a killed process leaves no namespace.
 from __future__ import annotations
 
 import asyncio
-import ctypes as ct
 import os
 import socket
 import time
@@ -15,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bpf.machine import CLONE_NEWNET, LIBC, checked, enter_network
+
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
 
     from app.api.sockets import Listening
 
-_LIBC = ct.CDLL(None, use_errno=True)
-_CLONE_NEWNET = 0x40000000
 _IFA_F_NODAD = 2
 _LOOPBACK = 1
 MTU = 1500
@@ -40,20 +39,9 @@ _HOST = {
 milliseconds."""
 
 
-def _check(result: int, call: str) -> None:
-    if result < 0:
-        code = ct.get_errno()
-        raise OSError(code, f"{call}: {os.strerror(code)}")
-
-
 def unshare_net() -> None:
     """Move the calling thread into a new network namespace. Raises OSError (EPERM)."""
-    _check(_LIBC.unshare(_CLONE_NEWNET), "unshare(CLONE_NEWNET)")
-
-
-def setns(fd: int) -> None:
-    """Move the calling thread into the network namespace of descriptor `fd`; raises OSError."""
-    _check(_LIBC.setns(fd, _CLONE_NEWNET), "setns(CLONE_NEWNET)")
+    checked(LIBC.unshare(CLONE_NEWNET), "unshare(CLONE_NEWNET)")
 
 
 def current() -> int:
@@ -67,7 +55,7 @@ def _excursion() -> Iterator[None]:
     try:
         yield
     finally:
-        setns(before)
+        enter_network(before)
         os.close(before)
 
 
@@ -79,7 +67,7 @@ def inside(fd: int) -> Iterator[None]:
     event loop run in this thread.
     """
     with _excursion():
-        setns(fd)
+        enter_network(fd)
         yield
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes as ct
 import errno
 import fcntl
 import json
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 
 from app.lab import netns
 from app.lab.capture import FRAME_HEADER, MAX_LATE_NS, READ_BYTES, CaptureFile, link_words
+from bpf.machine import enter_network, wake_precisely
 from bpf.quantities import duration
 
 _SEND_BUFFER_BYTES = 1 << 16
@@ -24,7 +24,6 @@ _LONGEST = netns.MAX_MTU + FRAME_HEADER + 4
 """Most bytes of a frame, with a VLAN tag; no cable takes longer frames."""
 _LATE_S = 0.1
 """Shortest delay that the report mentions."""
-_PR_SET_TIMERSLACK = 29
 _SIOCGIFMTU = 0x8921
 
 
@@ -99,8 +98,8 @@ def serve(
     frames; 0 sends without pauses. At most `max_gap` seconds of the capture lie between two frames.
     Closing the other end of `reports` stops the replay.
     """
-    netns.setns(ns)
-    ct.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
+    enter_network(ns)
+    wake_precisely()
     with (
         socket.socket(fileno=reports) as control,
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as cable,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes as ct
 import fcntl
 import heapq
 import os
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING
 from app.lab import netns
 from app.lab.plan import BOTTLENECK_SECONDS, CLIENT, LIMITED_SECONDS, SERVER, LabLink, LabPlan
 from bpf.errors import KernelError
+from bpf.machine import wake_precisely
 
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
@@ -34,7 +34,6 @@ _TUNSETIFF = 0x400454CA
 _IFF_TUN = 0x0001
 _IFF_NO_PI = 0x1000
 _IFREQ = struct.Struct("16sH22x")
-_PR_SET_TIMERSLACK = 29
 _PACKET_BYTES = 2048
 """More than the MTU; the kernel has cut larger segments."""
 _BATCH = 64
@@ -63,7 +62,7 @@ def open_end(ns: int, name: str) -> int:
 
 def carry(cables: Sequence[Cable]) -> None:
     """Carry packets until the process is killed."""
-    ct.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
+    wake_precisely()
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     ways: dict[int, tuple[int, int]] = {}

@@ -6,6 +6,7 @@ calling thread's network namespace.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -20,10 +21,11 @@ CLSACT_EGRESS = 0xFFFFFFF3
 _HEADER = struct.Struct("IHHII")
 _LINK = struct.Struct("BxHiII")
 _TC = struct.Struct("BxxxiIII")
-_REQUEST, _DUMP = 0x1, 0x300
+REQUEST, DUMP = 0x1, 0x300
 _DELETE, _CREATE = 0x4, 0x604
 """Flags of changes, which the kernel acknowledges; it creates only what does not exist."""
-_ERROR, _DONE = 2, 3
+ERROR, _DONE = 2, 3
+"""Types of the message that ends an answer."""
 _TYPE_MASK = 0x3FFF
 _BUFFER = 1 << 18
 _TIMEOUT_S = 1
@@ -106,7 +108,7 @@ def filters(ifindex: int, parent: int) -> list[TcFilter]:
     """
     body = _TC.pack(socket.AF_UNSPEC, ifindex, 0, parent, 0)
     found = []
-    for reply in request(socket.NETLINK_ROUTE, _GETTFILTER, body, _DUMP):
+    for reply in request(socket.NETLINK_ROUTE, _GETTFILTER, body, DUMP):
         _, _, handle, _, info = _TC.unpack_from(reply)
         fields = attributes(reply[_TC.size :])
         # The kernel lists each priority once more, with handle 0.
@@ -158,7 +160,7 @@ def qdiscs(ifindex: int) -> list[str]:
     body = _TC.pack(socket.AF_UNSPEC, ifindex, 0, 0, 0)
     return [
         text(attributes(reply[_TC.size :])[_TCA_KIND])
-        for reply in request(socket.NETLINK_ROUTE, _GETQDISC, body, _DUMP)
+        for reply in request(socket.NETLINK_ROUTE, _GETQDISC, body, DUMP)
         if _TC.unpack_from(reply)[1] == ifindex
     ]
 
@@ -167,7 +169,7 @@ def backlog(ifindex: int) -> tuple[str, int]:
     """Return the kind of an interface's fullest queueing discipline, and its bytes that wait."""
     body = _TC.pack(socket.AF_UNSPEC, ifindex, 0, 0, 0)
     found = [("", 0)]
-    for reply in request(socket.NETLINK_ROUTE, _GETQDISC, body, _DUMP):
+    for reply in request(socket.NETLINK_ROUTE, _GETQDISC, body, DUMP):
         fields = attributes(reply[_TC.size :])
         queue = attributes(fields.get(_TCA_STATS2, b"")).get(_TCA_STATS_QUEUE, bytes(8))
         if _TC.unpack_from(reply)[1] == ifindex:
@@ -183,23 +185,40 @@ def request(family: int, kind: int, body: bytes, flags: int = 0) -> Iterator[byt
     """
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family) as sock:
         sock.settimeout(_TIMEOUT_S)
-        sock.send(_HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, 1, 0) + body)
+        sock.send(message(kind, body, flags))
         while True:
             data = sock.recv(_BUFFER)
-            at = 0
-            while at < len(data):
-                length, reply, *_ = _HEADER.unpack_from(data, at)
-                payload = data[at + _HEADER.size : at + length]
-                if reply == _DONE:
+            for begin, length, is_last in messages(data):
+                if is_last:
                     return
-                if reply == _ERROR:
-                    if code := -struct.unpack_from("i", payload)[0]:
-                        raise OSError(code, f"netlink: {os.strerror(code)}")
-                    return
-                yield payload
-                at += length + -length % 4
+                yield data[begin + _HEADER.size : begin + length]
             if not flags:
                 return
+
+
+def message(kind: int, body: bytes, flags: int, sequence: int = 1) -> bytes:
+    return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, sequence, 0) + body
+
+
+def messages(data: bytes, sequence: int = 1) -> Iterator[tuple[int, int, bool]]:
+    """Yield the messages of a datagram: begin, length, and whether it is the end of the answer.
+
+    The end of a dump may stand behind other messages, and carries its error. Parts of an earlier
+    dump that was not read to its end have another `sequence`, and are left out. Raises OSError.
+    """
+    begin = 0
+    while begin + _HEADER.size <= len(data):
+        length, kind, _, number, _ = _HEADER.unpack_from(data, begin)
+        if length < _HEADER.size or begin + length > len(data):
+            raise OSError(errno.EBADMSG, "netlink: a message is cut off")
+        if number == sequence:
+            is_last = kind in (ERROR, _DONE)
+            if is_last and length >= _HEADER.size + 4:
+                (code,) = struct.unpack_from("i", data, begin + _HEADER.size)
+                if code < 0:
+                    raise OSError(-code, f"netlink: {os.strerror(-code)}")
+            yield begin, length, is_last
+        begin += length + -length % 4
 
 
 def attribute(kind: int, value: bytes) -> bytes:

@@ -22,13 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpf.abi import MapType
-from bpf.machine import online_cpus, reserved_cpus, system_calls
+from bpf.machine import LIBC, online_cpus, reserved_cpus, system_calls
 from bpf.syscall import MapSpec, map_create, map_update, opened
 
-_LIBC = ct.CDLL(None, use_errno=True)
 _BRIEF = ct.PyDLL(None)
 """libc for calls that never wait: these keep the GIL, because to get it back may take 5 ms."""
-_ENTRY = ct.cast(_LIBC.getpid, ct.c_void_p)
+_ENTRY = ct.cast(LIBC.getpid, ct.c_void_p)
 """Function that a visitor thread runs. Any short one will do: that it runs is the proof."""
 _EXPLICIT_SCHED = 1
 _ATTRIBUTES_SIZE = 128
@@ -89,7 +88,7 @@ def _join(visitors: dict[int, ct.c_ulong], deadline_ns: int) -> dict[int, ct.c_u
     late = _not_ended(visitors)
     while late:
         cpu, thread = next(iter(late.items()))
-        if _LIBC.pthread_clockjoin_np(thread, None, time.CLOCK_MONOTONIC, ct.byref(deadline)):
+        if LIBC.pthread_clockjoin_np(thread, None, time.CLOCK_MONOTONIC, ct.byref(deadline)):
             break
         del late[cpu]
         late = _not_ended(late)
@@ -107,8 +106,8 @@ def _recall(late: dict[int, ct.c_ulong], visited: Collection[int]) -> None:
     affinity = os.sched_getaffinity(0)
     mask = _mask(visited or affinity)
     for thread in late.values():
-        _LIBC.pthread_setaffinity_np(thread, ct.c_size_t(len(mask)), mask)
-        _LIBC.pthread_detach(thread)
+        LIBC.pthread_setaffinity_np(thread, ct.c_size_t(len(mask)), mask)
+        LIBC.pthread_detach(thread)
     # If a visitor ended just now, libc has set the affinity of the calling thread instead: for the
     # kernel, thread id 0 is the caller.
     with contextlib.suppress(OSError):
@@ -200,7 +199,7 @@ def _visit_every_cpu() -> bool:
 def _membarrier() -> bool:
     """A synchronize_rcu() from user space; refused where a CPU is nohz_full (membarrier(2))."""
     number = system_calls().membarrier
-    return bool(_LIBC.syscall(number, _MEMBARRIER_CMD_GLOBAL, 0, 0) == 0)
+    return bool(LIBC.syscall(number, _MEMBARRIER_CMD_GLOBAL, 0, 0) == 0)
 
 
 def _update_map_in_map() -> None:

@@ -6,7 +6,6 @@ An id is the inode of a folder of cgroup2. The kernel opens a folder by its id i
 
 from __future__ import annotations
 
-import ctypes as ct
 import errno
 import os
 import struct
@@ -15,8 +14,8 @@ from collections.abc import Iterator
 
 from bpf.attach.hook import cgroup2
 from bpf.errors import KernelError
+from bpf.machine import LIBC, checked
 
-_LIBC = ct.CDLL(None, use_errno=True)
 _FILEID_KERNFS = 0xFE
 _HANDLE = struct.Struct("=IiQ")
 """struct file_handle: bytes of the id, type, id."""
@@ -83,10 +82,7 @@ class CgroupPaths:
 
     def _opened(self, cgroup: int) -> str:
         handle = _HANDLE.pack(8, _FILEID_KERNFS, cgroup)
-        fd = _LIBC.open_by_handle_at(self._fd, handle, os.O_PATH | os.O_CLOEXEC)
-        if fd < 0:
-            code = ct.get_errno()
-            raise OSError(code, os.strerror(code))
+        fd = checked(LIBC.open_by_handle_at(self._fd, handle, os.O_PATH | os.O_CLOEXEC))
         try:
             path = os.readlink(f"/proc/self/fd/{fd}")
         finally:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.attach.rtnetlink import REQUEST
 from bpf.maps.layout import Array
 from bpf.sockets.diag import TCP, TUPLE, UDP
-from bpf.sockets.netlink import HEADER, REQUEST, Layout, Messages, Netlink
+from bpf.sockets.netlink import HEADER, Layout, Messages, Netlink
 
 _NETLINK_NETFILTER = 12
 _GET = 1 << 8 | 1

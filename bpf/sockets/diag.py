@@ -22,8 +22,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.attach.rtnetlink import REQUEST
 from bpf.maps.layout import Array
-from bpf.sockets.netlink import HEADER, REQUEST, Messages, Netlink
+from bpf.sockets.netlink import HEADER, Messages, Netlink
 
 TUPLE = np.dtype([
     ("near", "u1", (16,)), ("far", "u1", (16,)), ("near_port", ">u2"), ("far_port", ">u2"),

@@ -8,7 +8,6 @@ which takes some 30 us. Namespaces without a process have no sockets that anybod
 from __future__ import annotations
 
 import contextlib
-import ctypes as ct
 import errno
 import os
 import socket
@@ -23,13 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpf.attach.rtnetlink import attribute, attributes, request
+from bpf.machine import enter_network
 from bpf.maps.layout import Array
 from bpf.sockets.conntrack import Conntrack
 from bpf.sockets.diag import SocketDiag
 from bpf.sockets.netlink import Messages, Netlink
 
-_LIBC = ct.CDLL(None, use_errno=True)
-_CLONE_NEWNET = 0x40000000
 _GETADDR, _GETNSID = 22, 90
 _ADDRESS_WORDS = 6
 """nlmsghdr and struct ifaddrmsg."""
@@ -273,14 +271,14 @@ class Namespaces:
             yield
             return
         try:
-            _enter(fd)
+            enter_network(fd)
         except PermissionError as error:
-            self._refuse(f"setns: {error.strerror}")
+            self._refuse(str(error.strerror))
             raise
         try:
             yield
         finally:
-            _enter(self._home_fd)
+            enter_network(self._home_fd)
 
 
 def _processes() -> Iterator[int]:
@@ -293,13 +291,6 @@ def _ways(tgid: int) -> Iterator[str]:
     with contextlib.suppress(OSError):
         for task in islice(os.listdir(f"/proc/{tgid}/task"), _TASKS):
             yield f"/proc/{tgid}/task/{task}/ns/net"
-
-
-def _enter(fd: int) -> None:
-    """Move the calling thread into the network namespace of a descriptor. Raises OSError."""
-    if _LIBC.setns(fd, _CLONE_NEWNET):
-        code = ct.get_errno()
-        raise OSError(code, f"setns: {os.strerror(code)}")
 
 
 def _id_of(fd: int) -> int:

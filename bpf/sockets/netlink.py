@@ -18,11 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.attach.rtnetlink import DUMP, ERROR, message, messages
 from bpf.maps.layout import Array
 
-REQUEST, DUMP = 0x1, 0x300
-"""NLM_F_* flags."""
-_ERROR, _DONE = 2, 3
 _HEADER_WORDS = 4
 _SOL_NETLINK, _ADD_MEMBERSHIP, _LISTEN_ALL_NSID = 270, 1, 8
 _SO_RCVBUFFORCE = 33
@@ -303,7 +301,7 @@ class Netlink:
     def _refused(messages: Messages, absent: Collection[int]) -> Messages:
         """Take the errors out of `messages`; raises OSError for one that is not in `absent`."""
         messages = messages.select(messages.lengths >= HEADER.itemsize)
-        errors = messages.column(1) & 0xFFFF == _ERROR
+        errors = messages.column(1) & 0xFFFF == ERROR
         if not errors.any():
             return messages
         told = messages.select(errors & (messages.lengths >= HEADER.itemsize + 4))
@@ -315,9 +313,7 @@ class Netlink:
     def dump(self, kind: int, body: bytes) -> Messages:
         """Return all messages of a dump of type `kind`. Raises OSError."""
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-        length = HEADER.itemsize + len(body)
-        head = struct.pack("=IHHII", length, kind, REQUEST | DUMP, self._sequence, 0)
-        self._socket.send(head + body)
+        self._socket.send(message(kind, body, DUMP, self._sequence))
         parts: list[bytes] = []
         at: list[int] = []
         lengths: list[int] = []
@@ -326,7 +322,11 @@ class Netlink:
         while not done:
             data = self._socket.recv(_DATAGRAM)
             data += bytes(-len(data) % 4)
-            done = _walk(data, words, self._sequence, at, lengths)
+            for begin, length, done in messages(data, self._sequence):
+                if done:
+                    break
+                at.append(words + begin // 4)
+                lengths.append(length)
             parts.append(data)
             words += len(data) // 4
         whole = np.frombuffer(b"".join(parts), "<u4")
@@ -342,29 +342,3 @@ class Netlink:
             yield inbox.namespaces(count), inbox.messages(count)
             if count < _CAPACITY:
                 return
-
-
-def _walk(data: bytes, base: int, sequence: int, at: list[int], lengths: list[int]) -> bool:
-    """Append a datagram's messages, `base` words into the dump; returns whether the dump ends.
-
-    The end may stand behind other messages, and carries the error of a dump. Raises OSError.
-    """
-    with memoryview(data).cast("I") as words:
-        word, end = 0, len(words)
-        while word + _HEADER_WORDS <= end:
-            length, kind = words[word], words[word + 1] & 0xFFFF
-            if length < HEADER.itemsize or word * 4 + length > len(data):
-                raise OSError(errno.EBADMSG, "netlink: a message is cut off")
-            # Parts of an earlier dump that was not read to its end are no answers.
-            if words[word + 2] == sequence:
-                if kind in (_ERROR, _DONE):
-                    code = 0
-                    if length >= HEADER.itemsize + 4:
-                        (code,) = struct.unpack_from("=i", data, 4 * word + HEADER.itemsize)
-                    if code < 0:
-                        raise OSError(-code, f"netlink: {os.strerror(-code)}")
-                    return True
-                at.append(base + word)
-                lengths.append(length)
-            word += (length + 3) // 4
-    return False

@@ -12,7 +12,7 @@ import pytest
 from bpf import syscall
 from bpf.abi import MapType
 from bpf.errors import KernelError
-from bpf.machine import system_calls
+from bpf.machine import LIBC, system_calls
 from bpf.syscall import MapSpec
 
 
@@ -29,7 +29,7 @@ def test_another_machine_is_refused_in_one_line(
     machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
-    monkeypatch.setattr(syscall, "_SYSCALL", lambda *_: pytest.fail("a system call was made"))
+    monkeypatch.setattr(LIBC, "syscall", lambda *_: pytest.fail("a system call was made"))
     with pytest.raises(KernelError, match=f"{machine}.*x86_64 and aarch64") as refusal:
         syscall.map_create(MapSpec("any", MapType.ARRAY, 4, 4, 1))
     assert "\n" not in str(refusal.value)

@@ -4,7 +4,6 @@ program, with the rights of the user."""
 from __future__ import annotations
 
 import base64
-import ctypes
 import hashlib
 import hmac
 import http.client
@@ -26,6 +25,7 @@ from app.exporters.exporter import DeliveryError, RejectedError
 from app.exporters.host import ExportHost
 from app.files import as_invoker, environment_of, invoker, rights_of
 from bpf.errors import UsageError
+from bpf.machine import die_with_parent
 from probes.config.trusted_file import check_regular, read_secret
 
 _PATIENCE_S = 5.0
@@ -100,8 +100,6 @@ def webhook(host: ExportHost) -> AlertExporter:
 
 
 _TRIES = 3
-_PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None).prctl
 
 
 class AlertCommand:
@@ -144,7 +142,7 @@ class AlertCommand:
         process = subprocess.Popen(
             self._words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True, env=environment_of(self._who),
-            preexec_fn=_die_with_parent, **rights_of(self._who),
+            preexec_fn=die_with_parent, **rights_of(self._who),
         )  # fmt: skip
         try:
             process.communicate(alert.json(), self._seconds)
@@ -161,10 +159,6 @@ class AlertCommand:
 
     def close(self) -> None:
         """No program runs."""
-
-
-def _die_with_parent() -> None:
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def command(host: ExportHost) -> AlertExporter:

@@ -7,7 +7,6 @@ the place of its parts by an exchange of folders, so a reader sees each row once
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 from app.files import as_invoker
 from bpf.errors import UsageError
+from bpf.machine import LIBC, checked
 
 REQUIREMENT = "duckdb>=2,<3"
 
@@ -46,7 +46,6 @@ def named(name: str) -> str:
 
 STAGED = ".staged"
 _SUFFIX = ".parquet"
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _AT_FDCWD = -100
 _EXCHANGE = 2
 """RENAME_EXCHANGE of <linux/fs.h>."""
@@ -114,7 +113,5 @@ def _join(folder: Path, staging: Path, database: Any) -> None:
 
 def _exchange(one: Path, other: Path) -> None:
     """Give two folders each other's names at once. Raises OSError where that is impossible."""
-    names = bytes(one), bytes(other)
-    if _LIBC.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE):
-        number = ctypes.get_errno()
-        raise OSError(number, f"folders cannot be exchanged: {os.strerror(number)}", str(other))
+    done = LIBC.renameat2(_AT_FDCWD, bytes(one), _AT_FDCWD, bytes(other), _EXCHANGE)
+    checked(done, "folders cannot be exchanged", str(other))

@@ -199,11 +199,11 @@ except KernelError as error:
 
 HOLDER = """
 import sys
-from app.lab.netns import setns
+from bpf.machine import enter_network
 from bpf.attach.attachment import Hook, attach
 from bpf.attach.chain import Chain
 from bpf.attach.interface import find
-setns(int(sys.argv[1]))
+enter_network(int(sys.argv[1]))
 for hook in Hook:
     chain = Chain(hook.prog_type)
     print(attach(hook, chain.fd, find("right")).mode, flush=True)

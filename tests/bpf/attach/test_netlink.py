@@ -139,12 +139,12 @@ def test_an_attachment_that_fails_leaves_no_record(
 HOLDER = """
 import sys
 from pathlib import Path
-from app.lab.netns import setns
+from bpf.machine import enter_network
 from bpf.attach import netlink, order
 from bpf.attach.attachment import Hook, attach
 from bpf.attach.chain import Chain
 from bpf.attach.interface import find
-setns(int(sys.argv[1]))
+enter_network(int(sys.argv[1]))
 netlink.STATE = Path(sys.argv[2])
 hooks = (Hook.TC_INGRESS, Hook.TC_EGRESS)
 chains = [Chain(hook.prog_type) for hook in hooks]

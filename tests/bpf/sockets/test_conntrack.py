@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
+from bpf.machine import enter_network
 from bpf.sockets.conntrack import Conntrack
 from bpf.sockets.diag import TCP, UDP, SocketDiag
 from tests.bpf.sockets.tools import cookie, ends, ip, loopback_up, tuples
@@ -181,7 +182,7 @@ def test_a_refused_question(world: World) -> None:
     if not pid:
         code = 1
         try:
-            netns.setns(world.host)
+            enter_network(world.host)
             become_nobody()
             with closing(Conntrack()) as conntrack:
                 conntrack.inner(tuples((TCP, ("10.2.0.1", 1), ("10.2.0.2", 2))))

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
+from bpf.machine import enter_network
 from bpf.sockets.diag import UDP, ClosingSockets
 from bpf.sockets.namespaces import Namespaces
 from tests.bpf.sockets.tools import cookie, ends, ip, loopback_up, of, tuples
@@ -198,7 +199,7 @@ def test_a_thread_in_another_namespace(container: Container) -> None:
     entered = threading.Event()
 
     def stay() -> None:
-        netns.setns(container.ns)
+        enter_network(container.ns)
         entered.set()
         leave.wait(PATIENCE_S)
 
@@ -250,7 +251,7 @@ def test_without_the_right_to_enter(home: int, container: Container) -> None:
     if not pid:
         code = 1
         try:
-            netns.setns(home)
+            enter_network(home)
             without_sys_admin()
             namespaces = Namespaces()
             walk(namespaces)

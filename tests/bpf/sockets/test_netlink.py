@@ -7,8 +7,9 @@ import struct
 import numpy as np
 import pytest
 
+from bpf.attach.rtnetlink import messages as walk
 from bpf.sockets.diag import TCP, decode
-from bpf.sockets.netlink import Messages, _walk
+from bpf.sockets.netlink import Messages
 
 DONE, ERROR = 3, 2
 
@@ -91,27 +92,23 @@ def test_nested_attributes() -> None:
 
 
 def test_the_end_of_a_dump_behind_other_messages() -> None:
-    at: list[int] = []
-    lengths: list[int] = []
-    assert not _walk(message(), 0, 1, at, lengths)
-    assert _walk(message() + message() + end(), 22, 1, at, lengths)
-    assert (at, lengths) == ([0, 22, 44], [88] * 3)
+    data = message() + message() + end()
+    assert list(walk(data)) == [(0, 88, False), (88, 88, False), (176, 20, True)]
 
 
 def test_an_earlier_dump_is_no_answer() -> None:
-    at: list[int] = []
-    assert not _walk(message() + end(sequence=1), 0, 2, at, [])
-    assert at == []
+    assert list(walk(message() + end(sequence=1), 2)) == []
+    assert list(walk(message() + end(-13, sequence=1), 2)) == []
 
 
 def test_errors_of_a_dump() -> None:
     for kind in (DONE, ERROR):
         told = struct.pack("=IHHIIi", 20, kind, 0, 1, 0, -13)
         with pytest.raises(PermissionError, match="netlink"):
-            _walk(message() + told, 0, 1, [], [])
+            list(walk(message() + told))
 
 
 @pytest.mark.parametrize("length", [12, 200])
 def test_a_false_length_ends_no_loop_silently(length: int) -> None:
     with pytest.raises(OSError, match="cut off"):
-        _walk(message(length=length), 0, 1, [], [])
+        list(walk(message(length=length)))

@@ -147,7 +147,7 @@ def test_where_the_kernel_has_no_links_it_is_all_the_same(
 
 KILLED = """
 import sys, time
-from app.lab.netns import setns
+from bpf.machine import enter_network
 from tests.support.veth import veth_pair
 from probes.control.controller import Controller
 from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config
@@ -156,7 +156,7 @@ both = config(COUNTER, PACKETS, interface="right", interval=0.05).model_copy(
     update={"egress": config(TC_COUNTER, PACKETS, interface="right", hook="tc").ingress})
 with veth_pair():
     deck = Controller()
-    setns(int(sys.argv[1]))
+    enter_network(int(sys.argv[1]))
     infos = [deck.add(both)]
     for _ in range(3):
         deck.replace(both)

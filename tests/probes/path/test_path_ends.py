@@ -203,12 +203,12 @@ def test_what_a_full_queue_does_not_take_is_told_by_hop(make_host: MakeHost) -> 
 
 KILLED = """
 import sys, time
-from app.lab.netns import setns
+from bpf.machine import enter_network
 from probes.control.builtin_probes import PATH_PROBE
 from probes.control.controller import Controller
 from bpf.syscall import prog_info
 
-setns(int(sys.argv[1]))
+enter_network(int(sys.argv[1]))
 deck = Controller()
 deck.configure_paths("right")
 deck.trace("10.95.0.1")

@@ -22,6 +22,7 @@ from bpf.attach.attachment import Hook
 from bpf.attach.interface import find
 from bpf.compiler import Compiler
 from bpf.links import link_create
+from bpf.machine import enter_network
 from bpf.programs.program import Program
 from probes.path.options import Guard, Order, PathOptions
 from probes.path.records import ProbeOutcome
@@ -345,5 +346,5 @@ def test_a_packet_that_congests_is_sent_once(compiler: Compiler, order: Order) -
 
 
 def _in_space(space: int) -> None:
-    netns.setns(space)
+    enter_network(space)
     asyncio.run(_congest())
