@@ -152,15 +152,15 @@ def _blank(character: str) -> str:
     return "  " if unicodedata.east_asian_width(character) in "WF" else " "
 
 
-def printable(text: str) -> str:
-    """Replace each control, bidirectional or other unprintable character by `?`.
+def printable(text: str, replacement: str = "?") -> str:
+    """Replace each control, bidirectional or other unprintable character.
 
     Names of processes, units, files and so on pass through it where they enter: their owners must
     not write to the terminal, or into the log, of the user who reads them.
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return "".join(c if c.isprintable() else replacement for c in text)
 
 
 @functools.lru_cache(1 << 14)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TypeVar
 
 from bpf.errors import TextError, did_you_mean
@@ -41,6 +42,13 @@ _ROUNDS_UP = 999.5
 """From here on three digits would read 1000, so the next prefix is used."""
 MISSING = "-"
 """Text of a missing value."""
+ELLIPSIS = "…"
+REPLACED = "·"
+"""Replacement, on screens, of a character that must not reach the terminal."""
+_SHOWN = re.compile(r"([<>≥~+-]*)(\d+(?:\.\d+)?)( ?)([dhm](?=\d\d[hms]$)|[^\d\s]\S*)?(\d\d[hms])?")
+"""Sign, digits, gap, unit, and the minor part of a duration."""
+_zone: list[tzinfo | None] = [UTC]
+"""The zone of all clocks; None is the zone of this host."""
 
 
 def quantity(
@@ -180,6 +188,43 @@ def percent(fraction: float) -> str:
     if 99.95 <= value < 100:
         return ">99.9 %"
     return f"{value:.0f} %" if value in (0, 100) else f"{value:.1f} %"
+
+
+def show_local_time(local: bool) -> None:
+    """Choose the zone of all clocks: of this host, or UTC."""
+    _zone[0] = None if local else UTC
+
+
+def clock(utc_ns: int, *, milliseconds: bool = False) -> str:
+    """`12:30:05`: the time of day in the chosen zone of nanoseconds since the epoch."""
+    text = f"{datetime.fromtimestamp(utc_ns / 1e9, _zone[0]):%H:%M:%S.%f}"
+    return text[:-3] if milliseconds else text[:-7]
+
+
+def zone() -> str:
+    """`UTC`, or the name of this host's zone of now, such as `CET`."""
+    return datetime.now(UTC).astimezone(_zone[0]).tzname() or ""
+
+
+def zone_offset_ns() -> int:
+    """Nanoseconds from UTC to the chosen zone."""
+    offset = datetime.now(UTC).astimezone(_zone[0]).utcoffset() or timedelta()
+    return round(offset.total_seconds()) * 10**9
+
+
+def shortened(text: str, cells: int) -> str:
+    """Return a number in at most `cells` characters: it loses digits, and never its unit.
+
+    Without room for that it becomes an ellipsis; a text that is no number becomes empty.
+    """
+    if (found := _SHOWN.fullmatch(text)) is None:
+        return ""
+    sign, number, gap, unit, rest = found.groups(default="")
+    value = float(number)
+    whole = "<1" if 0 < value < 0.5 else f"{value:.0f}"
+    numbers = (number,) if rest else (number, f"{value:.1f}", whole)
+    shorter = (sign + digits + space + unit for space in (gap, "") for digits in numbers)
+    return next((each for each in shorter if len(each) <= cells), ELLIPSIS)
 
 
 def _prefixed(value: float, unit: str, base: float, prefixes: tuple[str, ...]) -> str:

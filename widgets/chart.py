@@ -17,7 +17,8 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from widgets.format import REPLACED, age, duration, safe, si
+from bpf.errors import printable
+from bpf.quantities import REPLACED, age, duration, si
 from widgets.terminal.compositor import caps_of
 from widgets.tones import Tone, tone_styles
 
@@ -107,7 +108,7 @@ class HistoryChart(Widget):
         lines = [heading.adjust_cell_length(width, tones[Tone.NORMAL])]
         known = [s for s in self._series if np.isfinite(s.values).any()]
         if not known:
-            text = Segment("  " + safe(self._empty, REPLACED), tones[Tone.MUTED])
+            text = Segment("  " + printable(self._empty, REPLACED), tones[Tone.MUTED])
             lines.append(Strip([text]).adjust_cell_length(width, tones[Tone.NORMAL]))
         elif width >= _SMALLEST[0] and height - 1 >= _SMALLEST[1]:
             markers = [drawn for one, (drawn, _) in self._marked() if one in known]
@@ -126,13 +127,13 @@ class HistoryChart(Widget):
     def _heading(self, tones: dict[Tone, Style], width: int) -> Strip:
         """Return the title and the legend entries that fit whole: half a number misleads."""
         title = self.get_component_rich_style("chart--title")
-        parts = [[Segment(safe(self._title, REPLACED), title)]] if self._title else []
+        parts = [[Segment(printable(self._title, REPLACED), title)]] if self._title else []
         for series, (_, sign) in self._marked():
             finite = series.values[np.isfinite(series.values)]
             last = self._unit(float(finite[-1])) if finite.size else "-"
             parts.append([
                 Segment(f"{sign} ", tones[series.tone]),
-                Segment(safe(series.name, REPLACED), tones[Tone.MUTED]),
+                Segment(printable(series.name, REPLACED), tones[Tone.MUTED]),
                 Segment(f" {last}", tones[series.tone]),
             ])  # fmt: skip
         if self._series and self._span < math.inf:

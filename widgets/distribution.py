@@ -10,7 +10,8 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widget import Widget
 
-from widgets.format import REPLACED, safe, si
+from bpf.errors import printable
+from bpf.quantities import REPLACED, si
 from widgets.sparkline import BARS
 from widgets.tones import Tone, tone_styles
 
@@ -50,7 +51,7 @@ class Distribution(Widget):
         bars = height - 2
         if y == 0:
             title = self.get_component_rich_style("distribution--title")
-            segments = [Segment(f" {safe(self._title, REPLACED)}", title)]
+            segments = [Segment(f" {printable(self._title, REPLACED)}", title)]
         elif not len(self._values) or width < _SMALLEST or bars < 1:
             segments = []
         elif y <= bars:

@@ -15,7 +15,7 @@ from textual.keys import KEY_NAME_REPLACEMENTS
 from textual.strip import Strip
 from textual.widgets.text_area import Edit, EditResult, TextAreaTheme
 
-from widgets.format import REPLACED
+from bpf.quantities import REPLACED
 from widgets.terminal.text_area import LazyTextArea
 from widgets.tones import Tone, tone_styles
 

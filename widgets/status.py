@@ -14,7 +14,8 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from widgets.format import REPLACED, safe
+from bpf.errors import printable
+from bpf.quantities import REPLACED
 from widgets.table.rows import Pieces
 from widgets.tones import Tone, tone_styles
 
@@ -86,7 +87,7 @@ class StatusStrip(Widget):
         return Strip(segments).adjust_cell_length(width, normal)
 
     def _drawn(self, item: StatusItem) -> list[Segment]:
-        text, label = safe(item.text, REPLACED), safe(item.label, REPLACED)
+        text, label = printable(item.text, REPLACED), printable(item.label, REPLACED)
         style = self._tones[item.tone]
         if item.badge:
             return [Segment(f" {text} ", style + Style(reverse=True, bold=True))]
@@ -109,8 +110,8 @@ def fitting(items: Sequence[StatusItem], width: int) -> list[StatusItem]:
 
 
 def _cells(item: StatusItem) -> int:
-    extra = 2 if item.badge else cell_len(safe(item.label, REPLACED)) + 1 if item.label else 0
-    return cell_len(safe(item.text, REPLACED)) + extra
+    extra = 2 if item.badge else cell_len(printable(item.label, REPLACED)) + 1 if item.label else 0
+    return cell_len(printable(item.text, REPLACED)) + extra
 
 
 class TonedLine(Widget):
@@ -136,7 +137,9 @@ class TonedLine(Widget):
     def render_line(self, y: int) -> Strip:
         if not self._tones:
             self._tones = tone_styles(self)
-        segments = [Segment(safe(text, REPLACED), self._tones[tone]) for text, tone in self._pieces]
+        segments = [
+            Segment(printable(text, REPLACED), self._tones[tone]) for text, tone in self._pieces
+        ]
         strip, width = Strip(segments if y == 0 else []), self.size.width
         if strip.cell_length > width > 0:
             cut = Segment("…", self._tones[self._pieces[-1][1]])

@@ -44,9 +44,9 @@ from app.console.terminal.console_terminal import CSS, ConsoleTerminal
 from app.console.time_travel import TimeTravel
 from app.console.tour import Tour
 from bpf.cancel import CancelError, cancelled_by
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, printable
+from bpf.quantities import REPLACED
 from probes.snapshot import Event, Snapshot
-from widgets.format import REPLACED, safe
 from widgets.status import StatusItem, StatusStrip
 from widgets.terminal.compositor import DiffApp, DiffScreen
 from widgets.terminal.driver import GroundKnown
@@ -185,7 +185,7 @@ class ConsoleApp(DiffApp[int]):
             self.set_timer(self._duration, self.exit)
         self.layouts.begin()
         for warning in self.settings.warnings:
-            self.notify(safe(warning, REPLACED), severity="warning", markup=False)
+            self.notify(printable(warning, REPLACED), severity="warning", markup=False)
         self.tapes.play_startup(self._start_probes())
         self.ready.set()
 
@@ -228,7 +228,7 @@ class ConsoleApp(DiffApp[int]):
             names = ", ".join(self.unsaved)
             key = self.key_of("app.quit")
             text = f"edited and not saved: {names}; {key} again quits and loses that"
-            self.notify(safe(text, REPLACED), severity="warning", markup=False)
+            self.notify(printable(text, REPLACED), severity="warning", markup=False)
             return
         self.exit(0)
 
@@ -298,7 +298,7 @@ class ConsoleApp(DiffApp[int]):
             self.tapes.refused(answer.value, len(answer.value) - answer.cursor_position)
             return
         severity: SeverityLevel = "information" if isinstance(error, CancelError) else "error"
-        self.notify(safe(str(error), REPLACED), severity=severity, markup=False)
+        self.notify(printable(str(error), REPLACED), severity=severity, markup=False)
 
     # The screen in front
 

@@ -16,7 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from widgets.format import REPLACED, safe
+from bpf.errors import printable
+from bpf.quantities import REPLACED
 
 _THREADS = 3
 _LOOK_S = 0.02
@@ -131,7 +132,7 @@ class Names:
         An address keeps its name while it is valid, so that a host of many names does not change
         its name all the time. A server name of TLS takes the place of a DNS answer.
         """
-        name = Name(safe(text, REPLACED), source)
+        name = Name(printable(text, REPLACED), source)
         now = time.monotonic()
         until = now + min(max(life_s, _LIFE_S[0]), _LIFE_S[1])
         with self._lock:
@@ -186,7 +187,7 @@ class Names:
                         self._hosts = _names_of_hosts()
                 source = NameSource.HOSTS if self._hosts.get(address) else NameSource.REVERSE
                 text = self._hosts.get(address) or self._resolve(address)
-                name = Name(safe(text, REPLACED), source)
+                name = Name(printable(text, REPLACED), source)
                 with self._lock:
                     if address in self._names:
                         self._names[address] = name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.console.live.paths import OWN_NS, PathView
-from widgets.format import bit_rate
+from bpf.quantities import bit_rate
 from widgets.status import StatusItem, StatusStrip
 from widgets.tones import Tone
 

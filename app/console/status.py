@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from app.console.protocol import Console
 from bpf.attach.attachment import Hook
+from bpf.quantities import age, clock, counted, duration, percent, zone
 from probes.snapshot import WAITS
-from widgets.format import age, clock, counted, duration, percent, zone
 from widgets.status import StatusItem
 from widgets.tones import Tone
 

@@ -18,7 +18,7 @@ from textual.dom import DOMNode
 
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import ProbedeckError, UsageError
-from widgets.format import age, percent
+from bpf.quantities import age, percent
 from widgets.status import StatusItem
 from widgets.tones import Tone
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.commands.moment import moment
 from bpf.errors import UsageError
-from widgets.format import age, clock, zone, zone_offset_ns
+from bpf.quantities import age, clock, zone, zone_offset_ns
 from widgets.status import StatusItem
 from widgets.tones import Tone
 

@@ -19,10 +19,10 @@ from app.fleet.host_state import OFF_S, HostPhase, HostState
 from app.fleet.hosts import FleetHost
 from app.fleet.tally import ClockOffset, Tally
 from bpf.errors import ProbedeckError, UsageError, wait_after
+from bpf.quantities import age, duration
 from probes.flow.probe import FlowProbe
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event, Item, Snapshot
-from widgets.format import age, duration
 
 _REFUSED_WAIT_S = 60.0
 _STATUS_S = 30.0

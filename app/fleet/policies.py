@@ -16,6 +16,7 @@ import numpy as np
 from app.fleet.distinct import FleetFlows
 from app.fleet.hosts import needs_flows
 from app.fleet.seconds import FleetSecond
+from bpf.quantities import counted
 from probes.monitor.condition import ComparisonResult
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.terms import Number, WindowSelection
@@ -24,7 +25,6 @@ from probes.monitor.engine import Engine
 from probes.monitor.policy import Policy
 from probes.monitor.records import METRIC, Array
 from probes.snapshot import Event
-from widgets.format import counted
 
 SECOND_NS = 1_000_000_000
 _FLOWS = ("flows", "flows_low", "flows_high")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.lab import netns
+from bpf.machine import enter_network
 
 HOSTS = ("ams", "fra", "lon")
 COLLECTOR = "10.97.1.254"
@@ -81,7 +82,7 @@ def running(space: int, command: Sequence[str], log: Path, **environment: str) -
     """Run a process in a namespace during the block. A killed demo leaves none."""
 
     def enter() -> None:
-        netns.setns(space)
+        enter_network(space)
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     with (

@@ -13,8 +13,8 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from bpf.quantities import bit_rate, byte_size, duration, percent, si
 from widgets.chart import ChartSeries, HistoryChart
-from widgets.format import bit_rate, byte_size, duration, percent, si
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.rows import Column, Tones
 from widgets.table.table import VirtualTable

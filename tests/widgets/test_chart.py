@@ -10,8 +10,8 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.pilot import Pilot
 
+from bpf.quantities import duration
 from widgets.chart import ChartSeries, HistoryChart, axis_ticks
-from widgets.format import duration
 from widgets.terminal.compositor import DiffApp, TerminalCaps
 from widgets.tones import Tone
 

@@ -7,8 +7,8 @@ import pytest
 from textual.app import ComposeResult
 from textual.geometry import Size
 
+from bpf.quantities import duration
 from widgets.distribution import Distribution
-from widgets.format import duration
 from widgets.terminal.compositor import DiffApp
 
 

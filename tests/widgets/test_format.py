@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from widgets.format import bit_rate, byte_size, duration, percent, safe, si
+from bpf.errors import printable
+from bpf.quantities import bit_rate, byte_size, duration, percent, si
 from widgets.table.columns import cell
 
 
@@ -113,11 +114,11 @@ def test_percent_is_never_rounded_to_none_or_all() -> None:
 
 
 def test_nothing_that_steers_a_terminal_gets_through() -> None:
-    assert safe("\x1b[31mred\x1b[0m\x07") == "[31mred[0m"
-    assert safe("a\u202eb\u2066c\u200f") == "abc"
-    assert safe("a\x9bb\x00c\nd\te", "·") == "a·b·c·d·e"
-    assert safe("comm\udcff") == "comm"
-    assert safe("größe 漢字 [/b]") == "größe 漢字 [/b]"
+    assert printable("\x1b[31mred\x1b[0m\x07") == "?[31mred?[0m?"
+    assert printable("a\u202eb\u2066c\u200f") == "a?b?c?"
+    assert printable("a\x9bb\x00c\nd\te", "·") == "a·b·c·d·e"
+    assert printable("comm\udcff") == "comm?"
+    assert printable("größe 漢字 [/b]") == "größe 漢字 [/b]"
 
 
 @pytest.mark.parametrize("width", range(1, 12))

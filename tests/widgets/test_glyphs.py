@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from rich.cells import cell_len
 
-from widgets.format import safe
+from bpf.errors import printable
 from widgets.sparkline import BARS, LOST, MARK
 from widgets.terminal.terminal_state import ascii_of
 
 
-@given(some.text(max_size=20).map(safe))
+@given(some.text(max_size=20).map(printable))
 def test_it_is_ascii_of_as_many_cells(text: str) -> None:
     drawn = ascii_of(text)
     assert drawn.isascii()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from textual.strip import Strip
 
-from widgets.format import REPLACED, safe
+from bpf.errors import printable
+from bpf.quantities import REPLACED
 from widgets.table.columns import GAP, MARGIN, ColumnLayout
 from widgets.table.header import Title, draw_header, header_styles
 from widgets.table.lines import RowLine
@@ -70,7 +71,7 @@ class Block(VirtualTable):
         styles = header_styles(self.get_component_rich_style)
         key = "" if caps_of(self.app).glyphs == "ascii" else self.key
         name = Title(MARGIN, self.columns[0].title, styles.name)
-        text = safe(self.empty, REPLACED)[: max(0, width - MARGIN - self._reason_at)]
+        text = printable(self.empty, REPLACED)[: max(0, width - MARGIN - self._reason_at)]
         return draw_header([name, Title(self._reason_at, text, styles.plain)], width, styles, key)
 
     @property

@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from widgets.format import ELLIPSIS, REPLACED, safe, shortened
+from bpf.errors import printable
+from bpf.quantities import ELLIPSIS, REPLACED, shortened
 from widgets.table.rows import Align, Column, Pieces
 from widgets.tones import Tone
 
@@ -120,7 +121,7 @@ def cell(text: str, width: int, align: Align) -> str:
 
     At the right a number loses digits, and keeps its unit.
     """
-    text = safe(text, REPLACED)
+    text = printable(text, REPLACED)
     length = len(text) if text.isascii() else cell_len(text)
     if length > width:
         number = shortened(text, width) if align == "right" else ""
@@ -136,7 +137,7 @@ def placed_pieces(pieces: Pieces, width: int) -> Pieces:
     placed: list[tuple[str, Tone]] = []
     room = width
     for text, tone in reversed(pieces):
-        shown = safe(text, REPLACED)[-room:] if room else ""
+        shown = printable(text, REPLACED)[-room:] if room else ""
         placed.append((shown, tone))
         room -= len(shown)
     placed.append((" " * room, Tone.NORMAL))

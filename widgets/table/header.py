@@ -15,7 +15,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from widgets.format import ELLIPSIS, REPLACED, safe, zone
+from bpf.errors import printable
+from bpf.quantities import ELLIPSIS, REPLACED, zone
 from widgets.table.columns import ColumnLayout
 from widgets.table.rows import Column
 
@@ -58,7 +59,7 @@ def more_sign(hidden: int, right: bool, *, skipped: int) -> str:
 
 def title_of(column: Column[Any]) -> str:
     """Return the title of a column, with the present time zone."""
-    return safe(column.title, REPLACED).replace("(UTC)", f"({zone()})")
+    return printable(column.title, REPLACED).replace("(UTC)", f"({zone()})")
 
 
 def titles(

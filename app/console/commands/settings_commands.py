@@ -16,8 +16,8 @@ from app.console.screen import ConsoleScreen, front_screen, screen_of
 from app.console.screens import SCREENS
 from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
+from bpf.quantities import show_local_time
 from probes.config.options import settings_of
-from widgets.format import show_local_time
 
 LIVE = ("theme", "glyphs", "time", "low_bandwidth")
 """Options of `[ui]` that the console changes while it runs; it reads the others at its start."""

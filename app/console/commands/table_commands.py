@@ -12,8 +12,8 @@ from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, front_screen
 from app.console.tables import export
 from app.console.tasks import Task
-from bpf.errors import UsageError, did_you_mean
-from widgets.format import REPLACED, byte_size, counted, safe
+from bpf.errors import UsageError, did_you_mean, printable
+from bpf.quantities import REPLACED, byte_size, counted
 from widgets.table.table import VirtualTable
 from widgets.terminal.keybar import KeyBar
 
@@ -113,7 +113,7 @@ class TableCommands:
         for position, column in enumerate(table.columns):
             if column.id == what:
                 text = export.cell_text(table.source, table.cursor_index, position)
-                return text, f"copied {what} {safe(text, REPLACED)}"
+                return text, f"copied {what} {printable(text, REPLACED)}"
         known = (ROW, TABLE, *(column.id for column in table.columns))
         raise UsageError(f"there is no {what!r} to copy", hint=did_you_mean(what, known))
 
@@ -164,4 +164,4 @@ class TableCommands:
         )
 
     def _notify_written(self, path: Path, what: str) -> None:
-        self._console.app.notify(safe(f"{path}: {what}", REPLACED), markup=False)
+        self._console.app.notify(printable(f"{path}: {what}", REPLACED), markup=False)

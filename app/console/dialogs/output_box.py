@@ -15,8 +15,8 @@ from textual.widgets import Log
 
 from app.console.dialogs.help_box import BoxScreen
 from app.console.tasks import Task
-from bpf.errors import ProbedeckError
-from widgets.format import REPLACED, age, safe
+from bpf.errors import ProbedeckError, printable
+from bpf.quantities import REPLACED, age
 
 _LOOK_S = 0.1
 _PARTS = 2
@@ -44,7 +44,7 @@ class OutputBox(BoxScreen):
 
     def __init__(self, words: Sequence[str], task: Task) -> None:
         super().__init__()
-        self._line, self._work = safe(shlex.join(words), REPLACED), task
+        self._line, self._work = printable(shlex.join(words), REPLACED), task
         self._parts: deque[bytes] = deque()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
@@ -89,13 +89,13 @@ class OutputBox(BoxScreen):
         if not self._ended:
             told = f"running {age(int(self._work.seconds))}; esc cancels"
         if self._box.border_subtitle != told:
-            self._box.border_subtitle = Content(safe(told, REPLACED))
+            self._box.border_subtitle = Content(printable(told, REPLACED))
 
     def _write(self, text: str) -> None:
         *lines, self._rest = _LINE_END.split(self._rest + text)
         if lines:
             plain = (_ESCAPES.sub("", line).expandtabs() for line in lines)
-            self._box.write_lines([safe(line[:_MOST_CELLS], REPLACED) for line in plain])
+            self._box.write_lines([printable(line[:_MOST_CELLS], REPLACED) for line in plain])
 
     def action_leave(self) -> None:
         """Cancel the program, else close the box."""

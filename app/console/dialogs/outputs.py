@@ -11,9 +11,9 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, printable
+from bpf.quantities import REPLACED, byte_size, si
 from probes.output_control import OutputState, OutputStatus
-from widgets.format import REPLACED, byte_size, safe, si
 from widgets.terminal.compositor import DiffModalScreen
 
 _PERIOD = 1.0
@@ -69,14 +69,14 @@ def page(outputs: Sequence[OutputStatus]) -> Text:
     text.append(f"{titles}{'Memory':>10}\n", "bold")
     for each in outputs:
         waiting = byte_size(each.queued_bytes)
-        text.append(f"{safe(each.name, REPLACED):<15.15} {each.state:<12}")
+        text.append(f"{printable(each.name, REPLACED):<15.15} {each.state:<12}")
         text.append(f"{si(each.delivered):>11}{si(each.lost):>13}{si(each.queued):>9}{waiting:>10}")
-        text.append(f"\n  {safe(each.url, REPLACED)}\n", "dim")
+        text.append(f"\n  {printable(each.url, REPLACED)}\n", "dim")
         if each.reason:
             style = "bold" if each.state is OutputState.FAILING else "dim"
-            text.append(f"  {safe(each.reason, REPLACED)}\n", style)
+            text.append(f"  {printable(each.reason, REPLACED)}\n", style)
         if each.lost:
             why = ", ".join(f"{count} {reason}" for reason, count in each.undelivered.items())
-            text.append(f"  undelivered: {safe(why, REPLACED)}\n")
+            text.append(f"  undelivered: {printable(why, REPLACED)}\n")
     text.rstrip()
     return text

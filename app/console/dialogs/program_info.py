@@ -13,10 +13,11 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from app.console.live.overview_feed import Pulse
+from bpf.errors import printable
+from bpf.quantities import REPLACED, byte_size, duration, percent, si
 from bpf.syscall import enable_run_time_stats
 from probes.control_plane import MemoryUse
 from probes.hooks import InterfaceHook
-from widgets.format import REPLACED, byte_size, duration, percent, safe, si
 from widgets.terminal.compositor import DiffModalScreen
 
 _PERIOD = 1.0
@@ -94,7 +95,7 @@ class ProgramInfoScreen(DiffModalScreen[None]):
         for one in self._pulses():
             took, each = duration(one.poll), duration(one.interval)
             text.append(
-                f"{safe(one.name, REPLACED):<28.28}{one.generation:>12}{took:>12}{each:>12}"
+                f"{printable(one.name, REPLACED):<28.28}{one.generation:>12}{took:>12}{each:>12}"
             )
             text.append(f"{percent(one.occupancy):>8}\n")
         used, limit = byte_size(self._memory.used), byte_size(self._memory.limit)

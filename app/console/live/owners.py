@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from app.commands.flow_view import OWNER_KINDS
 from app.console.live.flows import IDLE_NS, LiveView, places_of, salt_of
+from bpf.quantities import counted, percent
 from bpf.sockets.diag import TCP
 from probes.flow.records import Array, hash_keys
 from probes.snapshot import Snapshot
@@ -28,7 +29,6 @@ from probes.sockets.records import (
     Reason,
     owned_share,
 )
-from widgets.format import counted, percent
 
 LIVE_SOCKET = np.dtype(
     [(name, SOCKET[name]) for name in SOCKET.names or ()]

@@ -11,7 +11,7 @@ from app.console.plain.tables import busiest
 from app.console.screens.overview.model import rates
 from app.console.screens.overview.trouble import Trouble
 from app.events.folding import EventGroup, fold
-from widgets.format import age, bit_rate, clock, counted
+from bpf.quantities import age, bit_rate, clock, counted
 
 _MOST = 5
 """Most lines of a kind at a time."""

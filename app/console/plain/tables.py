@@ -12,11 +12,11 @@ from app.console.live.flows import LiveView
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import Triggers
+from bpf.quantities import bit_rate, counted, duration, percent
 from probes.filter.hosts import address_text
 from probes.flow.grouping import group
 from probes.flow.records import FlowDirection
 from probes.flow.services import service_name
-from widgets.format import bit_rate, counted, duration, percent
 
 ROWS = 10
 """Most rows of an answer."""

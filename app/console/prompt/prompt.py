@@ -24,8 +24,8 @@ from app.commands.complete import Completion, usage
 from app.commands.keys import CHARACTERS
 from app.commands.registry import REGISTRY
 from app.console.protocol import console_of
-from bpf.errors import ProbedeckError, TextError
-from widgets.format import REPLACED, safe
+from bpf.errors import ProbedeckError, TextError, printable
+from bpf.quantities import REPLACED
 
 if TYPE_CHECKING:
     from app.console.prompt.command_line import CommandLine
@@ -53,7 +53,7 @@ class Menu(Static):
         room = self.screen.size.width - 2
         text = Text(no_wrap=True, overflow="ellipsis")
         for place in range(first, min(first + rows, len(names))):
-            line = f"{names[place]:<{width}}  {safe(meanings[names[place]], REPLACED)}"
+            line = f"{names[place]:<{width}}  {printable(meanings[names[place]], REPLACED)}"
             if len(line) > room:
                 line = f"{line[: room - 1]}…"
             text.append(line, "reverse" if place == chosen else "")
@@ -111,7 +111,7 @@ class Candidates(Static):
         first, last = _window(words, chosen, self.screen.size.width - 2 - 2 * len(_MORE))
         text = Text(_MORE if first else "")
         for place in range(first, last):
-            text.append(safe(words[place], REPLACED), "reverse" if place == chosen else "")
+            text.append(printable(words[place], REPLACED), "reverse" if place == chosen else "")
             text.append("  " if place + 1 < last else "")
         text.append(_MORE if last < len(words) else "")
         self.update(text)
@@ -142,7 +142,7 @@ class ErrorLine(Static):
 
     def show(self, words: str, answer: Input | None) -> None:
         """Show an error. With `answer`, the line below, mark the character under its cursor."""
-        text = Text(safe(words, REPLACED))
+        text = Text(printable(words, REPLACED))
         if answer is not None:
             before = answer.cursor_screen_offset.x - self.styles.padding.left
             text.append("\n" + " " * before + MARK, "bold")

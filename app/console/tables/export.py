@@ -14,8 +14,8 @@ from app.commands.export_target import TEXT, suffix_of
 from app.console.tables.sorted_table import SortedTable
 from app.files import write_atomic
 from bpf.cancel import current
-from bpf.errors import ProbedeckError
-from widgets.format import REPLACED, safe
+from bpf.errors import ProbedeckError, printable
+from bpf.quantities import REPLACED
 from widgets.table.columns import cell
 from widgets.table.rows import Column, RowSource, ValueSource
 from widgets.table.table import VirtualTable
@@ -29,7 +29,7 @@ def cell_text(source: RowSource, index: int, position: int) -> str:
     """A cell's whole text, however much of it there is room for; without control characters."""
     content = source.cells(index)[position]
     text = content if isinstance(content, str) else "".join(part for part, _ in content)
-    return safe(text, REPLACED)
+    return printable(text, REPLACED)
 
 
 def row_text(table: VirtualTable, index: int) -> str:
@@ -39,7 +39,7 @@ def row_text(table: VirtualTable, index: int) -> str:
 
 def rows_text(table: VirtualTable, most: int = MOST) -> tuple[str, int]:
     """The header and the rows from the first one, a line each, and how many `most` bytes hold."""
-    header = SEPARATOR.join(safe(place.column.title, REPLACED) for place in table.shown)
+    header = SEPARATOR.join(printable(place.column.title, REPLACED) for place in table.shown)
     lines = [header]
     room = most - len(header.encode())
     for line in (row_text(table, index) for index in range(table.source.rows)):
@@ -134,7 +134,7 @@ def _values(view: TableContent, suffix: str) -> Iterator[bytes]:
 
 
 def _texts(view: TableContent) -> Iterator[bytes]:
-    lines = [[safe(column.title, REPLACED) for _, column in view.columns]]
+    lines = [[printable(column.title, REPLACED) for _, column in view.columns]]
     for index in range(view.source.rows):
         current().check()
         lines.append([cell_text(view.source, index, place) for place, _ in view.columns])

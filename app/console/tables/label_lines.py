@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from widgets.format import REPLACED, safe
+from bpf.errors import printable
+from bpf.quantities import REPLACED
 
 Line = tuple[str, str, str]
 """Label, text and style."""
@@ -20,5 +21,5 @@ def labelled(lines: Iterable[Line], label: int = _LABEL) -> Table:
     table.add_column(style="dim", width=label)
     table.add_column(overflow="fold")
     for name, text, style in lines:
-        table.add_row(name, Text(safe(text, REPLACED), style))
+        table.add_row(name, Text(printable(text, REPLACED), style))
     return table

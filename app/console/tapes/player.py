@@ -22,9 +22,9 @@ from app.tape.condition import EventPattern, found
 from app.tape.model import StepError, Tape, TapeStep
 from app.tape.named_state import StateValue
 from app.tape.steps import Sleep, Wait
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, printable
+from bpf.quantities import REPLACED
 from probes.snapshot import Event
-from widgets.format import REPLACED, safe
 from widgets.terminal.compositor import DiffScreen
 
 _LOOK = 0.025
@@ -206,7 +206,7 @@ class Player:
 
     def fail(self, reason: str) -> NoReturn:
         assert self.step is not None
-        raise StepError(self.step.place, f"{self.step.text}: {safe(reason, REPLACED)}")
+        raise StepError(self.step.place, f"{self.step.text}: {printable(reason, REPLACED)}")
 
     async def _settle(self, *, focused: bool = False) -> None:
         """Wait until all widgets have handled their messages, or only those that a key passes."""

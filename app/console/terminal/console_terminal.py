@@ -14,7 +14,7 @@ from app.config.model import Ui
 from app.console.terminal.capabilities import erases_in_color, has_shell
 from app.console.terminal.themes import theme_of
 from bpf.errors import UsageError
-from widgets.format import age
+from bpf.quantities import age
 from widgets.status import StatusItem
 from widgets.terminal.compositor import DiffApp, DiffScreen, TerminalCaps
 from widgets.terminal.link import FIRST, LinkEstimator

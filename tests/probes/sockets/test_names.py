@@ -153,7 +153,7 @@ class Refusing:
 def test_a_cgroup_by_its_id(by_handle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the right to open by a handle, a walk finds it; an ended one keeps its path."""
     if not by_handle:
-        monkeypatch.setattr(cgroup_paths, "_LIBC", Refusing())
+        monkeypatch.setattr(cgroup_paths, "LIBC", Refusing())
     paths = CgroupPaths()
     with cgroup() as above, cgroup(above) as folder:
         number = folder.stat().st_ino

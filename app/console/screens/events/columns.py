@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import TableSpec
+from bpf.quantities import clock, duration
 from probes.snapshot import SEVERITIES, host_of
-from widgets.format import clock, duration
 from widgets.table.rows import Column
 from widgets.tones import Tone
 

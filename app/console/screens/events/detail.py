@@ -18,9 +18,9 @@ from app.console.screens.flows.part import endpoint
 from app.console.tables.label_lines import Line, labelled
 from app.console.time_travel import TimeTravel
 from bpf.errors import UsageError
+from bpf.quantities import bit_rate, counted, duration
 from probes.filter.hosts import protocol_name
 from probes.snapshot import Event
-from widgets.format import bit_rate, counted, duration
 
 _FLOWS = 5
 """Most flows of the moment."""

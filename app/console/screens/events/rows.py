@@ -8,8 +8,8 @@ from app.console.event_marks import EventMarks
 from app.console.screens.events.columns import EVENTS, EventLine
 from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
 from app.events.folding import EventGroup, EventRibbon
+from bpf.quantities import age, clock, counted, duration, zone
 from probes.snapshot import Event
-from widgets.format import age, clock, counted, duration, zone
 from widgets.sparkline import BARS, MARK
 from widgets.table.rows import Pieces
 from widgets.tones import Tone

@@ -26,11 +26,11 @@ from app.console.tables.spec import columns
 from app.events.folding import fold, ribbon
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
+from bpf.quantities import clock, counted
 from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.owners import EVENTS as FILTERED
 from probes.filter.owners import event_table
 from probes.snapshot import SEVERITIES, Event, host_of
-from widgets.format import clock, counted
 from widgets.status import StatusItem, TonedLine
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone

@@ -9,10 +9,10 @@ from app.console.protocol import on_host
 from app.console.screen import ConsoleScreen
 from app.console.tasks import Task
 from bpf.errors import ProbedeckError
+from bpf.quantities import duration
 from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
 from probes.snapshot import Event
-from widgets.format import duration
 
 _EXAMPLE = "tcp port:443"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from app.commands.flow_view import QUIET_NS
 from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
 from app.console.tables.spec import TableSpec
+from bpf.quantities import age, bit_rate, byte_size, clock, milliseconds, si, signed
 from probes.flow.columns import FLOW_COLUMNS, FlowColumn
-from widgets.format import age, bit_rate, byte_size, clock, milliseconds, si, signed
 from widgets.table.rows import Column
 from widgets.tones import Tone
 

@@ -16,9 +16,9 @@ from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey
 from app.console.tables.spec import TableSpec
 from bpf.errors import UsageError
+from bpf.quantities import age
 from probes.flow.grouping import group
 from probes.flow.records import Array
-from widgets.format import age
 
 if TYPE_CHECKING:
     from app.console.dialogs.explain import ExplainPage

@@ -23,6 +23,7 @@ from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.owners.sentences import RttLine, limit_words, owner_words, tcp_words
 from app.console.screens.flows.part import endpoint, flag_letters
+from bpf.quantities import age, bit_rate, byte_size
 from probes.filter.hosts import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History, Snapshot
@@ -31,7 +32,6 @@ from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
 from probes.sockets.records import PROBE as SOCKETS
 from probes.tunnels import tunnel_name
 from widgets.chart import ChartSeries, HistoryChart
-from widgets.format import age, bit_rate, byte_size
 from widgets.tones import Tone
 
 _PORTS_WORD = 4

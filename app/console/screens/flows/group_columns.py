@@ -24,7 +24,7 @@ from app.console.screens.flows.columns import (
 )
 from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
 from app.console.tables.spec import TableSpec
-from widgets.format import byte_size, si
+from bpf.quantities import byte_size, si
 from widgets.table.rows import Column
 
 if TYPE_CHECKING:

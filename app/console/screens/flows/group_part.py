@@ -11,11 +11,11 @@ from app.commands.flow_view import OWNER_KINDS, QUIET_NS
 from app.console.host_names import Name, Names
 from app.console.screens.flows.grouped import COMPUTED, GroupedFlows, Opened
 from app.console.screens.flows.part import ShownFlows, endpoint_text, ranks_of
+from bpf.quantities import si
 from probes.flow.grouping import GROUP
 from probes.flow.records import Array
 from probes.flow.services import service_name
 from widgets.bars import behind
-from widgets.format import si
 from widgets.sparkline import BARS, NOTHING, round_scale
 from widgets.table.rows import Pieces
 from widgets.tones import Tone, Way, rate_tone

@@ -41,13 +41,13 @@ from app.console.tables.array_rows import ArrayRows
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
+from bpf.quantities import counted, si
 from probes.filter import Domain, RowTable
 from probes.filter.hosts import protocol_name
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
 from probes.sockets.filter import Owned
-from widgets.format import counted, si
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from app.commands.flow_view import Grouping
 from app.console.live.state import Frame
+from bpf.quantities import bit_rate, counted, percent
 from probes.flow.records import Array, FlowDirection
-from widgets.format import bit_rate, counted, percent
 from widgets.status import StatusItem, StatusStrip
 from widgets.tones import Tone
 

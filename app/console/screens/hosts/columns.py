@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import TableSpec
-from widgets.format import age, bit_rate, byte_size, duration, si, signed
+from bpf.quantities import age, bit_rate, byte_size, duration, si, signed
 from widgets.table.rows import Column
 from widgets.tones import Tone
 

@@ -14,8 +14,8 @@ from app.fleet.distinct import FleetFlows, distinct
 from app.fleet.plane import ChosenHosts
 from app.fleet.planes import HostReport
 from bpf.errors import UsageError
+from bpf.quantities import counted, duration, si
 from probes.control_plane import ControlPlane
-from widgets.format import counted, duration, si
 from widgets.table.rows import Column, Row, Rows
 from widgets.tones import Tone
 

@@ -25,10 +25,9 @@ from app.fleet.host_state import HostPhase, HostState
 from app.fleet.plane import ChosenHosts
 from app.tape.named_state import StateValues
 from bpf.errors import UsageError
-from bpf.quantities import BIT_RATES, COUNTS
+from bpf.quantities import BIT_RATES, COUNTS, bit_rate, counted, si
 from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.fields import Quantity, Texts
-from widgets.format import bit_rate, counted, si
 from widgets.status import StatusItem, StatusStrip, TonedLine
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone

@@ -10,10 +10,10 @@ from app.console.screens.events.columns import EVENTS
 from app.console.screens.overview.trouble import Kind, Trouble, link_troubles
 from app.console.screens.paths.hosts import TracedByHost
 from app.console.tables.spec import columns
+from bpf.quantities import duration
 from probes.control_plane import ControlPlane
 from probes.monitor.info import MonitorInfo
 from probes.path.traced import Traced
-from widgets.format import duration
 from widgets.table.rows import Column
 from widgets.tones import Tone
 

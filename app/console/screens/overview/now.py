@@ -14,12 +14,12 @@ from app.console.screens.paths.spells import Spell
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import PolicyView, Triggers, begin_of
 from app.events.folding import EventGroup, fold
+from bpf.quantities import age, clock, counted, duration, percent, si
 from probes.drops.counted import PROBE as DROPS
 from probes.monitor.state import PROBE as MONITOR
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, PathRowKind
 from probes.snapshot import Event, host_of, loss_subject
-from widgets.format import age, clock, counted, duration, percent, si
 from widgets.tones import Tone
 
 BUSY, OVERLOADED = 0.25, 0.75

@@ -56,11 +56,11 @@ from app.console.screens.triggers.model import Triggers, as_of
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
 from app.console.tables.spec import columns
 from app.events.folding import fold
+from bpf.quantities import counted, duration
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
 from probes.output_control import OutputStatus
 from probes.snapshot import Event
-from widgets.format import counted, duration
 from widgets.status import StatusStrip
 from widgets.table.block import Block
 from widgets.table.rows import Rows

@@ -12,13 +12,13 @@ from app.console.live.owners import owned
 from app.console.live.state import Frame
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.paths.model import Paths
+from bpf.quantities import age, counted, si
 from probes.filter.hosts import address_text
 from probes.output_control import SOURCE, OutputState, OutputStatus
 from probes.path.records import PathRowKind
 from probes.sockets.filter import Owned
 from probes.sockets.records import Limit
 from probes.sockets.words import limit_text
-from widgets.format import age, counted, si
 from widgets.tones import Tone
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from app.console.tables.spec import TableSpec, either
-from widgets.format import MISSING, milliseconds, percent, signed
+from bpf.quantities import MISSING, milliseconds, percent, signed
 from widgets.table.rows import Column
 from widgets.tones import Tone
 

@@ -17,12 +17,12 @@ from app.console.screens.paths.hop import PathKey, hop_text, mark_text, methods_
 from app.console.screens.paths.model import MINUTE, Paths
 from app.console.screens.paths.rows import NO_ANSWER, end_note, path_notes
 from app.console.tables.label_lines import labelled
+from bpf.quantities import age, clock, counted, duration, percent, si, zone
 from probes.path.analysis.statistics import Ordered
 from probes.path.events.words import describe
 from probes.path.records import Array, PathRowKind
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.distribution import Distribution
-from widgets.format import age, clock, counted, duration, percent, si, zone
 from widgets.sparkline import means
 from widgets.tones import Tone
 

@@ -17,8 +17,8 @@ import numpy as np
 from rich.cells import cell_len
 
 from app.console.screens.paths.rows import is_notable, shares_of
+from bpf.quantities import duration, milliseconds, percent
 from probes.path.records import Array
-from widgets.format import duration, milliseconds, percent
 from widgets.table.columns import cell
 from widgets.table.rows import Pieces
 from widgets.tones import Tone

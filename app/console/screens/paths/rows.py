@@ -29,12 +29,12 @@ from app.console.screens.paths.model import CELL, ROUTE, Paths
 from app.console.tables.array_rows import ArrayRows, FewRows
 from app.console.tables.spec import TableSpec, columns
 from app.run.unprobed import reasons
+from bpf.quantities import age, counted, duration
 from probes.filter import Filter
 from probes.path.events.words import flap_text, going_on, loop_text
 from probes.path.options import TracedFlow
 from probes.path.records import Array, PathRowKind
 from probes.path.traced import Traced
-from widgets.format import age, counted, duration
 from widgets.sparkline import round_scale, sparklines
 from widgets.status import StatusItem
 from widgets.table.rows import Column, Pieces

@@ -21,10 +21,10 @@ from app.console.screens.programs.panels import Panel, SourcePanel
 from app.console.screens.programs.sources import Sources
 from app.console.tables.sorted_table import SortedTable
 from bpf.errors import ProbedeckError, UsageError
+from bpf.quantities import MISSING, counted, duration
 from probes.control.trials import CutError
 from probes.control_plane import ProbeInfo, Replacement
 from probes.snapshot import Snapshot
-from widgets.format import MISSING, counted, duration
 
 _T = TypeVar("_T")
 _LOSES = "the report says what is lost"

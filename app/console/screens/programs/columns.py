@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import TableSpec
-from widgets.format import MISSING, byte_size
+from bpf.quantities import MISSING, byte_size
 from widgets.table.rows import Column
 from widgets.tones import Tone
 

@@ -9,7 +9,7 @@ from textual.binding import Binding
 
 from app.config.ready_probes import ReadyProbe
 from app.console.dialogs.list_box import ListBox
-from widgets.format import MISSING
+from bpf.quantities import MISSING
 from widgets.table.rows import Column, Row, Rows
 from widgets.tones import Tone
 

@@ -13,8 +13,8 @@ from app.console.pins import Pin
 from app.console.screens.programs.columns import MAPS
 from app.console.screens.programs.model import MapLine
 from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from bpf.quantities import byte_size, percent
 from widgets.bars import gauge
-from widgets.format import byte_size, percent
 from widgets.sparkline import round_scale, sparkline
 from widgets.table.rows import Pieces
 from widgets.tones import Tone

@@ -14,10 +14,10 @@ from bpf.cancel import CancelError
 from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
+from bpf.quantities import MISSING, si
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
 from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
 from probes.reports import Fate, ProgramInfo
-from widgets.format import MISSING, si
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 

@@ -18,12 +18,11 @@ from app.console.screens.programs.log import fold
 from app.console.screens.programs.model import Place, Programs, Slot, header_line, place_of, side_of
 from app.console.tables.sorted_table import SortedTable
 from app.console.tables.spec import columns
-from bpf.quantities import duration
+from bpf.quantities import counted, duration
 from probes.reports import Fate
 from probes.snapshot import Event, Snapshot
 from probes.tables.conversion import columns as names_of
 from probes.tables.conversion import flat_rows
-from widgets.format import counted
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.columns import GAP, MARGIN
 from widgets.table.rows import Row, Rows, Tones

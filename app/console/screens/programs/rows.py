@@ -14,9 +14,9 @@ from app.console.screens.programs.model import (
     purpose_of,
 )
 from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from bpf.quantities import byte_size, clock, counted, duration, zone
 from probes.config.model import hook_of
 from probes.control_plane import MemoryUse
-from widgets.format import byte_size, clock, counted, duration, zone
 from widgets.status import StatusItem
 from widgets.table.columns import cell
 from widgets.tones import Tone

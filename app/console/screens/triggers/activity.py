@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.console.live.state import MonitorView
+from bpf.quantities import age
 from probes.monitor.condition.units import SUFFIXES
 from probes.monitor.info import PolicyInfo
 from probes.monitor.policy import Policy
 from probes.monitor.records import Array
 from probes.monitor.state import PolicyState
-from widgets.format import age
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import TableSpec
+from bpf.quantities import MISSING, age, percent, si
 from probes.monitor.state import PolicyState
-from widgets.format import MISSING, age, percent, si
 from widgets.table.rows import Column
 from widgets.tones import Tone
 

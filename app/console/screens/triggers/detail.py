@@ -15,11 +15,12 @@ from textual.widgets import Static
 from app.console.screens.triggers.columns import band_text, left, nanoseconds, value_text, with_unit
 from app.console.screens.triggers.model import PolicyView, Transition, Triggers, begin_of
 from app.console.tables.label_lines import labelled
+from bpf.errors import printable
+from bpf.quantities import REPLACED, byte_size, clock, duration, percent, si, zone
 from probes.monitor.info import ApplicationInfo
 from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.chart import ChartSeries, HistoryChart
-from widgets.format import REPLACED, byte_size, clock, duration, percent, safe, si, zone
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.rows import Column, Row, Rows
 from widgets.table.table import VirtualTable
@@ -137,7 +138,7 @@ class TriggerDetail(Vertical):
         told = findings(one.name, define, mine, 3)
         found = self.query_one("#findings", Static)
         found.set_class(bool(told), "-some")
-        found.update(Text("\n".join(safe(line, REPLACED) for line in told)))
+        found.update(Text("\n".join(printable(line, REPLACED) for line in told)))
         runs = triggers.runs(one.name)
         self._chosen = self._chosen % max(1, len(self.tables))
         items = [

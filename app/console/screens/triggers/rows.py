@@ -12,9 +12,9 @@ from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.model import PolicyView, Triggers
 from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
 from app.console.tables.spec import columns
+from bpf.quantities import age, bit_rate, percent, si
 from probes.monitor.info import MonitorInfo
 from probes.monitor.options import Input
-from widgets.format import age, bit_rate, percent, si
 from widgets.sparkline import bars, round_scale
 from widgets.status import StatusItem
 from widgets.table.rows import Column

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from widgets.format import bit_rate, percent
+from bpf.quantities import bit_rate, percent
 from widgets.table.rows import Column
 
 if TYPE_CHECKING:

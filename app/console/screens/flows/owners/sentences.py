@@ -8,10 +8,10 @@ from collections import deque
 import numpy as np
 
 from app.console.screens.flows.owners.cells import RowOwner
+from bpf.quantities import age, bit_rate, byte_size, duration, percent
 from probes.snapshot import History
 from probes.sockets.records import PROBE, SOCKETS_TABLE, By, Limit, Reason
 from probes.sockets.words import limit_text
-from widgets.format import age, bit_rate, byte_size, duration, percent
 from widgets.sparkline import BARS, NOTHING, round_scale
 
 _CELLS = 20
