@@ -57,10 +57,10 @@ BUDGETS = {
     "app/outputs": (1720, "each table as columns, and reports"),
     "app/run": (1070, "options of a run, and its life without a screen"),
     "app/tape": (1060, "a language with its player and recorder"),
-    "bpf": (6170, "maps, links, sockets, the compile helper, and headers: the kernel's interface"),
+    "bpf": (6270, "maps, links, sockets, the compile helper, and headers: the kernel's interface"),
     "probes": (2750, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
-        965,
+        975,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
     "probes/control": (1110, "the controller and its probes"),
@@ -68,7 +68,7 @@ BUDGETS = {
     "probes/flow": (890, "flows to the packet, in C and numpy"),
     "probes/monitor": (5200, "metrics, conditions, policies, and nine applications in C"),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),
-    "probes/program": (650, "users' programs: compile, compare, replace, roll back"),
+    "probes/program": (665, "users' programs: compile, compare, replace, roll back"),
     "probes/sockets": (1930, "owners of flows, and the health of connections"),
     "widgets": (2270, "table, terminal and charts: Textual's are too slow for ten thousand rows"),
 }

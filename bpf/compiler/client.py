@@ -93,7 +93,7 @@ class Compiler:
         attach_type: AttachType | None = None,
         name: str = "probe.c",
         headers: Mapping[str, str] | None = None,
-        prelude: str = "",
+        preludes: Sequence[str] = (),
         cflags: Sequence[str] = (),
         function: str = "",
         map_limit: int = 0,
@@ -104,7 +104,7 @@ class Compiler:
         verified when they are loaded, as that needs the kernel's function behind them.
         Its programs are every non-static function, or `function` alone if that is given.
         Diagnostics call the source `name`. `headers` are texts by name, in addition to the files of
-        bpf/include; `prelude` names the one that stands before the source. Its maps may take
+        bpf/include; `preludes` stand before the source. Its maps may take
         `map_limit` bytes; 0: any number.
         Raises CompileError with diagnostics if the source is refused or brings the compiler down,
         KernelError if no compiler works, and CancelError.
@@ -113,7 +113,7 @@ class Compiler:
         if "\0" in source:
             line = source.count("\n", 0, source.index("\0")) + 1
             raise CompileError(name, [Diagnostic(name, line, 0, "error", "a NUL: this is no text")])
-        flat = _HELPERS + flatten(source, name, headers, prelude)
+        flat = _HELPERS + flatten(source, name, headers, preludes)
         request = json.dumps(
             {
                 "source": flat,

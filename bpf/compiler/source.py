@@ -39,11 +39,11 @@ _NO_CODE = re.compile(
 
 
 def flatten(
-    text: str, name: str, headers: Mapping[str, str] | None = None, prelude: str = ""
+    text: str, name: str, headers: Mapping[str, str] | None = None, preludes: Iterable[str] = ()
 ) -> str:
     """Return `text` with its `#include "..."` replaced by the headers' text, each header once.
 
-    The header `prelude` stands before it.
+    The headers `preludes` stand before it.
 
     A header is one of `headers`, see `find_header`, or a file of bpf/include. The compiler looks
     for all others.
@@ -53,7 +53,7 @@ def flatten(
     """
     own = {path.name: path for path in INCLUDES.iterdir()}
     found = _Headers(headers or {}, own)
-    before = _lines(f'#include "{prelude}"', name, "", found) if prelude else ()
+    before = [line for each in preludes for line in _lines(f'#include "{each}"', name, "", found)]
     return "\n".join((*before, *_lines(text, name, "", found))) + "\n"
 
 

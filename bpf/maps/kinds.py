@@ -89,6 +89,7 @@ _ROWS = (
     MapKind(MapType.LPM_TRIE, Shape.LPM, clearing=_DELETE),
     MapKind(MapType.QUEUE, Shape.QUEUE, drain=True),
     MapKind(MapType.STACK, Shape.STACK, drain=True),
+    MapKind(MapType.RINGBUF, Shape.QUEUE),
     MapKind(MapType.ARRAY_OF_MAPS, nested=True),
     MapKind(MapType.HASH_OF_MAPS, nested=True),
 )

@@ -1,7 +1,8 @@
 """Maps: read and cleared whole, in numpy arrays, by the fastest method that the kernel has.
 
 Methods, in the order in which they are tried: a mapping (mmapable arrays), the in-kernel drain,
-the batch system calls, system calls for each entry; a queue and a stack are drained or popped.
+the batch system calls, system calls for each entry; a queue and a stack are drained or popped. The
+records of a ring buffer are taken out of its memory.
 
 Limits of a read while programs write the map:
 
@@ -45,6 +46,7 @@ from bpf.maps.readers import (
     has_batch,
     write_batch,
 )
+from bpf.maps.ring import Records
 from bpf.syscall import MapSpec, map_create, map_delete, map_lookup, map_update
 
 
@@ -56,6 +58,7 @@ class ReadMethod(StrEnum):
     BATCH = "batch"
     ITERATE = "iterate"
     POP = "pop"
+    RING = "ring"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +75,7 @@ class Entries:
 
 
 _READERS: dict[ReadMethod, type[Reader]] = {
+    ReadMethod.RING: Records,
     ReadMethod.MMAP: Mapping,
     ReadMethod.DRAIN: Drain,
     ReadMethod.BATCH: Batched,
@@ -181,6 +185,11 @@ class Map:
             self._numbers(len(values)) if keys is None else keys.view(self.key),
             self._typed(values),
         )
+
+    @property
+    def left_out(self) -> int:
+        """Records of a ring buffer that had another size, and left it unread."""
+        return self._reader.left_out
 
     def clear(self) -> None:
         """Empty the map without reading it (S1.18); an array's entries are set to zero.

@@ -30,6 +30,9 @@ last bucket fits."""
 class Reader:
     """Base of the methods, at work on one map."""
 
+    left_out = 0
+    """Entries that the method took out and could not yield: records of another size."""
+
     def __init__(self, fd: int, spec: MapSpec) -> None:
         self._fd = fd
         self._spec = spec

@@ -1,4 +1,4 @@
-"""Consumer of a ring buffer (BPF_MAP_TYPE_RINGBUF) whose records all have the same size.
+"""Consumers of a ring buffer (BPF_MAP_TYPE_RINGBUF) with records of one size.
 
 The producer's position and the data are mapped here, the data twice in a row so that no record
 wraps; each record follows a header {u32 length | flags, u32 page offset} and ends at a multiple
@@ -7,20 +7,30 @@ of 8 bytes. Reading takes no system call, and no work in Python for each record.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import select
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 
+from bpf.abi import MapType
 from bpf.errors import UsageError
 from bpf.maps.layout import Array, round_up
+from bpf.maps.readers import Chunk, Reader
+from bpf.syscall import MapSpec
 
 _BUSY = 1 << 31
 _DISCARDED = 1 << 30
 _LENGTH = _DISCARDED - 1
 _HEADER = 8
+
+
+def record_room(size: int) -> int:
+    """Return the bytes of the ring that a record of `size` bytes takes."""
+    return round_up(_HEADER + size, 8)
 
 
 class RingReader:
@@ -30,7 +40,7 @@ class RingReader:
         """Map the ring; `size_bytes` is its max_entries. Raises OSError if the kernel refuses."""
         self._record = record
         self._size = size_bytes
-        self._stride = round_up(_HEADER + record.itemsize, 8)
+        self._stride = record_room(record.itemsize)
         page = mmap.PAGESIZE
         consumer = mmap.mmap(fd, page)
         shared = mmap.mmap(fd, page + 2 * size_bytes, prot=mmap.PROT_READ, offset=page)
@@ -86,6 +96,31 @@ class RingReader:
         self._consumed[0] = start + len(headers) * self._stride
         return taken.view(self._record)
 
+    def read_among_others(self) -> tuple[Array, int]:
+        """Take out all finished records, as `read` does, and leave those of another size out.
+
+        Returns the records, and the number of those that are left out.
+        """
+        with contextlib.suppress(UsageError):
+            return self.read(), 0
+        at, end = int(self._consumed[0]), int(self._produced[0])
+        found: list[int] = []
+        others = 0
+        while at < end:
+            place = at % self._size
+            header = int(self._data[place : place + 4].view("u4")[0])
+            if header & _BUSY:
+                break
+            if not header & _DISCARDED:
+                fits = header & _LENGTH == self._record.itemsize
+                others += not fits
+                found += [place + _HEADER] if fits else []
+            at += record_room(header & _LENGTH)
+        places = np.add.outer(np.asarray(found, np.intp), np.arange(self._record.itemsize))
+        taken = self._data[places].reshape(-1).view(self._record)
+        self._consumed[0] = at
+        return taken, others
+
     def skip(self) -> None:
         """Give up all records that are there: `read` stops for good at one of another size."""
         self._consumed[0] = self._produced[0]
@@ -97,3 +132,23 @@ class RingReader:
         program may still be writing the record, and then `read` returns nothing yet.
         """
         return bool(self._poll.poll(timeout_s * 1000))
+
+
+class Records(Reader):
+    """Records of one size, which have left the ring buffer when they are yielded."""
+
+    def __init__(self, fd: int, spec: MapSpec) -> None:
+        super().__init__(fd, spec)
+        self._ring = RingReader(fd, spec.max_entries, np.dtype(f"V{spec.value_size}"))
+
+    @staticmethod
+    def supports(fd: int, spec: MapSpec) -> bool:
+        return spec.type is MapType.RINGBUF
+
+    def read(self, clear: bool) -> Iterator[Chunk]:
+        taken, others = self._ring.read_among_others()
+        self.left_out += others
+        yield None, taken
+
+    def close(self) -> None:
+        self._ring.close()

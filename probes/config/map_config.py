@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from bpf.compiler.records import C_TYPE
 from probes.config.config_errors import invalid
 
 
@@ -75,6 +76,8 @@ class Metric(Model):
     """Aggregation over the CPUs of a per-CPU map; empty: one value a CPU (S1.11)."""
     export: bool = True
     """False: each export empties the map without reading it (S1.18)."""
+    record: Text = ""
+    """C type of a ring buffer's records, `struct event`; empty: as the calls that write say."""
     types: dict[Text, Text] = Field(default_factory=dict)
     """Types of fields, where the C type is not enough: `{"key.saddr": "ipv4"}`."""
 
@@ -82,6 +85,8 @@ class Metric(Model):
     def _does_something(self) -> Self:
         if not (self.export or self.init or self.snapshot or self.expire):
             raise invalid("neither exported nor emptied", at="export", hint="give init too")
+        if self.record and not C_TYPE.fullmatch(self.record):
+            raise invalid(f"{self.record[:40]!a} is no C type", at="record", hint="as struct event")
         if self.expire and (self.init or self.snapshot):
             raise invalid(
                 "the map is emptied whenever it is read", at="expire", hint="leave it out"

@@ -27,6 +27,7 @@ from bpf.compiler import (
 )
 from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.maps import map_places, unserved_maps
+from bpf.compiler.records import RING_HEADER, annotations, record_types
 from bpf.compiler.source import code_of, prelude_macros
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import resolve_offsets
@@ -124,16 +125,23 @@ def _compile_side(
         reason = "the source is for XDP only" if wish is Hook.XDP and not direction.hook else ""
         hook = hooks.choose(interface, wish, reason).hook
         macros = macros_of(interface, hook)
+    records = record_types(
+        "\n".join((source, *headers.values())),
+        {metric.map: metric.record for metric in direction.metrics},
+    )
+    preludes = [RING_HEADER] if records and LOSSES not in map_places(source) else []
     if direction.prelude:
+        preludes.append(direction.prelude)
         macros = {**macros, **prelude_macros(source, _externs(direction.source))}
+    described = annotations(records)
     compiled = compiler.compile(
-        source,
+        "\n".join((source, *(f'#include "{name}"' for name in described))),
         hook.prog_type,
         attach_type=hook.attach_type,
         name=f"{config.name}.{side}.c",
         cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
-        headers=headers,
-        prelude=direction.prelude,
+        headers={**headers, **described},
+        preludes=preludes,
         function=direction.function,
         map_limit=compiler.map_limit,
     )
@@ -141,7 +149,7 @@ def _compile_side(
         undo.enter_context(compiled)
         if monitored:
             monitored.prepare(compiled)
-        served = monitored.shared if monitored else ()
+        served = {*(monitored.shared if monitored else ()), *(m.map for m in direction.metrics)}
         specs = [found.spec for found in compiled.maps.values()]
         unserved = unserved_maps(compiled.name, direction.source, specs, served)
         program = _program_of(config, side, direction, compiled)

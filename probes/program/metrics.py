@@ -9,12 +9,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bpf.abi import MapFlag
+from bpf.abi import MapFlag, MapType
 from bpf.compiler import CompiledMap
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array
 from bpf.maps.map import Entries, Map, ReadMethod
+from bpf.maps.ring import record_room
 from bpf.programs.program import create_like, sized
 from bpf.syscall import MapSpec
 from probes.config.map_config import Metric
@@ -32,6 +33,8 @@ class MetricRows:
     """Dtype `[("key", K), ("value", V)]`; V has a dimension for CPUs unless it is aggregated."""
     occupancy: float
     """Share of the map that is full, 0 to 1; 0 for arrays, which are always full."""
+    left_out: int = 0
+    """Records of a ring buffer that had another size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +75,23 @@ class MetricMap:
             if not exported and not self.expiry:
                 source.clear()  # S1.18
                 return []
+            before = source.left_out
             entries = source.read(clear=clears)
             if self.expiry:
                 source.discard(entries.keys[_expired(entries, *self.expiry, end_ns)])
         except OSError as error:
             raise ProbedeckError(f"map {self.name} cannot be read: {error.strerror}") from None
-        full = 0.0 if source.spec.kind.shape == Shape.ARRAY else len(entries)
+        full = 0.0 if source.spec.kind.shape == Shape.ARRAY else len(entries) / _room(source.spec)
+        left_out = source.left_out - before
         return [
-            MetricRows(metric, schema, rows_of(entries, metric.agg), full / source.spec.max_entries)
+            MetricRows(metric, schema, rows_of(entries, metric.agg), full, left_out)
             for metric, schema in exported
         ]
+
+
+def _room(spec: MapSpec) -> int:
+    """Return the entries of a full map, or the records of a full ring buffer."""
+    return spec.max_entries // (record_room(spec.value_size) if spec.type is MapType.RINGBUF else 1)
 
 
 def _expired(entries: Entries, field: str, seconds: float, end_ns: int) -> Array:
@@ -106,6 +116,8 @@ def open_map(
     UsageError for an unreadable layout, KernelError if no read method works.
     """
     spec = sized(made_spec(declared), entries)
+    if spec.type is MapType.RINGBUF and declared.value:
+        spec = replace(spec, value_size=declared.value.itemsize)
     if declared.unreadable:
         raise UsageError(f"map {spec.name} cannot be read: {declared.unreadable}")
     own = os.dup(fd)

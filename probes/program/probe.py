@@ -260,6 +260,11 @@ class ProgramProbe(LiveProbe[ProgramGeneration]):
                     events.append(Event.now("error", self.name, text))
                     continue
                 for table in tables:
+                    if table.left_out:
+                        size = table.rows.dtype["value"].itemsize
+                        text = f"{table.metric.name} lacks {table.left_out} records of other sizes"
+                        text += f" than {size} bytes"
+                        events.append(Event.now("warning", self.name, text))
                     read.append((side, table, losses))
                     losses = {}  # Only the first table reports them.
             self._unreported[side.side] = losses

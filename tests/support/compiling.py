@@ -52,9 +52,7 @@ _SECRET, _DRAWN = "-DHASH_", "flow."
 _KEPT: set[int] = set()
 """Descriptors of the kept objects."""
 
-Key = tuple[
-    str, ProgType, AttachType | None, str, tuple[tuple[str, str], ...], tuple[str, ...], str
-]
+Key = tuple[str, ProgType, AttachType | None, str, tuple[object, ...], tuple[str, ...], str]
 
 
 def known_flags(name: str, flags: Sequence[str]) -> tuple[str, ...]:
@@ -198,7 +196,7 @@ class Thrifty:
         attach_type: AttachType | None = None,
         name: str = "probe.c",
         headers: Mapping[str, str] | None = None,
-        prelude: str = "",
+        preludes: Sequence[str] = (),
         cflags: Sequence[str] = (),
         function: str = "",
         map_limit: int = 0,
@@ -208,7 +206,7 @@ class Thrifty:
             prog_type,
             attach_type,
             name,
-            (prelude, *(headers or {}).items()),
+            (*preludes, *(headers or {}).items()),
             known_flags(name, cflags),
             function,
         )
@@ -216,7 +214,7 @@ class Thrifty:
         if kept is None:
             kept = self._compiler.compile(
                 source, prog_type, attach_type=attach_type, name=name, headers=headers,
-                prelude=prelude, cflags=cflags, function=function, map_limit=map_limit,
+                preludes=preludes, cflags=cflags, function=function, map_limit=map_limit,
             )  # fmt: skip
             _KEPT.update(_fds(kept))
         self._kept[key] = kept

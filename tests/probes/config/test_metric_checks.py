@@ -53,18 +53,17 @@ METRICS_WRONG: list[tuple[dict[str, Any], str]] = [
     ({"map": "source"}, "map: the source declares no map 'source'; did you mean sources?"),
     (
         {"map": "xyz"},
-        "map: the source declares no map 'xyz'; there are either, events, flags, names, seen, "
-        "sizes, sources, totals",
+        "map: the source declares no map 'xyz'; there are either, events, flags, names, ring, "
+        "seen, sizes, sources, totals",
     ),
     (
         {"map": "next"},
         "map: next is a prog array, whose contents mean nothing outside; "
-        "export a hash, an array, a trie, a queue or a stack",
+        "export a hash, an array, a trie, a queue, a stack or a ring buffer",
     ),
     (
         {"map": "ring"},
-        "map: ring is a ringbuf, whose contents mean nothing outside; "
-        "export a hash, an array, a trie, a queue or a stack",
+        "record: the type of the records of ring is not known; give it: struct event",
     ),
     (
         {"map": "totals", "agg": "sum"},

@@ -1,0 +1,60 @@
+"""Records of ring buffers: bcc declares a ring buffer without the C type of its records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from bpf.compiler.source import code_of
+
+RING_HEADER = "ring.h"
+"""Stands before a source whose records are read."""
+C_TYPE = re.compile(r"(?:(?:struct|union|enum) )?[A-Za-z_]\w*")
+_RING = re.compile(r"\bBPF_RINGBUF_OUTPUT\s*\(\s*(\w+)")
+_WRITE = (
+    r"\b{ring}\s*\.\s*ringbuf_(?:output|reserve)\s*\("
+    r"[^;]*?\bsizeof\s*\(?\s*\*?\s*([\w ]+?)\s*[),]"
+)
+_DECLARED = (
+    r"((?:\b(?:struct|union|enum)\s+)?\b(?!(?:return|else|goto|struct|union|enum)\b)\w+)"
+    r"[\s*]+{name}\b\s*[=;,[)]"
+)
+_NUMBERS = re.compile(r"[us](?:8|16|32|64)|\w+_t|char|int|long|short|float|double")
+
+
+def record_types(text: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the C types of the records of ring buffers that `text` declares, by their names.
+
+    `given` are known types by map; an empty one is looked for in the calls that write records. If
+    no call tells it, the ring buffer is missing.
+    """
+    code = code_of(text)
+    return {
+        ring: found
+        for ring in _RING.findall(code)
+        if ring in given and (found := given[ring] or next(_written(code, ring), ""))
+    }
+
+
+def annotations(types: Mapping[str, str]) -> dict[str, str]:
+    """Return headers for the end of a source. They describe records in its BTF, as bcc's macros
+    describe other maps.
+
+    A header's name tells where a mistake in a type is.
+    """
+    return {
+        f"records of {ring}": f"struct ____btf_map_{ring} {{ {type_} value; }};\n"
+        f'struct ____btf_map_{ring} __attribute__((section(".maps.{ring}"), used)) '
+        f"____btf_map_{ring} = {{}};\n"
+        for ring, type_ in types.items()
+    }
+
+
+def _written(code: str, ring: str) -> Iterator[str]:
+    """Yield the types in the `sizeof` of the calls that write records."""
+    for found in re.findall(_WRITE.format(ring=ring), code):
+        name = " ".join(found.split())
+        if " " in name or _NUMBERS.fullmatch(name):
+            yield name
+        elif declared := re.search(_DECLARED.format(name=name), code):
+            yield " ".join(declared[1].split())
