@@ -132,7 +132,7 @@ class MapReader:
         """Return the types of a key and a value. Raises ValueError for one without known layout."""
         found = self._btf.map_types(spec.name) if self._btf else None
         key, value = found or (None, None)
-        if spec.type is MapType.RINGBUF:
+        if spec.kind.records:
             return None, value
         return (
             self._checked("key", key, spec.key_size, declared["key"]),
@@ -154,7 +154,7 @@ class MapReader:
 
 _UNSERVED = {
     MapType.PROG_ARRAY: "stays empty, so each tail call falls through; call a function instead",
-    MapType.PERF_EVENT_ARRAY: "has no reader, so each submit fails; count in a map, or use a queue",
+    MapType.PERF_EVENT_ARRAY: "has no reader, so submits fail; make it a metric: each is a row",
     MapType.RINGBUF: "has no reader and fills up; make it a metric: each record is a row",
     MapType.BLOOM_FILTER: "has no reader: no kernel lists its values; keep them in a hash, too",
     MapType.DEVMAP: "stays empty, so a redirect by it fails; use bpf_redirect() and an index",

@@ -1,4 +1,4 @@
-"""Records of ring buffers: bcc declares a ring buffer without the C type of its records."""
+"""Records of rings: bcc declares BPF_RINGBUF_OUTPUT and BPF_PERF_OUTPUT without their C type."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from bpf.compiler.source import code_of
 
-RING_HEADER = "ring.h"
+RECORDS_HEADER = "records.h"
 """Stands before a source whose records are read."""
 C_TYPE = re.compile(r"(?:(?:struct|union|enum) )?[A-Za-z_]\w*")
-_RING = re.compile(r"\bBPF_RINGBUF_OUTPUT\s*\(\s*(\w+)")
+_RING = re.compile(r"\bBPF_(?:RINGBUF|PERF)_OUTPUT\s*\(\s*(\w+)")
 _WRITE = (
-    r"\b{ring}\s*\.\s*ringbuf_(?:output|reserve)\s*\("
+    r"\b{ring}\s*\.\s*(?:ringbuf_output|ringbuf_reserve|perf_submit)\s*\("
     r"[^;]*?\bsizeof\s*\(?\s*\*?\s*([\w ]+?)\s*[),]"
 )
 _DECLARED = (
@@ -23,10 +23,10 @@ _NUMBERS = re.compile(r"[us](?:8|16|32|64)|\w+_t|char|int|long|short|float|doubl
 
 
 def record_types(text: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the C types of the records of ring buffers that `text` declares, by their names.
+    """Return the C types of the records of rings that `text` declares, by their names.
 
     `given` are known types by map; an empty one is looked for in the calls that write records. If
-    no call tells it, the ring buffer is missing.
+    no call tells it, the ring is missing.
     """
     code = code_of(text)
     return {

@@ -49,6 +49,8 @@ class MapKind:
     """bcc's `increment()` inserts a key that is missing, or every key exists."""
     moves: bool = False
     """The kernel may move an entry while a drain walks the map (LRU), which then meets it twice."""
+    records: bool = False
+    """Entries are records, whose type and size the map does not tell."""
     nested: bool = False
     """Values are maps; a new map needs an inner map as its model."""
 
@@ -89,7 +91,8 @@ _ROWS = (
     MapKind(MapType.LPM_TRIE, Shape.LPM, clearing=_DELETE),
     MapKind(MapType.QUEUE, Shape.QUEUE, drain=True),
     MapKind(MapType.STACK, Shape.STACK, drain=True),
-    MapKind(MapType.RINGBUF, Shape.QUEUE),
+    MapKind(MapType.RINGBUF, Shape.QUEUE, records=True),
+    MapKind(MapType.PERF_EVENT_ARRAY, Shape.QUEUE, records=True),
     MapKind(MapType.ARRAY_OF_MAPS, nested=True),
     MapKind(MapType.HASH_OF_MAPS, nested=True),
 )

@@ -2,7 +2,7 @@
 
 Methods, in the order in which they are tried: a mapping (mmapable arrays), the in-kernel drain,
 the batch system calls, system calls for each entry; a queue and a stack are drained or popped. The
-records of a ring buffer are taken out of its memory.
+records of a ring buffer and of a perf event array are taken out of their memory.
 
 Limits of a read while programs write the map:
 
@@ -35,6 +35,7 @@ from bpf.errors import KernelError, UsageError
 from bpf.maps.drain import Drain
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array, EntryLayout
+from bpf.maps.perf import PerfRecords
 from bpf.maps.readers import (
     Batched,
     Chunk,
@@ -59,6 +60,7 @@ class ReadMethod(StrEnum):
     ITERATE = "iterate"
     POP = "pop"
     RING = "ring"
+    PERF = "perf"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +78,7 @@ class Entries:
 
 _READERS: dict[ReadMethod, type[Reader]] = {
     ReadMethod.RING: Records,
+    ReadMethod.PERF: PerfRecords,
     ReadMethod.MMAP: Mapping,
     ReadMethod.DRAIN: Drain,
     ReadMethod.BATCH: Batched,
@@ -188,7 +191,7 @@ class Map:
 
     @property
     def left_out(self) -> int:
-        """Records of a ring buffer that had another size, and left it unread."""
+        """Records that had another size, and left it unread."""
         return self._reader.left_out
 
     def clear(self) -> None:

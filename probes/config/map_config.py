@@ -77,7 +77,7 @@ class Metric(Model):
     export: bool = True
     """False: each export empties the map without reading it (S1.18)."""
     record: Text = ""
-    """C type of a ring buffer's records, `struct event`; empty: as the calls that write say."""
+    """C type of a ring's records, `struct event`; empty: as the calls that write say."""
     types: dict[Text, Text] = Field(default_factory=dict)
     """Types of fields, where the C type is not enough: `{"key.saddr": "ipv4"}`."""
 

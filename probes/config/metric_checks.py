@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from bpf.abi import MapType
 from bpf.compiler import CompiledMap
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.layout import CType, Member
@@ -38,7 +37,7 @@ def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple
     found = maps[name]
     kind = found.spec.kind.name
     if not found.spec.kind.shape:
-        hint = "export a hash, an array, a trie, a queue, a stack or a ring buffer"
+        hint = "export a hash, an array, a trie, a queue, a stack or a ring"
         yield "map", f"{name} is a {kind}, whose contents mean nothing outside", hint
         return
     if found.unreadable:
@@ -48,10 +47,10 @@ def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple
             "use integers, arrays and structs",
         )
         return
-    if found.spec.type is MapType.RINGBUF and found.value_type is None:
+    if found.spec.kind.records and found.value_type is None:
         yield "record", f"the type of the records of {name} is not known", "give it: struct event"
-    elif metric.record and found.spec.type is not MapType.RINGBUF:
-        yield "record", f"{name} is a {kind}, and only a ring buffer needs it", "leave it out"
+    elif metric.record and not found.spec.kind.records:
+        yield "record", f"{name} is a {kind}, and only a ring needs it", "leave it out"
     if metric.agg:
         yield from _aggregation_findings(metric, found, kind)
     if metric.expire:

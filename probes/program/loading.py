@@ -27,7 +27,7 @@ from bpf.compiler import (
 )
 from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.maps import map_places, unserved_maps
-from bpf.compiler.records import RING_HEADER, annotations, record_types
+from bpf.compiler.records import RECORDS_HEADER, annotations, record_types
 from bpf.compiler.source import code_of, prelude_macros
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import resolve_offsets
@@ -129,7 +129,7 @@ def _compile_side(
         "\n".join((source, *headers.values())),
         {metric.map: metric.record for metric in direction.metrics},
     )
-    preludes = [RING_HEADER] if records and LOSSES not in map_places(source) else []
+    preludes = [RECORDS_HEADER] if records and LOSSES not in map_places(source) else []
     if direction.prelude:
         preludes.append(direction.prelude)
         macros = {**macros, **prelude_macros(source, _externs(direction.source))}

@@ -5,6 +5,7 @@ The load of a program decides which maps are read and how; `bpf.maps.map` choose
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,9 +33,9 @@ class MetricRows:
     rows: Array
     """Dtype `[("key", K), ("value", V)]`; V has a dimension for CPUs unless it is aggregated."""
     occupancy: float
-    """Share of the map that is full, 0 to 1; 0 for arrays, which are always full."""
+    """Share of the map that is full, 0 to 1; 0 for perf events, and for arrays: always full."""
     left_out: int = 0
-    """Records of a ring buffer that had another size."""
+    """Records that had another size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,12 @@ class MetricMap:
 
     @property
     def private(self) -> bool:
-        """Whether each clone of the program has a copy (S1.14)."""
-        return any(metric.snapshot for metric, _ in self.metrics)
+        """Whether each clone of the program has a copy (S1.14).
+
+        Perf events belong to one reader, and so to one clone.
+        """
+        is_perf = self.declared.spec.type is MapType.PERF_EVENT_ARRAY
+        return is_perf or any(metric.snapshot for metric, _ in self.metrics)
 
     def open(self, fd: int) -> Map:
         """Open a map of this declaration, see `open_map`.
@@ -81,7 +86,7 @@ class MetricMap:
                 source.discard(entries.keys[_expired(entries, *self.expiry, end_ns)])
         except OSError as error:
             raise ProbedeckError(f"map {self.name} cannot be read: {error.strerror}") from None
-        full = 0.0 if source.spec.kind.shape == Shape.ARRAY else len(entries) / _room(source.spec)
+        full = len(entries) / _room(source.spec)
         left_out = source.left_out - before
         return [
             MetricRows(metric, schema, rows_of(entries, metric.agg), full, left_out)
@@ -89,9 +94,12 @@ class MetricMap:
         ]
 
 
-def _room(spec: MapSpec) -> int:
+def _room(spec: MapSpec) -> float:
     """Return the entries of a full map, or the records of a full ring buffer."""
-    return spec.max_entries // (record_room(spec.value_size) if spec.type is MapType.RINGBUF else 1)
+    if spec.type is MapType.RINGBUF:
+        return spec.max_entries // record_room(spec.value_size)
+    always = spec.kind.shape == Shape.ARRAY or spec.type is MapType.PERF_EVENT_ARRAY
+    return math.inf if always else spec.max_entries
 
 
 def _expired(entries: Entries, field: str, seconds: float, end_ns: int) -> Array:
@@ -116,7 +124,7 @@ def open_map(
     UsageError for an unreadable layout, KernelError if no read method works.
     """
     spec = sized(made_spec(declared), entries)
-    if spec.type is MapType.RINGBUF and declared.value:
+    if spec.kind.records and declared.value:
         spec = replace(spec, value_size=declared.value.itemsize)
     if declared.unreadable:
         raise UsageError(f"map {spec.name} cannot be read: {declared.unreadable}")

@@ -14,8 +14,8 @@ from bpf.maps.map import Map
 from bpf.maps.readers import has_batch
 from bpf.syscall import MapSpec, map_create
 
-READABLE = [kind.type for kind in KINDS.values() if kind.shape and kind.type is not MapType.RINGBUF]
-"""All but ring buffers, which have a size in bytes and no entries for the kernel."""
+READABLE = [kind.type for kind in KINDS.values() if kind.shape and not kind.records]
+"""All but rings, which have a size in bytes and no entries for the kernel."""
 
 
 def made(type_: MapType) -> MapSpec:

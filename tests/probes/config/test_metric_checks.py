@@ -59,7 +59,7 @@ METRICS_WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"map": "next"},
         "map: next is a prog array, whose contents mean nothing outside; "
-        "export a hash, an array, a trie, a queue, a stack or a ring buffer",
+        "export a hash, an array, a trie, a queue, a stack or a ring",
     ),
     (
         {"map": "ring"},

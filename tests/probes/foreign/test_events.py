@@ -11,6 +11,8 @@ import pytest
 from bpf.compiler import CompileError, Compiler
 from bpf.compiler.records import record_types
 from bpf.errors import UsageError
+from bpf.machine import online_cpus
+from bpf.maps.perf import PAGES
 from probes.config.model import parse
 from probes.program.probe import ProgramProbe
 from probes.snapshot import LossReason, Snapshot
@@ -25,6 +27,7 @@ from tests.probes.program.tools import (
     replace,
     snapshots,
 )
+from tests.support.descriptors import open_fds
 
 SOURCE = """\
 #include <uapi/linux/bpf.h>
@@ -57,6 +60,9 @@ int count(struct xdp_md *ctx) {
 ONE = re.sub(r"    struct event \*record.*?\n    }\n", "", SOURCE, flags=re.DOTALL)
 """With one ring, of 64 pages."""
 ONE = ONE.replace("BPF_RINGBUF_OUTPUT(reserved, PAGES);", "").replace("PAGES", "64")
+PERF = ONE.replace("RINGBUF_OUTPUT(written, 64)", "PERF_OUTPUT(written)").replace(
+    "ringbuf_output(&event, sizeof(event), 0)", "perf_submit(ctx, &event, sizeof(event))"
+)
 NAMES = ("position", "value.number", "value.saddr", "value.size", "value.kind")
 SIZE = 24
 """Bytes of a record with its header."""
@@ -88,6 +94,24 @@ def test_each_record_is_a_row_of_one_window(loose: Loose) -> None:
         first += sent
 
 
+def test_perf_events_are_rows(loose: Loose) -> None:
+    probe = loose.add(config(PERF, metric("written")))
+    first = 0
+    for sent in (3, 1, 0, 2):
+        loose.send(sent) if sent else None
+        (table,) = snapshots(probe.export())
+        assert rows(table) == [(i, first + i, "127.0.0.1", 64, 3) for i in range(sent)]
+        first += sent
+    loose.send(20_000)
+    (table,) = snapshots(probe.export())
+    lost = table.losses[LossReason.TABLE_FULL].packets
+    assert table.rows["value"]["number"].tolist() == [*range(6, 6 + 20_000 - lost)]
+    assert PAGES * 4096 // 50 < 20_000 - lost < PAGES * 4096 // 32
+    before = open_fds()
+    loose.remove(probe)
+    assert before - open_fds() >= 2 * len(online_cpus())
+
+
 def test_records_that_do_not_fit_are_counted(loose: Loose) -> None:
     probe = loose.add(config(source(), metric("written"), metric("reserved")))
     loose.send(1000)
@@ -101,10 +125,11 @@ def test_records_that_do_not_fit_are_counted(loose: Loose) -> None:
     assert [(len(each.rows), each.losses) for each in snapshots(probe.export())] == [(1, {})] * 2
 
 
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_under_traffic_no_record_is_missing_or_there_twice(loose: Loose, snapshot: bool) -> None:
+@pytest.mark.parametrize("kind", ["ring", "snapshot", "perf"])
+def test_under_traffic_no_record_is_missing_or_there_twice(loose: Loose, kind: str) -> None:
     """Also when generations change, and come back."""
-    wanted = config(ONE, metric("written", snapshot=snapshot))
+    text = PERF if kind == "perf" else ONE
+    wanted = config(text, metric("written", snapshot=kind == "snapshot"))
     probe = loose.add(wanted)
     seen: list[int] = []
     lost = 0
@@ -130,11 +155,13 @@ def test_under_traffic_no_record_is_missing_or_there_twice(loose: Loose, snapsho
     assert len(seen) + lost == traffic.sent
 
 
-def test_records_of_another_size_are_left_out_and_told(loose: Loose) -> None:
-    odd = source().replace(
-        "    written.ring",
+@pytest.mark.parametrize("text", [ONE, PERF], ids=["ring", "perf"])
+def test_records_of_another_size_are_left_out_and_told(loose: Loose, text: str) -> None:
+    call = "perf_submit(ctx, &odd, sizeof(odd))" if text is PERF else "ringbuf_output(&odd, 40, 0)"
+    odd = text.replace(
+        "    written.",
         "    struct { u64 a[5]; } odd = {};\n    if (event.number % 3 == 2)\n"
-        "        written.ringbuf_output(&odd, sizeof(odd), 0);\n    else\n    written.ring",
+        f"        written.{call};\n    else\n    written.",
     )
     probe = loose.add(config(odd, metric("written", record="struct event")))
     told = []

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Records that do not fit into a ring buffer are counted as lost. It stands before each source with
- * a metric on a ring buffer: bcc turns methods of maps into calls of these two helpers.
+ * Records that do not fit into a ring are counted as lost. It stands before each source with a
+ * metric on records: bcc turns methods of maps into calls of these helpers.
  */
 #pragma once
 
@@ -21,5 +21,13 @@ static __always_inline void *counted_reserve(void *ring, u64 size, u64 flags) {
     return record;
 }
 
+static __always_inline int counted_event(void *ctx, void *rings, u64 cpu, void *record, u64 size) {
+    int refused = bpf_perf_event_output(ctx, rings, cpu, record, size);
+    if (refused)
+        lose(LOSS_TABLE_FULL, 1, 0);
+    return refused;
+}
+
+#define bpf_perf_event_output counted_event
 #define bpf_ringbuf_output counted_output
 #define bpf_ringbuf_reserve counted_reserve
