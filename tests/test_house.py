@@ -57,7 +57,7 @@ BUDGETS = {
     "app/outputs": (1720, "each table as columns, and reports"),
     "app/run": (1070, "options of a run, and its life without a screen"),
     "app/tape": (1060, "a language with its player and recorder"),
-    "bpf": (6300, "maps, links, sockets, the compile helper, and headers: the kernel's interface"),
+    "bpf": (6350, "maps, links, sockets, the compile helper, and headers: the kernel's interface"),
     "probes": (2750, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
         975,
