@@ -52,6 +52,7 @@ class MapFlag(IntFlag):
     """BPF_F_* flags of map creation."""
 
     NO_PREALLOC = 1 << 0
+    RDONLY_PROG = 1 << 7
     MMAPABLE = 1 << 10
 
 
@@ -127,7 +128,8 @@ class MapCreate(ct.Structure):
     _fields_ = _layout(
         "u32 map_type key_size value_size max_entries map_flags inner_map_fd numa_node",
         "char[16] map_name",
-        "u32 map_ifindex btf_fd btf_key_type_id btf_value_type_id",
+        "u32 map_ifindex btf_fd btf_key_type_id btf_value_type_id btf_vmlinux_value_type_id",
+        "u64 map_extra",
     )
 
 

@@ -34,6 +34,8 @@ from bpf.abi import (
 from bpf.machine import LIBC, system_calls
 from bpf.maps.kinds import KINDS, MapKind
 
+LINE_BYTES = 16
+"""Of a struct bpf_line_info: instruction, file, text, line and column."""
 PRIVILEGES = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
 """Remedy for EPERM."""
 
@@ -50,6 +52,10 @@ class MapSpec:
     """Bytes, of one CPU's value for per-CPU kinds; 0 for a ring buffer."""
     max_entries: int
     flags: int = 0
+    extra: int = 0
+    """Of a bloom filter: the number of its hash functions."""
+    offset: int | None = None
+    """Of a global variable: its place in the value of its section. Entries have no padding."""
 
     @property
     def percpu(self) -> bool:
@@ -73,6 +79,8 @@ class ProgInfo:
     """Number of runs; counts only while BPF statistics are on."""
     jited_bytes: int
     """0 if the JIT is off."""
+    is_gpl: bool = True
+    """Whether its license is compatible with the GPL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,7 @@ def map_create(
         max_entries=spec.max_entries,
         map_flags=spec.flags,
         inner_map_fd=inner_map_fd,
+        map_extra=spec.extra,
         map_name=_name(spec.name),
     )
     if like is not None and btf_fd:
@@ -221,10 +230,12 @@ def prog_load(
     device: int = 0,
     attach_type: int = 0,
     attach_btf_id: int = 0,
+    lines: bytes = b"",
 ) -> int:
     """Load a program; returns its file descriptor. With `device`, an interface's index, into a NIC.
 
     `functions` are (instruction offset, BTF type id) pairs, needed where it has callbacks.
+    `lines` are records of struct bpf_line_info: they need `functions`.
     `attach_type` is an AttachType for the types of program whose context depends on it;
     `attach_btf_id` is the kernel's function behind an iterator (bpf.kernel_types).
     Raises VerifierError, with the log in full, when the verifier refuses, and PermissionError
@@ -234,6 +245,7 @@ def prog_load(
     licence = ct.create_string_buffer(license_name.encode())
     info = b"".join(part.to_bytes(4, "little") for pair in functions for part in pair)
     info_buffer = ct.create_string_buffer(info, max(len(info), 1))
+    line_buffer = ct.create_string_buffer(lines, max(len(lines), 1))
     attr = ProgLoad(
         prog_type=prog_type,
         insn_cnt=len(instructions) // 8,
@@ -245,6 +257,9 @@ def prog_load(
         func_info_rec_size=8 if functions else 0,
         func_info=ct.addressof(info_buffer) if functions else 0,
         func_info_cnt=len(functions),
+        line_info_rec_size=LINE_BYTES if lines else 0,
+        line_info=ct.addressof(line_buffer) if lines else 0,
+        line_info_cnt=len(lines) // LINE_BYTES,
         prog_ifindex=device,
         expected_attach_type=attach_type,
         attach_btf_id=attach_btf_id,
@@ -336,7 +351,8 @@ def prog_info(fd: int) -> ProgInfo:
     info = ProgInfoStruct()
     _read_info(fd, info)
     name = info.name.decode(errors="replace")
-    return ProgInfo(info.id, name, info.run_time_ns, info.run_cnt, info.jited_prog_len)
+    is_gpl = bool(info.gpl_compatible & 1)
+    return ProgInfo(info.id, name, info.run_time_ns, info.run_cnt, info.jited_prog_len, is_gpl)
 
 
 def prog_fd_by_id(prog_id: int) -> int:

@@ -79,6 +79,8 @@ def lend(
 ) -> Iterator[LentMap]:
     """Yield the maps of a program, with descriptors of their own. The arguments are by map."""
     for name, declared in program.declared.items():
+        if declared.is_constant:
+            continue
         yield LentMap(
             side, declared, os.dup(program.map_fd(name)), name in internal, types.get(name, {}),
             tuple(tables.get(name, ())), tuple(metrics.get(name, ())), name in cleared,

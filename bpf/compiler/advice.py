@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _LOOKUP = re.compile(
-    r"(?P<variable>\w+)\s*=\s*(?:\([^()]*\)\s*)?(?P<map>\w+)\s*\.\s*(?:lookup\w*|ringbuf_reserve)\s*\("
+    r"(?P<variable>\w+)\s*=\s*(?:\([^()]*\)\s*)?(?:bpf_map_lookup_\w+\s*\(\s*&\s*)?"
+    r"(?P<map>\w+)\s*(?:\.\s*(?:lookup\w*|ringbuf_reserve)\s*\(|,)"
 )
 _CONTEXT = re.compile(r"(?P<variable>\w+)\s*=\s*[^;,=]*->\s*(?P<field>data|data_end)\b(?!_)")
 _MAP = re.compile(r"\bmap=(\w+)")

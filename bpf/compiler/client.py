@@ -13,7 +13,7 @@ import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bpf.abi import AttachType, ProgType
 from bpf.cancel import Cancel, current
@@ -26,6 +26,9 @@ from bpf.features import kernel_macros
 from bpf.machine import time_limit
 from bpf.requirements import require
 from bpf.syscall import PRIVILEGES
+
+if TYPE_CHECKING:
+    from bpf.objects.client import ObjectCompiler
 
 HEADERS = Path(__file__).parent.parent / "headers"
 """A slim stand-in for the running kernel's headers, on top of linux-libc-dev."""
@@ -78,7 +81,17 @@ class Compiler:
         self._unconfined = ""
         self._lock = threading.Lock()
         self._closed = False
+        self._objects: ObjectCompiler | None = None
         self._start()
+
+    @property
+    def objects(self) -> ObjectCompiler:
+        """The compiler of sources for libbpf, and of objects."""
+        from bpf.objects.client import ObjectCompiler  # few runs need it
+
+        if self._objects is None:
+            self._objects = ObjectCompiler(self._cpu_limit)
+        return self._objects
 
     @property
     def pid(self) -> int:
@@ -175,6 +188,8 @@ class Compiler:
         if self._closed:
             return
         self._closed = True
+        if self._objects is not None:
+            self._objects.close()
         self._kill()
         # The compiling thread has woken up, and releases the lock.
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from bpf.abi import AttachType, ProgType
@@ -37,6 +37,12 @@ class CompiledProgram:
     license: str
     attach_type: AttachType | None = None
     """Attach type by which it was verified; None for the types of program that have none."""
+    functions: bytes = b""
+    """Its functions, as struct bpf_func_info; empty if it is one, or has no types."""
+    lines: bytes = b""
+    """Its lines, as struct bpf_line_info."""
+    has_frames: bool = False
+    """Whether it may have functions of its own: in a chain it is called by another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,13 @@ class Compiled:
     """Round trip of the request."""
     btf_fd: int = 0
     """Descriptor of the source's BTF; 0 if the compiler or the kernel gives none."""
+    variables: Mapping[str, CompiledMap] = field(default_factory=dict)
+    """Global variables, by name."""
+
+    @property
+    def readable(self) -> Mapping[str, CompiledMap]:
+        """Everything that a metric can name: maps, and global variables."""
+        return {**self.variables, **self.maps}
 
     def close(self) -> None:
         programs = [p.fd for p in self.programs.values() if p.fd >= 0]

@@ -15,6 +15,8 @@ import os
 import resource
 import shutil
 import struct
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 ROOT = "/sys"
 """Mount point of the helper's root file system: a directory that every machine has."""
@@ -30,14 +32,14 @@ FILES = ("/proc/kallsyms", CPUS)
 """Files beside libraries and headers that libbcc reads."""
 
 # libbcc reads all of /proc/kallsyms at each compile, 65 ms, to learn which of these exist.
-KSYMS = "".join(
-    f"ffffffff8100{i:04x} T {name}\n"
+KSYMS = b"".join(
+    b"ffffffff8100%04x T %s\n" % (i, name)
     for i, name in enumerate(
         (
-            "bpf_probe_read_kernel",
-            "bpf_probe_read_user",
-            "bpf_probe_read_kernel_str",
-            "bpf_probe_read_user_str",
+            b"bpf_probe_read_kernel",
+            b"bpf_probe_read_user",
+            b"bpf_probe_read_kernel_str",
+            b"bpf_probe_read_user_str",
         )
     )
 )
@@ -60,15 +62,18 @@ LANDLOCK_EVERY_RIGHT = (1 << 13) - 1
 _LIBC = ct.CDLL(None, use_errno=True)
 
 
-def hide_files(headers: str) -> str:
+def hide_files(
+    headers: str, folders: Sequence[str] = (), files: Mapping[str, bytes] = MappingProxyType({})
+) -> str:
     """Leave this process a root with nothing but `LIBRARIES` and a copy of the header tree.
 
-    Returns the header tree's path in that root. A short file replaces /proc/kallsyms. All of it is
-    in a mount namespace of this process, so it must have one thread only.
+    `folders` are visible, too, and `files` have the given content. Returns the header tree's path
+    in that root. A short file replaces /proc/kallsyms. All of it is in a mount namespace of this
+    process, so it must have one thread only.
     Raises OSError if the kernel, a container or a security module forbids it. Then nothing has
     changed.
     """
-    with open(CPUS) as file:
+    with open(CPUS, "rb") as file:
         cpus = file.read()
     _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
     # EINVAL in a plain chroot: its root is no mount point, so mounts would be visible outside.
@@ -76,7 +81,9 @@ def hide_files(headers: str) -> str:
     _mount("none", ROOT, 0, b"tmpfs", b"mode=0755")
     mask = os.umask(0o022)
     try:
-        for path in LIBRARIES:
+        inside = tuple(f"{path}/" for path in LIBRARIES)
+        more = [path for path in folders if not f"{path}/".startswith(inside)]
+        for path in (*LIBRARIES, *more):
             os.makedirs(os.path.dirname(ROOT + path), exist_ok=True)
             if os.path.islink(path):
                 os.symlink(os.readlink(path), ROOT + path)
@@ -87,8 +94,8 @@ def hide_files(headers: str) -> str:
                 # symbols for another user.
                 _mount("none", ROOT + path, MS_REMOUNT | MS_BIND | MS_RDONLY)
         _copy(headers, ROOT + HEADERS)
-        _write("/proc/kallsyms", KSYMS)
-        _write(CPUS, cpus)
+        for name, content in {"/proc/kallsyms": KSYMS, CPUS: cpus, **files}.items():
+            _write(name, content)
         os.chroot(ROOT)
     except OSError:
         _LIBC.umount2(ROOT.encode(), MNT_DETACH)  # it hides files that libbcc needs
@@ -99,29 +106,31 @@ def hide_files(headers: str) -> str:
     return HEADERS
 
 
-def restrict_files(headers: str) -> None:
-    """Let this process open only libraries, the header tree and `FILES`, by Landlock.
+def restrict_files(headers: str, more: Sequence[str] = (), folder: str = "") -> None:
+    """Let this process open only libraries, the header tree, `FILES` and `more`, by Landlock.
 
-    It needs Linux 5.13 and no privilege. libbcc takes longer, because it reads all kernel symbols.
-    Raises OSError if the kernel has no Landlock.
+    It may write in `folder`. It needs Linux 5.13 and no privilege. libbcc takes longer, because it
+    reads all kernel symbols. Raises OSError if the kernel has no Landlock.
     """
     _check(_LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
     rights = ct.c_uint64(LANDLOCK_EVERY_RIGHT)
     ruleset = _LIBC.syscall(LANDLOCK_CREATE_RULESET, ct.byref(rights), ct.sizeof(rights), 0)
     _check(ruleset < 0, "Landlock")
     try:
-        for path in (*LIBRARIES, headers, *FILES):
+        for path in (*LIBRARIES, headers, *FILES, *more):
             if os.path.exists(path):
                 _allow(ruleset, path)
+        if folder:
+            _allow(ruleset, folder, LANDLOCK_EVERY_RIGHT)
         _check(_LIBC.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0), "Landlock")
     finally:
         os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str) -> None:
-    rights = LANDLOCK_READ_FILE | LANDLOCK_EXECUTE
-    if os.path.isdir(path):
-        rights |= LANDLOCK_READ_DIR
+def _allow(ruleset: int, path: str, rights: int = 0) -> None:
+    if not rights:
+        rights = LANDLOCK_READ_FILE | LANDLOCK_EXECUTE
+        rights |= LANDLOCK_READ_DIR if os.path.isdir(path) else 0
     beneath = os.open(path, os.O_PATH)
     try:
         rule = struct.pack("<Qi", rights, beneath)
@@ -181,10 +190,10 @@ def _check(result: bool | int, what: str) -> None:
         raise OSError(ct.get_errno(), f"{what}: {os.strerror(ct.get_errno())}")
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, content: bytes) -> None:
     os.makedirs(os.path.dirname(ROOT + path), exist_ok=True)
-    with open(ROOT + path, "w") as file:
-        file.write(text)
+    with open(ROOT + path, "wb") as file:
+        file.write(content)
 
 
 def _copy(source: str, target: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from bpf.abi import MapType
+from bpf.abi import MapFlag, MapType
 from bpf.compiler.diagnostics import CompileError, Diagnostic
 from bpf.compiler.source import code_of, place_of
 from bpf.maps.btf import Btf
@@ -43,6 +43,17 @@ class CompiledMap:
     """Declared by BPF_HISTOGRAM, which the kernel takes for an array or a hash."""
     btf_fd: int = 0
     """The source's BTF; 0 without BTF."""
+    contents: bytes = b""
+    """Of a section of global variables: their first values."""
+    slots: Mapping[int, str] = field(default_factory=dict)
+    """Of a program array: the functions that the source puts into it."""
+    section: str = ""
+    """Of a global variable: the map that it is a part of."""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it holds constants of the source, the same for all its programs."""
+        return bool(self.contents and self.spec.flags & MapFlag.RDONLY_PROG)
 
     @property
     def key(self) -> np.dtype[Any] | None:

@@ -5,12 +5,36 @@ from __future__ import annotations
 import shutil
 from typing import Literal
 
-Need = Literal["bcc", "headers"]
+Need = Literal["bcc", "clang", "headers", "libbpf"]
 
 _COMMANDS: dict[str, tuple[str, dict[Need, str]]] = {
-    "apt-get": ("apt install", {"bcc": "python3-bpfcc", "headers": "linux-libc-dev"}),
-    "dnf": ("dnf install", {"bcc": "python3-bcc", "headers": "kernel-headers"}),
-    "pacman": ("pacman -S", {"bcc": "python-bcc", "headers": "linux-api-headers"}),
+    "apt-get": (
+        "apt install",
+        {
+            "bcc": "python3-bpfcc",
+            "headers": "linux-libc-dev",
+            "clang": "clang libbpf-dev",
+            "libbpf": "libbpf1",
+        },
+    ),
+    "dnf": (
+        "dnf install",
+        {
+            "bcc": "python3-bcc",
+            "headers": "kernel-headers",
+            "clang": "clang libbpf-devel",
+            "libbpf": "libbpf",
+        },
+    ),
+    "pacman": (
+        "pacman -S",
+        {
+            "bcc": "python-bcc",
+            "headers": "linux-api-headers",
+            "clang": "clang libbpf",
+            "libbpf": "libbpf",
+        },
+    ),
 }
 
 

@@ -6,6 +6,7 @@ Documentation/bpf/btf.rst in the kernel's source.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -142,8 +143,10 @@ class Btf:
             case TypeKind.TYPEDEF:
                 aliased = self.type(entry.value)
                 return replace(aliased, names=(entry.name, *aliased.names))
-            case kind if kind in QUALIFIERS:
+            case kind if kind in QUALIFIERS or kind == TypeKind.VAR:
                 return self.type(entry.value)
+            case TypeKind.DATASEC:
+                return record(entry.name, dict(self._variables(entry)), entry.value)
             case TypeKind.FLOAT if entry.value in (4, 8):
                 return CType(np.dtype(f"f{entry.value}"), (entry.name,))
         raise ValueError(f"{entry.name or entry.kind.name.lower()} has no layout that is known")
@@ -171,6 +174,14 @@ class Btf:
                 yield label, Member(type_, bit // 8)
             else:
                 yield from moved(type_.members, bit // 8).items()
+
+    def _variables(self, section: _Entry) -> Iterator[tuple[str, Member]]:
+        """Yield the variables of a section; those whose type has no layout are missing."""
+        for number, offset, _ in struct.iter_unpack(
+            "<III", self._data[section.at : section.at + 12 * section.count]
+        ):
+            with contextlib.suppress(ValueError):
+                yield self._entries[number - 1].name, Member(self.type(number), offset)
 
     def _enum(self, entry: _Entry) -> CType:
         wide = entry.kind == TypeKind.ENUM64

@@ -68,10 +68,11 @@ class Mapping(Reader):
 
     def __init__(self, fd: int, spec: MapSpec) -> None:
         super().__init__(fd, spec)
-        stride = round_up(spec.value_size, 8)
-        size = round_up(stride * spec.max_entries, mmap.PAGESIZE)
-        self.values = np.frombuffer(mmap.mmap(fd, size), f"V{stride}", spec.max_entries)
-        """Shape (max_entries,), each with its padding to 8 bytes; writes reach the kernel."""
+        start = spec.offset or 0
+        stride = round_up(spec.value_size, 8) if spec.offset is None else spec.value_size
+        size = round_up(start + stride * spec.max_entries, mmap.PAGESIZE)
+        self.values = np.frombuffer(mmap.mmap(fd, size), f"V{stride}", spec.max_entries, start)
+        """Shape (max_entries,), each of a map with padding to 8 bytes; writes reach the kernel."""
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:

@@ -3,7 +3,8 @@
 In a chain pass verdicts lead to the next probe, all others are final. A probe's source just returns
 its verdict. When a probe is loaded its bytecode is patched: a prologue saves the context, and each
 exit jumps to an epilogue that tail-calls the next probe if the verdict is a pass. So any program
-can be in a chain, whatever its style.
+can be in a chain, whatever its style. A program with functions of its own stays as it is: a short
+one before it calls it and has the epilogue. So its tail calls return there, too.
 
 The kernel runs an iterator for each of its objects, and returns its records. Kernel 5.8 has them,
 with BTF (Documentation/bpf/bpf_iterators.rst).
@@ -16,7 +17,7 @@ import os
 import struct
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -24,14 +25,23 @@ from typing import Any, Self
 import numpy as np
 
 from bpf.abi import AttachType, ProgType
-from bpf.compiler import Compiled, CompiledMap
+from bpf.compiler import Compiled, CompiledMap, CompiledProgram
 from bpf.compiler.quota import map_bytes
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import kernel_types
 from bpf.links import iterator_open, link_create
 from bpf.machine import possible_cpus
 from bpf.maps.kinds import map_memory
-from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
+from bpf.syscall import (
+    MapSpec,
+    ProgInfo,
+    map_create,
+    map_update,
+    opened,
+    prog_array_set,
+    prog_info,
+    prog_load,
+)
 
 VERDICT_PASS = {
     ProgType.XDP: 2,
@@ -103,12 +113,14 @@ def _exits_to_end(code: bytes) -> bytes:
     return bytes(body)
 
 
-def _end(prog_type: ProgType, next_fd: int) -> bytes:
+def _end(
+    prog_type: ProgType, next_fd: int, context: Instruction = (0x79, 0xA1, _CONTEXT_AT, 0)
+) -> bytes:
     """`if (r0 passes) tail_call(context, next, 0), r0 = pass; return r0`.
 
-    Events pass whatever r0 is.
+    `context` puts the context into r1. Events pass whatever r0 is.
     """
-    call = [(0x79, 0xA1, _CONTEXT_AT, 0), *tail_call_stub(next_fd, VERDICT_PASS[prog_type])]
+    call = [context, *tail_call_stub(next_fd, VERDICT_PASS[prog_type])]
     if prog_type not in PACKET_TYPES:
         return pack(call)
     *others, last = _PASSING[prog_type]
@@ -117,8 +129,16 @@ def _end(prog_type: ProgType, next_fd: int) -> bytes:
     return pack([*to_call, to_exit, *call])
 
 
+def caller_of(prog_type: ProgType, next_fd: int) -> bytes:
+    """Return a program that calls the program behind it, and passes packets on as a chain does."""
+    end = _end(prog_type, next_fd, (0xBF, 0x61, 0, 0))  # r1 = r6
+    call = (0x85, 0x10, 0, len(end) // 8)  # the function after the end
+    return pack([(0xBF, 0x16, 0, 0), call]) + end
+
+
 _LD_IMM64 = 0x18
-_PSEUDO_MAP_FD = 1
+_PSEUDO_MAP_FD, _PSEUDO_MAP_VALUE = 1, 2
+_FUNCTION, _LINE = struct.Struct("<II"), struct.Struct("<I12s")
 
 
 class Program:
@@ -161,31 +181,27 @@ class Program:
         self._own: dict[str, int] = {}
         own = {} if partner is None else partner._own
         self._borrowed = own.keys() - self._shared.keys()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._close_maps)
             for map_name, declared in compiled.maps.items():
                 if map_name in self._shared:
                     continue
                 if map_name in self._borrowed:
                     self._own[map_name] = os.dup(own[map_name])
+                elif declared.is_constant:
+                    self._own[map_name] = os.dup(declared.fd)
                 else:
                     self._own[map_name] = create_like(declared, entries=entries.get(map_name))
             places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
-            code = relocate(program.instructions, places)
-            if next_fd is not None:
-                code = chain_program(code, program.type, next_fd)
-            elif passes:
-                code = passing_program(code, program.type)
-            self.fd = prog_load(
-                code,
-                program.type,
-                name,
-                license_name=program.license,
-                attach_type=attach_type or program.attach_type or 0,
-                attach_btf_id=attach_btf_id,
-            )
-        except BaseException:
-            self._close_maps()
-            raise
+            types = attach_type or program.attach_type or 0, attach_btf_id
+            self.fd = _load(compiled, program, places, types, next_fd, passes=passes)
+            undo.callback(os.close, self.fd)
+            for map_name, declared in compiled.maps.items():
+                for slot, function in declared.slots.items():
+                    called = compiled.programs[function]
+                    with opened(_load(compiled, called, places, types)) as fd:
+                        prog_array_set(self.map_fd(map_name), slot, fd)
+            undo.pop_all()
 
     def map_fd(self, name: str) -> int:
         """Return the descriptor of a map; the program keeps it open."""
@@ -209,13 +225,56 @@ class Program:
         self._own.clear()
 
 
+def _load(
+    compiled: Compiled,
+    program: CompiledProgram,
+    places: Mapping[int, int],
+    types: tuple[int, int],
+    next_fd: int | None = None,
+    *,
+    passes: bool = False,
+) -> int:
+    """Load a program on the maps at `places`; returns its descriptor.
+
+    `types` are its attach type and the BTF number of what it attaches to.
+    """
+    code = relocate(program.instructions, places)
+    functions, lines = list(_FUNCTION.iter_unpack(program.functions)), program.lines
+    if next_fd is not None and program.has_frames:
+        caller = caller_of(program.type, next_fd)
+        code = caller + code
+        by = len(caller) // 8
+        # Each function needs an entry, and a line at its first instruction.
+        functions = functions[:1] + [(at + by, type_) for at, type_ in functions]
+        moved = (_LINE.pack(at + by, rest) for at, rest in _LINE.iter_unpack(lines))
+        lines = lines[: _LINE.size] + b"".join(moved)
+    elif next_fd is not None:
+        code = chain_program(code, program.type, next_fd)
+    elif passes:
+        code = passing_program(code, program.type)
+    return prog_load(
+        code,
+        program.type,
+        program.name,
+        license_name=program.license,
+        btf_fd=compiled.btf_fd if functions else 0,
+        functions=functions,
+        lines=lines,
+        attach_type=types[0],
+        attach_btf_id=types[1],
+    )
+
+
 def create_like(declared: CompiledMap, flags: int = 0, entries: int | None = None) -> int:
     """Create a map as a source declares it, with more flags or another number of entries.
 
     Raises KernelError if the kernel refuses.
     """
     spec = replace(sized(declared.spec, entries), flags=declared.spec.flags | flags)
-    return make_map(spec, like=declared.fd, btf_fd=declared.btf_fd)
+    fd = make_map(spec, like=declared.fd, btf_fd=declared.btf_fd)
+    if any(declared.contents):
+        map_update(fd, bytes(4), declared.contents)
+    return fd
 
 
 def make_map(
@@ -242,12 +301,12 @@ def sized(spec: MapSpec, entries: int | None) -> MapSpec:
 def relocate(instructions: bytes, places: Mapping[int, int]) -> bytes:
     """Return `instructions` with every map reference `old` replaced by `places[old]`.
 
-    A map reference is an ld_imm64 with source register 1 (BPF_PSEUDO_MAP_FD). Its second half is no
-    instruction, but has the operation code 0.
+    A map reference is an ld_imm64 with source register 1 (BPF_PSEUDO_MAP_FD), or 2 for a place in a
+    value (BPF_PSEUDO_MAP_VALUE). Its second half is no instruction, but has the operation code 0.
     """
     code = bytearray(instructions)
     for at in range(0, len(code), 8):
-        if code[at] == _LD_IMM64 and code[at + 1] >> 4 == _PSEUDO_MAP_FD:
+        if code[at] == _LD_IMM64 and code[at + 1] >> 4 in (_PSEUDO_MAP_FD, _PSEUDO_MAP_VALUE):
             (old,) = struct.unpack_from("<i", code, at + 4)
             struct.pack_into("<i", code, at + 4, places[old])
     return bytes(code)

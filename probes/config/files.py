@@ -21,6 +21,14 @@ _TOML_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|e
 
 def read_text(path: Path, limit: int, where: str) -> str:
     """Return a text of at most `limit` bytes. Raises UsageError, which begins with `where`."""
+    data = read_bytes(path, limit, where)
+    if why := why_no_text(data, limit):
+        raise UsageError(f"{where}: {why}")
+    return data.decode()
+
+
+def read_bytes(path: Path, limit: int, where: str) -> bytes:
+    """Return a file of at most `limit` bytes. Raises UsageError, which begins with `where`."""
     try:
         with open(path, "rb", opener=open_trusted) as file:
             data = file.read(limit + 1)
@@ -32,9 +40,9 @@ def read_text(path: Path, limit: int, where: str) -> str:
         ) from None
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from None
-    if why := why_no_text(data, limit):
-        raise UsageError(f"{where}: {why}")
-    return data.decode()
+    if len(data) > limit:
+        raise UsageError(f"{where}: it has more than {limit >> 20} MiB")
+    return data
 
 
 def why_no_text(data: bytes, limit: int) -> str:

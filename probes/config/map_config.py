@@ -27,9 +27,9 @@ def _unicode(text: str) -> str:
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
 """Name of a probe or metric; it becomes part of file names."""
-_MACRO = r"^([A-Z_][A-Z0-9_]{0,63}|IFINDEX_\w{1,15})$"
+_MACRO = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 Macro = Annotated[str, StringConstraints(pattern=_MACRO)]
-"""A macro's name."""
+"""Name of a macro, or of a `const volatile` variable for libbpf."""
 Text = Annotated[str, AfterValidator(_unicode)]
 """Text without surrogates, which JSON can spell and UTF-8 cannot."""
 

@@ -20,10 +20,20 @@ def check_metrics(config: ProbeConfig, side: Side, maps: Mapping[str, CompiledMa
     `maps` are those that the direction's source declares, by name.
     """
     direction = getattr(config, side)
+    of_section: dict[str, Metric] = {}
     for number, metric in enumerate(direction.metrics):
         for key, text, hint in _findings(metric, maps):
             where = f"{config.origin}: {side}.metrics[{number}].{key}"
             raise UsageError(f"{where}: {text}", hint=hint)
+        if section := maps[metric.map].section:
+            first = of_section.setdefault(section, metric)
+            if first.snapshot != metric.snapshot:
+                where = f"{config.origin}: {side}.metrics[{number}].snapshot"
+                raise UsageError(
+                    f"{where}: {first.map}, in the same section {section}, has "
+                    f"{str(first.snapshot).lower()}",
+                    hint="variables of one section have it in common",
+                )
 
 
 def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple[str, str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,12 +17,13 @@ from pydantic import (
     model_validator,
 )
 
-from bpf.attach.hook import CGROUP_EVENTS, AnyHook, EventHook, Hook
-from bpf.compiler.source import INCLUDES, fits_every_hook, included
+from bpf.attach.hook import CGROUP_EVENTS
+from bpf.compiler.source import INCLUDES, included
 from bpf.errors import UsageError, did_you_mean
+from bpf.objects.dialect import is_for_libbpf, object_sections
 from probes.config.c_headers import MAX_HEADERS, NAME, HeaderSearch
 from probes.config.config_errors import FaultSource, Request, errors_of, faults_of, invalid
-from probes.config.files import read_document, read_text, why_no_text
+from probes.config.files import read_bytes, read_document, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
 from probes.config.map_config import Macro, MapOptions, Metric, Model, Name, Text
 from probes.config.netflow_features import NetflowFeatures
@@ -33,6 +35,8 @@ SIDES: tuple[Side, ...] = ("ingress", "egress", "event")
 _EVENT_HOOKS = ("raw_tp", "cgroup")
 MAX_SOURCE = 1 << 20
 """Bytes of one source."""
+MAX_OBJECT = 2 << 20
+"""Bytes of one object."""
 MAX_FILE = 4 << 20
 """Bytes of a configuration, with the sources in it."""
 
@@ -54,7 +58,11 @@ class DirectionConfig(Model):
     """Of `cgroup`: the folder whose processes count, absolute or below the mount of cgroup2;
     empty: all processes."""
     source: str = ""
-    """eBPF C. A configuration file may name a .c file, relative to itself."""
+    """eBPF C. A configuration file may name a .c file or an object, .o, relative to itself."""
+    object: str = ""
+    """A compiled program instead of C: the bytes of its file in base64."""
+    dialect: Literal["", "bcc", "libbpf"] = ""
+    """Dialect of the C; empty: probedeck looks at the source."""
     headers: dict[Text, str] = Field(default_factory=dict)
     """Texts of headers by name, for `#include "NAME"`. Headers beside the C file of a configuration
     file, or below the configuration's directory, are found without this."""
@@ -83,7 +91,8 @@ class DirectionConfig(Model):
         """
         before = f'#include "{self.prelude}"\n' if self.prelude else ""
         found = self._search.read(before + source, where) if self._search else {}
-        return self.model_copy(update={"source": source, "headers": {**found, **self.headers}})
+        changed = {"source": source, "headers": {**found, **self.headers}}
+        return self.model_copy(update={**changed, **({"object": ""} if source.strip() else {})})
 
     def header_file(self, name: str) -> str:
         """Return the file of a header; empty if the source has no file."""
@@ -95,6 +104,18 @@ class DirectionConfig(Model):
         if why := why_no_text(source.encode(errors="surrogatepass"), MAX_SOURCE):
             raise invalid(why)
         return source
+
+    @field_validator("object")
+    @classmethod
+    def _is_object(cls, text: str) -> str:
+        if text:
+            try:
+                object_sections(b64decode(text, validate=True))
+            except ValueError:
+                raise invalid("it is not in base64") from None
+            except UsageError as error:
+                raise invalid(error.message, hint=error.hint) from None
+        return text
 
     @property
     def prelude_text(self) -> str:
@@ -116,9 +137,12 @@ class DirectionConfig(Model):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if not self.source.strip() and self.netflow is None:
+        given = [self.source.strip(), self.object, self.netflow]
+        if not any(given):
             raise invalid("it has no program", hint="give source, a file or C text, or netflow")
-        if self.source and self.netflow:
+        if self.source and self.object:
+            raise invalid("there is a source too", at="object", hint="give one of the two")
+        if self.netflow and (self.source or self.object):
             raise invalid("there is a source too", at="netflow", hint="give one of the two")
         self._check_event()
         names: set[str] = set()
@@ -151,6 +175,18 @@ class DirectionConfig(Model):
             raise invalid(f"{self.attach!a} is not one of its values", at="attach", hint=hint)
         if self.hook in _EVENT_HOOKS and self.interface:
             raise invalid("events have none", at="interface", hint="leave it out")
+
+    @property
+    def is_for_libbpf(self) -> bool:
+        """Whether clang and libbpf make its program, and not bcc."""
+        if self.object or self.dialect:
+            return bool(self.object) or self.dialect == "libbpf"
+        return is_for_libbpf("\n".join((self.source, *self.headers.values())))
+
+    @property
+    def data(self) -> bytes:
+        """The object; empty for a source."""
+        return b64decode(self.object)
 
     def expiry(self, metric: Metric) -> tuple[str, float] | None:
         """Return the field and the greatest age in seconds; None if entries do not expire."""
@@ -307,7 +343,8 @@ class ProbeConfig(Model):
         If the file of the source is known, its new headers are read.
         """
         direction: DirectionConfig = getattr(self, side)
-        edited = direction.model_copy(update={"source": source})
+        changed = {"source": source, **({"object": ""} if source.strip() else {})}
+        edited = direction.model_copy(update=changed)
         if set(included(source)) - set(direction.headers):
             # The compiler reports unreadable headers, with file and line.
             with suppress(UsageError):
@@ -325,24 +362,8 @@ class ProbeConfig(Model):
                     known[name] = direction.header_file(name)
                     if parts.count(part) == 1 and not (INCLUDES / part).exists():
                         known[part] = known[name]
-                known[f"{self.name}.{side}.c"] = direction.file
+                known[f"{self.name}.{side}.{'o' if direction.object else 'c'}"] = direction.file
         return known
-
-
-def hook_of(side: Side, direction: DirectionConfig) -> AnyHook | None:
-    """Return the hook that a direction's program needs; None: any that suits the interface."""
-    if direction.hook == "raw_tp":
-        return EventHook(direction.tracepoint)
-    if direction.hook == "cgroup":
-        return EventHook(direction.attach, direction.cgroup)
-    if side == "egress":
-        return Hook.TC_EGRESS
-    if direction.hook == "tc":
-        return Hook.TC_INGRESS
-    text = "\n".join((direction.source, direction.prelude_text, *direction.headers.values()))
-    if direction.hook == "xdp" or not fits_every_hook(text):
-        return Hook.XDP
-    return None
 
 
 def load(path: str | Path) -> ProbeConfig:
@@ -361,8 +382,8 @@ def parse(
     """Return the configuration in a value from JSON; `where` is its name in errors, `source` its
     text.
 
-    With a directory, a source of one line that ends in .c names a file there. Sources for netflow
-    are generated. Raises UsageError, which names the key.
+    With a directory, a source of one line that ends in .c or .o names a file there. Sources for
+    netflow are generated. Raises UsageError, which names the key.
     """
     try:
         config = ProbeConfig.model_validate(data)
@@ -399,12 +420,21 @@ def _completed(direction: DirectionConfig, where: str, directory: Path | None) -
         }
         return direction.model_copy(update=made)
     name = direction.source.strip()
-    if directory is None or "\n" in name or not name.endswith(".c"):
+    if directory is None or "\n" in name or not name.endswith((".c", ".o")):
         if direction.include:
             at = where.replace("source", "include")
             raise UsageError(f"{at}: the source is no file", hint="give the texts in headers")
         return direction
     path = directory / name
+    if name.endswith(".o"):
+        data = read_bytes(path, MAX_OBJECT, f"{where}: {path}")
+        try:
+            object_sections(data)
+        except UsageError as error:
+            raise error.of(f"{where}: {path}") from None
+        direction = direction.model_copy(update={"source": "", "object": b64encode(data).decode()})
+        direction._search = HeaderSearch(path, path.parent)
+        return direction
     text = read_text(path, MAX_SOURCE, f"{where}: {path}")
     if not text.strip():
         raise UsageError(f"{where}: {path}: it is empty")

@@ -18,7 +18,10 @@ def keeps(old: LoadedSide, new: CompiledSide) -> dict[str, int]:
     return {
         name: fd
         for name, fd in old.shared.items()
-        if name in new.declared and name not in new.private and not _difference(name, old, new)
+        if name in new.declared
+        and name not in new.private
+        and not new.declared[name].is_constant
+        and not _difference(name, old, new)
     }
 
 
@@ -48,6 +51,8 @@ def _fates(
     were_private = old.private if old else set()
     for name in declared:
         assert new is not None
+        if declared[name].is_constant:
+            continue
         fate, reason = Fate.KEPT, ""
         if old is None or name not in old.declared:
             fate = Fate.AS_IT_WAS if returns and name not in private else Fate.NEW
@@ -61,7 +66,8 @@ def _fates(
             fate = Fate.AS_IT_WAS
         yield MapFate(side, name, fate, reason, new.declared[name].line)
     for name in old.declared if old else ():
-        if name not in declared:
+        assert old is not None
+        if name not in declared and not old.declared[name].is_constant:
             yield MapFate(side, name, Fate.GONE, "", 0)
 
 

@@ -41,7 +41,7 @@ class CompiledSide:
     @property
     def private(self) -> set[str]:
         """Names of the maps that each clone has a copy of."""
-        return {each.name for each in self.metric_maps if each.private}
+        return {each.map_name for each in self.metric_maps if each.private}
 
     @property
     def shared(self) -> list[str]:

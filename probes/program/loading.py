@@ -35,9 +35,10 @@ from bpf.maps.kinds import map_memory
 from bpf.maps.map import Map
 from bpf.programs.program import Program
 from bpf.syscall import VerifierError
+from probes.config.hook_choice import hook_of
 from probes.config.map_config import MapOptions, Metric
 from probes.config.metric_checks import check_metrics
-from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side, hook_of
+from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
 from probes.hooks import Hooks, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
 from probes.program.compiled import CompiledProbe, CompiledSide, check_memory
@@ -106,6 +107,7 @@ def _compile_side(
 ) -> CompiledSide:
     wish = hook_of(side, direction)
     headers: Mapping[str, str] = direction.headers
+    for_libbpf = direction.is_for_libbpf
     if isinstance(wish, EventHook):
         interface = Interface(wish.place, 0, ethernet=False)
         source = resolve_offsets(source)
@@ -133,18 +135,40 @@ def _compile_side(
     if direction.prelude:
         preludes.append(direction.prelude)
         macros = {**macros, **prelude_macros(source, _externs(direction.source))}
-    described = annotations(records)
-    compiled = compiler.compile(
-        "\n".join((source, *(f'#include "{name}"' for name in described))),
-        hook.prog_type,
-        attach_type=hook.attach_type,
-        name=f"{config.name}.{side}.c",
-        cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
-        headers={**headers, **described},
-        preludes=preludes,
-        function=direction.function,
-        map_limit=compiler.map_limit,
-    )
+    if for_libbpf and monitored:
+        where = f"{config.origin}: {side}.{'object' if direction.object else 'source'}"
+        raise UsageError(f"{where}: it is for libbpf", hint="an application is written for bcc")
+    if not for_libbpf:
+        macros = {**macros, **direction.define}
+    cflags = [f"-D{name}={value}" for name, value in macros.items()]
+    if for_libbpf and direction.prelude:
+        cflags += ["-include", direction.prelude]
+    if for_libbpf:
+        compiled = compiler.objects.compile(
+            source,
+            hook.prog_type,
+            attach_type=hook.attach_type,
+            name=f"{config.name}.{side}.{'o' if direction.object else 'c'}",
+            headers=headers,
+            define=direction.define,
+            cflags=cflags,
+            function=direction.function,
+            map_limit=compiler.map_limit,
+            data=direction.data,
+        )
+    else:
+        described = annotations(records)
+        compiled = compiler.compile(
+            "\n".join((source, *(f'#include "{name}"' for name in described))),
+            hook.prog_type,
+            attach_type=hook.attach_type,
+            name=f"{config.name}.{side}.c",
+            cflags=cflags,
+            headers={**headers, **described},
+            preludes=preludes,
+            function=direction.function,
+            map_limit=compiler.map_limit,
+        )
     with ExitStack() as undo:
         undo.enter_context(compiled)
         if monitored:
@@ -155,7 +179,7 @@ def _compile_side(
         program = _program_of(config, side, direction, compiled)
         if isinstance(hook, EventHook):
             hook.check(program.fd)
-        check_metrics(config, side, compiled.maps)
+        check_metrics(config, side, compiled.readable)
         remarks = (*unserved, *inexact_metrics(compiled, direction))
         compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *remarks))
         metric_maps = tuple(_metric_maps(direction, compiled))
@@ -188,12 +212,12 @@ def _program_of(
 def _metric_maps(direction: DirectionConfig, compiled: Compiled) -> list[MetricMap]:
     by_map: dict[str, list[tuple[Metric, TableSchema]]] = {}
     for metric in direction.metrics:
-        found = compiled.maps[metric.map]
+        found = compiled.readable[metric.map]
         schema = schema_of(found, metric.types, metric.help)
         schema = replace(schema, adds_up=_adds_up(metric, found))
         by_map.setdefault(metric.map, []).append((metric, schema))
     return [
-        MetricMap(compiled.maps[name], metrics, direction.expiry(metrics[0][0]))
+        MetricMap(compiled.readable[name], metrics, direction.expiry(metrics[0][0]))
         for name, metrics in by_map.items()
     ]
 
@@ -255,8 +279,11 @@ class Clone:
         with ExitStack() as undo:
             for metric_map in side.metric_maps:
                 if metric_map.private:
-                    fd = self._own[metric_map.name] = make_map(metric_map.declared)
-                    undo.callback(os.close, fd)
+                    name = metric_map.map_name
+                    if name not in self._own:
+                        self._own[name] = make_map(side.declared[name])
+                        undo.callback(os.close, self._own[name])
+                    fd = self._own[name]
                     self.maps[metric_map.name] = undo.enter_context(metric_map.open(fd))
             name, maps = side.program.name, {**shared, **self._own}
             try:
@@ -310,14 +337,15 @@ class LoadedSide:
         self.private = compiled.private
         with ExitStack() as undo:
             for name, declared in self.declared.items():
-                if name not in self.private:
+                # Of a program array each clone has its own: the called programs count in its maps.
+                if name not in self.private and not declared.slots:
                     old = kept.get(name)
                     made = new_map(declared, self.options.get(name)) if old is None else os.dup(old)
                     self.shared[name] = made
                     undo.callback(os.close, made)
             for metric_map in compiled.metric_maps:
                 if not metric_map.private:
-                    opened = metric_map.open(self.shared[metric_map.name])
+                    opened = metric_map.open(self.shared[metric_map.map_name])
                     self._maps[metric_map.name] = undo.enter_context(opened)
             unread = self.shared.keys() - self._maps.keys()
             if LOSSES in unread and counts_losses(self.declared[LOSSES]):

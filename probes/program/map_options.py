@@ -96,7 +96,7 @@ def codecs_of(
 def inexact_metrics(compiled: Compiled, direction: DirectionConfig) -> Iterator[Diagnostic]:
     """Yield a note for each exported map that an export empties while packets write it."""
     for metric in direction.metrics:
-        found = compiled.maps[metric.map]
+        found = compiled.readable[metric.map]
         if metric.export and metric.init and not (metric.snapshot or found.spec.kind.is_queue):
             text = (
                 f"{metric.name} empties {metric.map} while packets write it: what they count at "

@@ -52,6 +52,11 @@ class MetricMap:
         return self.declared.spec.name
 
     @property
+    def map_name(self) -> str:
+        """Name of the map; of a global variable its section's."""
+        return self.declared.section or self.name
+
+    @property
     def private(self) -> bool:
         """Whether each clone of the program has a copy (S1.14).
 
@@ -66,7 +71,8 @@ class MetricMap:
         A map whose entries expire is read by batches: programs that delete entries would hide
         others from a drain, and a batch locks each bucket.
         """
-        return open_map(self.declared, fd, ReadMethod.BATCH if self.expiry else None)
+        routine = ReadMethod.MMAP if self.declared.section else None
+        return open_map(self.declared, fd, ReadMethod.BATCH if self.expiry else routine)
 
     def read(self, source: Map, end_ns: int) -> list[MetricRows]:
         """Read the tables of the window that ended at `end_ns`; empty or sweep the map if asked to.
@@ -142,8 +148,8 @@ def made_spec(declared: CompiledMap) -> MapSpec:
 
 
 def make_map(declared: CompiledMap) -> int:
-    """Return a new map, or for maps of maps the one of compile time, as a descriptor."""
-    if declared.spec.kind.nested:
+    """Return a new map, or for maps of maps and constants that of compile time: a descriptor."""
+    if declared.spec.kind.nested or declared.is_constant:
         return os.dup(declared.fd)
     return create_like(declared, _more_flags(declared))
 

@@ -34,6 +34,8 @@ def difference(old: CompiledMap, new: CompiledMap) -> str:
     ):
         if not _same(one, other):
             return f"{what} {_names(other)}, was {_names(one)}"
+    if any(new.contents) and new.contents != old.contents:
+        return "other first values"
     return ""
 
 

@@ -14,8 +14,9 @@ import pytest
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.machine import online_cpus
+from probes.config.hook_choice import hook_of
 from probes.config.metric_checks import check_metrics
-from probes.config.model import DirectionConfig, ProbeConfig, Side, hook_of, load
+from probes.config.model import DirectionConfig, ProbeConfig, Side, load
 from probes.netflow.generator import FEATURES, Method, source
 from probes.snapshot import Snapshot
 from tests.probes.program.tools import Loose

@@ -17,7 +17,8 @@ from bpf.attach.hook import AnyHook, EventHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler, client
 from bpf.kernel_types import resolve_offsets
-from probes.config.model import hook_of, load
+from probes.config.hook_choice import hook_of
+from probes.config.model import load
 from probes.monitor import programs
 from probes.monitor.options import Input, MonitorOptions
 from probes.netflow.generator import FEATURES, Method, source

@@ -185,6 +185,7 @@ class Thrifty:
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
+        self.objects = compiler.objects
         self.map_limit = MAP_LIMIT
         self._kept: dict[Key, Compiled] = {}
 
@@ -246,6 +247,7 @@ class Shared:
 
     def __init__(self, compiler: Compiler) -> None:
         self.compile = compiler.compile
+        self.objects = compiler.objects
         self.map_limit = MAP_LIMIT
 
     def close(self) -> None:

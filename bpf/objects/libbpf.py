@@ -1,0 +1,311 @@
+"""libbpf by ctypes: opens an object, relocates it to this kernel, and loads it.
+
+helper.py alone loads this module, in a process of its own: it imports nothing of probedeck.
+Signatures are those of libbpf 1.0, whose API is stable.
+"""
+
+from __future__ import annotations
+
+import ctypes as ct
+import os
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+LIBRARY = "libbpf.so.1"
+BTF_FILE = "/sys/kernel/btf/vmlinux"
+OBJECT = "probe"
+"""Name that libbpf puts before the names of the maps of global variables."""
+LOG_BYTES = 1 << 24
+KIND_FUNC, KIND_DATASEC = 12, 15
+WARNING = 0
+RDONLY_PROG = 1 << 7
+"""BPF_F_RDONLY_PROG: the flag of maps of constants."""
+FUNC_RECORD, LINE_RECORD = 8, 16
+
+_P, _U32, _INT, _TEXT = ct.c_void_p, ct.c_uint32, ct.c_int, ct.c_char_p
+_PRINT = ct.CFUNCTYPE(_INT, _INT, _TEXT, _P)
+
+
+class OpenOptions(ct.Structure):
+    """struct bpf_object_open_opts up to `btf_custom_path`."""
+
+    _fields_ = [
+        ("size", ct.c_size_t), ("object_name", _TEXT), ("relaxed_maps", ct.c_bool),
+        ("pin_root_path", _TEXT), ("_reserved", _U32), ("kconfig", _TEXT),
+        ("btf_custom_path", _TEXT),
+    ]  # fmt: skip
+
+
+class LoadOptions(ct.Structure):
+    """struct bpf_prog_load_opts up to `line_info_rec_size`."""
+
+    _fields_ = [
+        ("size", ct.c_size_t), ("attempts", _INT), ("attach_type", _INT), ("btf_fd", _U32),
+        ("flags", _U32), ("ifindex", _U32), ("version", _U32), ("attach_btf_id", _U32),
+        ("attach_prog_fd", _U32), ("attach_btf_obj_fd", _U32), ("fd_array", _P),
+        ("functions", _P), ("function_count", _U32), ("function_size", _U32),
+        ("lines", _P), ("line_count", _U32), ("line_size", _U32),
+    ]  # fmt: skip
+
+
+_PREPARE = ct.CFUNCTYPE(_INT, _P, ct.POINTER(LoadOptions), ct.c_long)
+
+
+class HandlerOptions(ct.Structure):
+    """struct libbpf_prog_handler_opts."""
+
+    _fields_ = [
+        ("size", ct.c_size_t), ("cookie", ct.c_long), ("setup", _P), ("prepare", _PREPARE),
+        ("attach", _P),
+    ]  # fmt: skip
+
+
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "libbpf_set_print": (_P, _PRINT),
+    "libbpf_register_prog_handler": (_INT, _TEXT, _INT, _INT, ct.POINTER(HandlerOptions)),
+    "bpf_object__open_mem": (_P, _TEXT, ct.c_size_t, ct.POINTER(OpenOptions)),
+    "bpf_object__load": (_INT, _P),
+    "bpf_object__close": (None, _P),
+    "bpf_object__btf": (_P, _P),
+    "bpf_object__btf_fd": (_INT, _P),
+    "bpf_object__next_program": (_P, _P, _P),
+    "bpf_object__next_map": (_P, _P, _P),
+    "bpf_program__name": (_TEXT, _P),
+    "bpf_program__section_name": (_TEXT, _P),
+    "bpf_program__type": (_INT, _P),
+    "bpf_program__set_type": (_INT, _P, _INT),
+    "bpf_program__set_expected_attach_type": (_INT, _P, _INT),
+    "bpf_program__set_autoload": (_INT, _P, ct.c_bool),
+    "bpf_program__set_flags": (_INT, _P, _U32),
+    "bpf_program__set_log_buf": (_INT, _P, _P, ct.c_size_t),
+    "bpf_program__fd": (_INT, _P),
+    "bpf_program__insns": (_P, _P),
+    "bpf_program__insn_cnt": (ct.c_size_t, _P),
+    "bpf_map__name": (_TEXT, _P),
+    "bpf_map__fd": (_INT, _P),
+    "bpf_map__type": (_INT, _P),
+    "bpf_map__key_size": (_U32, _P),
+    "bpf_map__value_size": (_U32, _P),
+    "bpf_map__max_entries": (_U32, _P),
+    "bpf_map__map_flags": (_U32, _P),
+    "bpf_map__map_extra": (ct.c_uint64, _P),
+    "bpf_map__btf_key_type_id": (_U32, _P),
+    "bpf_map__btf_value_type_id": (_U32, _P),
+    "bpf_map__is_internal": (ct.c_bool, _P),
+    "bpf_map__initial_value": (_P, _P, ct.POINTER(ct.c_size_t)),
+    "bpf_map__set_pin_path": (_INT, _P, _TEXT),
+    "btf__parse": (_P, _TEXT, _P),
+    "btf__type_cnt": (_U32, _P),
+    "btf__type_by_id": (ct.POINTER(_U32), _P, _U32),
+    "btf__name_by_offset": (_TEXT, _P, _U32),
+    "btf_dump__new": (_P, _P, _P, _P, _P),
+    "btf_dump__dump_type": (_INT, _P, _U32),
+}
+"""The result's type, then those of the arguments."""
+_MAP_PARTS = {
+    "type": "type", "key_size": "key_size", "value_size": "value_size",
+    "max_entries": "max_entries", "flags": "map_flags", "extra": "map_extra",
+    "key_type": "btf_key_type_id", "value_type": "btf_value_type_id",
+}  # fmt: skip
+"""The reply's description of a map: libbpf's function for each part."""
+
+
+class Libbpf:
+    """The library; `said` collects its warnings."""
+
+    def __init__(self) -> None:
+        """Raises OSError if the library is missing."""
+        self.functions = ct.CDLL(LIBRARY, use_errno=True)
+        for name, (result, *arguments) in _FUNCTIONS.items():
+            function = getattr(self.functions, name)
+            function.restype, function.argtypes = result, arguments
+        self._libc = ct.CDLL(None)
+        self._libc.vsnprintf.argtypes = [_P, ct.c_size_t, _TEXT, _P]
+        self._libc.fopen.restype = _P
+        self._libc.fopen.argtypes = [_TEXT, _TEXT]
+        self._libc.fclose.argtypes = [_P]
+        self.said: list[str] = []
+        self._print = _PRINT(self._hear)
+        self.functions.libbpf_set_print(self._print)
+
+    def _hear(self, level: int, text: bytes, arguments: int) -> int:
+        if level == WARNING:
+            line = ct.create_string_buffer(1 << 12)
+            self._libc.vsnprintf(line, len(line), text, arguments)
+            self.said.append(line.value.decode(errors="replace").removeprefix("libbpf: ").strip())
+        return 0
+
+    def write_kernel_types(self, path: str) -> None:
+        """Write the types of this kernel as C: the inside of vmlinux.h. Raises OSError."""
+        btf = self.functions.btf__parse(BTF_FILE.encode(), None)
+        if not btf:
+            raise OSError(ct.get_errno(), "this kernel describes no types (BTF)")
+        file = self._libc.fopen(path.encode(), b"w")
+        # libc's own function is the callback: half a million calls of Python take a second.
+        print_to_file = ct.cast(self._libc.vfprintf, _P)
+        dump = self.functions.btf_dump__new(btf, print_to_file, file, None)
+        for number in range(1, self.functions.btf__type_cnt(btf)):
+            self.functions.btf_dump__dump_type(dump, number)
+        self._libc.fclose(file)
+
+
+class LoadedObject:
+    """An object, from its bytes to programs in the kernel."""
+
+    def __init__(self, library: Libbpf, data: bytes) -> None:
+        """Open it; nothing is in the kernel yet. Raises OSError, and `said` has the reason."""
+        self._library, self._functions, self._data = library, library.functions, data
+        # Types of modules need CAP_SYS_ADMIN; with a path of its own libbpf does not look there.
+        custom = BTF_FILE.encode() if os.path.exists(BTF_FILE) else None
+        self._options = OpenOptions(ct.sizeof(OpenOptions), OBJECT.encode(), btf_custom_path=custom)
+        self._info: dict[str, tuple[bytes, bytes]] = {}
+        self._handle = self._opened()
+        self.programs: dict[str, tuple[str, int]] = {
+            self._text("program__name", each): (
+                self._text("program__section_name", each),
+                self._functions.bpf_program__type(each),
+            )
+            for each in self._each("program")
+        }
+        """Section and type of each program; type 0: libbpf does not know the section."""
+        self._functions.bpf_object__close(self._handle)
+        # libbpf shows the functions and lines of a program to the handler of its section only.
+        self._prepare = _PREPARE(self._keep_info)
+        self._handler = HandlerOptions(ct.sizeof(HandlerOptions), 0, None, self._prepare, None)
+        for section in {section for section, _ in self.programs.values()}:
+            self._functions.libbpf_register_prog_handler(
+                section.encode(), 0, 0, ct.byref(self._handler)
+            )
+        self._handle = self._opened()
+        self._btf = self._functions.bpf_object__btf(self._handle)
+
+    def constants(self, values: Mapping[str, int]) -> set[str]:
+        """Give `const volatile` variables their values; return the names that were found.
+
+        Raises ValueError if a number does not fit its variable.
+        """
+        found: set[str] = set()
+        for handle in self._each("map"):
+            if not self._functions.bpf_map__map_flags(handle) & RDONLY_PROG:
+                continue
+            size = ct.c_size_t()
+            data = self._functions.bpf_map__initial_value(handle, ct.byref(size))
+            for name, offset, length in self._variables(handle):
+                if name not in values or not data:
+                    continue
+                found.add(name)
+                try:
+                    number = values[name].to_bytes(length, "little", signed=values[name] < 0)
+                except OverflowError:
+                    raise ValueError(
+                        f"{values[name]} does not fit {name}, of {length} bytes"
+                    ) from None
+                ct.memmove(data + offset, number, length)
+        return found
+
+    def load(self, names: Container[str], prog_type: int, attach_type: int) -> int:
+        """Load the programs `names` with all maps. Returns 0 or an errno; `said` has the reason."""
+        functions = self._functions
+        for handle in self._each("map"):
+            functions.bpf_map__set_pin_path(handle, None)
+        self._logs = {}
+        for handle in self._each("program"):
+            name = self._text("program__name", handle)
+            functions.bpf_program__set_autoload(handle, name in names)
+            if name in names:
+                self._make_static(name)
+                functions.bpf_program__set_type(handle, prog_type)
+                functions.bpf_program__set_expected_attach_type(handle, attach_type)
+                log = self._logs[name] = ct.create_string_buffer(LOG_BYTES)
+                functions.bpf_program__set_log_buf(handle, log, len(log))
+        return -int(functions.bpf_object__load(self._handle))
+
+    def loaded(self, names: Container[str]) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield each program of `names` with its descriptor, -1 if it was refused."""
+        for handle in self._each("program"):
+            name = self._text("program__name", handle)
+            if name not in names:
+                continue
+            count = self._functions.bpf_program__insn_cnt(handle)
+            code = ct.string_at(self._functions.bpf_program__insns(handle), count * 8)
+            functions, lines = self._info.get(name, (b"", b""))
+            log = self._logs[name].value.decode(errors="replace")
+            fd = self._functions.bpf_program__fd(handle)
+            yield {
+                "name": name, "instructions": code.hex(), "functions": functions.hex(),
+                "lines": lines.hex(), "log": log, "loaded": fd >= 0,
+            }, fd  # fmt: skip
+
+    def maps(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield each map with its descriptor, -1 before `load`."""
+        for handle in self._each("map"):
+            declared: dict[str, Any] = {
+                key: getattr(self._functions, f"bpf_map__{function}")(handle)
+                for key, function in _MAP_PARTS.items()
+            }
+            internal = self._functions.bpf_map__is_internal(handle)
+            name = self._text("map__name", handle)
+            declared["name"] = name.removeprefix(OBJECT) if internal else name
+            declared["internal"] = internal
+            if internal:
+                declared["variables"] = [name for name, _, _ in self._variables(handle)]
+            yield declared, self._functions.bpf_map__fd(handle)
+
+    def btf_fd(self) -> int:
+        """Return the descriptor of its types; negative if it has none."""
+        fd: int = self._functions.bpf_object__btf_fd(self._handle)
+        return fd
+
+    def _opened(self) -> Any:
+        self._library.said.clear()
+        handle = self._functions.bpf_object__open_mem(
+            self._data, len(self._data), ct.byref(self._options)
+        )
+        if not handle:
+            raise OSError(ct.get_errno(), os.strerror(ct.get_errno()))
+        return handle
+
+    def _each(self, what: str) -> Iterator[int]:
+        following = getattr(self._functions, f"bpf_object__next_{what}")
+        handle = None
+        while handle := following(self._handle, handle):
+            yield handle
+
+    def _text(self, function: str, handle: int) -> str:
+        text: bytes = getattr(self._functions, f"bpf_{function}")(handle)
+        return text.decode(errors="replace")
+
+    def _keep_info(self, handle: int, options: Any, _cookie: int) -> int:
+        given = options.contents
+        functions = ct.string_at(given.functions or 0, given.function_count * given.function_size)
+        lines = ct.string_at(given.lines or 0, given.line_count * given.line_size)
+        if (given.function_size, given.line_size) == (FUNC_RECORD, LINE_RECORD):
+            self._info[self._text("program__name", handle)] = functions, lines
+        return 0
+
+    def _type(self, number: int) -> Any:
+        """Return the words of a type: name, kind and count, size or type, and what follows."""
+        return self._functions.btf__type_by_id(self._btf, number)
+
+    def _name(self, words: Any) -> str:
+        name: bytes = self._functions.btf__name_by_offset(self._btf, words[0])
+        return name.decode(errors="replace")
+
+    def _variables(self, handle: int) -> Iterator[tuple[str, int, int]]:
+        """Yield name, offset and bytes of each variable in a section."""
+        number = self._functions.bpf_map__btf_value_type_id(handle)
+        words = self._type(number) if number and self._btf else None
+        if not words or words[1] >> 24 & 31 != KIND_DATASEC:
+            return
+        for at in range(3, 3 + 3 * (words[1] & 0xFFFF), 3):
+            yield self._name(self._type(words[at])), words[at + 1], words[at + 2]
+
+    def _make_static(self, name: str) -> None:
+        """Let another function call this program, as a part of it that is verified with it.
+
+        The verifier looks at a global function alone, and refuses one that takes a `void *`.
+        """
+        for number in range(1, self._functions.btf__type_cnt(self._btf) if self._btf else 1):
+            words = self._type(number)
+            if words[1] >> 24 & 31 == KIND_FUNC and self._name(words) == name:
+                words[1] &= ~0xFFFF

@@ -1,0 +1,1 @@
+"""The object helper, and its parts."""

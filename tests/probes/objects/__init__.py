@@ -1,0 +1,1 @@
+"""Probes whose programs are written for libbpf, and ready objects."""
