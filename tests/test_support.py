@@ -16,11 +16,13 @@ from tests.support.compiling import COMPILED, PROCESS, SharedCompiler, drawn
 SOURCE = """\
 struct pair { u32 a, b; };
 BPF_HASH(pairs, u32, struct pair, 16);
+BPF_ARRAY(inner, u32, 4);
+BPF_ARRAY_OF_MAPS(outer, "inner", 2);
 int kept(struct xdp_md *ctx)
 {
     u32 key = 1;
     struct pair *found = pairs.lookup(&key);
-    return found ? XDP_DROP : XDP_PASS;
+    return found || outer.lookup(&key) ? XDP_DROP : XDP_PASS;
 }
 """
 
@@ -37,7 +39,9 @@ def test_another_process_finds_a_compiled_source_and_needs_no_helper(
     ):
         assert (first._needed, second._needed) == (True, False)
         assert found.programs["kept"].instructions == made.programs["kept"].instructions
-        assert found.maps["pairs"].spec == made.maps["pairs"].spec
+        assert {n: m.spec for n, m in found.maps.items()} == {
+            n: m.spec for n, m in made.maps.items()
+        }
         assert found.maps["pairs"].value == made.maps["pairs"].value
         assert found.maps["pairs"].fd != made.maps["pairs"].fd
         assert prog_test_run(found.programs["kept"].fd, bytes(64)).verdict == 2

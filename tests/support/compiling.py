@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import secrets
 import socket
 import sys
@@ -48,6 +49,9 @@ _MOST = 64
 """Sources that are kept; their maps are memory of the kernel."""
 _SECRET, _DRAWN = "-DHASH_", "flow."
 """The flow probe draws new factors for each compile; here the first ones stay."""
+
+_OF_MAPS = re.compile(r'BPF_(?:ARRAY|HASH)_OF_MAPS\((\w+),[^"\n]*"(\w+)"')
+"""The name of a map of maps, and of its inner map."""
 
 _KEPT: set[int] = set()
 """Descriptors of the kept objects."""
@@ -120,7 +124,7 @@ class SharedCompiler(Compiler):
             kept = pickle.loads(place.read_bytes())
             return kept["reply"], loaded(*kind, **kept), kept["said"]
         reply, fds, said = super()._ask(request, name, source)
-        if kept := kept_reply(kind[0], reply, fds, said):
+        if kept := kept_reply(kind[0], asked["source"], reply, fds, said):
             # The variable may name a folder that is gone, or a full disk.
             with suppress(OSError):
                 temporary = place.with_name(f"{key}.{os.getpid()}")
@@ -129,7 +133,9 @@ class SharedCompiler(Compiler):
         return reply, fds, said
 
 
-def kept_reply(kind: ProgType, reply: Any, fds: Sequence[int], said: str) -> dict[str, Any]:
+def kept_reply(
+    kind: ProgType, source: str, reply: Any, fds: Sequence[int], said: str
+) -> dict[str, Any]:
     """Return what makes the same programs and maps again; empty for a refused source."""
     maps, first = reply["maps"], 0
     if kind is not ProgType.TRACING:
@@ -137,8 +143,9 @@ def kept_reply(kind: ProgType, reply: Any, fds: Sequence[int], said: str) -> dic
         if not all(program["loaded"] for program in reply["programs"]):
             return {}
     # The reply does not tell the inner map of a map of maps.
-    nested = {MapType.ARRAY_OF_MAPS, MapType.HASH_OF_MAPS}
-    if reply["error"] or len(fds) < reply["fds"] or nested & {m["type"] for m in maps}:
+    models = dict(_OF_MAPS.findall(source))
+    nested = {m["name"] for m in maps if MapType(m["type"]).name.endswith("_OF_MAPS")}
+    if reply["error"] or len(fds) < reply["fds"] or not nested <= models.keys():
         return {}
     types = []
     for fd in fds[first : first + len(maps)]:
@@ -146,26 +153,30 @@ def kept_reply(kind: ProgType, reply: Any, fds: Sequence[int], said: str) -> dic
         _read_info(fd, info)
         types.append((info.btf_key_type_id, info.btf_value_type_id))
     btf = btf_data(fds[-1]) if len(fds) > first + len(maps) else b""
-    return {"reply": reply, "said": said, "types": types, "btf": btf}
+    return {"reply": reply, "said": said, "types": types, "btf": btf, "models": models}
 
 
 def loaded(
-    kind: ProgType, attach_type: int, reply: Any, said: str, types: Any, btf: bytes
-) -> list[int]:
-    """Load a kept reply's BTF, maps and programs again. Return their descriptors; raise OSError."""
+    kind: ProgType, attach_type: int, reply: Any, said: str, types: Any, btf: bytes,
+    models: Mapping[str, str],
+) -> list[int]:  # fmt: skip
+    """Load a kept reply's BTF, maps and programs again. Return their descriptors; raise OSError.
+
+    `models` names the inner map of each map of maps.
+    """
     programs: list[int] = []
-    others: list[int] = []
+    maps: dict[str, int] = {}
+    btf_fds = [btf_load(btf)] if btf else []
     try:
-        btf_fd = btf_load(btf) if btf else 0
-        if btf:
-            others.append(btf_fd)
         parts = "name", "type", "key_size", "value_size", "max_entries", "flags"
-        maps = []
-        for declared, ids in zip(reply["maps"], types, strict=True):
-            spec = MapSpec(*(declared[part] for part in parts))
-            maps.append(map_create(spec, btf_fd=btf_fd, types=ids))
-            others.insert(len(maps) - 1, maps[-1])
-        places = {m["bytecode_fd"]: fd for m, fd in zip(reply["maps"], maps, strict=True)}
+        declared = zip(reply["maps"], types, strict=True)
+        # A model is made before the maps of such maps.
+        for each, ids in sorted(declared, key=lambda pair: pair[0]["name"] in models):
+            spec = MapSpec(*(each[part] for part in parts))
+            inner = maps[models[spec.name]] if spec.name in models else 0
+            fd = map_create(spec, inner_map_fd=inner, btf_fd=sum(btf_fds), types=ids)
+            maps[spec.name] = fd
+        places = {each["bytecode_fd"]: maps[each["name"]] for each in reply["maps"]}
         for program in reply["programs"]:
             if program["loaded"]:
                 code = relocate(bytes.fromhex(program["instructions"]), places)
@@ -175,9 +186,9 @@ def loaded(
                 )
                 programs.append(fd)
     except BaseException:
-        close_all(programs + others)
+        close_all([*programs, *maps.values(), *btf_fds])
         raise
-    return programs + others
+    return [*programs, *(maps[each["name"]] for each in reply["maps"]), *btf_fds]
 
 
 class Thrifty:
