@@ -165,7 +165,7 @@ class MapReader:
 
 _UNSERVED = {
     MapType.PROG_ARRAY: "stays empty, so each tail call falls through; call a function instead",
-    MapType.PERF_EVENT_ARRAY: "has no reader, so submits fail; make it a metric: each is a row",
+    MapType.PERF_EVENT_ARRAY: "has no reader, so each submit fails; make it a metric: a row each",
     MapType.RINGBUF: "has no reader and fills up; make it a metric: each record is a row",
     MapType.BLOOM_FILTER: "has no reader: no kernel lists its values; keep them in a hash, too",
     MapType.DEVMAP: "stays empty, so a redirect by it fails; use bpf_redirect() and an index",
