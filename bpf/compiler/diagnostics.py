@@ -120,7 +120,8 @@ class CompileError(UsageError):
     ) -> None:
         errors = [d for d in diagnostics if d.severity == "error"] or list(diagnostics)
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        super().__init__(f"{name} does not compile: {errors[0]}{more}")
+        what = "load" if name.endswith(".o") else "compile"
+        super().__init__(f"{name} does not {what}: {errors[0]}{more}")
         self.name = name
         self.diagnostics = tuple(diagnostics)
         self.verifier_log = verifier_log

@@ -92,7 +92,9 @@ class ObjectHelper:
         if machine_headers := next(filter(os.path.isdir, places), ""):
             os.symlink(machine_headers, os.path.join(self._system, "asm"))
         libbpf_tree = os.path.join(headers, "libbpf")
-        self._include = [self._system, libbpf_tree, os.path.join(headers, "include")]
+        # The tree's vmlinux.h is bcc's, too.
+        types = os.path.join(self._system, "types")
+        self._include = [self._system, types, libbpf_tree, os.path.join(headers, "include")]
 
     def serve(self) -> None:
         """Answer requests until the client goes away or has none for a minute."""
@@ -175,9 +177,9 @@ class ObjectHelper:
         reply["sections"] = opened.programs
         chosen = self._chosen(request, opened.programs)
         reply["fitting"] = chosen
+        reply["stage"] = "function"
         if request["function"] and request["function"] not in chosen:
             return []
-        reply["stage"] = "function"
         is_tail_called = any(kind["type"] == 3 for kind, _ in opened.maps())
         if request["function"] and not is_tail_called:
             chosen = [request["function"]]
@@ -230,10 +232,9 @@ class ObjectHelper:
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
         includes = [part for each in self._include for part in ("-isystem", each)]
-        types = ["-idirafter", os.path.join(self._system, "types")]
         machine = MACHINES.get(os.uname().machine, "")
         command = [self._clang, *FLAGS, f"-D__TARGET_ARCH_{machine}", *request["cflags"], "-I.",
-                   *includes, *types, "-c", request["name"], "-o", "-"]  # fmt: skip
+                   *includes, "-c", request["name"], "-o", "-"]  # fmt: skip
         output, messages = os.memfd_create("object"), os.memfd_create("messages")
         clang = os.fork()
         if not clang:

@@ -7,6 +7,7 @@ Signatures are those of libbpf 1.0, whose API is stable.
 from __future__ import annotations
 
 import ctypes as ct
+import mmap
 import os
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
@@ -197,9 +198,8 @@ class LoadedObject:
                 try:
                     number = values[name].to_bytes(length, "little", signed=values[name] < 0)
                 except OverflowError:
-                    raise ValueError(
-                        f"{values[name]} does not fit {name}, of {length} bytes"
-                    ) from None
+                    text = f"{values[name]} does not fit {name}, of {length} bytes"
+                    raise ValueError(text) from None
                 ct.memmove(data + offset, number, length)
         return found
 
@@ -216,7 +216,9 @@ class LoadedObject:
                 self._make_static(name)
                 functions.bpf_program__set_type(handle, prog_type)
                 functions.bpf_program__set_expected_attach_type(handle, attach_type)
-                log = self._logs[name] = ct.create_string_buffer(LOG_BYTES)
+                # Untouched memory costs nothing; a buffer of ctypes is written with zeros.
+                log = (ct.c_char * LOG_BYTES).from_buffer(mmap.mmap(-1, LOG_BYTES))
+                self._logs[name] = log
                 functions.bpf_program__set_log_buf(handle, log, len(log))
         return -int(functions.bpf_object__load(self._handle))
 

@@ -60,6 +60,12 @@ def result(asked: ObjectRequest, reply: dict[str, Any], fds: list[int]) -> Compi
     )
     warnings = remarks if asked.source else ()
     if reply["stage"] == "function":
+        section = reply["sections"].get(asked.function, ("",))[0]
+        if section and asked.function not in reply["fitting"]:
+            raise UsageError(
+                f'{asked.function} is a program of SEC("{section}"), and this hook is another',
+                hint="give the hook, or another function",
+            )
         return Compiled(asked.name, {}, tuple(reply["fitting"]), {}, warnings, 0.0)
     if reply["stage"]:
         raise _refusal(asked, reply, remarks)

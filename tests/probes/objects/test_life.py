@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 
 import pytest
 
 from probes.snapshot import Item
-from tests.probes.objects.sources import COUNTER, compiled, config
+from tests.probes.objects.sources import COUNTER, HEAD, LICENSE, compiled, config
 from tests.probes.program.tools import (
     Loose,
     Traffic,
     events,
     metric,
     snapshots,
+    total,
 )
 
 PACKETS, SEEN = metric("packets", snapshot=True), metric("seen", snapshot=True)
@@ -37,3 +39,77 @@ def test_a_map_and_a_variable_count_each_packet_once(
         values = [t.rows["value"].sum() for t in snapshots(items) if t.metric == name]
         assert len(values) == 21
         assert sum(values) == traffic.sent > 0
+
+
+def test_a_window_of_a_variable_ends_at_a_replacement_and_its_state_goes_on(loose: Loose) -> None:
+    """The same variables are the same map; a variable more makes a new section."""
+    seen = metric("seen")
+    probe = loose.add(config(COUNTER, seen))
+    loose.send(5)
+    with probe.compile(config(COUNTER.replace("!= 3", "!= 3 + 0"), seen)) as alike:
+        assert probe.compare(alike).maps
+        probe.replace(alike)
+    loose.send(2)
+    (table,) = snapshots(probe.export())
+    assert table.rows["value"].tolist() == [7]
+    more = COUNTER.replace("__u64 seen;", "__u64 seen, more;").replace("odd ^= 1;", "more += 2;")
+    with probe.compile(config(more, seen, metric("more"))) as other:
+        probe.replace(other)
+    loose.send(1)
+    first, second = snapshots(probe.export())
+    assert (first.rows["value"].tolist(), second.rows["value"].tolist()) == ([1], [2])
+    probe.roll_back()
+    loose.send(1)
+    (table,) = snapshots(probe.export())
+    assert table.rows["value"].tolist() == [8]
+
+
+def test_define_sets_a_constant_of_each_generation(loose: Loose, tmp_path: Path) -> None:
+    seen = metric("seen", init=True)
+    data = compiled(COUNTER, tmp_path)
+    probe = loose.add(config(data, seen, define={"step": 3}))
+    loose.send(2)
+    with probe.compile(config(COUNTER, seen, define={"step": 10})) as compiled_:
+        (ended,) = snapshots(probe.replace(compiled_))
+    assert ended.rows["value"].tolist() == [6]
+    loose.send(2)
+    (table,) = snapshots(probe.export())
+    assert table.rows["value"].tolist() == [20]
+
+
+def test_an_array_of_variables_has_a_row_for_each_element(loose: Loose) -> None:
+    source = (
+        f"{HEAD}__u32 sizes[4]; struct point {{ __u64 x; __u8 y; }} last;\n"
+        'SEC("xdp") int count(struct xdp_md *ctx) {\n'
+        "    sizes[2] += 1; last.x = 9; last.y = ctx->data_end - ctx->data;\n"
+        f"    return XDP_PASS;\n}}\n{LICENSE}"
+    )
+    probe = loose.add(config(source, metric("sizes", snapshot=True), metric("last", snapshot=True)))
+    loose.send(3)
+    sizes, last = snapshots(probe.export())
+    assert sizes.rows["value"].tolist() == [0, 0, 3, 0]
+    assert last.rows["value"]["x"].tolist() == [9]
+    assert last.rows["value"]["y"].tolist() == [64]
+
+
+def test_swaps_under_traffic_count_each_packet_once(loose: Loose) -> None:
+    """S1.26, for libbpf: 200 changes between two sources, with exports between them."""
+    draw = random.Random(1)
+    other = COUNTER.replace("bpf_loop(3", "bpf_loop(3 + (sum & 0)")
+    sources = [config(COUNTER, PACKETS, SEEN), config(other, PACKETS, SEEN)]
+    probe = loose.add(sources[0])
+    results = [probe.compile(each) for each in sources]
+    items: list[Item] = []
+    with Traffic(loose.fd(), burst=10_000) as traffic:
+        for _ in range(200):
+            what = draw.random()
+            if what < 0.2 and probe.previous:
+                items += probe.roll_back()[1]
+            else:
+                items += probe.replace(draw.choice(results))
+    items += probe.export()
+    for each in results:
+        each.close()
+    assert not events(items)
+    for name in ("packets", "seen"):
+        assert sum(total([t], name) for t in snapshots(items)) == traffic.sent > 0

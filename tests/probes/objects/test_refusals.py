@@ -1,0 +1,147 @@
+"""Refused sources and objects: one line that says what is wrong and where; nothing is left."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bpf.compiler import Compiler
+from bpf.errors import KernelError, ProbedeckError
+from bpf.objects import client
+from probes.config.model import load, parse
+from tests.probes.objects.sources import COUNTER, HEAD, LICENSE, compiled, config
+from tests.probes.program.tools import Loose, metric
+
+PROGRAM = f'SEC("xdp") int count(struct xdp_md *ctx) {{ return XDP_PASS; }}\n{LICENSE}'
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "said"),
+    [
+        (
+            PROGRAM.replace("PASS", "PASSED"),
+            {},
+            "probe.ingress.c:3:51: error: use of undeclared identifier 'XDP_PASSED'",
+        ),
+        ('#include "none.h"\n' + PROGRAM, {}, "probe.ingress.c:3:10: error: 'none.h' file not fou"),
+        (
+            'SEC("xdp") int count(struct xdp_md *ctx)\n{\n'
+            "    char *at = (void *)(long)ctx->data;\n    return *at;\n}\n" + LICENSE,
+            {},
+            "probe.ingress.c:6: error: the verifier refused count: the line uses byte 0 of the",
+        ),
+        (
+            "extern int bpf_no_such(void) __ksym;\n"
+            + PROGRAM.replace("return XDP", "bpf_no_such(); return XDP"),
+            {},
+            "probe.ingress.c:3:12: error: this kernel has no function bpf_no_such for programs",
+        ),
+        (
+            "struct { __uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(key_size, 8); "
+            '__uint(value_size, 8);\n__uint(max_entries, 8); } trie SEC(".maps");\n' + PROGRAM,
+            {},
+            "probe.ingress.c:4:27: error: map trie cannot be made: Invalid argument",
+        ),
+        (
+            "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(key_size, 4); "
+            '__uint(value_size, 4096);\n__uint(max_entries, 1 << 20); } big SEC(".maps");\n'
+            + PROGRAM,
+            {},
+            "probe.ingress.c:4:33: error: map big would exceed the map memory that a probe may",
+        ),
+        (PROGRAM, {"define": {"none": 3}, "dialect": "libbpf"}, ""),
+        (
+            "const volatile __u8 small = 1;\n" + PROGRAM,
+            {"define": {"small": 300}},
+            "define: 300 does not fit small, of 1 bytes",
+        ),
+        (PROGRAM, {"function": "other"}, "the source has no program 'other'; it has count"),
+        (
+            PROGRAM + 'SEC("xdp") int two(struct xdp_md *ctx) { return XDP_PASS; }',
+            {},
+            "it has 2 programs (count, two); name one with ingress.function",
+        ),
+        (
+            PROGRAM + 'SEC("tc") int two(struct __sk_buff *ctx) { return 0; }',
+            {"function": "two", "hook": "xdp"},
+            'two is a program of SEC("tc"), and this hook is another',
+        ),
+        ('SEC("kprobe/x") int f(void *ctx) { return 0; }\n' + LICENSE, {}, "it has no program"),
+    ],
+)
+def test_a_source_is_refused_with_its_place(
+    loose: Loose, source: str, more: dict[str, object], said: str
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    if not said:
+        loose.add(config(HEAD + source, **more))
+        return
+    with pytest.raises(ProbedeckError) as refused:
+        loose.add(config(HEAD + source, **more))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_variables_of_one_section_have_a_snapshot_in_common(loose: Loose) -> None:
+    metrics = metric("seen", snapshot=True), metric("odd")
+    with pytest.raises(ProbedeckError, match=r"metrics\[1\].snapshot: seen, in the same section"):
+        loose.add(config(COUNTER.replace("odd = 1", "odd"), *metrics))
+
+
+def test_no_object_of_bpf_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    good = compiled(COUNTER, tmp_path)
+    foreign = tmp_path / "foreign.o"
+    subprocess.run(["gcc", "-c", "-x", "c", "/dev/null", "-o", str(foreign)], check=True)
+    for data, said in (
+        (b"", "it is no object file"),
+        (good[:-1], "it is cut short"),
+        (good[:40], "it is cut short"),
+        (foreign.read_bytes(), "it is an object for "),
+        (good + bytes(10 << 20), "it has more than 2 MiB"),
+    ):
+        (tmp_path / "prog.bpf.o").write_bytes(data)
+        file = tmp_path / "probe.toml"
+        file.write_text('name = "probe"\n[ingress]\ninterface = "lo"\nsource = "prog.bpf.o"\n')
+        with pytest.raises(ProbedeckError, match=said):
+            load(file)
+    for text, said in (("%", "it is not in base64"), ("AAAA", "it is no object file")):
+        with pytest.raises(ProbedeckError, match=said):
+            parse({"name": "probe", "ingress": {"interface": "lo", "object": text}}, "request")
+    (tmp_path / "prog.bpf.o").write_bytes(good)
+    direction = load(file).ingress
+    assert direction is not None
+    assert base64.b64decode(direction.object) == good
+
+
+def test_broken_objects_leave_nothing(loose: Loose, tmp_path: Path) -> None:
+    good = compiled(COUNTER, tmp_path)
+    types = good.index(b"\x9f\xeb\x01\x00")
+    broken = good[: types + 24] + bytes(200) + good[types + 224 :]
+    with pytest.raises(ProbedeckError, match=r"does not load: error: libbpf cannot open it: .*BTF"):
+        loose.add(config(broken))
+    loose.add(config(good))
+
+
+def test_a_host_without_clang_takes_objects(
+    loose: Loose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = compiled(COUNTER, tmp_path)
+    monkeypatch.setattr(client, "_CLANGS", ("no-such-clang",))
+    with pytest.raises(KernelError, match=r"needs clang, .* libbpf-dev"):
+        loose.add(config(COUNTER.replace("!= 3", "!= 4 - 1")))
+    loose.add(config(data))
+
+
+def test_the_helper_comes_back_after_its_death(compiler: Compiler, loose: Loose) -> None:
+    loose.add(config(COUNTER))
+    objects = compiler.objects
+    assert objects._process is not None
+    objects._process.kill()
+    objects._process.wait()
+    loose.add(config(COUNTER))
+    assert objects.unconfined() == ""
