@@ -1,18 +1,26 @@
-"""Records of rings: bcc declares BPF_RINGBUF_OUTPUT and BPF_PERF_OUTPUT without their C type."""
+"""Records of ring buffers and perf event arrays: their declarations lack the records' C type."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from bpf.compiler.compiled import Compiled
 from bpf.compiler.source import code_of
+from bpf.maps.btf import Btf
+from bpf.syscall import btf_data
 
 RECORDS_HEADER = "records.h"
 """Stands before a source whose records are read."""
-C_TYPE = re.compile(r"(?:(?:struct|union|enum) )?[A-Za-z_]\w*")
-_RING = re.compile(r"\bBPF_(?:RINGBUF|PERF)_OUTPUT\s*\(\s*(\w+)")
+_RING = re.compile(
+    r"\bBPF_(?:RINGBUF|PERF)_OUTPUT\s*\(\s*(\w+)"
+    r"|\bbpf_(?:ringbuf_output|ringbuf_reserve|perf_event_output)\s*\([^;]*?&\s*(\w+)"
+)
+"""A declaration for bcc, or a helper's call of a program for libbpf."""
 _WRITE = (
-    r"\b{ring}\s*\.\s*(?:ringbuf_output|ringbuf_reserve|perf_submit)\s*\("
+    r"(?:\b{ring}\s*\.\s*(?:ringbuf_output|ringbuf_reserve|perf_submit)|"
+    r"\bbpf_(?:ringbuf_output|ringbuf_reserve|perf_event_output)\s*\([^;]*?&\s*{ring})\b"
     r"[^;]*?\bsizeof\s*\(?\s*\*?\s*([\w ]+?)\s*[),]"
 )
 _DECLARED = (
@@ -23,7 +31,7 @@ _NUMBERS = re.compile(r"[us](?:8|16|32|64)|\w+_t|char|int|long|short|float|doubl
 
 
 def record_types(text: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the C types of the records of rings that `text` declares, by their names.
+    """Return the C types of the records of rings in `text`, by the rings' names.
 
     `given` are known types by map; an empty one is looked for in the calls that write records. If
     no call tells it, the ring is missing.
@@ -31,7 +39,7 @@ def record_types(text: str, given: Mapping[str, str]) -> dict[str, str]:
     code = code_of(text)
     return {
         ring: found
-        for ring in _RING.findall(code)
+        for ring in (one or other for one, other in _RING.findall(code))
         if ring in given and (found := given[ring] or next(_written(code, ring), ""))
     }
 
@@ -48,6 +56,23 @@ def annotations(types: Mapping[str, str]) -> dict[str, str]:
         f"____btf_map_{ring} = {{}};\n"
         for ring, type_ in types.items()
     }
+
+
+def variables(types: Mapping[str, str]) -> str:
+    """Return a line for the end of a source for libbpf: variables keep the types in its BTF."""
+    keep = '__attribute__((section("records"), used))'
+    return "\n" + " ".join(f"{keep} {type_} ____{ring};" for ring, type_ in types.items())
+
+
+def with_records(compiled: Compiled, types: Mapping[str, str]) -> Compiled:
+    """Return the same result, with the types of records from its BTF."""
+    maps = dict(compiled.maps)
+    btf = Btf(btf_data(compiled.btf_fd)) if compiled.btf_fd and types else None
+    for name, found in compiled.maps.items():
+        if found.spec.kind.records:
+            value = btf.named(types[name]) if btf and name in types else None
+            maps[name] = replace(found, key_type=None, value_type=value)
+    return replace(compiled, maps=maps)
 
 
 def _written(code: str, ring: str) -> Iterator[str]:

@@ -94,6 +94,15 @@ class Btf:
         key, value = members.get("key"), members.get("value")
         return key.type if key else None, value.type if value else None
 
+    def named(self, name: str) -> CType | None:
+        """Return a type by its name in C, such as `struct event`; None if there is none."""
+        word, _, tag = name.rpartition(" ")
+        kinds = (word.upper(),) if word else (TypeKind.TYPEDEF.name, TypeKind.INT.name)
+        for number, entry in enumerate(self._entries, 1):
+            if entry.name == tag and entry.kind.name in kinds:
+                return self.type(number)
+        return None
+
     def type(self, number: int) -> CType:
         """A type by its number. Raises ValueError, naming it, if it has no layout."""
         if number in self._open:

@@ -15,7 +15,6 @@ from pydantic import (
     model_validator,
 )
 
-from bpf.compiler.records import C_TYPE
 from probes.config.config_errors import invalid
 
 
@@ -85,7 +84,7 @@ class Metric(Model):
     def _does_something(self) -> Self:
         if not (self.export or self.init or self.snapshot or self.expire):
             raise invalid("neither exported nor emptied", at="export", hint="give init too")
-        if self.record and not C_TYPE.fullmatch(self.record):
+        if not re.fullmatch(r"(((struct|union|enum) )?[A-Za-z_]\w*)?", self.record):
             raise invalid(f"{self.record[:40]!a} is no C type", at="record", hint="as struct event")
         if self.expire and (self.init or self.snapshot):
             raise invalid(

@@ -27,7 +27,13 @@ from bpf.compiler import (
 )
 from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.maps import map_places, unserved_maps
-from bpf.compiler.records import RECORDS_HEADER, annotations, record_types
+from bpf.compiler.records import (
+    RECORDS_HEADER,
+    annotations,
+    record_types,
+    variables,
+    with_records,
+)
 from bpf.compiler.source import code_of, prelude_macros
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import resolve_offsets
@@ -127,10 +133,10 @@ def _compile_side(
         reason = "the source is for XDP only" if wish is Hook.XDP and not direction.hook else ""
         hook = hooks.choose(interface, wish, reason).hook
         macros = macros_of(interface, hook)
-    records = record_types(
-        "\n".join((source, *headers.values())),
-        {metric.map: metric.record for metric in direction.metrics},
-    )
+    wanted = {metric.map: metric.record for metric in direction.metrics}
+    records = record_types("\n".join((source, *headers.values())), wanted)
+    if direction.object:
+        records = {name: type_ for name, type_ in wanted.items() if type_}
     preludes = [RECORDS_HEADER] if records and LOSSES not in map_places(source) else []
     if direction.prelude:
         preludes.append(direction.prelude)
@@ -145,7 +151,7 @@ def _compile_side(
         cflags += ["-include", direction.prelude]
     if for_libbpf:
         compiled = compiler.objects.compile(
-            source,
+            source + variables(records) if records and not direction.object else source,
             hook.prog_type,
             attach_type=hook.attach_type,
             name=f"{config.name}.{side}.{'o' if direction.object else 'c'}",
@@ -171,6 +177,8 @@ def _compile_side(
         )
     with ExitStack() as undo:
         undo.enter_context(compiled)
+        if for_libbpf:
+            compiled = with_records(compiled, records)
         if monitored:
             monitored.prepare(compiled)
         served = {*(monitored.shared if monitored else ()), *(m.map for m in direction.metrics)}
