@@ -20,6 +20,7 @@ import numpy as np
 from app.lab import netns
 from bench.flow import DROP, FLOWS, VARY, Bench, bench_on
 from bench.support.report import Report
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import enable_run_time_stats, map_update, prog_test_run
@@ -31,7 +32,6 @@ from probes.monitor.engine import PolicyTransition
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import BUILT_IN, Policy
 from probes.monitor.probe import MonitorProbe
-from probes.monitor.records import Array
 from probes.monitor.state import METRICS_TABLE
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot

@@ -23,6 +23,7 @@ from bench.support.application import FROM_PORT, PORT, closing_fd, running
 from bench.support.report import Report
 from bench.support.traced_lab import application, network, rtts, traced
 from bpf.abi import ProgType
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
@@ -31,7 +32,7 @@ from bpf.syscall import prog_load, prog_test_run
 from probes.hooks import Hooks
 from probes.path.options import TracedFlow
 from probes.path.probe import PathProbe
-from probes.path.records import Array, ProbeOutcome
+from probes.path.records import ProbeOutcome
 from tests.support.generator import frame
 from tests.support.lab_truth import delay, hops, interface_counters
 

@@ -22,7 +22,7 @@ import datasketches  # type: ignore[import-untyped]
 import numpy as np
 
 from bench.support.report import Report
-from probes.monitor.records import Array
+from bpf.arrays import Array
 from probes.monitor.sketch import Sketch
 
 _BITS = (8, 10, 12, 14)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bpf.abi import MapType
+from bpf.arrays import Array
 from bpf.compiler import CompiledMap
-from bpf.maps.layout import Array
 from bpf.maps.map import Map, reduce_cpus
 from probes.snapshot import Loss, LossReason
 

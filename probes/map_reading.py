@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bpf.abi import MapType
+from bpf.arrays import Array
 from bpf.compiler import CompiledMap
 from bpf.errors import KernelError, ProbedeckError
 from bpf.maps.kinds import Shape, fields
-from bpf.maps.layout import Array, EntryLayout
+from bpf.maps.layout import EntryLayout
 from bpf.maps.map import Entries, Map, ReadMethod
 from bpf.maps.readers import Iteration
 from bpf.programs.program import Program, sized

@@ -20,6 +20,7 @@ from app.explain.model import (
 from app.explain.place import HopTimes, fault_of, queues_of, times_of
 from app.explain.words import sentence
 from app.outputs.routers import Describe, nothing_known
+from bpf.arrays import Row
 from bpf.quantities import duration
 from bpf.sockets.diag import UDP
 from probes.filter.hosts import address_text
@@ -112,7 +113,7 @@ def _owner(material: Material) -> ExplainedOwner:
 
 def _limit(material: Material) -> ExplainedLimit:
     sockets, spans = material.sockets, material.spans
-    last = sockets[-1] if len(sockets) else np.zeros((), SOCKET)
+    last = sockets[-1] if len(sockets) else np.zeros(1, SOCKET)[0]
     seconds: dict[str, float] = {}
     for limit, span_s in zip(sockets["limit"].tolist(), spans.tolist(), strict=True):
         if label := Limit(limit).label:
@@ -149,7 +150,7 @@ def _limit(material: Material) -> ExplainedLimit:
     )
 
 
-def _verdict(material: Material, last: Any, *, told: bool) -> tuple[Limit, float, str]:
+def _verdict(material: Material, last: Row[SOCKET], *, told: bool) -> tuple[Limit, float, str]:
     """Return the verdict, the seconds since when it holds, and why no packet comes.
 
     `last` is the last row of dtype SOCKET, zero without one. `told`: times of answers are known, or

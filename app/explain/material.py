@@ -11,6 +11,7 @@ import numpy as np
 from app.explain.model import ExplainedEnds
 from app.outputs.filtering import flow_table
 from app.outputs.owners.owner_join import with_owners
+from bpf.arrays import Array, Row, Rows
 from bpf.errors import ProbedeckError
 from bpf.sockets.diag import TCP
 from probes.drops.counted import DROPS_TABLE, Dropped, of_flow, summed
@@ -19,13 +20,13 @@ from probes.filter import parse
 from probes.filter.hosts import address_text, protocol_name
 from probes.flow.filter import OWNED_FLOWS
 from probes.flow.grouping import GROUP, group
-from probes.flow.records import FLOW, Array, FlowDirection
+from probes.flow.records import FLOW, FlowDirection
 from probes.flow.services import WITH_PORTS, service_name
 from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
 from probes.sockets import joined
 from probes.sockets.limits import PSH
-from probes.sockets.records import OWNERS_TABLE, PROBE, SOCKET, SOCKETS_TABLE
+from probes.sockets.records import OWNER, OWNERS_TABLE, PROBE, SOCKET, SOCKETS_TABLE
 
 PAST_NS = 60_000_000_000
 FRAGMENTATION_NEEDED = 3 * 256 + 4
@@ -46,21 +47,21 @@ class Silence:
 class Material:
     """One conversation's rows."""
 
-    conversation: Any
+    conversation: Row[GROUP]
     """A row of dtype GROUP: its counts are of the last minute."""
     seconds: float
     """Of windows in the last minute."""
-    sockets: Array
+    sockets: Rows[SOCKET]
     """dtype SOCKET (m,), one a window at most, oldest first."""
     spans: Array
     """Seconds of these windows, (m,) f8."""
     interface: str = ""
     """Of the last window with a socket."""
-    owner: Any = None
+    owner: Row[OWNER] | None = None
     """A row of dtype OWNER; None if it is unknown."""
-    hops: Array = field(default_factory=lambda: np.empty(0, HOP))
+    hops: Rows[HOP] = field(default_factory=lambda: np.empty(0, HOP))
     """dtype HOP (k,): path probes to the far end."""
-    findings: Array = field(default_factory=lambda: np.empty(0, PATH))
+    findings: Rows[PATH] = field(default_factory=lambda: np.empty(0, PATH))
     """dtype PATH (l,): findings about the path to the far end."""
     pauses: tuple[Silence, ...] = ()
     """Pauses of the conversation, oldest first; the last one may go on."""
@@ -68,7 +69,7 @@ class Material:
     """TCP flags of both directions."""
     flags_back: int = 0
     """Of the far end."""
-    errors: Array = field(default_factory=lambda: np.empty(0, FLOW))
+    errors: Rows[FLOW] = field(default_factory=lambda: np.empty(0, FLOW))
     """dtype FLOW: ICMP errors that came to this host because a packet did not arrive."""
     losses: dict[LossReason, Loss] = field(default_factory=dict)
     """Packets that the tables of flows lack, of all flows."""
@@ -77,7 +78,7 @@ class Material:
     they were not counted."""
 
 
-def gather(conversation: Any, items: Iterable[Snapshot]) -> Material:
+def gather(conversation: Row[GROUP], items: Iterable[Snapshot]) -> Material:
     """Collect the rows of a conversation from windows; windows older than a minute are left out.
 
     `conversation` is a row of dtype GROUP, of a grouping by conversations.
@@ -114,12 +115,12 @@ def gather(conversation: Any, items: Iterable[Snapshot]) -> Material:
     )
 
 
-def far_end(conversation: Any) -> str:
+def far_end(conversation: Row[GROUP]) -> str:
     """Return the address of the far end as text."""
     return address_text(conversation["far"].tobytes(), int(conversation["version"]))
 
 
-def ends_of(conversation: Any) -> ExplainedEnds:
+def ends_of(conversation: Row[GROUP]) -> ExplainedEnds:
     """Return the ends of a row of dtype GROUP."""
     version, protocol = int(conversation["version"]), int(conversation["protocol"])
     return ExplainedEnds(
@@ -143,7 +144,7 @@ def _recent(tables: Sequence[Snapshot], probe: str, metric: str) -> list[Snapsho
     ]
 
 
-def _drops(conversation: Any, tables: Sequence[Snapshot]) -> tuple[Dropped, ...] | None:
+def _drops(conversation: Row[GROUP], tables: Sequence[Snapshot]) -> tuple[Dropped, ...] | None:
     """Return the kernel's drops of a conversation, the largest first; None without tables."""
     if not tables:
         return None
@@ -153,19 +154,18 @@ def _drops(conversation: Any, tables: Sequence[Snapshot]) -> tuple[Dropped, ...]
     return summed(each for table in tables for each in of_flow(table, near, far, ports))
 
 
-def _summed(conversation: Any, rows: Array) -> Any:
+def _summed(conversation: Row[GROUP], rows: Rows[FLOW]) -> Row[GROUP]:
     """Return the conversation's row with its counts of all windows, rows (n,) of dtype FLOW."""
     groups = group(rows, "conversations").rows
     mine = groups[groups["id"] == conversation["id"]]
     return mine[0] if len(mine) else conversation
 
 
-def _rows_of(conversation: Any, window: Snapshot) -> Array:
+def _rows_of(conversation: Row[GROUP], window: Snapshot) -> Rows[FLOW]:
     """Return both directions of a conversation, dtype FLOW (n,)."""
     rows = window.rows[_perhaps(window.rows, conversation)]
     ends = joined.ends_of(np.array([conversation], GROUP))
-    found: Array = rows[(joined.ends_of(rows) == ends).all(axis=1)]
-    return found
+    return rows[(joined.ends_of(rows) == ends).all(axis=1)]
 
 
 def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
@@ -190,7 +190,7 @@ def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
         yield Silence((flows[-1][0].end_ns - until_ns) / 1e9, asked, False)
 
 
-def _errors(conversation: Any, flows: Sequence[Snapshot]) -> Array:
+def _errors(conversation: Row[GROUP], flows: Sequence[Snapshot]) -> Array:
     """Return the rows of ICMP errors to the near end, without those about the size of packets."""
     rows = np.concatenate([np.empty(0, FLOW), *(window.rows for window in flows)])
     kind = rows["destination_port"]
@@ -200,7 +200,7 @@ def _errors(conversation: Any, flows: Sequence[Snapshot]) -> Array:
     return found
 
 
-def _perhaps(flows: Array, conversation: Any) -> Array:
+def _perhaps(flows: Rows[FLOW], conversation: Row[GROUP]) -> Array:
     """Leave out most flows (n,) of other conversations, faster than grouping does."""
     mine: Array = flows["protocol"] == conversation["protocol"]
     if int(conversation["protocol"]) in WITH_PORTS:
@@ -211,7 +211,7 @@ def _perhaps(flows: Array, conversation: Any) -> Array:
     return mine
 
 
-def _owner(sockets: Array, owners: Sequence[Snapshot]) -> Any:
+def _owner(sockets: Rows[SOCKET], owners: Sequence[Snapshot]) -> Any:
     """Return the last known owner of a socket, None without one."""
     for number in dict.fromkeys(reversed(sockets["owner"].tolist())):
         for table in reversed(owners) if number else ():
@@ -221,7 +221,7 @@ def _owner(sockets: Array, owners: Sequence[Snapshot]) -> Any:
     return None
 
 
-def _to(conversation: Any, dtype: np.dtype[Any], tables: Sequence[Snapshot]) -> Array:
+def _to(conversation: Row[GROUP], dtype: np.dtype[Any], tables: Sequence[Snapshot]) -> Array:
     """Return the rows about the path to the far end."""
     found = [
         table.rows[
@@ -243,11 +243,11 @@ _MOST = 5
 class Choice:
     """The conversation that passes, and those that pass instead."""
 
-    conversation: Any
+    conversation: Row[GROUP] | None
     """A row of dtype GROUP; None if no conversation passes."""
     passing: int
     """Conversations that pass."""
-    others: Array
+    others: Rows[GROUP]
     """dtype GROUP: the largest conversations of all, if none passes."""
 
 
@@ -283,7 +283,7 @@ def choose(items: Iterable[Snapshot], text: str) -> Choice:
     return Choice(None, 0, _conversations([window.rows for window in flows])[:_MOST])
 
 
-def _conversations(rows: Sequence[Array]) -> Array:
+def _conversations(rows: Sequence[Array]) -> Rows[GROUP]:
     """Return the conversations of flows, dtype GROUP, the largest first."""
     if not rows:
         return np.empty(0, GROUP)

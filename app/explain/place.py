@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from app.explain.material import Material
+from bpf.arrays import Array, Rows
 from bpf.sockets.diag import TCP
 from probes.filter.hosts import address_text
-from probes.flow.records import Array
 from probes.path.analysis.round_trips.queues import amounts
-from probes.path.analysis.statistics import hop_statistics
+from probes.path.analysis.statistics import HOP_STATISTICS, hop_statistics
 from probes.path.probing_plan import initial_ttl
 from probes.path.records import (
     DESTINATION_HOP,
+    HOP,
     HOP_COUNT,
     MeasuredBy,
     ProbeOutcome,
@@ -48,15 +49,15 @@ class HopTimes:
     """The destination's hop, or the last one that answered; 0: no hop answered."""
     arrived: bool
     """Whether the destination answered."""
-    recent: Array
+    recent: Rows[HOP_STATISTICS]
     """dtype HOP_STATISTICS, of the last seconds."""
-    all: Array
+    all: Rows[HOP_STATISTICS]
     """dtype HOP_STATISTICS, of all probes."""
     responders: Array
     """The last router of each hop, u1 (HOP_COUNT, 16); zeros: none answered."""
     beside: Array
     """Whether the hop was measured beside the flow, by ICMP echo requests."""
-    trips: Array
+    trips: Rows[HOP]
     """dtype HOP (n,): round trips of the flow to the far end, which does not think in between."""
 
 

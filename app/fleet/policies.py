@@ -16,6 +16,7 @@ import numpy as np
 from app.fleet.distinct import FleetFlows
 from app.fleet.hosts import needs_flows
 from app.fleet.seconds import FleetSecond
+from bpf.arrays import Array, Rows
 from bpf.quantities import counted
 from probes.monitor.condition import ComparisonResult
 from probes.monitor.condition.series import WindowSeries
@@ -23,7 +24,7 @@ from probes.monitor.condition.terms import Number, WindowSelection
 from probes.monitor.condition.units import RATIO
 from probes.monitor.engine import Engine
 from probes.monitor.policy import Policy
-from probes.monitor.records import METRIC, Array
+from probes.monitor.records import METRIC
 from probes.snapshot import Event
 
 SECOND_NS = 1_000_000_000
@@ -154,7 +155,7 @@ def concerned(values: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(host for host, value in values.items() if value > least)
 
 
-def _sum(rows: Collection[Array]) -> Array:
+def _sum(rows: Collection[Array]) -> Rows[METRIC]:
     """Sum up rows of dtype METRIC, except flows; `protocols` is the largest of any host."""
     total = np.zeros((), METRIC)
     for name in METRIC.names or ():

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probes.monitor.records import METRIC, Array
+from bpf.arrays import Array, Rows
+from probes.monitor.records import METRIC
 from probes.snapshot import Snapshot
 
 _SECOND_NS = 1_000_000_000
@@ -82,7 +83,7 @@ class AlignedSeconds:
         return found
 
 
-def _row(values: Array) -> Array:
+def _row(values: Array) -> Rows[METRIC]:
     row = np.zeros((), METRIC)
     for name, value in zip(METRIC.names or (), values / values[-1], strict=False):
         if not name.startswith("flows"):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.flow.records import Array
+from bpf.arrays import Array
 
 Times = NDArray[np.int64]
 MARGIN_NS = 20_000_000

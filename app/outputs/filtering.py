@@ -10,13 +10,13 @@ import numpy as np
 
 from app.outputs.view import OwnedFlows
 from app.outputs.views import VIEWS, built_in
+from bpf.arrays import Array
 from bpf.errors import TextError, UsageError
 from probes.filter import Domain, Filter, RowTable, parts
 from probes.filter.fields import Codes, Texts
 from probes.filter.owners import EVENTS, event_table
 from probes.flow.filter import OWNED_FLOWS, WINDOW_FLOWS
 from probes.flow.kinds import KINDS
-from probes.flow.records import Array
 from probes.monitor import state
 from probes.path.filter import ANSWERS, FINDINGS, answers_table, findings_table
 from probes.snapshot import Event, Item, Snapshot

@@ -21,8 +21,9 @@ from app.outputs.view import (
     one_text,
     time,
 )
+from bpf.arrays import Array
 from probes.monitor import state
-from probes.monitor.records import METRIC_COLUMNS, Array, of_others
+from probes.monitor.records import METRIC_COLUMNS, of_others
 
 _STATES = {int(each): each.label for each in state.PolicyState}
 _INTERFACE = one_text("interface", "interface of the incoming packets")

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from app.outputs.encoders import Record
+from bpf.arrays import Array
 from probes.filter.hosts import address_text
 from probes.flow.columns import FlowColumn
-from probes.flow.records import Array
 from probes.snapshot import Event, Item, Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
@@ -51,8 +51,8 @@ class Part:
 
     def utc(self, name: str) -> Array:
         """Nanoseconds since the epoch, from an array's column of CLOCK_MONOTONIC."""
-        times: Array = self.rows[name] + (self.item.end_utc_ns - self.item.end_ns)
-        return times
+        found: Array = self.rows[name] + (self.item.end_utc_ns - self.item.end_ns)
+        return found
 
 
 Mask = Callable[[Part], Array]

@@ -9,9 +9,10 @@ import numpy as np
 
 from app.outputs.view import is_table
 from app.outputs.views import counted
+from bpf.arrays import Array, Rows
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
 from probes.path.analysis.statistics import cleared, hop_statistics
-from probes.path.records import HOP_COUNT, HOPS_TABLE, Array, MeasuredBy, ProbeOutcome
+from probes.path.records import HOP, HOP_COUNT, HOPS_TABLE, MeasuredBy, ProbeOutcome
 from probes.snapshot import Event, Item, Loss, LossReason, add_losses, lost_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Totals:
             add_losses(found, {reason: loss})
         return found
 
-    def _add_probes(self, rows: Array) -> None:
+    def _add_probes(self, rows: Rows[HOP]) -> None:
         probes = rows[rows["measured_by"] == MeasuredBy.PROBE]
         for outcome, count in enumerate(np.bincount(probes["outcome"]).tolist()):
             self.outcomes[ProbeOutcome(outcome)] += count

@@ -29,8 +29,9 @@ from app.exporters.ipfix.templates import IPFIX
 from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
 from bench.support.report import Report
+from bpf.arrays import Array
 from probes.control_plane import ControlPlane
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 from probes.output_control import OutputConfig
 from probes.snapshot import Snapshot
 

@@ -21,10 +21,11 @@ from contextlib import ExitStack
 import numpy as np
 
 from app.lab.netns import fresh, inside
+from bpf.arrays import Array
 from bpf.attach.interface import find
 from bpf.compiler import Compiler
 from bpf.maps.kinds import unlock
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 from probes.snapshot import Snapshot
 from probes.sockets.probe import SocketsProbe
 from probes.sockets.records import Reason

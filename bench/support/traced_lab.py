@@ -13,9 +13,10 @@ import numpy as np
 from app.lab import Lab, netns
 from app.lab.plan import LabPlan
 from bench.support.application import closing_fd, running
+from bpf.arrays import Array
 from probes.control.controller import Controller
 from probes.path.options import PathOptions
-from probes.path.records import HOP, HOPS_TABLE, Array, ProbeOutcome
+from probes.path.records import HOP, HOPS_TABLE, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
 
 

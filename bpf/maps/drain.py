@@ -16,10 +16,11 @@ from contextlib import closing
 import numpy as np
 
 from bpf.abi import MapFlag, MapType
+from bpf.arrays import Array
 from bpf.assembler import Assembler, HelperFunction, Register, load_with_callback
 from bpf.machine import possible_cpus
 from bpf.maps.kinds import Shape
-from bpf.maps.layout import Array, EntryLayout, round_up
+from bpf.maps.layout import EntryLayout, round_up
 from bpf.maps.readers import Pop, Reader, has_lock
 from bpf.syscall import MapSpec, TestRunner, map_create, opened
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bpf.machine import possible_cpus
 from bpf.syscall import MapSpec
@@ -96,8 +95,6 @@ def moved(members: Mapping[str, Member], offset: int) -> dict[str, Member]:
         name: replace(member, offset=member.offset + offset) for name, member in members.items()
     }
 
-
-Array = NDArray[Any]
 
 _SCALARS = {
     "_Bool": "?",

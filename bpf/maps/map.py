@@ -31,10 +31,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bpf.abi import BpfCommand
+from bpf.arrays import Array
 from bpf.errors import KernelError, UsageError
 from bpf.maps.drain import Drain
 from bpf.maps.kinds import Shape
-from bpf.maps.layout import Array, EntryLayout
+from bpf.maps.layout import EntryLayout
 from bpf.maps.perf import PerfRecords
 from bpf.maps.readers import (
     Batched,

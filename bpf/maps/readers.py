@@ -14,8 +14,9 @@ from itertools import islice
 import numpy as np
 
 from bpf.abi import LOCK, Batch, BpfCommand, Element, MapFlag
+from bpf.arrays import Array
 from bpf.maps.kinds import Shape
-from bpf.maps.layout import Array, EntryLayout, round_up
+from bpf.maps.layout import EntryLayout, round_up
 from bpf.syscall import MapSpec, call_errno, map_delete, map_lookup, map_update, refusal
 
 Chunk = tuple[Array | None, Array]

@@ -17,8 +17,9 @@ from typing import Any, Self
 import numpy as np
 
 from bpf.abi import MapType
+from bpf.arrays import Array
 from bpf.errors import UsageError
-from bpf.maps.layout import Array, round_up
+from bpf.maps.layout import round_up
 from bpf.maps.readers import Chunk, Reader
 from bpf.syscall import MapSpec
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.arrays import Array, Rows
 from bpf.attach.rtnetlink import REQUEST
-from bpf.maps.layout import Array
 from bpf.sockets.diag import TCP, TUPLE, UDP
 from bpf.sockets.netlink import HEADER, Layout, Messages, Netlink
 
@@ -72,7 +72,7 @@ class _Version:
         model["proto"]["destination_head"] = 6, _DESTINATION_PORT
         self._model = model
 
-    def requests(self, tuples: Array) -> NDArray[np.void]:
+    def requests(self, tuples: Rows[TUPLE]) -> Array:
         """Questions for packets from the far to the near end."""
         asked = np.empty(len(tuples), self.request)
         asked[:] = self._model
@@ -99,7 +99,7 @@ class Conntrack:
     def close(self) -> None:
         self._netlink.close()
 
-    def inner(self, tuples: Array) -> tuple[NDArray[np.bool_], NDArray[np.void]]:
+    def inner(self, tuples: Rows[TUPLE]) -> tuple[NDArray[np.bool_], Rows[TUPLE]]:
         """Return the tuples behind translation of TUPLE (n,), as packets outside have them.
 
         The result is a mask (n,) of those that are translated, and TUPLE (n,), where the others are

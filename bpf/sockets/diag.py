@@ -22,8 +22,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.arrays import Array, Rows
 from bpf.attach.rtnetlink import REQUEST
-from bpf.maps.layout import Array
 from bpf.sockets.netlink import HEADER, Messages, Netlink
 
 TUPLE = np.dtype([
@@ -46,7 +46,7 @@ def address_words(addresses: Array) -> NDArray[np.uint32]:
     return addresses.view("<u4")
 
 
-def unmap(tuples: Array) -> None:
+def unmap(tuples: Rows[TUPLE]) -> None:
     """Turn IPv4-mapped IPv6 tuples into IPv4, in place: a dual-stack socket carries IPv4 packets.
 
     An end without an address (`::`) goes with an end that is mapped.
@@ -163,7 +163,7 @@ class SocketDiag:
     def close(self) -> None:
         self._netlink.close()
 
-    def ask(self, tuples: Array, device: int = 0) -> NDArray[np.void]:
+    def ask(self, tuples: Rows[TUPLE], device: int = 0) -> Rows[INFO]:
         """Return INFO (n,) of the sockets that packets of TUPLE (n,) belong to.
 
         The kernel's lookup for packets answers. If the connection is gone, a listener of the same
@@ -184,7 +184,7 @@ class SocketDiag:
 
     def dump(
         self, protocol: int, version: int, states: int = ALL_STATES
-    ) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    ) -> tuple[Rows[TUPLE], Rows[INFO]]:
         """Return TUPLE (n,) and INFO (n,) of all sockets of a protocol, TCP or UDP, and IP version.
 
         `states` has the bit `1 << state` of each wanted SocketState. Sockets of version 6 that
@@ -195,7 +195,7 @@ class SocketDiag:
         return decode(self._netlink.dump(_BY_FAMILY, body), protocol)
 
 
-def _requests(tuples: Array, device: int) -> NDArray[np.void]:
+def _requests(tuples: Rows[TUPLE], device: int) -> Rows[_REQUEST]:
     asked = np.zeros(len(tuples), _REQUEST)
     asked["length"], asked["type"], asked["flags"] = _REQUEST.itemsize, _BY_FAMILY, REQUEST
     asked["family"] = np.where(tuples["version"] == 4, socket.AF_INET, socket.AF_INET6)
@@ -212,7 +212,7 @@ def _requests(tuples: Array, device: int) -> NDArray[np.void]:
     return asked
 
 
-def decode(messages: Messages, protocol: int = 0) -> tuple[NDArray[np.void], NDArray[np.void]]:
+def decode(messages: Messages, protocol: int = 0) -> tuple[Rows[TUPLE], Rows[INFO]]:
     """Return TUPLE (n,) and INFO (n,) of inet_diag messages, in their order.
 
     An event says its protocol; answers have `protocol`. Messages that are cut off are left out.
@@ -243,7 +243,7 @@ def is_whole(messages: Messages) -> NDArray[np.bool_]:
     return messages.lengths >= _MESSAGE_BYTES
 
 
-def _fill_heads(messages: Messages, tuples: Array, info: Array) -> None:
+def _fill_heads(messages: Messages, tuples: Rows[TUPLE], info: Rows[INFO]) -> None:
     family = messages.column(4)
     tuples["version"] = np.where(family & 0xFF == socket.AF_INET, 4, 6)
     info["found"] = True
@@ -260,7 +260,7 @@ def _fill_heads(messages: Messages, tuples: Array, info: Array) -> None:
         info[name] = messages.column(word)
 
 
-def _fill_tcp(info: Array, index: Array, values: _Values, word: int, size: int) -> None:
+def _fill_tcp(info: Rows[INFO], index: Array, values: _Values, word: int, size: int) -> None:
     info["info_bytes"][index] = size
     for name, offset, form in _TCP_INFO:
         if offset + int(form[1]) <= size:
@@ -321,12 +321,12 @@ class ClosingSockets:
         """Descriptor that is readable when sockets have closed."""
         return self._netlink.fileno()
 
-    def read(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    def read(self) -> tuple[Rows[TUPLE], Rows[INFO]]:
         """Return TUPLE (n,) and INFO (n,) of the sockets that closed since the last call."""
         _, tuples, info = self.read_everywhere()
         return tuples, info
 
-    def read_everywhere(self) -> tuple[NDArray[np.int32], NDArray[np.void], NDArray[np.void]]:
+    def read_everywhere(self) -> tuple[Array, Rows[TUPLE], Rows[INFO]]:
         """Return ids (n,) of namespaces, TUPLE (n,) and INFO (n,) of the closed sockets.
 
         The id is -1 for the own namespace; `Namespaces.numbers_of` knows the others.

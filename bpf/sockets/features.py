@@ -17,6 +17,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from bpf.abi import AttachType, ProgType
+from bpf.arrays import Rows
 from bpf.assembler import Assembler
 from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
@@ -105,7 +106,7 @@ def _udp() -> socket.socket:
     return sock
 
 
-def _tuple(protocol: int, sock: socket.socket) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+def _tuple(protocol: int, sock: socket.socket) -> Rows[TUPLE]:
     made = np.zeros(1, TUPLE)
     address, port = sock.getsockname()
     made["near"][:, :4] = list(socket.inet_aton(address))

@@ -21,11 +21,11 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.arrays import Array, Rows
 from bpf.attach.rtnetlink import attribute, attributes, request
 from bpf.machine import enter_network
-from bpf.maps.layout import Array
 from bpf.sockets.conntrack import Conntrack
-from bpf.sockets.diag import SocketDiag
+from bpf.sockets.diag import INFO, TUPLE, SocketDiag
 from bpf.sockets.netlink import Messages, Netlink
 
 _GETADDR, _GETNSID = 22, 90
@@ -178,14 +178,14 @@ class Namespaces:
         with self._opened(number) as fd, self._inside(fd):
             yield
 
-    def ask(self, number: int, tuples: Array, device: int = 0) -> NDArray[np.void]:
+    def ask(self, number: int, tuples: Rows[TUPLE], device: int = 0) -> Rows[INFO]:
         """`SocketDiag.ask` in a namespace. Raises OSError as `entered` does."""
         with self.entered(number):
             diag = SocketDiag()
         with contextlib.closing(diag):
             return diag.ask(tuples, device)
 
-    def inner(self, number: int, tuples: Array) -> tuple[NDArray[np.bool_], NDArray[np.void]]:
+    def inner(self, number: int, tuples: Rows[TUPLE]) -> tuple[NDArray[np.bool_], Rows[TUPLE]]:
         """`Conntrack.inner` in a namespace. Raises OSError as `entered` does."""
         with self.entered(number):
             conntrack = Conntrack()

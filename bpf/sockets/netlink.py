@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.arrays import Array
 from bpf.attach.rtnetlink import DUMP, ERROR, message, messages
-from bpf.maps.layout import Array
 
 _HEADER_WORDS = 4
 _SOL_NETLINK, _ADD_MEMBERSHIP, _LISTEN_ALL_NSID = 270, 1, 8

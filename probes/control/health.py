@@ -14,7 +14,7 @@ from probes.reports import Compatibility, Fate
 from probes.snapshot import Event, Item, Snapshot
 
 if TYPE_CHECKING:
-    from bpf.maps.layout import Array
+    from bpf.arrays import Array
     from probes.config.model import ProbeConfig, Side
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bpf.maps.layout import Array
+from bpf.arrays import Array
 from probes.snapshot import Snapshot
 
 PROBE = DROPS_TABLE = "drops"

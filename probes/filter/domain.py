@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.errors import TextError, did_you_mean, placed
 from probes.filter.conjunction import Conjunction
 from probes.filter.fields import Field, Test, Value
 from probes.filter.syntax import Joined, Node, Term, tree
-from probes.filter.table import Array, RowTable
+from probes.filter.table import RowTable
 
 NONE: Mapping[str, str] = {}
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from probes.filter.table import AddressNames, Array
+from bpf.arrays import Array
+from probes.filter.table import AddressNames
 
 PROTOCOLS = {
     "icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51,
@@ -74,8 +75,8 @@ class Hosts:
             self._keys = together[order]
             self._passed = np.concatenate((self._passed, passed))[order]
             at = np.searchsorted(self._keys, keys)
-        result: Array = self._passed[at]
-        return result
+        found: Array = self._passed[at]
+        return found
 
     def _judge(self, text: str, names: AddressNames | None) -> bool:
         return self._passes(text) or bool(

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from probes.filter.table import Array
+from bpf.arrays import Array
 
 Prefix = tuple[int, int, int]
 """IP version, first address and length. Sorted, outer prefixes come before inner ones."""

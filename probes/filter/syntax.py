@@ -10,10 +10,11 @@ from itertools import chain
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.errors import TextError, did_you_mean
 from probes.filter.conjunction import Conjunction, inverse, merged
 from probes.filter.fields import Test, Value
-from probes.filter.table import Array, RowTable
+from probes.filter.table import RowTable
 from probes.language import MAX_DEPTH, TextReader
 
 MAX_LENGTH = 8192

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+from bpf.arrays import Array
 
 
 class AddressNames(Protocol):

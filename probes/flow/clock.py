@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from bpf.abi import MapType, ProgType
+from bpf.arrays import Array
 from bpf.assembler import (
     Assembler,
     HelperFunction,
@@ -25,8 +26,6 @@ from bpf.assembler import (
 )
 from bpf.maps.btf import TypeKind
 from bpf.syscall import MapSpec, TestRunner, map_create, opened, prog_load, prog_test_run
-
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 _MAP = MapSpec("clock", MapType.ARRAY, 4, 48, 1)
 _CELL, _END, _TIMER = 0, 8, 32
@@ -119,8 +118,7 @@ class TimerClock:
 
     def monotonic_ns(self, times: Array) -> Array:
         ago = (np.uint32(self._units & 0xFFFFFFFF) - times).astype("i8")
-        result: Array = (self._units - ago << _SHIFT) + (1 << _SHIFT - 1)
-        return result
+        return (self._units - ago << _SHIFT) + (1 << _SHIFT - 1)
 
 
 _KEY_TYPE, _TIMER_TYPE, _VALUE_TYPE = 1, 2, 3
@@ -223,8 +221,7 @@ class TickClock:
 
     def monotonic_ns(self, times: Array) -> Array:
         ago = (np.uint32(self._jiffies) - times).astype("i8")
-        result: Array = self._tick_at_ns + self.tick_ns // 2 - ago * self.tick_ns
-        return result
+        return self._tick_at_ns + self.tick_ns // 2 - ago * self.tick_ns
 
     def _read(self) -> int:
         return prog_test_run(self._fd, bytes(64)).verdict

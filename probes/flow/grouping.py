@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.flow.kinds import KINDS as KINDS
 from probes.flow.kinds import PREFIXES as PREFIXES
-from probes.flow.records import Array, FlowDirection, hash_keys
+from probes.flow.records import FlowDirection, hash_keys
 from probes.flow.services import service_ports
 
 GROUP = np.dtype([
@@ -42,7 +43,7 @@ REQUESTS = {1: {0: 8, 14: 13, 16: 15, 18: 17}, 58: {129: 128}}
 class Groups:
     """Rows in groups."""
 
-    rows: Array
+    rows: Rows[GROUP]
     """dtype GROUP, (m,), ascending by `id`."""
     of: Array
     """The place in `rows` of the group of each grouped row, (n,)."""
@@ -98,7 +99,7 @@ def relabel(conversations: Groups, labels: Array) -> Groups:
     return Groups(groups.rows, groups.of[conversations.of])
 
 
-def _single(rows: Array) -> Array:
+def _single(rows: Array) -> Rows[GROUP]:
     """Each flow as a conversation, (n,) of dtype GROUP."""
     made = np.zeros(len(rows), GROUP)
     leaves = rows["direction"] == FlowDirection.EGRESS
@@ -130,7 +131,7 @@ def _single(rows: Array) -> Array:
     return made
 
 
-def _merged(rows: Array, labels: Array | None = None) -> Groups:
+def _merged(rows: Rows[GROUP], labels: Array | None = None) -> Groups:
     """Merge rows (n,) of dtype GROUP that have the same label, or by default the same key."""
     ids = hash_keys(_words(rows)[:, :_KEY_WORDS]) if labels is None else labels
     order = np.argsort(ids)
@@ -152,7 +153,7 @@ def _merged(rows: Array, labels: Array | None = None) -> Groups:
     return Groups(merged, of)
 
 
-def _words(rows: Array) -> Array:
+def _words(rows: Rows[GROUP]) -> Array:
     """Return the memory of rows of dtype GROUP as 64-bit words (n, 14)."""
     return rows.view("u8").reshape(len(rows), _WORDS)
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bpf.arrays import Array
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from probes.flow.clock import FlowClock
-from probes.flow.records import Array, FlowDirection, rows_of
+from probes.flow.records import FlowDirection, rows_of
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import ChainSlot, InterfaceHook

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpf.abi import MapType
+from bpf.arrays import Array, Rows
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
@@ -29,7 +30,7 @@ from probes.builtin import BuiltinProbe, Generation
 from probes.flow.clock import flow_clock
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook
-from probes.flow.records import FLOW, Array, FlowDirection
+from probes.flow.records import FLOW, FlowDirection
 from probes.flow.sizes import DATAGRAMS, TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import Hooks
@@ -253,7 +254,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         return self._compile_with(side, source, macros, {"capture.h": self._basis.to_c()})
 
 
-def _joined(parts: Sequence[Array]) -> Array:
+def _joined(parts: Sequence[Array]) -> Rows[FLOW]:
     """Rows of dtype FLOW of several drains; only copied where there are several."""
     filled = [part for part in parts if len(part)]
     if len(filled) == 1:

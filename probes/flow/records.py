@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.flow.clock import FlowClock
-
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
-"""An array of any shape. If the shape is `Any`, mypy takes three times as long in all."""
 
 
 class FlowDirection(IntEnum):
@@ -84,11 +82,10 @@ def words_of(rows: Array) -> Array:
 
 def key_words(rows: Array) -> Array:
     """The key of each row of dtype FLOW, as words (n, 6)."""
-    words: Array = words_of(rows)[:, :KEY_WORDS] & KEY_MASK
-    return words
+    return words_of(rows)[:, :KEY_WORDS] & KEY_MASK
 
 
-def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: FlowClock) -> Array:
+def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: FlowClock) -> Rows[FLOW]:
     """Rows of dtype FLOW, one a flow, from records (n,); a flow may have several records."""
     size = sum(map(len, parts))
     rows = np.empty(size, FLOW)
@@ -108,7 +105,7 @@ def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: FlowClock) 
     return _merged(rows, hashes)
 
 
-def _fill(rows: Array, records: Array, direction: FlowDirection, clock: FlowClock) -> None:
+def _fill(rows: Rows[FLOW], records: Array, direction: FlowDirection, clock: FlowClock) -> None:
     words = words_of(rows)
     key = records["key"]
     words[:, KEY_WORDS - 1] = 0
@@ -122,7 +119,7 @@ def _fill(rows: Array, records: Array, direction: FlowDirection, clock: FlowCloc
     rows["last_ns"] = clock.monotonic_ns(records["last"])
 
 
-def _merged(rows: Array, hashes: Array) -> Array:
+def _merged(rows: Rows[FLOW], hashes: Array) -> Array:
     keys = key_words(rows)
     order = np.argsort(hashes)
     same = hashes[order[1:]] == hashes[order[:-1]]

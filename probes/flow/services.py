@@ -14,13 +14,11 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.filter.hosts import PROTOCOLS, protocol_name
-
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 WITH_PORTS = (6, 17, 33, 132, 136)
 """Protocols with ports: TCP, UDP, DCCP, SCTP and UDP-Lite."""

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.compiler import Compiled
 from bpf.maps.map import Map
 from bpf.maps.ring import RingReader
 from bpf.programs.program import sized
 from probes.builtin import ProbeMaps
-from probes.flow.records import Array
 from probes.flow.sizes import TableSizes
 from probes.losses import read_losses
 from probes.snapshot import Loss, LossReason

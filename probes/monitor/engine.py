@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.errors import UsageError, did_you_mean
 from probes.monitor.condition import ConditionOutcome
 from probes.monitor.condition.series import Bursts, WindowSeries
-from probes.monitor.records import METRIC, POLICY, Array
+from probes.monitor.records import METRIC, POLICY
 from probes.monitor.selected import Estimate, SelectedMetric
 from probes.monitor.state import MAX_POLICIES, PolicyState
 
@@ -280,7 +281,11 @@ class Engine:
         del self._machines[name]
 
     def window(
-        self, row: Array, end_ns: int, seconds: float, selected: Mapping[SelectedMetric, Estimate]
+        self,
+        row: Rows[METRIC],
+        end_ns: int,
+        seconds: float,
+        selected: Mapping[SelectedMetric, Estimate],
     ) -> list[PolicyTransition]:
         """Take in a window and return all transitions; `row` has dtype METRIC, shape (). A metric
         that is missing in `selected` is unknown."""
@@ -343,7 +348,7 @@ class Engine:
         """Names of the policies whose applications run."""
         return tuple(s.policy.name for s in self.policies() if s.state.runs)
 
-    def rows(self) -> Array:
+    def rows(self) -> Rows[POLICY]:
         """The status of each policy as rows of dtype POLICY (n,); `selected` is 0."""
         rows = np.zeros(len(self._machines), POLICY)
         for row, standing in zip(rows, self.policies(), strict=True):

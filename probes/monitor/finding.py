@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.quantities import byte_size, duration, percent
 from probes.filter import RowTable, parse
 from probes.filter.hosts import address_text, protocol_name
 from probes.flow.filter import WINDOW_FLOWS
-from probes.flow.records import hash_keys, key_words
-from probes.monitor.records import Array
+from probes.flow.records import FLOW, hash_keys, key_words
 
 _TOP = 3
 _NAMED = 0.5
@@ -98,7 +98,7 @@ class Finding:
 
 
 def finding_of(
-    rows: Array,
+    rows: Rows[FLOW],
     suspects: Sequence[str] = (),
     *,
     seconds: float,
@@ -159,8 +159,7 @@ def _passing(rows: Array, suspects: Sequence[str], seconds: float) -> Array:
     }
     table = RowTable(rows, made)
     passed = [parse(text, WINDOW_FLOWS).mask(table) for text in suspects]
-    kept: Array = rows[np.logical_or.reduce(passed)]
-    return kept
+    return rows[np.logical_or.reduce(passed)]
 
 
 def _numbers(values: Array, weights: Array, where: Array, name: Callable[[int], str]) -> Distinct:

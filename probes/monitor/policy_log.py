@@ -7,10 +7,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo
-from probes.monitor.records import TRANSITION, Array
+from probes.monitor.records import METRIC, TRANSITION
 from probes.monitor.state import POLICIES_TABLE, PROBE, TRIGGERS_TABLE, PolicyState
 from probes.poller import UtcClock
 from probes.snapshot import Event
@@ -46,7 +47,7 @@ class PolicyLog:
     def add(
         self,
         transitions: Iterable[PolicyTransition],
-        row: Array,
+        row: Rows[METRIC],
         findings: Mapping[str, Finding] = MappingProxyType({}),
     ) -> None:
         """Note transitions; `row` has dtype METRIC, shape (); `findings` are by policy."""
@@ -122,7 +123,7 @@ class PolicyLog:
         )
 
 
-def _row(transition: PolicyTransition, metrics: Array, finding: Finding | None) -> Array:
+def _row(transition: PolicyTransition, metrics: Array, finding: Finding | None) -> Rows[TRANSITION]:
     row = np.zeros(1, TRANSITION)
     row["policy"], row["cause"] = transition.policy.encode(), transition.cause.encode()
     row["before"], row["after"] = transition.before, transition.after

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
@@ -41,7 +42,7 @@ from probes.monitor.programs import (
     receiver_key,
     seed_id,
 )
-from probes.monitor.records import METRIC, Array
+from probes.monitor.records import METRIC
 from probes.monitor.router import PolicyRouter
 from probes.monitor.selected_counters import HALVES, MODELS, SelectedCounters
 from probes.monitor.sketch import Sketch

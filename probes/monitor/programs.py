@@ -12,6 +12,7 @@ from socket import IPPROTO_UDP
 import numpy as np
 
 from bpf import features
+from bpf.arrays import Array
 from bpf.attach.hook import AnyHook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
@@ -21,7 +22,7 @@ from bpf.syscall import prog_array_clear, prog_array_set
 from probes.life import Bundle
 from probes.losses import read_losses
 from probes.monitor.options import Input, MonitorOptions, Receiver
-from probes.monitor.records import METRIC, Array
+from probes.monitor.records import METRIC
 from probes.monitor.selection import SELECTIONS, TABLES
 from probes.program.metrics import open_map
 from probes.snapshot import Loss, LossReason

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+from bpf.arrays import Array, Rows
 
 PROTOCOLS = {"tcp": "TCP", "udp": "UDP", "icmp": "ICMP and ICMPv6"}
 """Protocols with metrics of their own."""
@@ -46,10 +46,9 @@ METRIC = np.dtype([(one.name, one.type) for one in METRIC_COLUMNS])
 """One window, one row (S2.6, S2.7). ICMP is of both IP versions."""
 
 
-def of_others(rows: Array, unit: str) -> Array:
+def of_others(rows: Rows[METRIC], unit: str) -> Array:
     """Return the packets or bytes (n,) that are of none of PROTOCOLS, of rows of dtype METRIC."""
-    rest: Array = rows[unit] - sum(rows[f"{protocol}_{unit}"] for protocol in PROTOCOLS)
-    return rest
+    return rows[unit] - sum(rows[f"{protocol}_{unit}"] for protocol in PROTOCOLS)
 
 
 POLICY = np.dtype([

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bpf.abi import MapFlag, MapType
+from bpf.arrays import Array
 from bpf.errors import UsageError
 from bpf.machine import possible_cpus
 from bpf.maps.kinds import map_memory
@@ -25,7 +26,6 @@ from bpf.programs import grace
 from bpf.programs.program import make_map
 from bpf.syscall import MapSpec, map_delete, map_update
 from probes.monitor.counting.estimates import BITS, distinct_values, largest_share, sampled
-from probes.monitor.records import Array
 from probes.monitor.selected import OUT, Estimate, SelectedMetric
 from probes.monitor.selection import Selections, place_of
 

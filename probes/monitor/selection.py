@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.compiler import CompiledMap
 from bpf.errors import KernelError, UsageError
 from bpf.maps.map import Map
@@ -23,7 +24,6 @@ from probes.filter.conjunction import Conjunction, Dimension, Set, merged
 from probes.filter.sets import EVERYWHERE, WIDTHS, NumberSet, Prefix, PrefixSet, outers
 from probes.filter.syntax import MAX_CONJUNCTIONS
 from probes.flow.filter import FlowFilter
-from probes.monitor.records import Array
 from probes.program.metrics import open_map
 
 ENDS = ("source", "destination")

@@ -29,9 +29,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.errors import UsageError
 from probes.monitor.options import BITS
-from probes.monitor.records import Array
 
 _T = TypeVar("_T", int, str)
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.filter.hosts import address_text
-from probes.flow.records import Array
 from probes.names.messages import MAX_NAME, dns_names, tls_server_name
 from probes.snapshot import Snapshot
 from probes.tables.conversion import TableKind, TableSchema
@@ -47,7 +47,7 @@ class LearnedName(NamedTuple):
     """Seconds."""
 
 
-def rows_of(heads: Array) -> Array:
+def rows_of(heads: Array) -> Rows[ROW]:
     """Names (m,) of dtype ROW, each once, from values (n,) of `struct head`."""
     found: dict[tuple[bytes, str, int], tuple[int, int]] = {}
     for head in heads:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.quantities import SHARES
 from probes.filter import Domain, RowTable
 from probes.filter.fields import Addresses, Codes, Field, Quantity, times
 from probes.flow.filter import BARE, key_fields
-from probes.path.records import Array, PathRowKind, ProbeOutcome
+from probes.path.records import PATH, PathRowKind, ProbeOutcome
 
 _OUTCOMES = {outcome.label.replace(" ", "_"): int(outcome) for outcome in ProbeOutcome}
 _KINDS = {kind.label.replace(" ", "_"): int(kind) for kind in PathRowKind}
@@ -63,7 +64,7 @@ def answers_table(rows: Array) -> RowTable:
     return RowTable(rows, {"rtt": rtt})
 
 
-def findings_table(rows: Array) -> RowTable:
+def findings_table(rows: Rows[PATH]) -> RowTable:
     """Rows of dtype PATH (n,) for filters of FINDINGS."""
     summary = rows["kind"] == PathRowKind.SUMMARY
 

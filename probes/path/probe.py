@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpf import features
+from bpf.arrays import Array, Rows
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
@@ -46,7 +47,6 @@ from probes.path.records import (
     PATHS_TABLE,
     TRACE,
     TRACES_TABLE,
-    Array,
     ProbeOutcome,
     no_rows,
 )
@@ -287,7 +287,7 @@ class PathProbe(BuiltinProbe[SideProgram]):
         events += [Event(now, severity, self.name, text) for severity, text in found]
         return (*tables, *events)
 
-    def _analyse(self, hops: Array, now_ns: int) -> Array:
+    def _analyse(self, hops: Array, now_ns: int) -> Rows[PATH]:
         """Rows of dtype PATH, with the last summaries of destinations that leave."""
         shortened = [target.extent.shortened for target in self._targets]
         paths = self._analysis.add(
@@ -340,7 +340,7 @@ class OwnTraffic:
         """Keep the last row of a destination that is traced no longer."""
         self._leaving.append(_row(traced, self._before.pop(traced.destination, None)))
 
-    def rows(self, traced: Iterable[Traced], now_ns: int) -> Array | None:
+    def rows(self, traced: Iterable[Traced], now_ns: int) -> Rows[TRACE] | None:
         """Return rows of dtype TRACE (n,) of the period, which ends now; None if it goes on."""
         if now_ns - self._since_ns < _OWN_PERIOD_NS and not self._leaving:
             return None
@@ -352,7 +352,7 @@ class OwnTraffic:
         return rows
 
 
-def _row(now: Traced, before: Traced | None) -> Array:
+def _row(now: Traced, before: Traced | None) -> Rows[TRACE]:
     row = np.zeros(1, TRACE)
     packed = ipaddress.ip_address(now.destination).packed
     row["destination"] = np.frombuffer(packed.ljust(16, b"\0"), "u1")

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.options import PathOptions, Per
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, HOP, HOP_COUNT, ProbeOutcome
 
 AHEAD = 5
 """Hops beyond the path that are tried: it may grow by several hops, some of them silent."""
@@ -90,7 +91,7 @@ class ProbingPlan:
         return hops_of(self.schedule.live)
 
     def decide(
-        self, rows: Array, sent: Array, ttl: int, now_ns: int, destination: bytes
+        self, rows: Rows[HOP], sent: Array, ttl: int, now_ns: int, destination: bytes
     ) -> HopSchedule:
         """Take in the destination's new rows of dtype HOP and return the next schedule.
 
@@ -127,7 +128,7 @@ class ProbingPlan:
         """Forget the routers after hop `last`: they are no longer on the path."""
         self._heard_ns[last + 1 :] = 0
 
-    def _hear(self, rows: Array, now_ns: int, destination: bytes) -> None:
+    def _hear(self, rows: Rows[HOP], now_ns: int, destination: bytes) -> None:
         answered = rows["outcome"] <= ProbeOutcome.UNREACHABLE
         answers = rows[answered & (rows["hop"] != DESTINATION_HOP)]
         from_it = (answers["responder"] == np.frombuffer(destination, "u1")).all(axis=1)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
-"""An array of any shape. If the shape is `Any`, mypy takes three times as long in all."""
+from bpf.arrays import Array
 
 HOP_COUNT = 32
 """Length of arrays by hop; hop 0 stays empty."""

@@ -7,7 +7,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from probes.path.records import DESTINATION_HOP, HOP, Array, MeasuredBy, ProbeOutcome
+from bpf.arrays import Array, Rows
+from probes.path.records import DESTINATION_HOP, HOP, MeasuredBy, ProbeOutcome
 from probes.path.slots import ECHO_PORTS, PROTOCOLS_WITH_PORTS
 from probes.path.targets import TracedDestination
 
@@ -81,7 +82,7 @@ class RoundTrips:
         self._sampled = self._sampled.copy()
         self._read = int(self._sampled[0])
 
-    def collect(self, targets: Iterable[TracedDestination], now_ns: int) -> Array:
+    def collect(self, targets: Iterable[TracedDestination], now_ns: int) -> Rows[HOP]:
         """Rows of dtype HOP of the finished round trips to `targets`."""
         destinations = {target.index: target.destination for target in targets}
         timed_out = self._timed_out(list(destinations), now_ns)
@@ -109,7 +110,7 @@ class RoundTrips:
         self._exchanges[mine] = np.zeros((), EXCHANGE)
         self._lost_ns[mine] = 0
 
-    def _new_samples(self) -> Array:
+    def _new_samples(self) -> Rows[SAMPLE]:
         """Samples (n,) of dtype SAMPLE since the last call, without those already reported."""
         size = len(self._samples)
         head = int(self._sampled[0])
@@ -130,7 +131,7 @@ class RoundTrips:
         fresh: Array = found.take(np.flatnonzero(found["sent_ns"] != self._lost_ns[found["place"]]))
         return fresh
 
-    def _timed_out(self, indices: list[int], now_ns: int) -> Array:
+    def _timed_out(self, indices: list[int], now_ns: int) -> Rows[SAMPLE]:
         """Samples (n,) of dtype SAMPLE of timed packets that were not answered in time."""
         places = (np.array(indices, "i8")[:, np.newaxis] * EXCHANGES
                   + np.arange(EXCHANGES)).ravel()  # fmt: skip

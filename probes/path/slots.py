@@ -7,8 +7,9 @@ from enum import IntEnum
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.filter.hosts import address_text
-from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome, no_rows
+from probes.path.records import HOP, HOP_COUNT, ProbeOutcome, no_rows
 
 _OVERDUE_NS = 500_000_000
 STATE_BITS = np.uint64(8)
@@ -76,7 +77,7 @@ class InFlight:
     read).
     """
 
-    def __init__(self, destination: Destination, slots: Array, kernel: Array) -> None:
+    def __init__(self, destination: Destination, slots: Rows[SLOT], kernel: Array) -> None:
         """`slots`: dtype SLOT (n,), `kernel`: dtype TARGET (1,), both the kernel's own memory.
 
         Earlier probes are not reported.
@@ -99,7 +100,7 @@ class InFlight:
         """Probes in flight at the last `collect`."""
         return len(self._waiting)
 
-    def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
+    def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Rows[HOP]:
         """Rows of dtype HOP of the finished probes.
 
         `final`: all probes count as finished, because the kernel has stopped sending.
@@ -143,7 +144,7 @@ class InFlight:
             rows = np.concatenate([rows, self._overrun(missing.clip(0), now_ns)], dtype=HOP)
         return rows
 
-    def _overrun(self, by_hop: Array, now_ns: int) -> Array:
+    def _overrun(self, by_hop: Array, now_ns: int) -> Rows[HOP]:
         """Rows for `by_hop` probes that were sent and are in no slot."""
         hops = np.repeat(np.arange(HOP_COUNT, dtype="u1"), by_hop)
         rows = np.zeros(len(hops), HOP)
@@ -155,7 +156,7 @@ class InFlight:
         self._reported_by_hop += by_hop
         return rows
 
-    def _rows(self, found: Array, numbers: Array, outcomes: Array) -> Array:
+    def _rows(self, found: Rows[SLOT], numbers: Array, outcomes: Array) -> Rows[HOP]:
         rows = np.zeros(len(found), HOP)
         if not len(rows):
             return rows

@@ -11,6 +11,7 @@ from socket import IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_delete, map_update
@@ -18,7 +19,7 @@ from probes.path.options import PathOptions, TracedFlow
 from probes.path.planning.extent import PathExtent
 from probes.path.planning.hidden_hops import HopFinder
 from probes.path.probing_plan import HopSchedule, initial_ttl
-from probes.path.records import Array
+from probes.path.records import HOP
 from probes.path.slots import Destination, InFlight
 from probes.path.traced import NO_ROUTER, Traced, Unprobed
 
@@ -175,7 +176,9 @@ class TracedDestination:
         own = TracedFlow(protocol, source_port, destination_port)
         self._kernel["own"] = _transport(own)
 
-    def collect(self, now_ns: int, timeout_ns: int, timed: Array, *, final: bool = False) -> Array:
+    def collect(
+        self, now_ns: int, timeout_ns: int, timed: Rows[HOP], *, final: bool = False
+    ) -> Array:
         """Rows of dtype HOP, as InFlight.collect; losses beyond the path are BEYOND_PATH.
 
         `timed`: rows of dtype HOP of new round trips to all destinations.
@@ -187,7 +190,7 @@ class TracedDestination:
         self.extent.judge(rows, self.flight.overdue, timed, heard_ns, now_ns)
         return rows
 
-    def decide(self, rows: Array, now_ns: int) -> None:
+    def decide(self, rows: Rows[HOP], now_ns: int) -> None:
         """Update the probed hops after new rows of dtype HOP."""
         sent = self._kernel["sent"][0] - self._before["sent"]
         ttl, heard_ns = int(self._kernel["ttl"][0]), int(self._kernel["heard_ns"][0])
@@ -250,8 +253,8 @@ class TracedDestinations:
     def __init__(
         self,
         addresses_fd: int,
-        shared: Array,
-        table: Array,
+        shared: Rows[SHARED],
+        table: Rows[TARGET],
         slots: Array,
         options: PathOptions,
         finder: HopFinder,

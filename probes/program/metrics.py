@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bpf.abi import MapFlag, MapType
+from bpf.arrays import Array
 from bpf.compiler import CompiledMap
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.kinds import Shape
-from bpf.maps.layout import Array
 from bpf.maps.map import Entries, Map, ReadMethod
 from bpf.maps.ring import record_room
 from bpf.programs.program import create_like, sized

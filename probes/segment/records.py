@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probes.flow.records import Array
+from bpf.arrays import Rows
 from probes.tables.conversion import TableKind, TableSchema
 
 DIGESTS_TABLE = "digests"
@@ -33,7 +33,7 @@ _READINGS = 8
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def read_clock() -> Array:
+def read_clock() -> Rows[CLOCK]:
     """Return the host's clocks now, dtype CLOCK, shape (1,)."""
     readings = []
     for _ in range(_READINGS):

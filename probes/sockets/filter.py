@@ -9,7 +9,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.filter.table import Array, Coded
+from bpf.arrays import Array
+from probes.filter.table import Coded
 from probes.sockets.joined import owners_of, sockets_of
 from probes.sockets.records import Reason
 
@@ -63,8 +64,7 @@ class Owned:
     @cached_property
     def reason(self) -> Array:
         """Reason of each row, (n,)."""
-        found: Array = np.append(self.sockets["reason"], np.uint8(Reason.NOT_ASKED))[self.at]
-        return found
+        return np.append(self.sockets["reason"], np.uint8(Reason.NOT_ASKED))[self.at]
 
     def texts(self, column: str) -> Coded:
         """Return a column of OWNER_TEXTS; empty without an owner."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.flow.records import Array
+from bpf.arrays import Array, Rows
 from probes.path.analysis.flows import address_ids
-from probes.path.records import DESTINATION_HOP
+from probes.path.records import DESTINATION_HOP, HOP
 
 _AGE_S = 300.0
 """The kernel's own minimum is of the last five minutes, too: paths change."""
@@ -42,7 +42,7 @@ class Floors:
         starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
         self._now = keys[starts], np.minimum.reduceat(times, starts)
 
-    def note_hops(self, hops: Array, at_s: float, netns: int = 0) -> None:
+    def note_hops(self, hops: Rows[HOP], at_s: float, netns: int = 0) -> None:
         """Take in path probes (n,) of dtype HOP: those that the destination itself answered."""
         own = hops["hop"] == DESTINATION_HOP
         arrived = own | (hops["responder"] == hops["destination"]).all(axis=1)
@@ -69,5 +69,4 @@ def _nothing() -> tuple[Array, Array]:
 
 def _keys(far: Array, netns: Array | int) -> Array:
     words = np.ascontiguousarray(far).view("u8").reshape(len(far), 2)
-    result: Array = address_ids(words) ^ (np.asarray(netns, "u8") * _FACTOR)
-    return result
+    return address_ids(words) ^ (np.asarray(netns, "u8") * _FACTOR)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.flow.grouping import REQUESTS, halves
-from probes.flow.records import Array, FlowDirection, hash_keys
+from probes.flow.records import FlowDirection, hash_keys
+from probes.sockets.records import OWNER, SOCKET
 
 _WORDS = 5
 
@@ -53,7 +55,7 @@ def swapped(ends: Array) -> Array:
     return words
 
 
-def sockets_of(rows: Array, sockets: Array) -> Array:
+def sockets_of(rows: Array, sockets: Rows[SOCKET]) -> Array:
     """Return the index (n,) i8 in `sockets` (m,) of each row's socket; -1: none.
 
     `rows` (n,) has the ends of FLOW or GROUP, `sockets` is of dtype SOCKET. A flow that this host
@@ -73,7 +75,7 @@ def sockets_of(rows: Array, sockets: Array) -> Array:
     return found
 
 
-def owners_of(sockets: Array, owners: Array) -> Array:
+def owners_of(sockets: Rows[SOCKET], owners: Rows[OWNER]) -> Array:
     """Return the index (n,) i8 in `owners` (m,) of each socket's owner; -1: none.
 
     `sockets` is of dtype SOCKET, `owners` of dtype OWNER of the same window.
@@ -93,5 +95,4 @@ def _places(hashes: Array, ordered: Array, order: Array) -> Array:
 
 
 def _is_icmp(protocol: Array) -> Array:
-    found: Array = (protocol == 1) | (protocol == 58)
-    return found
+    return (protocol == 1) | (protocol == 58)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.flow.records import Array
-from probes.sockets.records import Limit
+from bpf.arrays import Array, Rows
+from bpf.sockets.diag import INFO
+from probes.sockets.records import SOCKET, Limit
 
 FIN, SYN, RST, PSH = 0x01, 0x02, 0x04, 0x08
 
@@ -98,7 +99,7 @@ class SocketLimits:
         self._at = 0.0
 
     def window(
-        self, info: Array, at_s: float, floors_us: Array, opened: Array | None = None
+        self, info: Rows[INFO], at_s: float, floors_us: Array, opened: Array | None = None
     ) -> Array:
         """Return the verdicts and differences (n,), dtype LIMITED, of sockets asked at `at_s`.
 
@@ -144,8 +145,14 @@ class SocketLimits:
         return before, known
 
     def _after(
-        self, before: Array, now: Array, found: Array, floors: Array, seconds: Array, at_s: float
-    ) -> Array:
+        self,
+        before: Rows[_KNOWN],
+        now: Rows[INFO],
+        found: Rows[LIMITED],
+        floors: Array,
+        seconds: Array,
+        at_s: float,
+    ) -> Rows[_KNOWN]:
         """Return the new states (n,) of dtype _KNOWN."""
         after, known = before.copy(), before["at"] > 0
         after["cookie"], after["at"] = now["cookie"], at_s
@@ -179,7 +186,7 @@ class SocketLimits:
         after["limit"] = limit
         return after
 
-    def _keep(self, after: Array, at_s: float) -> None:
+    def _keep(self, after: Rows[_KNOWN], at_s: float) -> None:
         """Remember the states of this window, and younger ones of sockets nobody asked about."""
         stays = self._known["at"] > at_s - _FORGET_S
         stays &= ~np.isin(self._cookies, after["cookie"], assume_unique=True)
@@ -207,7 +214,7 @@ def _since(now: Array, before: Array) -> Array:
     return result
 
 
-def _differences(before: Array, now: Array, seconds: Array, known: Array) -> Array:
+def _differences(before: Rows[_KNOWN], now: Array, seconds: Array, known: Array) -> Rows[LIMITED]:
     found = np.zeros(len(now), LIMITED)
     for column, (name, counter) in enumerate(_COUNTERS.items()):
         found[name] = np.where(known, _since(now[counter], before["counters"][:, column]), 0)
@@ -218,7 +225,7 @@ def _differences(before: Array, now: Array, seconds: Array, known: Array) -> Arr
     return found
 
 
-def floor_of(info: Array, floors_us: Array) -> Array:
+def floor_of(info: Rows[INFO], floors_us: Array) -> Array:
     """Return the least known round-trip time (n,) i8, us, of sockets; 0 if unknown."""
     own = info["min_rtt_us"].astype("i8")
     own = np.where((own == 0) | (own == _NO_FLOOR), info["rtt_us"], own)
@@ -243,7 +250,7 @@ def vain(flags: Array, back: Array, alone: Array, over: Array) -> Array:
     return found
 
 
-def resting(rows: Array, received: Array, segments: Array) -> Array:
+def resting(rows: Rows[SOCKET], received: Array, segments: Array) -> Array:
     """Return the verdicts (n,) u1 of connections that rest, rows (n,) of dtype SOCKET with the last
     packets: SENDER if the far end has not answered the last data, else IDLE. UNKNOWN: something
     waits, so the last verdict holds.
@@ -258,8 +265,8 @@ def resting(rows: Array, received: Array, segments: Array) -> Array:
 
 
 def votes_of(
-    found: Array, info: Array, floors_us: Array, seconds: Array, lossy: Array, gaps: Array,
-    windows: Array,
+    found: Rows[LIMITED], info: Rows[INFO], floors_us: Array, seconds: Array, lossy: Array,
+    gaps: Array, windows: Array,
 ) -> Array:  # fmt: skip
     """Return what limited each connection (n,) u1 Limit in one window; UNKNOWN of other sockets.
 
@@ -290,7 +297,12 @@ def votes_of(
 
 
 def _sending(
-    found: Array, info: Array, floors_us: Array, seconds: Array, lossy: Array, windows: Array
+    found: Rows[LIMITED],
+    info: Rows[INFO],
+    floors_us: Array,
+    seconds: Array,
+    lossy: Array,
+    windows: Array,
 ) -> Array:
     """Return what limited each sender (n,) u1. The last rule that fits decides."""
     votes = np.full(len(info), Limit.BANDWIDTH, "u1")

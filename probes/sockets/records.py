@@ -7,8 +7,8 @@ from typing import Self
 
 import numpy as np
 
+from bpf.arrays import Rows
 from bpf.sockets.diag import TUPLE
-from probes.flow.records import Array
 
 PROBE = "sockets"
 """Name of the probe; its tables are named after their metrics."""
@@ -160,7 +160,7 @@ OWNERSHIP = np.dtype([("reason", "u1"), ("flows", "u4"), ("packets", "u8"), ("by
 `bytes` add up to the sums of the flow window."""
 
 
-def owned_share(ownership: Array) -> float | None:
+def owned_share(ownership: Rows[OWNERSHIP]) -> float | None:
     """Return the share of local bytes with an owner: the number of every table, screen and policy.
 
     Local are the bytes of all flows that are not forwarded. A flow whose socket several processes

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Row, Rows
 from bpf.quantities import bit_rate, byte_size, duration, percent
-from probes.sockets.records import Limit
+from probes.sockets.records import SOCKET, Limit
 
 _LOSES = 0.005
 """A connection that retransmits more than this share of its segments loses, whatever limits it."""
@@ -16,7 +17,7 @@ _FEW = 10
 """Segments."""
 
 
-def limit_text(row: Any) -> str:
+def limit_text(row: Row[SOCKET]) -> str:
     """Return the verdict of a row of dtype SOCKET: `queue +80.0 ms`; empty if it is unknown.
 
     Another limit than loss names losses of the window, too: `application, loses 2.1 %`.
@@ -33,7 +34,7 @@ def loses(limit: Limit, share: float) -> bool:
     return share > _LOSES and limit not in (Limit.LOSS, Limit.NO_ANSWER)
 
 
-def retransmitted_share(rows: Any) -> float:
+def retransmitted_share(rows: Rows[SOCKET] | Row[SOCKET]) -> float:
     """Return retransmitted of sent segments of a row, or of rows, of dtype SOCKET: 0 to 1.
 
     The share of a few segments tells nothing, and is 0.
@@ -48,12 +49,12 @@ def _loss(row: Any) -> str:
     return f"loss {percent(share)}" if share else "loss"
 
 
-def _receiver(row: Any) -> str:
+def _receiver(row: Row[SOCKET]) -> str:
     # The last seconds decide, and the window of this row may have been open.
     return f"peer's window {percent(row['rwnd'])}" if row["rwnd"] >= 0.01 else "peer's window"
 
 
-def _reads_slowly(row: Any) -> str:
+def _reads_slowly(row: Row[SOCKET]) -> str:
     waits = int(row["rqueue"])
     if row["drops"]:
         return f"reads slowly, {int(row['drops'])} dropped"

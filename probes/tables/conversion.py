@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.arrays import Array
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.kinds import Shape
 from probes.tables.field_types import (
@@ -51,7 +52,6 @@ def iso_all(utc_ns: NDArray[Any]) -> list[str]:
     return [texts[number] for number in at.tolist()]
 
 
-Array = NDArray[Any]
 DType = np.dtype[Any]
 _Convert = Callable[[Array], list[Any]]
 _PART = 8192
@@ -379,8 +379,7 @@ class _Cut:
         if array.dtype.kind != "V":
             # Two shifts, to the upper end of the word and back, keep the sign.
             spare = 8 * array.dtype.itemsize - self._width
-            shifted: Array = (array << (spare - self._shift)) >> spare
-            return shifted
+            return (array << (spare - self._shift)) >> spare
         numbers = [int.from_bytes(each, sys.byteorder) >> self._shift for each in packed(array)]
         mask, sign = (1 << self._width) - 1, (1 << self._width >> 1) if self._signed else 0
         size = self.dtype.itemsize

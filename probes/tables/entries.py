@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.compiler import CompiledMap
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.kinds import Shape
-from bpf.maps.layout import Array
 from probes.tables.conversion import objects, schema_of
 from probes.tables.field_types import FIELD_TYPES, MAPPED
 

@@ -14,12 +14,11 @@ from socket import AF_INET, AF_INET6, AddressFamily, inet_ntop
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bpf.arrays import Array
 from bpf.maps.layout import CType
 from probes.tables.map_layout import ColumnType
 
-Array = NDArray[Any]
 DType = np.dtype[Any]
 
 _ADDRESS = re.compile(

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.compiler import CompiledMap
-from bpf.maps.layout import Array, CType, Member
+from bpf.maps.layout import CType, Member
 from bpf.maps.map import Entries, reduce_cpus
 
 

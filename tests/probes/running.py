@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import Chain, Stage
 from bpf.attach.hook import AnyHook, EventHook
 from bpf.compiler import Compiled, Compiler
 from bpf.kernel_types import resolve_offsets
-from bpf.maps.layout import Array
 from bpf.maps.map import Map, reduce_cpus
 from bpf.programs.program import Program
 from bpf.syscall import prog_test_run

@@ -20,6 +20,7 @@ import pytest
 
 from app.lab.netns import inside
 from bpf import features
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.attach.hook import cgroup2
 from bpf.attach.interface import Interface
@@ -33,7 +34,7 @@ from probes.control.builtin_probes import FLOW_PROBE
 from probes.drops.counted import of_flow
 from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
-from probes.flow.records import Array, FlowDirection
+from probes.flow.records import FlowDirection
 from probes.hooks import Hooks
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy import BUILT_IN, Policy

@@ -21,6 +21,7 @@ from scapy.layers.l2 import Ether
 
 from app.lab import netns
 from bpf.abi import AttachType
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.links import link_create
@@ -28,7 +29,7 @@ from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.options import FlowOptions
-from probes.flow.records import Array, FlowDirection
+from probes.flow.records import FlowDirection
 from probes.snapshot import Event, Snapshot
 from tests.probes.running import running
 from tests.support.compiling import Shared

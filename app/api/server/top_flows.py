@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from app.outputs.view import is_table
-from probes.flow.records import Array, FlowDirection
+from bpf.arrays import Rows
+from probes.flow.records import FLOW, FlowDirection
 from probes.snapshot import Item, Rest, Snapshot
 from probes.sockets.joined import sockets_of
 from probes.sockets.records import PROBE as SOCKETS
@@ -48,7 +49,7 @@ class TopFlows:
         )
 
 
-def _sums(rows: Array) -> list[Rest]:
+def _sums(rows: Rows[FLOW]) -> list[Rest]:
     found = []
     for direction in FlowDirection:
         of = rows[rows["direction"] == direction]

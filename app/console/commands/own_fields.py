@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
 
 import numpy as np
 
@@ -18,9 +17,10 @@ from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.programs.maps import MapKey
 from app.console.screens.programs.model import Slot
 from app.console.tables.array_rows import ArrayRows
+from bpf.arrays import Row
 from probes.filter.hosts import address_text, protocol_name
 from probes.flow.columns import WITH_PORTS
-from probes.flow.records import FlowDirection
+from probes.flow.records import FLOW, FlowDirection
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP
 from widgets.table.table import VirtualTable
@@ -96,7 +96,7 @@ def _of_sentence(screen: ConsoleScreen, key: Hashable) -> dict[str, str]:
     return {}
 
 
-def _of_flow(row: Any) -> dict[str, str]:
+def _of_flow(row: Row[FLOW]) -> dict[str, str]:
     leaves = row["direction"] == FlowDirection.EGRESS
     ends = ("source", "destination") if leaves else ("destination", "source")
     version, protocol = int(row["version"]), int(row["protocol"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +15,9 @@ from app.console.tasks import Task
 from app.explain import Explanation, explain
 from app.explain.page import parts, traffic
 from app.outputs.routers import RouterFacts
+from bpf.arrays import Row
 from bpf.errors import ProbedeckError
+from probes.flow.grouping import GROUP
 
 _PERIOD = 1.0
 """Seconds between two explanations of the present."""
@@ -43,7 +44,7 @@ class ExplainPage(HelpBox):
     """
 
     def __init__(
-        self, console: Console, conversation: Any, path: PathKey | None, untraced: str,
+        self, console: Console, conversation: Row[GROUP], path: PathKey | None, untraced: str,
         host: str = "",
     ) -> None:  # fmt: skip
         """`conversation` is a row of dtype GROUP. `path` is to be traced; None if it cannot be, or

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.flow.records import FLOW, Array, hash_keys, key_words, words_of
+from bpf.arrays import Array, Rows
+from probes.flow.records import FLOW, hash_keys, key_words, words_of
 from probes.snapshot import Snapshot
 
 RATE_NS = 500_000_000
@@ -18,8 +19,7 @@ IDLE_NS = 60_000_000_000
 CELLS = 12
 CELL_NS = IDLE_NS // CELLS
 LIVE = np.dtype(
-    [(name, FLOW[name]) for name in FLOW.names or ()]
-    + [("id", "u8"), ("bit_rate", "f8"), ("packet_rate", "f8")]
+    [*FLOW.descr, ("id", "u8"), ("bit_rate", "f8"), ("packet_rate", "f8")]
     + [(name, "u8") for name in ("new_packets", "new_bytes", "at_least")]
     + [("history", "f4", (CELLS,))]
 )
@@ -47,17 +47,16 @@ class Focus:
     ids: Array = field(default_factory=lambda: np.empty(0, "u8"))
     """Flows that the reader sees now, by `id`, (m,)."""
 
-    def mask(self, rows: Array, now_ns: int) -> Array:
+    def mask(self, rows: Rows[LIVE], now_ns: int) -> Array:
         """True (n,) for rows of dtype LIVE (n,) that the focus is on."""
-        found: Array = self.passes(rows, now_ns) | np.isin(rows["id"], self.ids)
-        return found
+        return self.passes(rows, now_ns) | np.isin(rows["id"], self.ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveView:
     """Flows at a moment. A view never changes: the next view has other arrays."""
 
-    rows: Array
+    rows: Rows[LIVE]
     """dtype LIVE, (n,), ascending by `id`."""
     now_ns: int
     """End of the last window, CLOCK_MONOTONIC."""
@@ -77,8 +76,7 @@ class LiveView:
         """The `salt_of` each flow's host, (n,) u8; None without `nodes`."""
         if self.node_of is None:
             return None
-        found: Array = np.array([salt_of(node) for node in self.nodes], "u8")[self.node_of]
-        return found
+        return np.array([salt_of(node) for node in self.nodes], "u8")[self.node_of]
 
     def node(self, *flows: int) -> str:
         """Return the host that saw flows of these `id`s; empty for several, or without `nodes`."""
@@ -156,7 +154,7 @@ class LiveFlows:
 
 
 def _merged(
-    old: Array, window: Snapshot, focus: Focus, *, at_least: bool, begins_cell: bool
+    old: Rows[LIVE], window: Snapshot, focus: Focus, *, at_least: bool, begins_cell: bool
 ) -> tuple[Array, int]:
     """LIVE rows, by `id`, of those in `old` and of a window; and how many flows have no row.
 
@@ -227,7 +225,7 @@ def places_of(ids: Array, sorted_ids: Array) -> tuple[Array, Array]:
     return at, known
 
 
-def _foremost(live: Array, window: Snapshot, focus: Focus) -> Array:
+def _foremost(live: Rows[LIVE], window: Snapshot, focus: Focus) -> Array:
     """Places of the MAX_NEW_FLOWS of the window's new flows that are taken: in focus, or large."""
     length_ns = max(1, window.end_ns - window.start_ns)
     live["bit_rate"] = live["bytes"] * (8e9 / length_ns)
@@ -237,7 +235,7 @@ def _foremost(live: Array, window: Snapshot, focus: Focus) -> Array:
     return np.argpartition(size, len(size) - MAX_NEW_FLOWS)[-MAX_NEW_FLOWS:]
 
 
-def _live(rows: Array, ids: Array) -> Array:
+def _live(rows: Rows[FLOW], ids: Array) -> Rows[LIVE]:
     """A window's rows of dtype FLOW (n,) as flows that are seen for the first time."""
     live = np.zeros(len(rows), LIVE)
     _words(live)[:, : FLOW.itemsize // 8] = words_of(rows)
@@ -247,6 +245,6 @@ def _live(rows: Array, ids: Array) -> Array:
     return live
 
 
-def _words(rows: Array) -> Array:
+def _words(rows: Rows[LIVE]) -> Array:
     """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 22), FLOW's first."""
     return rows.view("u8").reshape(len(rows), LIVE.itemsize // 8)

@@ -17,7 +17,7 @@ from app.console.live.overview_feed import TRAFFIC, Pulses
 from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.live.paths import LivePaths
 from app.console.live.state import MAX_EVENTS, Frame, HostFrame
-from probes.flow.records import Array
+from bpf.arrays import Array, Rows
 from probes.snapshot import Event, HostEvent
 from probes.sockets.records import OWNER, OWNERSHIP
 
@@ -131,7 +131,7 @@ def _pulses(parts: Sequence[HostFrame]) -> Pulses:
     return Pulses(probes, flows, monitor)
 
 
-def _traffic(tables: Sequence[tuple[Array, int]]) -> Array:
+def _traffic(tables: Sequence[tuple[Array, int]]) -> Rows[TRAFFIC]:
     """Sum up windows of dtype TRAFFIC of several hosts in cells as long as the longest window.
 
     Each table comes with the nanoseconds from its clock to UTC here. The last cell is one that all

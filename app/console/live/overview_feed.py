@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.drops.counted import PROBE as DROPS
 from probes.drops.counted import REASONS_TABLE, Dropped, by_reason
-from probes.flow.records import Array, FlowDirection
+from probes.flow.records import FlowDirection
 from probes.monitor.state import METRICS_TABLE
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Loss, Losses, Snapshot, add_losses, lost_of
@@ -76,7 +77,7 @@ class Pulses:
 
     probes: Mapping[str, Pulse] = field(default_factory=dict)
     """By name, in the order of their first windows."""
-    flows: Array = field(default_factory=lambda: np.empty(0, TRAFFIC))
+    flows: Rows[TRAFFIC] = field(default_factory=lambda: np.empty(0, TRAFFIC))
     """Windows of the flow probe, dtype TRAFFIC (n,), oldest first."""
     monitor: Array = field(default_factory=lambda: np.empty(0, TRAFFIC))
     """Windows of the monitor, which sees only incoming packets."""
@@ -89,7 +90,7 @@ class Pulses:
         return FLOW in self.probes or bool(len(self.flows))
 
     @property
-    def traffic(self) -> Array:
+    def traffic(self) -> Rows[TRAFFIC]:
         """Windows of the probe that sees more, dtype TRAFFIC (n,), oldest first."""
         return self.flows if self.both_ways else self.monitor
 
@@ -101,7 +102,7 @@ class _Tail:
         self._rows = np.empty(_FEW, TRAFFIC)
         self._size = 0
 
-    def with_row(self, row: Array) -> Array:
+    def with_row(self, row: Rows[TRAFFIC]) -> Array:
         """Return the windows with one more; only the new one if it is older than them."""
         if self._size and self._rows["end_ns"][self._size - 1] >= row["end_ns"][0]:
             # The probe restarted, or the clock went back.
@@ -160,7 +161,7 @@ def _pulse(before: Pulse | None, snapshot: Snapshot) -> Pulse:
     )  # fmt: skip
 
 
-def _window(snapshot: Snapshot) -> Array:
+def _window(snapshot: Snapshot) -> Rows[TRAFFIC]:
     row = np.zeros(1, TRAFFIC)
     row["end_ns"], row["seconds"] = snapshot.end_ns, snapshot.seconds
     row["lost"] = snapshot.lost.packets

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from app.commands.flow_view import OWNER_KINDS
 from app.console.live.flows import IDLE_NS, LiveView, places_of, salt_of
+from bpf.arrays import Array, Rows
 from bpf.quantities import counted, percent
 from bpf.sockets.diag import TCP
-from probes.flow.records import Array, hash_keys
+from probes.flow.records import hash_keys
 from probes.snapshot import Snapshot
 from probes.sockets.filter import OWNER_TEXTS, Owned
 from probes.sockets.joined import ends_of, sockets_of
@@ -30,10 +31,10 @@ from probes.sockets.records import (
     owned_share,
 )
 
-LIVE_SOCKET = np.dtype(
-    [(name, SOCKET[name]) for name in SOCKET.names or ()]
-    + [("id", "u8"), ("seen_ns", "i8"), ("recent_segments", "f4"), ("recent_retransmitted", "f4")]
-)
+LIVE_SOCKET = np.dtype([
+    *SOCKET.descr, ("id", "u8"), ("seen_ns", "i8"), ("recent_segments", "f4"),
+    ("recent_retransmitted", "f4"),
+])  # fmt: skip
 """SOCKET of the last window with packets of its ends, which ended at `seen_ns` (CLOCK_MONOTONIC).
 `recent_*` are sums in which a segment weighs less with age: by 1/e after RECENT_S seconds."""
 RECENT_S = 10.0
@@ -45,11 +46,11 @@ _IDLE_AFTER_NS = 3_000_000_000
 class OwnerView:
     """Sockets and owners at a moment. A view never changes."""
 
-    sockets: Array = field(default_factory=lambda: np.empty(0, LIVE_SOCKET))
+    sockets: Rows[LIVE_SOCKET] = field(default_factory=lambda: np.empty(0, LIVE_SOCKET))
     """dtype LIVE_SOCKET, (n,), ascending by `id`."""
-    owners: Array = field(default_factory=lambda: np.empty(0, OWNER))
+    owners: Rows[OWNER] = field(default_factory=lambda: np.empty(0, OWNER))
     """dtype OWNER, (m,), ascending by `number`."""
-    ownership: Array = field(default_factory=lambda: np.empty(0, OWNERSHIP))
+    ownership: Rows[OWNERSHIP] = field(default_factory=lambda: np.empty(0, OWNERSHIP))
     """dtype OWNERSHIP, (k,): the flows of the last window by reason."""
     now_ns: int = 0
     """End of that window, CLOCK_MONOTONIC; 0: the probe has answered for no window."""
@@ -126,7 +127,7 @@ class LiveOwners:
         return OwnerView(sockets, owners, last.rows, last.end_ns)
 
 
-def _merged(old: Array, rows: Array, end_ns: int, seconds: float) -> Array:
+def _merged(old: Rows[LIVE_SOCKET], rows: Rows[SOCKET], end_ns: int, seconds: float) -> Array:
     """Return LIVE_SOCKET rows of `old` and of a window's `rows` of dtype SOCKET, by `id`."""
     fresh = np.zeros(len(rows), LIVE_SOCKET)
     _bytes(fresh)[:, : SOCKET.itemsize] = _bytes(rows)

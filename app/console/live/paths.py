@@ -10,16 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.console.live.flows import places_of
+from bpf.arrays import Array, Rows
 from probes.flow.records import hash_keys
 from probes.path.analysis.flows import SERIES_MASK, address_ids, words_of
 from probes.path.analysis.statistics import group_starts
 from probes.path.records import (
     DESTINATION_HOP,
     FLOW_KEY,
+    HOP,
     PATH,
     PATHS_TABLE,
     TRACES_TABLE,
-    Array,
     PathRowKind,
     ProbeOutcome,
     no_rows,
@@ -82,13 +83,13 @@ _Chunk = tuple[int, Array]
 class PathView:
     """Paths at a moment; immutable: the next view has other arrays."""
 
-    series: Array
+    series: Rows[SERIES]
     """dtype SERIES, (n,), ascending by `id`."""
     bins: tuple[Array, ...]
     """dtype BIN, each (n, BLOCK): second s is column s % BLOCK of number s % SECONDS // BLOCK."""
-    responders: Array
+    responders: Rows[RESPONDER]
     """dtype RESPONDER, (m,)."""
-    changes: Array
+    changes: Rows[PATH]
     """dtype PATH, (k,): everything but summaries, oldest first."""
     now_ns: int = 0
     """End of the last window, CLOCK_MONOTONIC."""
@@ -116,7 +117,7 @@ class PathView:
         arrived &= series["hop"] != DESTINATION_HOP
         return arrived
 
-    def recent(self, places: Array, seconds: int) -> Array:
+    def recent(self, places: Array, seconds: int) -> Rows[BIN]:
         """Return bins (len(places), seconds) of the series at `places`, of the last seconds.
 
         Bins of forgotten seconds are empty.
@@ -132,7 +133,7 @@ class PathView:
         result[:, wanted - kept :] = known[:, :kept]
         return result
 
-    def samples(self, ids: Array) -> Array:
+    def samples(self, ids: Array) -> Rows[SAMPLE]:
         """Return samples of the series `ids` (n,), ascending, of the last minute, dtype SAMPLE.
 
         They stand series after series, in the order in which the probes ended.
@@ -256,7 +257,7 @@ class LivePaths:
         self._responders = self._responders[np.isin(self._responders["series"], self._series["id"])]
         self._generation += 1
 
-    def _probe(self, rows: Array) -> None:
+    def _probe(self, rows: Rows[HOP]) -> None:
         """Add ended probes, dtype HOP."""
         # The last one of each series is then the one with the last answer, if any.
         ids = _series_ids(rows)
@@ -296,7 +297,7 @@ class LivePaths:
         self._hear(ids[answered], rows, order[answered])
         self._store(ids, sent, rtt, answered | lost | untimed)
 
-    def _meet(self, ids: Array, rows: Array) -> None:
+    def _meet(self, ids: Array, rows: Rows[HOP]) -> None:
         """Begin series `ids` (n,), ascending, of `rows` (n,) of dtype HOP."""
         fresh = np.zeros(len(rows), SERIES)
         for name in (*(part[0] for part in FLOW_KEY), "hop"):
@@ -340,7 +341,7 @@ class LivePaths:
         self._bins[number] = block = self._bins[number].copy()
         return block
 
-    def _hear(self, ids: Array, rows: Array, at: Array) -> None:
+    def _hear(self, ids: Array, rows: Rows[HOP], at: Array) -> None:
         """Count responders of rows of dtype HOP at places `at` (n,), of the series `ids` (n,)."""
         responders = rows["responder"][at].view("u8")
         pairs = ids + address_ids(responders)
@@ -378,7 +379,7 @@ class LivePaths:
         while self._samples > MAX_SAMPLES and len(self._chunks) > 1:
             self._samples -= len(self._chunks.popleft()[1])
 
-    def _find_out(self, rows: Array) -> None:
+    def _find_out(self, rows: Rows[PATH]) -> None:
         """Add findings of the analysis, dtype PATH."""
         places, known = places_of(_series_ids(rows), self._series["id"])
         rows_known, places = rows[known], places[known]
@@ -395,6 +396,6 @@ class LivePaths:
             self._changes = np.concatenate((self._changes, told), dtype=PATH)[-MAX_CHANGES:]
 
 
-def _series_ids(rows: Array) -> Array:
+def _series_ids(rows: Rows[HOP] | Rows[PATH]) -> Array:
     """Return hashes (n,) of flow and hop of rows of dtype HOP or PATH."""
     return hash_keys(words_of(rows)[:, : len(SERIES_MASK)] & SERIES_MASK)

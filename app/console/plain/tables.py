@@ -12,9 +12,10 @@ from app.console.live.flows import LiveView
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import Triggers
+from bpf.arrays import Row
 from bpf.quantities import bit_rate, counted, duration, percent
 from probes.filter.hosts import address_text
-from probes.flow.grouping import group
+from probes.flow.grouping import GROUP, group
 from probes.flow.records import FlowDirection
 from probes.flow.services import service_name
 
@@ -50,7 +51,7 @@ def busiest(view: LiveView, kind: str) -> LargestGroups:
     return LargestGroups(size, tuple(lines))
 
 
-def _name(row: np.void, kind: str) -> str:
+def _name(row: Row[GROUP], kind: str) -> str:
     service = service_name(int(row["protocol"]), int(row["service_port"]))
     if kind == "services":
         return service

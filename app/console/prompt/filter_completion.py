@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from app.commands.complete import Completion, fitting
+from bpf.arrays import Array
 from probes.filter.domain import Domain
 from probes.filter.fields import Addresses, Field, Ports, Quantity, Texts
 from probes.filter.hosts import address_text
-from probes.filter.table import Array, RowTable
+from probes.filter.table import RowTable
 
 _TERM = re.compile(r"([A-Za-z_]\w*)(:|<=|>=|!=|==|[<>=])(.*)", re.DOTALL)
 _NUMBER = re.compile(r"([0-9.]+)[A-Za-z/%]*")

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from app.console.tables.spec import TableSpec
-from probes.flow.records import Array
+from bpf.arrays import Array
 from widgets.table.rows import Column, Pieces, Tones, Value, nested_order
 from widgets.tones import Tone
 
@@ -62,8 +62,8 @@ class FewRows:
         return len(self.rows)
 
     def __getitem__(self, name: str) -> Array:
-        column: Array = self.rows[name]
-        return column
+        found: Array = self.rows[name]
+        return found
 
     def at(self, places: Array) -> Self:
         return type(self)(self.rows[places])

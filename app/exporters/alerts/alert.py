@@ -11,6 +11,8 @@ from typing import Any
 
 from app.outputs.monitor_views import TRIGGERS
 from app.outputs.view import is_table, iso
+from bpf.arrays import Row
+from probes.monitor.records import TRANSITION
 from probes.monitor.state import PROBE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import SEVERITIES, Event, Item, Snapshot
 
@@ -118,6 +120,6 @@ class AlertFilter:
         ]  # fmt: skip
 
 
-def _phase(row: Any) -> str:
+def _phase(row: Row[TRANSITION]) -> str:
     before, after = PolicyState(int(row["before"])).runs, PolicyState(int(row["after"])).runs
     return "" if before == after else "begin" if after else "end"

@@ -21,7 +21,7 @@ from app.files import make_directory, open_file, write_atomic
 from app.outputs.encoders import Record, json_lines
 from app.outputs.metrics import MetricOutput
 from app.outputs.view import ColumnType, OutputColumn, OutputView, Part
-from probes.flow.records import Array
+from bpf.arrays import Array
 from probes.snapshot import Item, Snapshot
 
 _PERIODS = {"hour": "%Y%m%dT%H", "day": "%Y%m%d"}

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from app.exporters.ipfix.message import Message, ObservationDomain, Uptime, room
+from app.exporters.ipfix.records import EXPORTED
 from app.exporters.ipfix.templates import FlowPart, Template, codes_of, flow_template
-from probes.flow.records import Array
+from bpf.arrays import Array, Rows
+from probes.sockets.records import OWNER
 
 _BLOCK = 8192
 """Rows that are encoded at a time: messages keep the memory of their block."""
@@ -23,7 +25,7 @@ class OwnerTexts:
     def __init__(self) -> None:
         self._of: dict[int, bytes] = {}
 
-    def learn(self, owners: Array) -> None:
+    def learn(self, owners: Rows[OWNER]) -> None:
         """Take the owners (n,) of a window, of dtype OWNER."""
         if len(self._of) + len(owners) > _MOST_OWNERS:
             self._of.clear()
@@ -48,7 +50,7 @@ class Encoder:
         self.texts = OwnerTexts()
 
     def messages(
-        self, domain: ObservationDomain, interface: int, rows: Array, skip: int = 0
+        self, domain: ObservationDomain, interface: int, rows: Rows[EXPORTED], skip: int = 0
     ) -> Iterator[Message]:
         """Yield the messages of rows (n,) of dtype EXPORTED.
 

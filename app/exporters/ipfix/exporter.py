@@ -20,9 +20,9 @@ from app.exporters.ipfix.session import Session
 from app.exporters.ipfix.stream import Link, StreamLink, UdpLink
 from app.exporters.ipfix.templates import IPFIX, NETFLOW9
 from app.outputs.view import OwnedFlows, is_table
+from bpf.arrays import Array
 from bpf.errors import UsageError
 from probes.config.trusted_file import check_regular
-from probes.flow.records import Array
 from probes.snapshot import Item, Snapshot
 from probes.sockets.records import OWNERS_TABLE
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.exporters.ipfix.records import EXPORTED, EndReason, key_words
-from probes.flow.records import OF_FIRST_PACKET, Array, hash_keys
+from bpf.arrays import Array, Rows
+from probes.flow.records import OF_FIRST_PACKET, hash_keys
 
 MOST_FLOWS = 1 << 17
 """Flows that are kept, 14 MB; the oldest end beyond them."""
@@ -28,7 +29,7 @@ class FlowCache:
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
-        self._rows: Array = np.empty(0, EXPORTED)
+        self._rows: Rows[EXPORTED] = np.empty(0, EXPORTED)
 
     def add(self, rows: Array, now_ns: int) -> Array:
         """Add a window (n,) of dtype EXPORTED, and return the rows whose records end.
@@ -67,7 +68,7 @@ class FlowCache:
 _BY_TIME = (EndReason.CLOSED, EndReason.IDLE, EndReason.ACTIVE)
 
 
-def _merged(rows: Array) -> Array:
+def _merged(rows: Rows[EXPORTED]) -> Array:
     """Merge rows of one key; the older ones of a key come first."""
     keys = key_words(rows)
     order = np.argsort(hash_keys(keys), kind="stable")

@@ -6,9 +6,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from app.exporters.ipfix.templates import DESTINATION_OWNED, SOURCE_OWNED
 from app.outputs.view import OwnedFlows
-from probes.flow.records import FLOW, KEY_MASK, KEY_WORDS, Array
+from bpf.arrays import Array, Rows
+from probes.flow.records import FLOW, KEY_MASK, KEY_WORDS
 from probes.snapshot import Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, SOCKETS_TABLE
@@ -26,6 +26,7 @@ EXPORTED = np.dtype([
   the template, SOURCE_OWNED or DESTINATION_OWNED; 0 without a socket. `reason`: Reason. The rest is
   of SOCKET.
 - `end_reason`: EndReason."""
+SOURCE_OWNED, DESTINATION_OWNED = 1 << 4, 2 << 4
 _WORDS = EXPORTED.itemsize // 8
 _FIN, _RST = 0x01, 0x04
 _TCP = 6
@@ -45,7 +46,7 @@ class EndReason(IntEnum):
     NO_ROOM = 5
 
 
-def exported(flows: Snapshot, *, owners: bool) -> Array:
+def exported(flows: Snapshot, *, owners: bool) -> Rows[EXPORTED]:
     """Return a window of flows as rows (n,) of dtype EXPORTED, in the same order.
 
     `owners` adds the owner's fields, if the window has its owners.
@@ -65,7 +66,7 @@ def exported(flows: Snapshot, *, owners: bool) -> Array:
     return rows
 
 
-def _add_owners(rows: Array, flows: OwnedFlows) -> None:
+def _add_owners(rows: Rows[EXPORTED], flows: OwnedFlows) -> None:
     sockets = flows.tables[SOCKETS_TABLE].rows
     found = Owned(flows.rows, sockets, flows.tables[OWNERS_TABLE].rows)
     for name in ("owner", "rtt_us", "min_rtt_us", "retransmitted", "limit", "reason"):
@@ -81,5 +82,4 @@ def _add_owners(rows: Array, flows: OwnedFlows) -> None:
 
 def key_words(rows: Array) -> Array:
     """Return the key of each row of dtype EXPORTED, as words (n, KEY_WORDS)."""
-    words: Array = rows.view("u8").reshape(len(rows), _WORDS)[:, :KEY_WORDS] & KEY_MASK
-    return words
+    return rows.view("u8").reshape(len(rows), _WORDS)[:, :KEY_WORDS] & KEY_MASK

@@ -16,7 +16,9 @@ from functools import cache
 import numpy as np
 
 from app.exporters.ipfix.elements import ELEMENTS, FLOW_FIELDS, VARIABLE, InformationElement
-from probes.flow.records import Array, FlowDirection
+from app.exporters.ipfix.records import DESTINATION_OWNED, EXPORTED, SOURCE_OWNED
+from bpf.arrays import Array, Rows
+from probes.flow.records import FlowDirection
 from probes.tunnels import TUNNELS
 
 IPFIX, NETFLOW9 = 10, 9
@@ -24,10 +26,9 @@ IPFIX, NETFLOW9 = 10, 9
 FIRST_TEMPLATE = 256
 
 IS_IPV6, IS_ICMP = 1, 2
-_TUNNEL_SHIFT, _OWNER_SHIFT = 2, 4
+_TUNNEL_SHIFT = 2
 TUNNEL_CODES = {TUNNELS["vxlan"]: 1 << _TUNNEL_SHIFT, TUNNELS["gtp"]: 2 << _TUNNEL_SHIFT}
 """Bits of the tunnels that standard elements can tell, by their numbers in FLOW."""
-SOURCE_OWNED, DESTINATION_OWNED = 1 << _OWNER_SHIFT, 2 << _OWNER_SHIFT
 _OF_TUNNEL = ((), ("layer2SegmentId",), ("gtpuTEid",), ())
 _OPTIONS = 400
 """Number of the first template of options."""
@@ -88,14 +89,13 @@ def flow_template(code: int, version: int) -> Template:
     return Template(FIRST_TEMPLATE + code, tuple(ELEMENTS[name] for name in names))
 
 
-def codes_of(rows: Array) -> Array:
+def codes_of(rows: Rows[EXPORTED]) -> Array:
     """Return the bits (n,) u1 of the templates of rows of dtype EXPORTED."""
     codes = (rows["version"] == 6).astype("u1") * np.uint8(IS_IPV6)
     codes |= np.isin(rows["protocol"], (1, 58)).astype("u1") * np.uint8(IS_ICMP)
     for number, bits in TUNNEL_CODES.items():
         codes |= (rows["tunnel"] == number).astype("u1") * np.uint8(bits)
-    found: Array = codes | rows["owned_end"]
-    return found
+    return codes | rows["owned_end"]
 
 
 class OptionsKind(IntEnum):
@@ -188,7 +188,7 @@ _MS = 1_000_000
 class FlowPart:
     """Some rows of one template."""
 
-    rows: Array
+    rows: Rows[EXPORTED]
     """(n,) of dtype EXPORTED."""
     interface: int
     """Its index."""
@@ -197,13 +197,11 @@ class FlowPart:
 
     def address(self, name: str) -> Array:
         """Return IPv4 addresses (n,) of dtype >u4."""
-        found: Array = np.ascontiguousarray(self.rows[name][:, :4]).view(">u4")[:, 0]
-        return found
+        return np.ascontiguousarray(self.rows[name][:, :4]).view(">u4")[:, 0]
 
     def milliseconds(self, name: str, base_ms: int = 0) -> Array:
         """Return times (n,) i8 in milliseconds since the epoch, or since `base_ms`."""
-        found: Array = self.rows[name] // _MS - base_ms
-        return found
+        return self.rows[name] // _MS - base_ms
 
     def index(self, direction: FlowDirection) -> Array:
         """Return the interface's index (n,) of the rows of a direction; 0 for the others."""

@@ -10,12 +10,13 @@ import numpy as np
 from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import Sample, Series
 from app.outputs.view import is_table
+from bpf.arrays import Array, Rows
 from probes.filter.hosts import address_text
-from probes.flow.records import Array
 from probes.path.analysis.statistics import quantiles
 from probes.path.options import MAX_DESTINATIONS
 from probes.path.records import (
     DESTINATION_HOP,
+    HOP,
     HOPS_TABLE,
     PATHS_TABLE,
     MeasuredBy,
@@ -67,7 +68,7 @@ class PathSeries(Series):
         self.keep(lambda _, labels: labels[0] in self._seen_s)
         self._rtts = {key: value for key, value in self._rtts.items() if key[0] in self._seen_s}
 
-    def _take_hops(self, names: list[str], rows: Array) -> None:
+    def _take_hops(self, names: list[str], rows: Rows[HOP]) -> None:
         rtts: dict[tuple[str, str], list[int]] = {}
         took = (rows["received_ns"] - rows["sent_ns"]).tolist()
         answered = (rows["received_ns"] > 0).tolist()

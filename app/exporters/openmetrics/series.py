@@ -12,9 +12,9 @@ from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import FAMILIES, Sample, Series
 from app.outputs.view import is_table
 from app.outputs.views import DIRECTIONS
+from bpf.arrays import Array
 from probes.drops.counted import PROBE as DROPS
 from probes.drops.counted import by_reason
-from probes.flow.records import Array
 from probes.monitor import state
 from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS, of_others
 from probes.monitor.state import PolicyState

@@ -11,16 +11,10 @@ from app.outputs.path_views import label_text
 from app.outputs.report.tally import DestinationTally, PathTally, RouterTally
 from app.outputs.report.times import TimeTally
 from app.outputs.routers import Describe, RouterFacts, nothing_known
+from bpf.arrays import Array
 from probes.filter.hosts import address_text
 from probes.path.analysis.statistics import cleared, loss_interval
-from probes.path.records import (
-    DESTINATION_HOP,
-    Altered,
-    Array,
-    MeasuredBy,
-    PathRowKind,
-    ProbeOutcome,
-)
+from probes.path.records import DESTINATION_HOP, Altered, MeasuredBy, PathRowKind, ProbeOutcome
 from probes.path.traced import PathMtu, Traced
 
 _NEVER_SENT = (ProbeOutcome.DROPPED, ProbeOutcome.BEYOND_PATH)
@@ -267,8 +261,8 @@ def _cleared(tally: DestinationTally) -> Array:
     for trips in tally.ended_trips.values():
         answered[DESTINATION_HOP] += trips[0]
         lost[DESTINATION_HOP] += trips[1]
-    result: Array = cleared(lost[np.newaxis], (lost + answered)[np.newaxis])[0]
-    return result
+    found: Array = cleared(lost[np.newaxis], (lost + answered)[np.newaxis])[0]
+    return found
 
 
 def _hops(

@@ -10,14 +10,15 @@ import numpy as np
 
 from app.outputs.report.times import TimeTally
 from app.outputs.view import is_table
+from bpf.arrays import Array, Rows
 from probes.filter.hosts import address_text
 from probes.path.records import (
     DESTINATION_HOP,
     FLOW_KEY,
+    HOP,
     HOP_COUNT,
     HOPS_TABLE,
     PATHS_TABLE,
-    Array,
     MeasuredBy,
     PathRowKind,
     ProbeOutcome,
@@ -158,7 +159,7 @@ class PathTally:
                 ended = tally.ended_trips.setdefault(method, np.zeros(2, "i8"))
                 ended[int(row["outcome"] == ProbeOutcome.UNANSWERED)] += count
 
-    def _add(self, answers: Array, rtts_ns: Array, flows: Array) -> None:
+    def _add(self, answers: Rows[HOP], rtts_ns: Array, flows: Array) -> None:
         """Add answers of one router at one hop, ordered by flow and by time of sending."""
         first = answers[0]
         tally = self._of(first["destination"].tobytes(), int(first["version"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.records import Array
+from bpf.arrays import Array
 
 _SHIFT = 14
 """Bits that a float32 loses: nine of its mantissa stay, so a time is exact to 0.1 %."""

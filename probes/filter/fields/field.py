@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from bpf.arrays import Array
 from bpf.errors import TextError
 from probes.filter.conjunction import Conjunction
-from probes.filter.table import Array, RowTable
+from probes.filter.table import RowTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.errors import did_you_mean
 from probes.filter.conjunction import Conjunction, Dimension
 from probes.filter.fields.field import Test, Value, plain
 from probes.filter.fields.packet import PORT_DIMENSIONS, WholeNumbers
 from probes.filter.hosts import PROTOCOLS
 from probes.filter.sets import NumberSet
-from probes.filter.table import Array, RowTable
+from probes.filter.table import RowTable
 
 _FOUR, _SIX = PROTOCOLS["icmp"], PROTOCOLS["icmp6"]
 _TYPES = {

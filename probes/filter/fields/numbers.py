@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.errors import TextError
 from bpf.quantities import TIMES_NS, quantity
 from probes.filter.fields.field import EQUAL, Test, Value
 from probes.filter.pattern import searcher
-from probes.filter.table import Array, RowTable
+from probes.filter.table import RowTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.errors import did_you_mean
 from probes.filter.conjunction import SIZES, Conjunction, Dimension
 from probes.filter.fields.field import EQUAL, Test, Value, plain
 from probes.filter.fields.numbers import passing
 from probes.filter.hosts import PROTOCOLS, Hosts
 from probes.filter.sets import NumberSet, PrefixSet
-from probes.filter.table import Array, RowTable
+from probes.filter.table import RowTable
 
 ENDS = ("source", "destination")
 PORT_DIMENSIONS = dict(zip(ENDS, (Dimension.SOURCE_PORT, Dimension.DESTINATION_PORT), strict=True))

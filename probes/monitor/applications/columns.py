@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.filter.hosts import address_text
 from probes.flow.records import hash_keys
 from probes.monitor.applications.top_table import Window
-from probes.monitor.records import Array
 from probes.snapshot import Snapshot
 from probes.tables.field_types import MAPPED
 
@@ -27,8 +27,7 @@ def largest(values: Array, most: int) -> Array:
         kept = np.flatnonzero(values >= limit)
     else:
         kept = np.arange(len(values))
-    order: Array = kept[np.argsort(-values[kept].astype("f8"), kind="stable")][:most]
-    return order
+    return kept[np.argsort(-values[kept].astype("f8"), kind="stable")][:most]
 
 
 def address(raw: bytes) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.filter.hosts import protocol_name
 from probes.monitor.applications.columns import (
     addresses,
@@ -23,7 +24,6 @@ from probes.monitor.applications.columns import (
     metric,
 )
 from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
-from probes.monitor.records import Array
 from probes.snapshot import Snapshot
 
 _PEERS = {"client": "server", "server": "client"}

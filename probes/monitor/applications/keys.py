@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bpf.arrays import Array
 from probes.filter.hosts import protocol_name
 from probes.monitor.applications.columns import addresses
 from probes.monitor.applications.top_table import Cell, Macros
-from probes.monitor.records import Array
 
 _PARTS = {
     "source": "KEY_SOURCE",

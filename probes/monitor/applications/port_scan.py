@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.quantities import duration, percent
 from probes.filter.hosts import protocol_name
 from probes.monitor.applications.columns import addresses, clock, largest, metric
 from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
-from probes.monitor.records import Array
 from probes.snapshot import Snapshot
 
 _SLOTS = 64

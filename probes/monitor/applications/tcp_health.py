@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.quantities import duration
 from probes.monitor.applications.columns import addresses, groups, largest
 from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
-from probes.monitor.records import Array
 
 _COUNTS = {
     "lost_before": "lost before",
@@ -94,8 +94,7 @@ def _repeats(row: Array, seconds: float) -> str:
 
 def _top(where: Array, values: Array, most: int) -> Array:
     found = np.flatnonzero(where)
-    top: Array = found[largest(values[found], most)]
-    return top
+    return found[largest(values[found], most)]
 
 
 def _names(row: Array) -> str:
@@ -106,8 +105,7 @@ def _names(row: Array) -> str:
 
 def _share(value: Array) -> Array:
     """Return the retransmitted share of each sender's segments, 0 to 1."""
-    share: Array = value["retransmitted"] / np.maximum(value["segments"], 1)
-    return share
+    return value["retransmitted"] / np.maximum(value["segments"], 1)
 
 
 def _milliseconds(value: Array) -> list[Cell]:

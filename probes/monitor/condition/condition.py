@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.errors import TextError
 from probes.filter.domain import NONE
 from probes.monitor.condition.logic import ConditionOutcome, Logic
@@ -16,7 +17,6 @@ from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.syntax import MAX_LENGTH, MAX_STORED, parse
 from probes.monitor.condition.terms import MetricTerm, WindowSelection
 from probes.monitor.owners.text import is_of_owners
-from probes.monitor.records import Array
 from probes.monitor.selected import UNITS, Estimate, SelectedMetric
 
 _KINDS = {

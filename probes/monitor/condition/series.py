@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from probes.monitor.records import METRIC, Array
+from bpf.arrays import Array
+from probes.monitor.records import METRIC
 from probes.monitor.selected import Estimate, SelectedMetric
 
 _COUNTED = METRIC.names or ()

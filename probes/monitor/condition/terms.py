@@ -8,12 +8,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.errors import TextError
 from probes.monitor.condition.band import INFINITE, LIMITS, NAN, OPERATIONS, Band, Samples
 from probes.monitor.condition.selection import written
 from probes.monitor.condition.series import METRIC_NAMES, WindowSeries
 from probes.monitor.condition.units import METRIC_COUNTS, RATIO, Unit
-from probes.monitor.records import Array
 from probes.monitor.selected import OUT, SelectedMetric
 
 LEAST_WINDOWS = 3

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from bpf.arrays import Rows
 from probes.flow.records import FLOW, FlowDirection
 from probes.monitor.condition.terms import MetricTerm, parts
 from probes.monitor.engine import PolicyStatus
@@ -15,7 +16,6 @@ from probes.monitor.options import Input
 from probes.monitor.owners.text import is_of_owners
 from probes.monitor.owners.window import OwnerWindow
 from probes.monitor.probe import MonitorProbe
-from probes.monitor.records import Array
 from probes.monitor.selected import OUT
 from probes.snapshot import Snapshot
 
@@ -68,7 +68,7 @@ def _unknown(begun: Sequence[PolicyStatus], why: str) -> Mapping[str, Finding]:
 
 def finding_for(
     status: PolicyStatus,
-    rows: Array,
+    rows: Rows[FLOW],
     seconds: float,
     lost: int = 0,
     note: str = "",

@@ -10,13 +10,13 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
+from bpf.arrays import Rows
 from bpf.errors import ProbedeckError
 from probes.filter.hosts import address_text
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, FlowDirection
 from probes.monitor.owners.text import is_of_owners
 from probes.monitor.owners.window import OwnerWindow
-from probes.monitor.records import Array
 from probes.monitor.state import PROBE
 from probes.path.options import TracedFlow
 from probes.snapshot import Event, History
@@ -50,7 +50,7 @@ class TraceRequest:
     count: int = 0
 
 
-def top_flows(rows: Array, select: Sequence[str]) -> list[FlowTrace]:
+def top_flows(rows: Rows[FLOW], select: Sequence[str]) -> list[FlowTrace]:
     """Return the reverse flows of incoming flows that this host answers, busiest first.
 
     If there are filters, a flow must pass one. Only answers outside of tunnels can be traced. Rows
@@ -154,7 +154,7 @@ class Tracing:
                 why = str(error)
         return why
 
-    def _top_flows(self, rows: Array, request: TraceRequest) -> list[FlowTrace]:
+    def _top_flows(self, rows: Rows[FLOW], request: TraceRequest) -> list[FlowTrace]:
         if not any(map(is_of_owners, request.select)):
             return top_flows(rows, request.select)
         owners = self._owners()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from probes.monitor.records import Array
+from bpf.arrays import Array
 from probes.monitor.selected import Estimate
 from probes.monitor.sketch import Sketch
 

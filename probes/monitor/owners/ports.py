@@ -8,11 +8,11 @@ from socket import IPPROTO_TCP, IPPROTO_UDP
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.filter.conjunction import SIZES, Conjunction, Dimension, Set
 from probes.filter.sets import WIDTHS, NumberSet, Prefix, PrefixSet
 from probes.flow.grouping import halves
 from probes.flow.records import hash_keys
-from probes.monitor.records import Array
 from probes.sockets.records import SOCKET, By
 
 MAX_ADDRESSES = 1024
@@ -55,7 +55,7 @@ class OwnSockets:
         self._services, self._seen_ns = rows[first], seen_ns[first]
 
 
-def _serves(sockets: Array) -> Array:
+def _serves(sockets: Rows[SOCKET]) -> Array:
     """Return which sockets (n,) are on a port of a service: bool (n,)."""
     first, last = map(int, _EPHEMERAL.read_text(encoding="ascii").split())
     ports = sockets["near_port"].astype("u4")
@@ -65,7 +65,7 @@ def _serves(sockets: Array) -> Array:
     return np.isin(keys, keys[serves])
 
 
-def _near_keys(sockets: Array) -> Array:
+def _near_keys(sockets: Rows[SOCKET]) -> Array:
     """Return hashes of the near ends (n,) u8."""
     words = np.empty((len(sockets), 3), "u8")
     words[:, :2] = halves(sockets["near"])
@@ -76,7 +76,7 @@ def _near_keys(sockets: Array) -> Array:
     return found
 
 
-def _conjunctions(services: Array, connections: Array) -> Iterator[Conjunction]:
+def _conjunctions(services: Rows[SOCKET], connections: Rows[SOCKET]) -> Iterator[Conjunction]:
     for protocol in (IPPROTO_TCP, IPPROTO_UDP):
         if len(rows := services[services["protocol"] == protocol]):
             yield _conjunction(protocol, rows)
@@ -89,7 +89,7 @@ def _conjunctions(services: Array, connections: Array) -> Iterator[Conjunction]:
 
 
 def _conjunction(
-    protocol: int, rows: Array, more: dict[Dimension, Set] | None = None
+    protocol: int, rows: Rows[SOCKET], more: dict[Dimension, Set] | None = None
 ) -> Conjunction:
     return Conjunction.of({
         Dimension.PROTOCOL: NumberSet(SIZES[Dimension.PROTOCOL], 1 << protocol),
@@ -106,7 +106,7 @@ def _numbers(ports: Array) -> NumberSet:
     return NumberSet(1 << 16, int.from_bytes(packed, "little"))
 
 
-def _addresses(rows: Array, end: str) -> PrefixSet:
+def _addresses(rows: Rows[SOCKET], end: str) -> PrefixSet:
     prefixes: list[Prefix] = []
     for version, width in WIDTHS.items():
         raw = rows[end][rows["version"] == version]

@@ -9,14 +9,23 @@ from typing import Protocol
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.filter import RowTable
 from probes.flow.filter import FlowFilter
 from probes.monitor.owners.text import stored_filter
-from probes.monitor.records import Array
 from probes.monitor.selected import Estimate, SelectedMetric
 from probes.snapshot import Snapshot
 from probes.sockets.joined import sockets_of
-from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, PROBE, SOCKETS_TABLE, owned_share
+from probes.sockets.records import (
+    OWNER,
+    OWNERS_TABLE,
+    OWNERSHIP,
+    OWNERSHIP_TABLE,
+    PROBE,
+    SOCKET,
+    SOCKETS_TABLE,
+    owned_share,
+)
 
 _TABLES = {SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE}
 _RECENT = 4
@@ -36,11 +45,11 @@ class SnapshotHistory(Protocol):
 class OwnerWindow:
     """Tables of one window of the socket probe."""
 
-    sockets: Array
+    sockets: Rows[SOCKET]
     """dtype SOCKET (n,)."""
-    owners: Array
+    owners: Rows[OWNER]
     """dtype OWNER (m,)."""
-    ownership: Array
+    ownership: Rows[OWNERSHIP]
     """dtype OWNERSHIP (k,)."""
     seconds: float
     end_ns: int

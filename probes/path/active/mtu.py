@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bpf.arrays import Rows
 from bpf.attach.interface import Interface
 from probes.path.active.echo import SMALLEST, EchoAnswer, EchoEngine, EchoOutcome
-from probes.path.records import DESTINATION_HOP, Array
+from probes.path.records import DESTINATION_HOP, HOP
 from probes.path.slots import Destination
 from probes.path.traced import MtuStep, PathMtu
 
@@ -246,7 +247,7 @@ class MtuReports:
         self._known: dict[bytes, _Known] = {}
 
     def add(
-        self, destination: Destination, report: tuple[int, bytes], rows: Array
+        self, destination: Destination, report: tuple[int, bytes], rows: Rows[HOP]
     ) -> list[tuple[str, str]]:
         """Take the kernel's last report and the destination's new rows of dtype HOP.
 

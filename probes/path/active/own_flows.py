@@ -15,11 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.attach.interface import Interface
 from probes.path.active.own_sockets import OwnSocket, open_own
 from probes.path.active.sockets import FAMILY
 from probes.path.options import OwnFlow, OwnProtocol
-from probes.path.records import DESTINATION_HOP, HOP, Array, ProbeOutcome, no_rows
+from probes.path.records import DESTINATION_HOP, HOP, ProbeOutcome, no_rows
 from probes.path.slots import ECHO_PORTS, Destination
 
 _RATES = {OwnProtocol.ICMP: 20.0, OwnProtocol.UDP: 20.0, OwnProtocol.TCP: 10.0}
@@ -96,7 +97,7 @@ class _Flow:
             self.failure = str(error.strerror)
             self.next_ns = now_ns + _RETRY_NS
 
-    def rows(self, *, final: bool = False) -> Array:
+    def rows(self, *, final: bool = False) -> Rows[HOP]:
         """Rows of dtype HOP of the finished packets."""
         if final:
             self._finished += ((each, ProbeOutcome.IN_FLIGHT) for each in self._waiting.values())
@@ -207,7 +208,7 @@ class OwnFlows:
             flow.close()
             return flow.rows(final=True)
 
-    def rows(self) -> Array:
+    def rows(self) -> Rows[HOP]:
         """Rows of dtype HOP of the packets that were answered or timed out."""
         with self._condition:
             parts = [flow.rows() for flow in self._flows.values()]

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bpf.arrays import Array, Row, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.statistics import quantiles
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind, no_rows
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, PathRowKind, no_rows
 
 COMPARE_NS = 10_000_000_000
 """Time between two comparisons. A verdict that changes must hold in two of them."""
@@ -81,7 +82,7 @@ class Branches(Detector):
         self._times = deque(each[~gone[each["series"] // HOP_COUNT]] for each in self._times)
         self._count = sum(map(len, self._times))
 
-    def add(self, batch: HopBatch) -> Array:
+    def add(self, batch: HopBatch) -> Rows[PATH]:
         """Rows (n,) of dtype PATH."""
         answers, now_ns = batch.answers, batch.now_ns
         if len(answers.series):
@@ -164,13 +165,12 @@ class Branches(Detector):
         return row
 
 
-def is_different(rows: Array) -> Array:
+def is_different(rows: Rows[PATH] | Row[PATH]) -> Array:
     """Whether rows of BRANCH, of dtype PATH, are of different times, bool of the same shape."""
-    different: Array = (rows["p_value"] < _SURE) & (rows["statistic"] >= _MIN_DISTANCE)
-    return different
+    return (rows["p_value"] < _SURE) & (rows["statistic"] >= _MIN_DISTANCE)
 
 
-def _by_hop(times: Array, places: Array) -> dict[int, Array]:
+def _by_hop(times: Rows[TIMES], places: Array) -> dict[int, Array]:
     """Round-trip times (n,) of the flows at `places`, at each hop that has enough of them."""
     belongs = np.zeros(MAX_SERIES // HOP_COUNT, bool)
     belongs[places] = True

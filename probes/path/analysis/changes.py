@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import Flows, HopBatch
 from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, PathRowKind
 
 MIN_ANSWERS = 5
 """Answers that a flow needs at a hop before it is compared to others."""
@@ -51,7 +52,7 @@ class Changes(Detector):
         self.facts[series] = np.zeros((), FACTS)
         self.routes[series] = np.zeros((), ROUTE)
 
-    def add(self, batch: HopBatch) -> Array:
+    def add(self, batch: HopBatch) -> Rows[PATH]:
         """Rows (n,) of dtype PATH."""
         ends = batch.answers.which
         ends = ends[ends % HOP_COUNT == DESTINATION_HOP]
@@ -100,7 +101,7 @@ class Changes(Detector):
         self.facts["ttl"][which[is_last]] = answers.rows["ttl"][answers.last[is_last]]
         return rows
 
-    def balanced(self, now_ns: int) -> Array:
+    def balanced(self, now_ns: int) -> Rows[PATH]:
         """Rows (n,) of dtype PATH: one for each router that serves some flows at a hop while other
         routers serve others. A hop is reported again only with another set of routers."""
         end = self._flows.end * HOP_COUNT

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows
-from probes.path.records import PATH, Array, no_rows
+from probes.path.records import PATH, no_rows
 
 AGAIN_NS = 50_000_000_000
 """A finding that lasts is reported again after so long: explanations know the last minute."""
@@ -60,7 +61,7 @@ class Lasting(Detector):
         """The newest row of each destination (address id), dtype PATH (1,)."""
         self._told_ns: dict[int, int] = self.by_destination({})
 
-    def last(self, destination: int, row: Array, now_ns: int) -> Array:
+    def last(self, destination: int, row: Rows[PATH], now_ns: int) -> Array:
         """Keep the row of a finding that lasts. Return it if it is to be reported, else no row."""
         self.lasting[destination] = row
         if now_ns - self._told_ns.get(destination, -AGAIN_NS) < AGAIN_NS:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.detector import Lasting
 from probes.path.analysis.flows import Flows, address_ids
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind, no_rows
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, PathRowKind, no_rows
 
 _CHANGES = 3
 """There, back, and there again."""
@@ -32,10 +33,9 @@ class Flaps(Lasting):
 
     def is_flapping(self, series: Array) -> Array:
         """Whether the hops of flows, series (n,), go on changing between two routers."""
-        result: Array = self._turns["count"][series] >= _CHANGES
-        return result
+        return self._turns["count"][series] >= _CHANGES
 
-    def add(self, found: Array, now_ns: int) -> Array:
+    def add(self, found: Rows[PATH], now_ns: int) -> Rows[PATH]:
         """Rows (n,) of dtype PATH, from the other findings of this poll, `found` (n,)."""
         self._take(found[found["kind"] == PathRowKind.RESPONDER])
         every = np.arange(self._flows.end * HOP_COUNT)
@@ -59,7 +59,7 @@ class Flaps(Lasting):
             made.append(self.last(destination, row, now_ns))
         return np.concatenate([no_rows(PATH), *made], dtype=PATH)
 
-    def _take(self, changed: Array) -> None:
+    def _take(self, changed: Rows[PATH]) -> None:
         """Take in changes of hops, dtype PATH (n,)."""
         series = self._flows.places(changed) * HOP_COUNT + changed["hop"]
         ends = (changed[name].copy().view("u8") for name in ("responder", "previous"))

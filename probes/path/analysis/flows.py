@@ -7,17 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.flow.records import hash_keys
 from probes.path.analysis.statistics import group_starts, packed
-from probes.path.records import (
-    DESTINATION_HOP,
-    HOP,
-    HOP_COUNT,
-    PATH,
-    Array,
-    PathRowKind,
-    ProbeOutcome,
-)
+from probes.path.records import DESTINATION_HOP, HOP, HOP_COUNT, PATH, PathRowKind, ProbeOutcome
 
 MAX_FLOWS = 2048
 MAX_FLOWS_OF_DESTINATION = 256
@@ -48,16 +41,15 @@ def words_of(rows: Array) -> Array:
 
 def address_ids(words: Array) -> Array:
     """A number (n,) u8 for each address, from its two words (n, 2). 0: no address."""
-    result: Array = words[:, 0] ^ (words[:, 1] * _FACTOR)
-    return result
+    return words[:, 0] ^ (words[:, 1] * _FACTOR)
 
 
-def hashes_of(rows: Array) -> Array:
+def hashes_of(rows: Rows[HOP] | Rows[PATH]) -> Array:
     """A number (n,) u8 for the flow of each row (n,) of dtype HOP."""
     return hash_keys(_keys_of(rows))
 
 
-def _keys_of(rows: Array) -> Array:
+def _keys_of(rows: Rows[HOP] | Rows[PATH]) -> Array:
     """Keys (n, 5) u8 of the flows of rows (n,) of dtype HOP or PATH."""
     keys: Array = words_of(rows)[:, :_KEY_WORDS].copy()
     keys[:, -1] &= _FLOW_MASK
@@ -68,7 +60,7 @@ def _keys_of(rows: Array) -> Array:
 class Answers:
     """Answers of one poll, ordered by series and by time of sending."""
 
-    rows: Array
+    rows: Rows[HOP]
     """dtype HOP, (n,)."""
     series: Array
     """(n,) i8."""
@@ -82,7 +74,7 @@ class Answers:
     counts: Array
 
     @classmethod
-    def of(cls, rows: Array, series: Array) -> Answers:
+    def of(cls, rows: Rows[HOP], series: Array) -> Answers:
         rtts = np.maximum(rows["received_ns"] - rows["sent_ns"], 0)
         responders = address_ids(words_of(rows)[:, _RESPONDER : _RESPONDER + 2])
         starts = group_starts(series)
@@ -92,8 +84,7 @@ class Answers:
     @property
     def last(self) -> Array:
         """The index (m,) of the last answer of each series."""
-        result: Array = self.starts + self.counts - 1
-        return result
+        return self.starts + self.counts - 1
 
     def only(self, where: Array) -> Answers:
         """The answers selected by `where` (n,) bool."""
@@ -107,7 +98,7 @@ class Answers:
 class HopBatch:
     """Probes of one poll that belong to followed flows."""
 
-    rows: Array
+    rows: Rows[HOP]
     """dtype HOP, (n,), ordered by series and by time of sending; without overruns."""
     series: Array
     """(n,) i8: place * HOP_COUNT + hop."""
@@ -115,7 +106,7 @@ class HopBatch:
     now_ns: int
 
     @classmethod
-    def of(cls, rows: Array, places: Array, now_ns: int) -> HopBatch:
+    def of(cls, rows: Rows[HOP], places: Array, now_ns: int) -> HopBatch:
         """Order rows (n,) of dtype HOP of flows at `places` (n,)."""
         series = places * HOP_COUNT + rows["hop"]
         sent = rows["sent_ns"]
@@ -128,8 +119,7 @@ class HopBatch:
     @property
     def places(self) -> Array:
         """(n,) i8."""
-        result: Array = self.series // HOP_COUNT
-        return result
+        return self.series // HOP_COUNT
 
     @property
     def transit(self) -> HopBatch:
@@ -145,7 +135,7 @@ class HopBatch:
         return HopBatch(self.rows.take(at), self.series[at], answers, self.now_ns)
 
 
-def _timed(rows: Array) -> Array:
+def _timed(rows: Rows[HOP]) -> Array:
     """Indices (k,) of the answers with a time: a round trip of the flow may be answered without."""
     timed = (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
     return np.flatnonzero(timed)
@@ -169,7 +159,7 @@ class Flows:
         self._hashes = np.empty(0, "u8")
         self._places = np.empty(0, "i8")
 
-    def find(self, rows: Array, now_ns: int, keep_since_ns: int) -> tuple[Array, Array]:
+    def find(self, rows: Rows[HOP], now_ns: int, keep_since_ns: int) -> tuple[Array, Array]:
         """Return the places (n,) i8 of the flows of rows (n,) of dtype HOP, -1: left out; and the
         places (k,) that were taken from other flows."""
         keys = _keys_of(rows)
@@ -186,7 +176,7 @@ class Flows:
             self.left_out += int((places < 0).sum())
         return places, evicted
 
-    def places(self, rows: Array) -> Array:
+    def places(self, rows: Rows[HOP] | Rows[PATH]) -> Array:
         """Places (n,) i8 of the flows of rows (n,) of dtype HOP or PATH, -1: not followed."""
         return self._look_up(hashes_of(rows))
 
@@ -207,7 +197,7 @@ class Flows:
         """Places (n,) of the flows to an address (its address id)."""
         return np.flatnonzero(self.used & (self.destinations == np.uint64(destination)))
 
-    def rows(self, kind: PathRowKind, series: Array, now_ns: int) -> Array:
+    def rows(self, kind: PathRowKind, series: Array, now_ns: int) -> Rows[PATH]:
         """Rows (n,) of dtype PATH for series (n,), with key, hop, kind and time set."""
         made = np.zeros(len(series), PATH)
         words_of(made)[:, :_KEY_WORDS] = self.keys[series // HOP_COUNT]

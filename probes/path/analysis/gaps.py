@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import Flows, HopBatch
 from probes.path.analysis.statistics import group_starts
-from probes.path.records import HOP_COUNT, Array, PathRowKind
+from probes.path.records import HOP_COUNT, PATH, PathRowKind
 
 MIN_GAP_NS = 1_000_000_000
 USUAL_GAPS = 5
@@ -39,7 +40,7 @@ class Gaps(Detector):
         self._timeout_ns = timeout_ns
         self._gaps = self.by_flow(GAP)
 
-    def add(self, batch: HopBatch) -> Array:
+    def add(self, batch: HopBatch) -> Rows[PATH]:
         """Rows (n,) of dtype PATH."""
         gaps = self._gaps
         if gaps["to_ns"][: self._flows.end].any():
@@ -91,8 +92,7 @@ class Gaps(Detector):
         ):
             after[name] = np.where(gap, value, before[name])
         self._gaps[places] = after
-        sure: Array = places[gap & (_between(before["sequence"], next_number) == 0)]
-        return sure
+        return places[gap & (_between(before["sequence"], next_number) == 0)]
 
     def _fill(self, batch: HopBatch) -> None:
         gaps, sent = self._gaps, batch.rows["sent_ns"]

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.detector import Lasting
 from probes.path.analysis.flows import MAX_FLOWS, Flows
 from probes.path.analysis.reach import REROUTED_NS
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, PathRowKind
 
 _OVER_NS = 1_000_000_000
 """A loop is over if its routers no longer answer in this order for so long."""
@@ -56,10 +57,9 @@ class Loops(Lasting):
     def is_looping(self, places: Array, now_ns: int) -> Array:
         """Which flows (n,) are in a loop, or were so lately that their length is unknown."""
         seen_ns = self._seen_ns[places]
-        result: Array = (seen_ns > 0) & (now_ns - seen_ns < REROUTED_NS)
-        return result
+        return (seen_ns > 0) & (now_ns - seen_ns < REROUTED_NS)
 
-    def add(self, now_ns: int, answered: Array, lost: Array) -> Array:
+    def add(self, now_ns: int, answered: Array, lost: Array) -> Rows[PATH]:
         """Rows (n,) of dtype PATH. `answered` and `lost` (MAX_SERIES,) are recent outcomes, older
         ones with less weight."""
         outcomes = (each.reshape(MAX_FLOWS, HOP_COUNT) for each in (answered, lost))

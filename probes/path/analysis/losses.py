@@ -22,6 +22,7 @@ from math import log
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import Flows, HopBatch, series_of
@@ -30,7 +31,6 @@ from probes.path.records import (
     DESTINATION_HOP,
     HOP_COUNT,
     PATH,
-    Array,
     MeasuredBy,
     PathRowKind,
     ProbeOutcome,
@@ -129,7 +129,9 @@ class Losses(Detector):
         for state in self._states.values():
             state.waiting = state.waiting[~np.isin(state.waiting["series"], series_of(places))]
 
-    def add(self, batch: HopBatch, rerouted: Array, looping: Container[int] = ()) -> Array:
+    def add(
+        self, batch: HopBatch, rerouted: Rows[PATH], looping: Container[int] = ()
+    ) -> Rows[PATH]:
         """Rows (n,) of dtype PATH. `rerouted` (n,) of dtype PATH are new changes of routers.
         `looping` are destinations (address ids) that a routing loop cuts off: their packets are
         not lost on a link."""
@@ -214,7 +216,7 @@ class Losses(Detector):
         return row
 
 
-def _count(hop: Array, rows: Array) -> None:
+def _count(hop: Rows[HOP_LOSS], rows: Rows[_WAITING]) -> None:
     """Add outcomes, in order of sending, to a hop, dtype HOP_LOSS (1,)."""
     lost, sent = rows["lost"], rows["sent_ns"]
     count, number = len(rows), int(lost.sum())
@@ -240,7 +242,7 @@ def _count(hop: Array, rows: Array) -> None:
     _stretch(hop, count, number, sent)
 
 
-def _stretch(hop: Array, count: int, lost: int, sent: Array) -> None:
+def _stretch(hop: Rows[HOP_LOSS], count: int, lost: int, sent: Array) -> None:
     """Find out the rate at which the hop answers."""
     if hop["score"][0] > _HALF / 2 or not hop["stretch"][0]:
         hop["stretch"] = hop["stretch_lost"] = 0
@@ -261,8 +263,7 @@ def _is_counted(lost: Array, run: int) -> Array:
     """Which losses (n,) bool are among the first of their run; `run` precede them."""
     places = np.arange(len(lost))
     last_answer = np.maximum.accumulate(np.where(lost, -1 - run, places))
-    result: Array = lost & (places - last_answer <= _RUN)
-    return result
+    return lost & (places - last_answer <= _RUN)
 
 
 def _follow(loss: _Loss, rows: Array) -> None:
@@ -283,7 +284,7 @@ def _follow(loss: _Loss, rows: Array) -> None:
         loss.answered = after
 
 
-def _found(hops: Array, polls: Array, *, by_tcp: bool = False) -> _Loss | None:
+def _found(hops: Rows[HOP_LOSS], polls: Array, *, by_tcp: bool = False) -> _Loss | None:
     """The loss that is certain now, if there is one, from hops (HOP_COUNT,) of dtype HOP_LOSS.
     `polls` (n, 2, HOP_COUNT) are lost and all probes of each poll since it may have begun.
     `by_tcp`: packets of TCP time the destination."""
@@ -343,12 +344,11 @@ def _likelihoods(lost: Array, ended: Array) -> Array:
     before = lost.cumsum() - lost, ended.cumsum() - ended
     later = lost.sum() - before[0], ended.sum() - before[1]
     share = (later[0] / later[1].clip(1)).clip(_USUAL, 0.9999)
-    result: Array = _logarithm(before, _USUAL) + _logarithm(later, share)
-    return result
+    return _logarithm(before, _USUAL) + _logarithm(later, share)
 
 
 def _logarithm(counts: tuple[Array, Array], share: Array | float) -> Array:
     """Of the likelihoods of lost and all probes, if a share of them is lost."""
     lost, ended = counts
-    result: Array = lost * np.log(share) + (ended - lost) * np.log1p(-np.asarray(share))
-    return result
+    found: Array = lost * np.log(share) + (ended - lost) * np.log1p(-np.asarray(share))
+    return found

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import Flows, HopBatch
-from probes.path.records import HOP_COUNT, PATH, Altered, Array, PathRowKind, ProbeOutcome, no_rows
+from probes.path.records import HOP, HOP_COUNT, PATH, Altered, PathRowKind, ProbeOutcome, no_rows
 
 JUDGE_NS = 5_000_000_000
 """Time between two judgements. A change must show in two successive ones."""
@@ -64,7 +65,7 @@ class Middleboxes(Detector):
         """The first hop of each change by the last judgement."""
         self._told: dict[tuple[int, Change], int] = self.by_destination({})
 
-    def add(self, batch: HopBatch) -> Array:
+    def add(self, batch: HopBatch) -> Rows[PATH]:
         """Rows (n,) of dtype PATH."""
         rows = batch.answers.rows
         # The destination's answers quote nothing.
@@ -78,7 +79,7 @@ class Middleboxes(Detector):
         self._judged_ns = batch.now_ns
         return self._judge(batch.now_ns)
 
-    def _count(self, rows: Array, series: Array) -> None:
+    def _count(self, rows: Rows[HOP], series: Array) -> None:
         sent, quoted = rows["tos"].astype("i8"), rows["quoted_tos"].astype("i8")
         quoted = np.where(quoted & _ECN == _CONGESTED, quoted & ~_ECN | sent & _ECN, quoted)
         marking = np.where(sent == quoted, 0, sent << 8 | quoted)

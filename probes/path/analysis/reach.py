@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import Flows, HopBatch, address_ids
 from probes.path.analysis.routes import is_silent
-from probes.path.records import HOP_COUNT, Array, PathRowKind, ProbeOutcome
+from probes.path.records import HOP, HOP_COUNT, PathRowKind, ProbeOutcome
 
 SILENCE_NS = 1_500_000_000
 """A hop that answered more recently is not silent."""
@@ -157,7 +158,7 @@ class Reach(Detector):
         # Some flows by this router went on long ago: this one had just not been probed there.
         return bool(missed and now_ns - end.grown_ns <= REROUTED_NS)
 
-    def _miss(self, beyond: Array) -> None:
+    def _miss(self, beyond: Rows[HOP]) -> None:
         """Count unanswered probes to the hop after the last one of their flow."""
         if not len(beyond):
             return

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flaps import Flaps
@@ -15,7 +16,7 @@ from probes.path.analysis.loops import Loops
 from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.round_trips.levels import QUIET_BLOCKS, threshold_ns
 from probes.path.probing_plan import initial_ttl
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, PathRowKind
 
 _WHOLE_NS = 700_000_000
 """A change is reported after so long, three polls, if hops behind it have not answered yet ..."""
@@ -108,7 +109,7 @@ class Reroutes(Detector):
         for one in self._reroutes.values():
             one.flows -= gone
 
-    def add(self, batch: HopBatch, found: Array) -> Array:
+    def add(self, batch: HopBatch, found: Array) -> Rows[PATH]:
         """Rows (n,) of dtype PATH, from the other findings of this poll; those that belong to a
         change of route are marked as folded."""
         now_ns = batch.now_ns
@@ -127,7 +128,7 @@ class Reroutes(Detector):
             made.append(row)
         return np.concatenate([np.empty(0, PATH), *made], dtype=PATH)
 
-    def _take(self, found: Array, now_ns: int) -> None:
+    def _take(self, found: Rows[PATH], now_ns: int) -> None:
         places = self._flows.places(found)
         flapping = self._flaps.is_flapping(series_of(places)).reshape(-1, HOP_COUNT).any(axis=1)
         unsettled = flapping | self._loops.is_looping(places, now_ns)
@@ -154,7 +155,7 @@ class Reroutes(Detector):
                 lengths[place] = lengths.get(place, 0) + sign * int(row["amount"])
                 one.changed_ns = now_ns
 
-    def _change(self, destination: int, place: int, row: Array, now_ns: int) -> None:
+    def _change(self, destination: int, place: int, row: Rows[PATH], now_ns: int) -> None:
         """Take in another router of a flow at a hop."""
         hop, since_ns = int(row["hop"]), int(row["since_ns"])
         if self._flaps.is_flapping(np.array([place * HOP_COUNT + hop])).any():

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from probes.path.records import Array
+from bpf.arrays import Array, Rows
 
 ROUTE = np.dtype([
     ("current", "u8"), ("latest", "u8"), ("run", "i8"), ("switches", "i8"), ("run_ns", "i8"),
@@ -43,14 +43,15 @@ class RouteVerdict(IntEnum):
     """Several routers take turns; reported once."""
 
 
-def is_late(routes: Array, sent_ns: Array) -> Array:
+def is_late(routes: Rows[ROUTE], sent_ns: Array) -> Array:
     """Which answers (n,) to probes sent at `sent_ns`, with the ROUTE (n,) of each, precede the last
     change: the old path may be slower."""
-    result: Array = (sent_ns < routes["run_ns"]) & ~routes["mixed"]
-    return result
+    return (sent_ns < routes["run_ns"]) & ~routes["mixed"]
 
 
-def follow(routes: Array, responders: Array, sent_ns: Array, starts: Array) -> tuple[Array, Array]:
+def follow(
+    routes: Rows[ROUTE], responders: Array, sent_ns: Array, starts: Array
+) -> tuple[Array, Array]:
     """Return the hops (m,) of dtype ROUTE after more answers, and a RouteVerdict (m,) on each.
 
     `responders` (address ids) and `sent_ns`, both (n,), are in order of sending; the answers of
@@ -107,8 +108,7 @@ def differing(routers: Array, held_ns: Array, last_ns: Array, usual: int) -> Arr
     normal = routers == usual
     begin: Array = np.maximum(held_ns, held_ns[normal].min())
     end: Array = np.minimum(last_ns, last_ns[normal].max())
-    result: Array = ~normal & (end - begin >= _OVERLAP_NS)
-    return result
+    return ~normal & (end - begin >= _OVERLAP_NS)
 
 
 def is_silent(unanswered: Array, answered: Array, lost: Array) -> Array:
@@ -116,5 +116,4 @@ def is_silent(unanswered: Array, answered: Array, lost: Array) -> Array:
     had `answered` and `lost` (f8, older outcomes with less weight)."""
     share_lost = np.maximum(lost / np.maximum(answered + lost, 1e-9), _MIN_SHARE_LOST)
     improbable = -unanswered * np.log(np.minimum(share_lost, 1 - 1e-9))
-    result: Array = (unanswered >= _MIN_UNANSWERED) & (improbable >= _SURE)
-    return result
+    return (unanswered >= _MIN_UNANSWERED) & (improbable >= _SURE)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probes.path.records import Array, ProbeOutcome
+from bpf.arrays import Array, Rows
+from probes.path.records import HOP, ProbeOutcome
 
 CONFIDENCE_Z = 1.959963984540054
 """Standard deviations of the normal distribution that contain 95 % of it."""
@@ -26,7 +27,7 @@ HOP_STATISTICS = np.dtype([
 """One hop: its answered and lost probes, and its round-trip times (-1: none)."""
 
 
-def hop_statistics(rows: Array, series: Array, count: int) -> Array:
+def hop_statistics(rows: Rows[HOP], series: Array, count: int) -> Rows[HOP_STATISTICS]:
     """Return the statistics (count,) of rows (n,) of dtype HOP; `series` (n,) has the place of the
     hop of each row."""
     found = np.full(count, -1, HOP_STATISTICS)
@@ -78,8 +79,7 @@ def cleared(lost: Array, ended: Array) -> Array:
     low, high = loss_interval(lost, ended)
     least_later = np.ones_like(high)
     least_later[:, :-1] = np.minimum.accumulate(high[:, ::-1], axis=1)[:, -2::-1]
-    result: Array = low > least_later
-    return result
+    return low > least_later
 
 
 def group_starts(series: Array) -> Array:
@@ -91,8 +91,7 @@ def group_starts(series: Array) -> Array:
 
 def packed(series: Array, value: Array) -> Array:
     """Sort keys (n,) i8: by series (below 2**17), then by value (clipped to 46 bits)."""
-    result: Array = (series.astype("i8") << _SERIES_SHIFT) | np.clip(value, 0, MAX_RTT_NS)
-    return result
+    return (series.astype("i8") << _SERIES_SHIFT) | np.clip(value, 0, MAX_RTT_NS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,8 +121,8 @@ class Ordered:
         0 is the lowest, 1 the highest, 0.5 the median (of an even number the lower middle one).
         """
         rank = np.maximum(np.ceil(self.counts * fraction).astype("i8"), 1)
-        result: Array = self._values[self._ends - self.counts + rank - 1]
-        return result
+        found: Array = self._values[self._ends - self.counts + rank - 1]
+        return found
 
     def fill(self, rows: Array, at: Array) -> None:
         """Set `min_ns`, `median_ns`, `p95_ns` and `max_ns` of the rows at (m,), one a series."""

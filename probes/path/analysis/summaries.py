@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import MAX_FLOWS, Flows, HopBatch
 from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.statistics import Ordered, cleared, group_starts, jitter, loss_interval
-from probes.path.records import HOP, HOP_COUNT, Array, PathRowKind, ProbeOutcome
+from probes.path.records import HOP, HOP_COUNT, PATH, PathRowKind, ProbeOutcome
 
 _MEMORY = 0.95
 """Weight that an outcome keeps after each further period: a memory of some twenty periods."""
@@ -62,7 +63,7 @@ class Summaries(Detector):
             self._last["label_count"][batch.answers.which] = last["label_count"]
             self._last["labels"][batch.answers.which] = last["labels"]
 
-    def take(self, since_ns: int, now_ns: int) -> Array:
+    def take(self, since_ns: int, now_ns: int) -> Rows[PATH]:
         """Rows (n,) of dtype PATH of the probes added since the last call."""
         counts = self._counts[: self._flows.end * HOP_COUNT]
         series = np.flatnonzero((counts["sent"] > 0) | (counts["dropped"] > 0))
@@ -96,7 +97,7 @@ class Summaries(Detector):
             )
         return rows
 
-    def _times(self, rows: Array, series: Array) -> None:
+    def _times(self, rows: Rows[PATH], series: Array) -> None:
         """Fill in the times of the rows of series (n,), ascending."""
         if not self._pending:
             return

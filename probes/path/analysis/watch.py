@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.branches import Branches
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.flaps import Flaps
@@ -16,7 +17,7 @@ from probes.path.analysis.reach import Reach
 from probes.path.analysis.reroutes import Reroutes
 from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.summaries import Summaries
-from probes.path.records import HOP, HOP_COUNT, PATH, Array, PathRowKind, ProbeOutcome, no_rows
+from probes.path.records import HOP, HOP_COUNT, PATH, PathRowKind, ProbeOutcome, no_rows
 
 _NO_HOPS = no_rows(HOP)
 
@@ -58,7 +59,7 @@ class Analysis:
         """Rows so far of flows that were left out because too many were active."""
         return self._flows.left_out
 
-    def add(self, rows: Array, now_ns: int, shortened: Array = _NO_HOPS) -> Array:
+    def add(self, rows: Rows[HOP], now_ns: int, shortened: Array = _NO_HOPS) -> Array:
         """Take in rows of dtype HOP (n,), in any order, and return the new rows of dtype PATH. Call
         it at each poll, also without rows. Times are CLOCK_MONOTONIC. `shortened` are the paths
         that became shorter, as FlowLengths.take returns them."""
@@ -108,7 +109,7 @@ class Analysis:
             part.forget(number)
         return ends
 
-    def _batch(self, rows: Array, now_ns: int) -> HopBatch:
+    def _batch(self, rows: Rows[HOP], now_ns: int) -> HopBatch:
         known = (rows["outcome"] != ProbeOutcome.OVERRUN) & (rows["hop"] < HOP_COUNT)
         rows = rows.take(np.flatnonzero(known)).astype(HOP, copy=False)
         places, evicted = self._flows.find(rows, now_ns, self._since_ns)

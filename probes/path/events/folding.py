@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bpf.arrays import Array, Row, Rows
 from bpf.quantities import duration
 from probes.path.analysis.branches import is_different
 from probes.path.events.words import address_of, describe, flows_text, place_text
-from probes.path.records import Array, PathRowKind
+from probes.path.records import PATH, PathRowKind
 
 _SAME_NS = 5_000_000_000
 """The same finding about more flows within this time is the same event."""
@@ -139,7 +140,7 @@ class EventFolder:
         self._findings: dict[_Key, _Finding] = {}
         self._places: dict[tuple[bytes, int, str], _Place] = {}
 
-    def add(self, rows: Array, now_ns: int, *, final: bool = False) -> list[PathEvent]:
+    def add(self, rows: Rows[PATH], now_ns: int, *, final: bool = False) -> list[PathEvent]:
         """Take in the rows (n,) of a poll and return the events.
         With `final`, no rows follow."""
         told = []
@@ -159,7 +160,7 @@ class EventFolder:
                 del self._findings[key]
         return told + self._hidden(now_ns, final=final)
 
-    def _take(self, row: Any, now_ns: int) -> None:
+    def _take(self, row: Row[PATH], now_ns: int) -> None:
         kind, amount_ns = PathRowKind(int(row["kind"])), int(row["amount_ns"])
         key = row["destination"].tobytes(), kind, int(row["hop"]), amount_ns > 0
         finding = self._findings.setdefault(key, _Finding(row, now_ns))
@@ -181,7 +182,7 @@ class EventFolder:
             told += self._limited(group[0], "info", text, now_ns)
         return told
 
-    def _tell(self, row: Any, flows: str, now_ns: int) -> list[PathEvent]:
+    def _tell(self, row: Row[PATH], flows: str, now_ns: int) -> list[PathEvent]:
         place, phase = self._place(row), _PHASES.get(PathRowKind(int(row["kind"])))
         if phase == "end" and place.is_open:
             flows = place.flows
@@ -189,13 +190,13 @@ class EventFolder:
             place.flows = flows
         return self._limited(row, *describe(row, flows), now_ns)
 
-    def _place(self, row: Any) -> _Place:
+    def _place(self, row: Row[PATH]) -> _Place:
         topic = _TOPICS[PathRowKind(int(row["kind"]))]
         return self._places.setdefault(
             (row["destination"].tobytes(), int(row["hop"]), topic), _Place()
         )
 
-    def _limited(self, row: Any, severity: str, text: str, now_ns: int) -> list[PathEvent]:
+    def _limited(self, row: Row[PATH], severity: str, text: str, now_ns: int) -> list[PathEvent]:
         """The event, unless there were too many of its kind."""
         kind = PathRowKind(int(row["kind"]))
         topic, phase, place = _TOPICS[kind], _PHASES.get(kind, ""), self._place(row)
@@ -231,7 +232,7 @@ class EventFolder:
         return told
 
 
-def _amount(kind: PathRowKind, row: Any) -> tuple[float | None, str]:
+def _amount(kind: PathRowKind, row: Row[PATH]) -> tuple[float | None, str]:
     """The size of a queue, of a pause, or of a loss; None for other kinds."""
     if kind in (PathRowKind.LOSS, PathRowKind.LOSS_OVER):
         return 100 * int(row["lost"]) / max(1, int(row["lost"]) + int(row["answered"])), "%"

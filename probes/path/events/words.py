@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Row, Rows
 from bpf.quantities import duration, percent
 from probes.filter.hosts import address_text, protocol_name
 from probes.path.analysis.branches import is_different
-from probes.path.records import DESTINATION_HOP, Altered, Array, PathRowKind, QueueSide
+from probes.path.records import DESTINATION_HOP, PATH, Altered, PathRowKind, QueueSide
 
 _WARNINGS = frozenset(
     {
@@ -45,7 +46,7 @@ _ALTERED = {
 }
 
 
-def describe(row: Any, flows: str = "") -> tuple[str, str]:
+def describe(row: Row[PATH], flows: str = "") -> tuple[str, str]:
     """Severity (`info`, `warning`) and text of one row of dtype PATH; not for a SUMMARY. `flows`
     names its flows, by default the row's own."""
     kind = PathRowKind(int(row["kind"]))
@@ -54,14 +55,14 @@ def describe(row: Any, flows: str = "") -> tuple[str, str]:
     return severity, f"{place_text(row)}: {_what(kind, row, flows or flows_text(row))}"
 
 
-def going_on(rows: Array, kind: PathRowKind) -> Any:
+def going_on(rows: Rows[PATH], kind: PathRowKind) -> Any:
     """Return the last row (dtype PATH) of a kind that lasts, such as LOOP; None if it is over."""
     rows = rows[np.isin(rows["kind"], (kind, kind + 1))]
     last = rows[rows["at_ns"].argmax()] if len(rows) else None
     return last if last is not None and last["kind"] == kind else None
 
 
-def place_text(row: Any) -> str:
+def place_text(row: Row[PATH]) -> str:
     """The destination of a row, and its hop if there is one."""
     destination = address_of(row, "destination")
     if row["kind"] == PathRowKind.BRANCH:
@@ -71,7 +72,7 @@ def place_text(row: Any) -> str:
     return f"{destination} hop {row['hop']}"
 
 
-def flows_text(row: Any) -> str:
+def flows_text(row: Row[PATH]) -> str:
     """The flow of a row, or the number of its flows: `udp 40000>9`, `4 flows`."""
     if row["flows"] > 1:
         return f"{row['flows']} flows"
@@ -82,7 +83,7 @@ def flows_text(row: Any) -> str:
     return f"{name} {source}>{destination}"
 
 
-def _what(kind: PathRowKind, row: Any, flows: str) -> str:
+def _what(kind: PathRowKind, row: Row[PATH], flows: str) -> str:
     responder, previous = address_of(row, "responder"), address_of(row, "previous")
     amount = _span(int(row["amount_ns"]))
     ago = _span(int(row["at_ns"]) - int(row["since_ns"]))
@@ -148,7 +149,7 @@ def _what(kind: PathRowKind, row: Any, flows: str) -> str:
             raise ValueError("a summary is no event")
 
 
-def loop_text(row: Any) -> str:
+def loop_text(row: Row[PATH]) -> str:
     """`routing loop between 10.94.3.2 (hop 3) and 10.94.4.2 (hop 4)`, or `routing loop at 10.94.3.2
     (hop 3), which answers again 2 hops later`, if the last router of the loop never answers."""
     many = f" of {row['amount']} routers" if row["amount"] > 2 else ""
@@ -161,14 +162,14 @@ def loop_text(row: Any) -> str:
     )
 
 
-def flap_text(row: Any) -> str:
+def flap_text(row: Row[PATH]) -> str:
     """`hop 3 flaps between 10.94.3.2 and 10.94.13.2, every 2.0 s`."""
     routers = " and ".join(sorted(address_of(row, name) for name in ("responder", "previous")))
     verb = "flaps" if row["kind"] == PathRowKind.FLAP else "flapped"
     return f"hop {row['hop']} {verb} between {routers}, every {_span(int(row['amount_ns']))}"
 
 
-def _between(row: Any) -> str:
+def _between(row: Row[PATH]) -> str:
     """The two ends of the link before a hop."""
     before = "this host"
     if row["other_hop"]:
@@ -177,12 +178,12 @@ def _between(row: Any) -> str:
     return f"between {before} and {'the destination' if row['hop'] == DESTINATION_HOP else here}"
 
 
-def _range(row: Any) -> str:
+def _range(row: Row[PATH]) -> str:
     first, last = int(row["hop"]), int(row["other_hop"])
     return f"hop {first}" if first == last else f"hops {first}-{last}"
 
 
-def _amounts(row: Any) -> list[str]:
+def _amounts(row: Row[PATH]) -> list[str]:
     """The changes of length and round-trip time, joined; empty without a change."""
     found = []
     if row["amount"]:
@@ -199,13 +200,13 @@ def _hops(more: int) -> str:
     return f"{count} {'longer' if more > 0 else 'shorter'}"
 
 
-def _loss(row: Any) -> str:
+def _loss(row: Row[PATH]) -> str:
     """`5.1 % (3.4 % to 7.6 %)`."""
     share = row["lost"] / max(1, int(row["lost"]) + int(row["answered"]))
     return f"{percent(share)} ({percent(row['loss_low'])} to {percent(row['loss_high'])})"
 
 
-def _branch(row: Any, responder: str, previous: str) -> str:
+def _branch(row: Row[PATH], responder: str, previous: str) -> str:
     """The comparison of two branches; `amount` is the hop where they part."""
     where = "the destination" if row["hop"] == DESTINATION_HOP else f"hop {row['hop']}"
     chance = float(row["p_value"])
@@ -229,7 +230,7 @@ def _marking(change: int) -> str:
     return f"{' and '.join(said)} right before this hop"
 
 
-def address_of(row: Any, name: str) -> str:
+def address_of(row: Row[PATH], name: str) -> str:
     """The address in a field of a row."""
     return address_text(row[name].tobytes(), int(row["version"]))
 

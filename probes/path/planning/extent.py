@@ -7,6 +7,7 @@ from socket import IPPROTO_UDP
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.active.echo import SMALLEST
 from probes.path.active.finder import FinderAnswer
 from probes.path.options import Guard, PathOptions
@@ -14,15 +15,7 @@ from probes.path.planning.flow_lengths import FlowLengths
 from probes.path.planning.guard_plan import GuardPlan
 from probes.path.planning.hidden_hops import Frontier, HiddenHops, HopFinder
 from probes.path.probing_plan import HopSchedule, ProbingPlan, hops_of
-from probes.path.records import (
-    DESTINATION_HOP,
-    FLOW_KEY,
-    HOP,
-    Array,
-    MeasuredBy,
-    ProbeOutcome,
-    no_rows,
-)  # fmt: skip
+from probes.path.records import DESTINATION_HOP, FLOW_KEY, HOP, MeasuredBy, ProbeOutcome, no_rows
 from probes.path.slots import Destination
 
 _ANSWERS_NS = 300_000_000
@@ -67,13 +60,15 @@ class PathExtent:
                 " routers there answer no UDP probe (address translation or a firewall)"
             )
 
-    def answered_by(self, rows: Array) -> int:
+    def answered_by(self, rows: Rows[HOP]) -> int:
         """Return when the last answers to probes in flight come, in rows of dtype HOP."""
         flying = rows["outcome"] == ProbeOutcome.IN_FLIGHT
         late_ns = min(2 * self._lengths.slowest_ns, _ANSWERS_NS)
         return int(rows["sent_ns"][flying].max(initial=0)) + late_ns
 
-    def judge(self, rows: Array, overdue: Array, timed: Array, heard_ns: int, now_ns: int) -> None:
+    def judge(
+        self, rows: Rows[HOP], overdue: Array, timed: Array, heard_ns: int, now_ns: int
+    ) -> None:
         """Mark losses in rows of dtype HOP as BEYOND_PATH if the path of their flow ends before.
 
         `overdue` has the rows of InFlight.overdue, `timed` the round trips of the flows, and
@@ -109,7 +104,7 @@ class PathExtent:
         self.guard.decide(schedule.once, plan.length, now_ns)
         return schedule
 
-    def _measure_beside(self, rows: Array) -> None:
+    def _measure_beside(self, rows: Rows[HOP]) -> None:
         """Give the finder's answers to the flow of UDP that was probed last. A request without an
         answer is a loss if the hop answered another one."""
         of_udp = rows[(rows["protocol"] == IPPROTO_UDP) & (rows["outcome"] != ProbeOutcome.OVERRUN)]
@@ -120,13 +115,13 @@ class PathExtent:
         if found and len(self._flow):
             self.beside = _rows_beside(found, self.hidden.end, self._flow[0])
 
-    def _excuse(self, rows: Array, is_beyond: Callable[[Array], Array]) -> None:
+    def _excuse(self, rows: Rows[HOP], is_beyond: Callable[[Array], Array]) -> None:
         lost = np.flatnonzero(rows["outcome"] == ProbeOutcome.UNANSWERED)
         if len(lost):
             rows["outcome"][lost[is_beyond(rows[lost])]] = ProbeOutcome.BEYOND_PATH
 
 
-def _rows_beside(answers: Sequence[FinderAnswer], end: int, flow: Array) -> Array:
+def _rows_beside(answers: Sequence[FinderAnswer], end: int, flow: Rows[HOP]) -> Rows[HOP]:
     """Return a row of dtype HOP for each answer, or request without one. `end` is the destination's
     hop. `flow` is a row of a flow to the same destination, which gets them."""
     rows = np.zeros(len(answers), HOP)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.flows import address_ids, hashes_of, words_of
 from probes.path.analysis.statistics import group_starts
-from probes.path.records import DESTINATION_HOP, HOP, HOP_COUNT, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, HOP, HOP_COUNT, ProbeOutcome
 from probes.path.slots import overdue_after
 
 MAX_FLOWS = 512
@@ -82,7 +83,7 @@ class FlowLengths:
         chosen = (flows["protocol"] == protocol) & (flows["seen_ns"] > now_ns - _IDLE_NS)
         return int(self._tops()[1:][chosen].max(initial=-1))
 
-    def take(self, rows: Array, overdue: Array, heard_ns: int, now_ns: int) -> Array:
+    def take(self, rows: Rows[HOP], overdue: Array, heard_ns: int, now_ns: int) -> Array:
         """Take in new rows, and return a row for each flow whose path has become shorter.
 
         Each returned row has the new last hop and the time of the first unanswered probe beyond it
@@ -97,11 +98,8 @@ class FlowLengths:
         at_end |= rows["outcome"] == ProbeOutcome.UNREACHABLE
         timed = answered & (rows["hop"] == DESTINATION_HOP)
         at_end &= answered & ~timed
-        np.maximum.at(
-            self._flows["answered_ns"],
-            (places[timed], DESTINATION_HOP),
-            rows["sent_ns"][timed],
-        )
+        answered_ns = self._flows["answered_ns"][:, DESTINATION_HOP]
+        np.maximum.at(answered_ns, places[timed], rows["sent_ns"][timed])
         before = self._tops()
         self._flows["rtt_ns"] = self._flows["rtt_ns"] * _FADING
         of_router = answered & ~at_end & ~timed
@@ -120,7 +118,7 @@ class FlowLengths:
         np.add.at(self._flows["ended"], places[lost][next_hops], 1)
         return found
 
-    def beyond(self, rows: Array) -> Array:
+    def beyond(self, rows: Rows[HOP]) -> Array:
         """Which unanswered rows (n,) of dtype HOP went beyond the end of their flow's path."""
         places, hops, tops = self._look_up(hashes_of(rows)), rows["hop"].astype("i8"), self._tops()
         # Before its first answer from there, a path may have been shorter.
@@ -145,7 +143,7 @@ class FlowLengths:
         ends = same & (tops < hop) & (self._flows["ended"] >= _ENDED)
         return bool((same & (tops >= hop)).any() and not ends.any())
 
-    def _find(self, rows: Array, now_ns: int) -> Array:
+    def _find(self, rows: Rows[HOP], now_ns: int) -> Array:
         """Places (n,) of the flows of rows (n,); 0: left out, because too many are active."""
         hashes = hashes_of(rows)
         for key in np.unique(hashes).tolist():
@@ -184,7 +182,7 @@ class FlowLengths:
         last: Array = DESTINATION_HOP - 1 - np.argmax(known[:, ::-1], axis=1)
         return np.where(known.any(axis=1), last, 0)
 
-    def _answers(self, rows: Array, places: Array) -> None:
+    def _answers(self, rows: Rows[HOP], places: Array) -> None:
         """Take in answers of routers."""
         if not len(rows):
             return
@@ -234,7 +232,7 @@ class FlowLengths:
             if hop < flow["changed_hop"] or since_ns > flow["changed_ns"] + _SAME_CHANGE_NS:
                 flow["changed_ns"], flow["changed_hop"] = since_ns, hop
 
-    def _ends(self, rows: Array, places: Array) -> None:
+    def _ends(self, rows: Rows[HOP], places: Array) -> None:
         """Take in answers of the destination, or of a router that does not deliver."""
         hops = rows["hop"].astype("i8")
         sent = np.zeros((len(self._flows), HOP_COUNT), "i8")
@@ -259,7 +257,7 @@ class FlowLengths:
             answered[0, _HOPS] = answered[1:, _HOPS].max(axis=0)
             self._flows["first_ns"][0, answered[0] == 0] = 0
 
-    def _shorter(self, waiting: Array, places: Array, heard_ns: int, now_ns: int) -> Array:
+    def _shorter(self, waiting: Rows[HOP], places: Array, heard_ns: int, now_ns: int) -> Array:
         """Find paths that have become shorter, from unanswered probes of flows at `places` (n,)."""
         before = self._tops()
         hops = waiting["hop"].astype("i8")

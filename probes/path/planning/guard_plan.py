@@ -12,9 +12,10 @@ from socket import IPPROTO_UDP
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.options import MAX_HOPS, Guard, Guarded, PathOptions
 from probes.path.probing_plan import hops_of, mask_of, mask_within
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, HOP, HOP_COUNT, ProbeOutcome
 
 _SURE = 9.2
 """-ln of the highest probability at which chance leaves all guarded probes unanswered."""
@@ -55,7 +56,7 @@ class GuardPlan:
         passed = np.flatnonzero(self._heard_ns[:, : failing[0]].max(axis=0))
         return max(1, int(passed.max(initial=0)))
 
-    def take(self, rows: Array, now_ns: int) -> None:
+    def take(self, rows: Rows[HOP], now_ns: int) -> None:
         """Take in new rows of dtype HOP, except for answers of the destination itself."""
         rows = rows[(rows["outcome"] <= ProbeOutcome.UNANSWERED) & (rows["hop"] != DESTINATION_HOP)]
         kinds, hops = _kinds(rows), rows["hop"]
@@ -73,7 +74,7 @@ class GuardPlan:
         sure &= self._unknown(now_ns)
         self._failing = [mask_of(np.flatnonzero(each)) for each in sure]
 
-    def say_nothing(self, rows: Array) -> Array:
+    def say_nothing(self, rows: Rows[HOP]) -> Array:
         """Which rows (n,) of dtype HOP tell nothing if they are unanswered: guarded ones at hops
         from which no guarded probe was ever answered, or at which they fail."""
         kinds, hops = _kinds(rows), rows["hop"]
@@ -99,10 +100,9 @@ class GuardPlan:
 
     def _unknown(self, now_ns: int) -> Array:
         """Whether no guarded probe was answered lately, by kind and hop."""
-        result: Array = (self._heard_ns == 0) | (now_ns - self._heard_ns > _KNOWN_NS)
-        return result
+        return (self._heard_ns == 0) | (now_ns - self._heard_ns > _KNOWN_NS)
 
 
-def _kinds(rows: Array) -> Array:
+def _kinds(rows: Rows[HOP]) -> Array:
     kinds: Array = (rows["protocol"] == IPPROTO_UDP).astype("i8")
     return kinds

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.sockets.diag import INFO
-from probes.flow.records import Array
 from probes.sockets.joined import swapped
 from probes.sockets.owners.known import EndedSockets, Known, Process
 from probes.sockets.owners.questions import Questions, version_of
@@ -75,7 +75,7 @@ class OwnerAnswers:
     by: Array
     holders: Array
     nat: Array
-    info: Array
+    info: Rows[INFO]
     """dtype INFO; zero without a socket."""
     listed: Array
     """Whether the answer has a row in the table."""

@@ -16,10 +16,12 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.errors import printable_bytes
-from probes.flow.records import Array
+from bpf.sockets.diag import INFO
+from probes.sockets.holders import HOLDER
 from probes.sockets.joined import ends_of
-from probes.sockets.opened import CLOSED
+from probes.sockets.opened import CLOSED, EVENT
 
 CLOSED_S = 60.0
 """Seconds for which a closed socket is remembered: as long as TIME_WAIT lasts."""
@@ -100,7 +102,7 @@ class Ended:
     """A closed socket."""
 
     cookie: int
-    info: Array
+    info: Rows[INFO]
     """The kernel's last numbers, dtype INFO, no dimension."""
 
 
@@ -110,7 +112,7 @@ class EndedSockets:
     def __init__(self) -> None:
         self._ended: Aged[bytes, Ended] = Aged(MOST_CLOSED, CLOSED_S)
 
-    def take(self, tuples: Array, info: Array, now_s: float) -> None:
+    def take(self, tuples: Array, info: Rows[INFO], now_s: float) -> None:
         """Take in TUPLE (n,) and INFO (n,) of closed sockets."""
         if len(tuples) > MOST_CLOSED:
             tuples, info = tuples[-MOST_CLOSED:], info[-MOST_CLOSED:]
@@ -173,7 +175,7 @@ class Known:
         self._last, self._current = _Holding(), _Holding()
         self._pass = 0
 
-    def take_events(self, rows: Array, now_s: float) -> None:
+    def take_events(self, rows: Rows[EVENT], now_s: float) -> None:
         """Take in rows of dtype EVENT (n,)."""
         names = ("what", "cookie", "protocol", "tgid", "start_ns", "comm", "uid", "cgroup", "netns")
         columns = (rows[name].tolist() for name in names)
@@ -190,7 +192,7 @@ class Known:
         self._closed.forget(now_s)
         self._raw.forget(now_s)
 
-    def take_holders(self, rows: Array, passes: int) -> None:
+    def take_holders(self, rows: Rows[HOLDER], passes: int) -> None:
         """Take in rows of dtype HOLDER (n,); `passes` over all descriptors are complete now."""
         into = self._current
         names = ("inode", "protocol", "type", "port", "tgid", "start_ns", "comm")
@@ -204,7 +206,7 @@ class Known:
             # The last slice of a pass is read to its end.
             self._last, self._current, self._pass = into, _Holding(), passes
 
-    def take_search(self, inodes: Iterable[int], rows: Array, complete: bool) -> None:
+    def take_search(self, inodes: Iterable[int], rows: Rows[HOLDER], complete: bool) -> None:
         """Take in rows of dtype HOLDER (n,) of a search for some sockets.
 
         If the search was `complete`, it told all holders of these sockets.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.errors import ProbedeckError
 from bpf.sockets.conntrack import Conntrack
-from bpf.sockets.diag import INFO, ClosingSockets, SocketDiag
+from bpf.sockets.diag import INFO, TUPLE, ClosingSockets, SocketDiag
 from bpf.sockets.namespaces import Namespaces
-from probes.flow.records import Array
 from probes.sockets.holders import Holders, search
 from probes.sockets.opened import SocketEvents
 from probes.sockets.owners.known import EndedSockets, Known
@@ -118,7 +118,7 @@ class LiveSources:
         found: Array = self._namespaces.locate(addresses, versions)
         return found
 
-    def ask(self, number: int, tuples: Array) -> Array:
+    def ask(self, number: int, tuples: Rows[TUPLE]) -> Rows[INFO]:
         if number != self.home:
             return self._namespaces.ask(number, tuples)
         local = (tuples["near"][:, :2] == _LINK_LOCAL).all(axis=1) & (tuples["version"] == 6)

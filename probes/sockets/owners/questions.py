@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.arrays import Array, Rows
 from bpf.sockets.diag import TCP, TUPLE
 from probes.flow.grouping import REQUESTS
-from probes.flow.records import Array, FlowDirection, hash_keys
+from probes.flow.records import FLOW, FlowDirection, hash_keys
 from probes.sockets.joined import ends_of
 from probes.sockets.limits import SYN
 
@@ -45,7 +46,7 @@ class Questions:
         return found
 
 
-def questions_of(rows: Array) -> Questions:
+def questions_of(rows: Rows[FLOW]) -> Questions:
     """Return the questions of flows (n,) of dtype FLOW."""
     ends = ends_of(rows)
     hashes = hash_keys(ends)
@@ -78,7 +79,7 @@ def questions_of(rows: Array) -> Questions:
     )
 
 
-def _is_request(rows: Array) -> NDArray[np.bool_]:
+def _is_request(rows: Rows[FLOW]) -> NDArray[np.bool_]:
     protocol, kind = rows["protocol"], rows["destination_port"] >> 8
     found = np.zeros(len(rows), bool)
     for number, types in REQUESTS.items():
@@ -86,7 +87,7 @@ def _is_request(rows: Array) -> NDArray[np.bool_]:
     return found
 
 
-def tuples_of(ends: Array) -> NDArray[np.void]:
+def tuples_of(ends: Array) -> Rows[TUPLE]:
     """Return TUPLE (n,) of ends (n, 5)."""
     tuples = np.zeros(len(ends), TUPLE)
     raw = np.ascontiguousarray(ends[:, :4]).view("u1").reshape(len(ends), 32)

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.arrays import Array, Rows
 from bpf.sockets.diag import INFO, TCP, UDP, SocketState
-from probes.flow.records import Array
 from probes.sockets.joined import ends_of
 from probes.sockets.limits import PSH, RST, SYN
 from probes.sockets.owners.answers import OwnerAnswers, SocketSources, locate
@@ -192,7 +192,7 @@ class Resolver:
         self._unheld.pop(cookie, None)
         return True
 
-    def _own_ended(self, answers: OwnerAnswers, at: int, info: Array) -> None:
+    def _own_ended(self, answers: OwnerAnswers, at: int, info: Rows[INFO]) -> None:
         """Find the process of a closed socket."""
         answers.info[at] = info
         answers.info["state"][at] = SocketState.CLOSE
@@ -213,7 +213,7 @@ class Resolver:
             if not self._own_listener(answers, at, listeners[row], waits=bool(waits)):
                 self._own_by_cgroup(answers, at, info)
 
-    def _search(self, inodes: Array, listeners: Array) -> None:
+    def _search(self, inodes: Array, listeners: Rows[INFO]) -> None:
         """Look for the sockets (k,) in the processes of their listeners (k,)."""
         cookies = listeners["cookie"][listeners["state"] == SocketState.LISTEN].tolist()
         for cookie in list(dict.fromkeys(cookies))[:_SEARCHES]:
@@ -273,7 +273,7 @@ class Resolver:
                 answers.own_held(at, rivals, opener, By.LISTENER, sure=False)
 
     def _own_listener(
-        self, answers: OwnerAnswers, at: int, listener: Array, *, waits: bool
+        self, answers: OwnerAnswers, at: int, listener: Rows[INFO], *, waits: bool
     ) -> bool:
         """Name a process with the listener: surely the owner if the connection still `waits` for
         accept(2), and no other process can accept it.
@@ -287,7 +287,7 @@ class Resolver:
             answers.own_held(at, holders, opener, By.LISTENER, sure=sure)
         return bool(holders)
 
-    def _own_by_cgroup(self, answers: OwnerAnswers, at: int, info: Array) -> None:
+    def _own_by_cgroup(self, answers: OwnerAnswers, at: int, info: Rows[INFO]) -> None:
         """Say what is known of an open socket that no process has."""
         cookie, cgroup, passes = int(info["cookie"]), int(info["cgroup"]), self._known.passes
         first = self._unheld.setdefault(cookie, passes)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from bpf.sockets.diag import INFO, TCP, SocketState
-from probes.flow.records import Array
 from probes.sockets.floors import Floors
 from probes.sockets.limits import LIMITED, SYN, SocketLimits, vain
 from probes.sockets.owners.answers import OwnerAnswers
@@ -76,7 +76,7 @@ class OwnerRows:
         sockets["cgroup"][known] = cgroups[listed][known]
         return sockets, owners, _ownership(answers)
 
-    def _follow(self, sockets: Array, info: Array, flags: Array, at_s: float) -> None:
+    def _follow(self, sockets: Rows[SOCKET], info: Rows[INFO], flags: Array, at_s: float) -> None:
         """Fill in the verdicts, and the differences since the last window."""
         far, netns = sockets["far"], sockets["netns"]
         self.floors.note(far, info["min_rtt_us"], at_s, netns)
@@ -114,7 +114,7 @@ class OwnerRows:
         return number
 
 
-def _begin(sockets: Array, questions: Questions, listed: Array) -> None:
+def _begin(sockets: Rows[SOCKET], questions: Questions, listed: Array) -> None:
     """Fill in the verdicts of connections that this host wanted to open in the window, in vain."""
     alone = questions.packets_out[listed] == questions.packets[listed]
     over = np.isin(sockets["state"], (0, SocketState.CLOSE))
@@ -123,7 +123,7 @@ def _begin(sockets: Array, questions: Questions, listed: Array) -> None:
     sockets["limit"][decided], sockets["limit_s"][decided] = found[decided], 0
 
 
-def _fill(row: Array, number: int, who: Process, names: Description) -> None:
+def _fill(row: Rows[OWNER], number: int, who: Process, names: Description) -> None:
     row["number"], row["tgid"], row["comm"], row["uid"] = number, who.tgid, who.comm, names.uid
     row["start_ns"] = who.start_ns if who.tgid else 0
     for name in ("user", "unit", "container", "pod"):
@@ -135,7 +135,7 @@ def cut(text: str, size: int) -> bytes:
     return text.encode()[:size].decode(errors="ignore").encode()
 
 
-def _ownership(answers: OwnerAnswers) -> Array:
+def _ownership(answers: OwnerAnswers) -> Rows[OWNERSHIP]:
     reasons, place = np.unique(answers.reason, return_inverse=True)
     rows = np.zeros(len(reasons), OWNERSHIP)
     rows["reason"] = reasons

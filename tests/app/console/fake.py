@@ -13,8 +13,9 @@ from textual.pilot import Pilot
 from app.config.model import Settings
 from app.console.app import ConsoleApp
 from app.console.screens.flows.screen import FlowsScreen
+from bpf.arrays import Array
 from probes.control_plane import ControlPlane
-from probes.flow.records import FLOW, Array, FlowDirection
+from probes.flow.records import FLOW, FlowDirection
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake_plane import FakePlane
 from tests.support.console.feed import FakeController, window

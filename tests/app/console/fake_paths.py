@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.path.options import TracedFlow
 from probes.path.records import (
     DESTINATION_HOP,
@@ -18,7 +19,6 @@ from probes.path.records import (
     PATHS_TABLE,
     TRACE,
     TRACES_TABLE,
-    Array,
     MeasuredBy,
     PathRowKind,
     ProbeOutcome,

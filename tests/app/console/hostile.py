@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from app.commands import REGISTRY, Command, Parameter, ParameterKind
 from app.tape.condition import states
-from probes.flow.records import FLOW, Array, FlowDirection
+from bpf.arrays import Array
+from probes.flow.records import FLOW, FlowDirection
 from probes.monitor.records import METRIC, POLICY, TRANSITION
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from probes.path import records as path_records

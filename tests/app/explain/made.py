@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from probes.flow.records import FLOW, Array, FlowDirection
+from bpf.arrays import Array
+from probes.flow.records import FLOW, FlowDirection
 from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, MeasuredBy, ProbeOutcome
 from probes.snapshot import Loss, LossReason, Snapshot
 from probes.sockets.records import Limit

@@ -22,9 +22,10 @@ from app.fleet.planes import HostReport
 from app.fleet.policies import FleetPolicies, FleetTransition
 from app.fleet.policy_runner import FleetRunner
 from app.fleet.seconds import AlignedSeconds, FleetSecond
+from bpf.arrays import Array
 from bpf.errors import ProbedeckError
 from probes.monitor.policy import Policy
-from probes.monitor.records import METRIC, Array
+from probes.monitor.records import METRIC
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS_TABLE
 from probes.snapshot import Event, Item, Snapshot

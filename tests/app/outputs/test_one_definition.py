@@ -14,10 +14,12 @@ from app.exporters.openmetrics.paths import PathSeries
 from app.fleet.segment_report import _delay
 from app.outputs.report.model import ReportedTimes
 from app.outputs.report.tally import PathTally
+from bpf.arrays import Array
 from probes.flow.grouping import GROUP
 from probes.path.analysis.statistics import quantiles
 from probes.path.analysis.watch import Analysis
-from probes.path.records import HOP, HOPS_TABLE, Array
+from probes.path.records import HOP, HOPS_TABLE
+from probes.sockets.records import SOCKET
 from tests.app.explain.made import FAR, window
 from tests.support.paths import packed
 
@@ -61,8 +63,7 @@ def metrics() -> tuple[float, float]:
 
 
 def explanation() -> tuple[float, float]:
-    none = np.empty(0)
-    material = Material(np.zeros(1, GROUP)[0], 1.0, none, none, hops=rows())
+    material = Material(np.zeros(1, GROUP)[0], 1.0, np.empty(0, SOCKET), np.empty(0), hops=rows())
     hop = times_of(material).recent[1]
     return hop["median_ns"] / 1e9, hop["p95_ns"] / 1e9
 

@@ -15,7 +15,7 @@ from app.outputs.owners.owner_join import OwnerJoin, with_owners
 from app.outputs.sink import Sink
 from app.outputs.view import OwnedFlows
 from app.outputs.views import VIEWS
-from probes.flow.records import Array
+from bpf.arrays import Array
 from probes.monitor.owners.window import OwnerWindow
 from probes.monitor.selected import SelectedMetric
 from probes.snapshot import REMOVED, Event, Item, Snapshot

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.errors import UsageError
-from bpf.maps.layout import Array
 from probes.config.model import ProbeConfig, parse
 from probes.control.health import HealthWatch, has_moved
 from probes.snapshot import Event, Snapshot

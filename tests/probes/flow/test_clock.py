@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.syscall import map_lookup, map_update, prog_fd_by_id
 from bpf.syscall import prog_test_run as run
 from probes.flow import clock as module
 from probes.flow.clock import TickClock, TimerClock
-from probes.flow.records import Array
 from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.test_windows import frame
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bpf.arrays import Array
 from probes.flow.grouping import GROUP, KINDS, Groups, group, regroup
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 
 IN, OUT = 0, 1
 HERE, THERE = "192.0.2.1", "198.51.100.7"

@@ -11,16 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bpf.arrays import Array
 from probes.flow import records as module
 from probes.flow.clock import TickClock
-from probes.flow.records import (
-    RECORD,
-    Array,
-    FlowDirection,
-    hash_keys,
-    key_words,
-    rows_of,
-)
+from probes.flow.records import RECORD, FlowDirection, hash_keys, key_words, rows_of
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
@@ -26,7 +27,7 @@ from probes.flow.clock import flow_clock
 from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.flow.probe import FlowProbe
-from probes.flow.records import Array, FlowDirection, hash_keys, key_words
+from probes.flow.records import FlowDirection, hash_keys, key_words
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
 from tests.probes.conftest import MakeProbe
 from tests.support.compiling import Shared

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.errors import UsageError
 from probes.monitor.condition import Condition
 from probes.monitor.engine import Engine, PolicyTransition
 from probes.monitor.policy import Policy
-from probes.monitor.records import METRIC, POLICY, Array
+from probes.monitor.records import METRIC, POLICY
 from probes.monitor.state import MAX_POLICIES, PolicyState
 
 OFF, ARMED, ACTIVE, HOLD, COOLDOWN = PolicyState

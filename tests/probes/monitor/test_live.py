@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
@@ -20,7 +21,6 @@ from probes.control.builtin_probes import FLOW_PROBE
 from probes.flow.options import FlowOptions
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.policy import Policy
-from probes.monitor.records import Array
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, PROBE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Snapshot
 from tests.probes.deck import Deck, deck

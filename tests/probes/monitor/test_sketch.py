@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bpf.arrays import Array
 from bpf.errors import UsageError
 from probes.monitor.options import BITS
-from probes.monitor.records import Array
 from probes.monitor.sketch import Sketch
 
 ALL_BITS = range(BITS[0], BITS[1] + 1)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
 from probes.monitor import selected_counters
 from probes.monitor.counting.estimates import largest_share, sampled
 from probes.monitor.options import MonitorOptions
-from probes.monitor.records import Array
 from probes.monitor.selected import Estimate
 from tests.probes.monitor.bed import Bed
 from tests.probes.monitor.test_counters import ICMP, TCP, UDP, Sent, count, window

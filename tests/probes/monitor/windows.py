@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.monitor.condition.series import WindowSeries
-from probes.monitor.records import METRIC, Array
+from probes.monitor.records import METRIC
 
 
 def row(**metrics: float) -> Array:

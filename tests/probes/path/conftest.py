@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.control import controller as controllers
@@ -26,7 +27,7 @@ from probes.control.builtin_probes import PATH_PROBE
 from probes.control.controller import Controller
 from probes.path.options import PathOptions
 from probes.path.probe import PathProbe
-from probes.path.records import HOP, HOPS_TABLE, Array, ProbeOutcome
+from probes.path.records import HOP, HOPS_TABLE, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
 from tests.probes.path.wire.frames import ECHO, PEER, ROUTER, UDP, Wire, ip_packet, packed, wire
 from tests.support.compiling import Shared

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from probes.path.records import Array, ProbeOutcome
+from bpf.arrays import Array
+from probes.path.records import ProbeOutcome
 from probes.path.slots import SLOT, Destination, InFlight, SlotState
 from probes.path.targets import TARGET
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.path.options import PathOptions
 from probes.path.probing_plan import ProbingPlan, hops_of
-from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome
+from probes.path.records import HOP, HOP_COUNT, ProbeOutcome
 
 POLL = 0.25
 DESTINATION = 99

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probes.path.records import HOP_COUNT, Array, ProbeOutcome
+from bpf.arrays import Array
+from probes.path.records import HOP_COUNT, ProbeOutcome
 from probes.path.slots import Destination, InFlight, SlotState, labels_of
 from tests.probes.path.kernel_slots import STARTS, TIMEOUT, V4, V6, Kernel, flight, outcomes
 

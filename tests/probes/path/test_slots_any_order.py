@@ -15,7 +15,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from probes.path.records import Array, ProbeOutcome
+from bpf.arrays import Array
+from probes.path.records import ProbeOutcome
 from probes.path.slots import InFlight, SlotState
 from tests.probes.path.kernel_slots import EXCEEDED, STARTS, TIMEOUT, V4, Kernel
 

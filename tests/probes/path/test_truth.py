@@ -15,9 +15,10 @@ import pytest
 
 from app.lab import Lab, netns
 from app.lab.plan import Detour, LabPlan
+from bpf.arrays import Array
 from probes.control.controller import Controller
 from probes.path.options import PathOptions, TracedFlow
-from probes.path.records import HOPS_TABLE, Array, ProbeOutcome
+from probes.path.records import HOPS_TABLE, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
 from tests.support.lab_truth import delay, hops, interface_counters
 

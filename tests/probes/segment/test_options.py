@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.errors import TextError, UsageError
 from probes.flow.filter import FlowFilter
-from probes.flow.records import Array
 from probes.segment.options import SegmentOptions
 from probes.segment.records import DIGESTS_TABLE
 from probes.snapshot import Loss, LossReason

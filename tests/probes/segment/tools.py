@@ -12,11 +12,11 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet
 
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.syscall import prog_test_run
 from probes.control.builtin_probes import SEGMENT_PROBE
 from probes.control.controller import Controller
-from probes.flow.records import Array
 from probes.segment.options import SegmentOptions
 from probes.segment.records import DIGEST, DIGESTS_TABLE
 from probes.snapshot import Snapshot

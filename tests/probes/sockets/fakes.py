@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.sockets.diag import INFO, TUPLE, SocketState
-from probes.flow.records import Array
 from probes.sockets.holders import HOLDER
 from probes.sockets.joined import ends_of
 from probes.sockets.opened import CLOSED, EVENT, OPENED

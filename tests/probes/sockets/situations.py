@@ -29,8 +29,8 @@ import numpy as np
 
 from app.lab import netns
 from app.lab.topology import open_end
+from bpf.arrays import Array
 from bpf.sockets.diag import TUPLE, SocketDiag
-from probes.flow.records import Array
 from probes.sockets.records import Limit
 
 if TYPE_CHECKING:

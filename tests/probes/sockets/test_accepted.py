@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probes.flow.records import Array
+from bpf.arrays import Array
 from probes.sockets.opened import CLOSED
 from probes.sockets.records import By, Reason
 from tests.probes.flow.test_grouping import HERE, THERE, both

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.flow.grouping import group
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 from probes.sockets.joined import ends_of, owners_of, sockets_of
 from probes.sockets.records import OWNER, SOCKET
 from tests.probes.flow.test_grouping import HERE, HERE6, THERE, THERE6, both

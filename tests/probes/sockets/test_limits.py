@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.sockets.diag import INFO
-from probes.flow.records import Array
 from probes.sockets.floors import Floors
 from probes.sockets.limits import LIMITED, SocketLimits
 from probes.sockets.records import SOCKET, Limit

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.sockets.diag import SocketState
-from probes.flow.records import Array
 from probes.sockets.owners.answers import OwnerAnswers
 from probes.sockets.owners.known import Known
 from probes.sockets.owners.questions import questions_of

@@ -18,11 +18,12 @@ import pytest
 from app.lab.netns import inside
 from app.outputs.filtering import passing
 from app.outputs.owners.owner_join import with_owners
+from bpf.arrays import Array
 from bpf.attach.interface import find
 from bpf.errors import UsageError
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.flow.options import FlowOptions
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 from probes.snapshot import REMOVED, Event, Snapshot
 from probes.sockets import probe as sockets_probe
 from probes.sockets.holders import Holders, ProcHolders

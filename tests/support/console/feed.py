@@ -15,10 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError
 from probes.control_plane import Listener, MemoryUse, ProbeInfo
-from probes.flow.records import FLOW, Array, FlowDirection
+from probes.flow.records import FLOW, FlowDirection
 from probes.hooks import InterfaceHook
 from probes.monitor.info import MonitorInfo
 from probes.path.records import HOP, HOPS_TABLE, ProbeOutcome

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.flow.grouping import group
-from probes.flow.records import Array
 from probes.snapshot import Snapshot
 from probes.sockets.records import (
     OWNER,

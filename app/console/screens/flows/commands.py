@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.commands.flow_view import DIRECTIONS, GROUP_NOUNS, NODES, QUIET_NS, Grouping
+from app.console.live.flows import LIVE
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.group_part import ShownGroups
@@ -15,10 +16,10 @@ from app.console.screens.flows.rows import SPECS
 from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey
 from app.console.tables.spec import TableSpec
+from bpf.arrays import Array, Rows
 from bpf.errors import UsageError
 from bpf.quantities import age
 from probes.flow.grouping import group
-from probes.flow.records import Array
 
 if TYPE_CHECKING:
     from app.console.dialogs.explain import ExplainPage
@@ -150,7 +151,7 @@ class TraceCommands:
         return found
 
 
-def _traceable(flows: Array) -> Any:
+def _traceable(flows: Rows[LIVE]) -> Any:
     """Return the fastest of `flows` (n,) that can be traced; the fastest of all if none can."""
     order = flows[flows["bit_rate"].argsort()[::-1]]
     for row in order:

@@ -15,7 +15,7 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from app.commands.flow_view import LABEL_KINDS, OWNER_KINDS
-from app.console.live.flows import LiveView
+from app.console.live.flows import LIVE, LiveView
 from app.console.live.owners import NO_OWNERS
 from app.console.protocol import Console
 from app.console.screens.flows.columns import whole
@@ -23,9 +23,10 @@ from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.owners.sentences import RttLine, limit_words, owner_words, tcp_words
 from app.console.screens.flows.part import endpoint, flag_letters
+from bpf.arrays import Array, Row
 from bpf.quantities import age, bit_rate, byte_size
 from probes.filter.hosts import protocol_name
-from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
+from probes.flow.records import KEY_MASK, KEY_WORDS, FlowDirection, words_of
 from probes.snapshot import History, Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
@@ -145,7 +146,7 @@ def past_of(console: Console, node: str) -> tuple[History, int]:
     return plane.history, part.frame.flows.now_ns
 
 
-def flow_subject(view: LiveView, row: Any, owner: RowOwner) -> DetailSubject:
+def flow_subject(view: LiveView, row: Row[LIVE], owner: RowOwner) -> DetailSubject:
     """Describe a row of dtype LIVE."""
     key = row.reshape(1).view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
 
@@ -191,7 +192,7 @@ def _past_owners(history: History) -> dict[int, tuple[Array, Array]]:
     return {window: (sockets[window], rows) for window, rows in owners.items() if window in sockets}
 
 
-def _flow_facts(row: Any, now_ns: int) -> list[tuple[str, str]]:
+def _flow_facts(row: Row[LIVE], now_ns: int) -> list[tuple[str, str]]:
     protocol, version = int(row["protocol"]), int(row["version"])
     way = "into this host" if row["direction"] == FlowDirection.INGRESS else "out of this host"
     mean = byte_size(row["bytes"] / row["packets"])

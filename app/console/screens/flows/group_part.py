@@ -11,9 +11,9 @@ from app.commands.flow_view import OWNER_KINDS, QUIET_NS
 from app.console.host_names import Name, Names
 from app.console.screens.flows.grouped import COMPUTED, GroupedFlows, Opened
 from app.console.screens.flows.part import ShownFlows, endpoint_text, ranks_of
+from bpf.arrays import Array
 from bpf.quantities import si
 from probes.flow.grouping import GROUP
-from probes.flow.records import Array
 from probes.flow.services import service_name
 from widgets.bars import behind
 from widgets.sparkline import BARS, NOTHING, round_scale
@@ -59,8 +59,7 @@ class ShownGroups(ShownFlows):
             whole = self.groups.column(name)
         else:
             return self.table[name][self.flows]
-        found: Array = whole[self.places]
-        return found
+        return whole[self.places]
 
     def at(self, places: Array) -> Self:
         return type(self)(self.groups, self._look, self.places[places], self.changes)

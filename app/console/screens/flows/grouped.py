@@ -14,8 +14,9 @@ from app.commands.flow_view import Grouping
 from app.console.live.flows import LiveView
 from app.console.screens.flows.owners.labels import owner_labels
 from app.console.screens.flows.table import LiveTable
-from probes.flow.grouping import Groups, group, regroup, relabel
-from probes.flow.records import Array, FlowDirection
+from bpf.arrays import Array, Rows
+from probes.flow.grouping import GROUP, Groups, group, regroup, relabel
+from probes.flow.records import FLOW, FlowDirection
 from probes.sockets.filter import Owned
 
 Numbers = NDArray[np.float64]
@@ -159,7 +160,7 @@ class Opened:
     """A group that is opened: the screen shows only its flows."""
 
     by: Grouping
-    key: Array
+    key: Rows[GROUP]
     """Its row, dtype GROUP (1,)."""
     text: str
     salt: int = 0
@@ -183,7 +184,7 @@ class Opened:
         found[places] = (groups.rows["id"] == wanted)[groups.of]
         return found
 
-    def _may_have(self, flows: Array) -> Array:
+    def _may_have(self, flows: Rows[FLOW]) -> Array:
         key = self.key
         if self.by.kind == "services":
             port, found = key["service_port"][0], flows["protocol"] == key["protocol"][0]

@@ -15,10 +15,11 @@ from app.console.live.flows import LiveView
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.table import ECHO_TYPES, LiveTable
 from app.console.screens.paths.hop import PathKey
+from bpf.arrays import Array, Row
 from bpf.errors import UsageError
 from probes.filter.hosts import address_text, protocol_name
 from probes.flow.columns import WITH_PORTS
-from probes.flow.records import Array, FlowDirection
+from probes.flow.records import FLOW, FlowDirection
 from probes.path.options import TracedFlow
 from probes.sockets.records import By, Limit
 
@@ -54,8 +55,7 @@ class ShownFlows:
 
     def __getitem__(self, name: str) -> Array:
         whole = self.changes.get(name)
-        found: Array = (self.table[name] if whole is None else whole)[self.places]
-        return found
+        return (self.table[name] if whole is None else whole)[self.places]
 
     def at(self, places: Array) -> Self:
         return type(self)(self.view, self.table, self.places[places], self.changes)
@@ -67,8 +67,7 @@ class ShownFlows:
     @property
     def unchanged(self) -> Array:
         """Whether the rows are the same at both compared moments, or gone; (n,)."""
-        found: Array = (self["state"] == GONE) | ((self["change"] == 0) & (self["more"] == 0))
-        return found
+        return (self["state"] == GONE) | ((self["change"] == 0) & (self["more"] == 0))
 
     @property
     def has_tones(self) -> bool:
@@ -162,7 +161,7 @@ def ranks_of(order: Array | Sequence[int]) -> Array:
     return ranks
 
 
-def endpoint(row: Any, end: str) -> str:
+def endpoint(row: Row[FLOW], end: str) -> str:
     """Return `192.0.2.1:443`, `[2001:db8::1]:443`, or only the address.
 
     The source of ICMP is `192.0.2.1 id 77`, its destination `192.0.2.1 echo` or with a code
@@ -192,7 +191,7 @@ def flag_letters(flags: int) -> str:
     return "".join(letter if flags >> bit & 1 else "." for bit, letter in enumerate(_FLAG_LETTERS))
 
 
-def path_of(row: Any) -> PathKey:
+def path_of(row: Row[FLOW]) -> PathKey:
     """Return the path of a flow's outgoing packets. Raises UsageError if it cannot be traced.
 
     `row` is of dtype FLOW or LIVE. The path of an incoming flow is that of its answers.

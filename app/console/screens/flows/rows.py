@@ -19,8 +19,8 @@ from app.console.screens.flows.part import ShownFlows
 from app.console.screens.flows.table import LiveTable, live_table
 from app.console.tables.array_rows import ArrayRows
 from app.console.tables.spec import TableSpec, columns
+from bpf.arrays import Array
 from probes.flow.filter import FlowFilter
-from probes.flow.records import Array
 from widgets.sparkline import round_scale
 from widgets.table.rows import Column
 

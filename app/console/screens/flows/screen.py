@@ -11,7 +11,7 @@ from textual import on
 from textual.widget import Widget
 
 from app.commands.flow_view import Grouping
-from app.console.live.flows import MAX_FLOWS
+from app.console.live.flows import LIVE, MAX_FLOWS
 from app.console.live.owners import owned
 from app.console.live.state import Frame
 from app.console.own_probes import OwnProbesLine
@@ -40,13 +40,13 @@ from app.console.screens.flows.totals import TotalsLine
 from app.console.tables.array_rows import ArrayRows
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
+from bpf.arrays import Array, Row, Rows
 from bpf.errors import UsageError
 from bpf.quantities import counted, si
 from probes.filter import Domain, RowTable
 from probes.filter.hosts import protocol_name
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
-from probes.flow.records import Array
 from probes.sockets.filter import Owned
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
@@ -169,20 +169,19 @@ class FlowsScreen(ConsoleScreen):
         at = rows.index(key)
         return None if at is None else rows.part.at(np.array([at]))
 
-    def flows_under_cursor(self) -> Array:
+    def flows_under_cursor(self) -> Rows[LIVE]:
         """Flows of the row under the cursor, dtype LIVE (n,)."""
         rows, key = self.console.frame.flows.rows, self.table.cursor_key
         group = self.group_under_cursor()
         of_row = rows["id"] == key if group is None else group.opened.mask(rows, self._owned)
-        found: Array = rows[of_row]
-        return found
+        return rows[of_row]
 
     @property
     def _owned(self) -> Owned:
         frame = self.console.frame
         return owned(frame.flows, frame.owners)
 
-    def _owner_of(self, row: Any) -> RowOwner:
+    def _owner_of(self, row: Row[LIVE]) -> RowOwner:
         """Return the owner of a row of dtype LIVE."""
         at = int(np.searchsorted(self.console.frame.flows.rows["id"], row["id"]))
         return RowOwner(self._owned, int(self._owned.at[at]))

@@ -11,8 +11,8 @@ from app.console.live.owners import OwnerView
 from app.console.live.state import Frame
 from app.console.screens.flows.grouped import GroupedFlows, Opened
 from app.console.screens.flows.table import LiveTable, Rtts, live_table
+from bpf.arrays import Array
 from probes.flow.filter import FlowFilter
-from probes.flow.records import Array
 
 
 class Selection:

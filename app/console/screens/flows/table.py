@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS, OwnerView, owned
 from app.console.live.paths import PathView
+from bpf.arrays import Array, Rows
 from probes.filter.table import AddressNames, Coded, RowTable
-from probes.flow.records import FlowDirection, hash_keys
+from probes.flow.records import FLOW, FlowDirection, hash_keys
 from probes.path.analysis.flows import words_of
 from probes.path.analysis.statistics import Ordered
-from probes.path.records import DESTINATION_HOP, Array
+from probes.path.records import DESTINATION_HOP
 from probes.sockets.filter import Owned
 
 _WORDS = 5
@@ -126,7 +127,7 @@ def path_medians(paths: PathView) -> Medians:
     return keys[ordered.series], ordered.quantile(0.5) / 1e9
 
 
-def _path_keys(rows: Array) -> Array:
+def _path_keys(rows: Rows[FLOW]) -> Array:
     """Return hashes (n,) of the flows of outgoing packets, as path tracing has them."""
     words = words_of(rows)
     swapped = rows["direction"] == FlowDirection.EGRESS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from app.commands.flow_view import Grouping
 from app.console.live.state import Frame
+from bpf.arrays import Array
 from bpf.quantities import bit_rate, counted, percent
-from probes.flow.records import Array, FlowDirection
+from probes.flow.records import FlowDirection
 from widgets.status import StatusItem, StatusStrip
 from widgets.tones import Tone
 

@@ -11,15 +11,15 @@ from operator import attrgetter, itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from app.console.live.overview_feed import Pulse
+from app.console.live.overview_feed import TRAFFIC, Pulse
 from app.console.live.paths import SECOND_NS, PathView
 from app.console.screens.paths.hop import HOP, LITTLE, PathKey, added
 from app.console.screens.paths.hosts import PathHosts, TracedByHost
 from app.console.screens.paths.model import CELL, MINUTE, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
+from bpf.arrays import Array, Rows
 from probes.control_plane import ControlPlane
 from probes.filter.hosts import address_text
-from probes.flow.records import Array
 from probes.monitor.state import PolicyState
 from widgets.sparkline import means
 
@@ -48,13 +48,13 @@ class Rates:
     """Highest bits and packets of a window on the line."""
 
 
-def span_of(traffic: Array) -> int:
+def span_of(traffic: Rows[TRAFFIC]) -> int:
     """Return the seconds of a cell of time lines of `traffic` (n,): at least the longest window."""
     longest = float(traffic["seconds"][-10:].max(initial=0.0))
     return CELL * max(1, math.ceil(round(longest / CELL, 2)))
 
 
-def rates(traffic: Array, way: str, cells: int) -> Rates:
+def rates(traffic: Rows[TRAFFIC], way: str, cells: int) -> Rates:
     """Return the rates of `in` or `out`, of windows of dtype TRAFFIC (n,), oldest first."""
     cell_ns = span_of(traffic) * SECOND_NS
     # A window at the end of a cell belongs to it. Cells begin at round times.

@@ -23,8 +23,8 @@ from app.console.screens.paths.rows import (
 )
 from app.console.tables.array_rows import FewRows
 from app.console.tables.spec import TableSpec, columns
+from bpf.arrays import Array
 from bpf.quantities import age, bit_rate, counted, percent, si
-from probes.path.records import Array
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.status import StatusItem
 from widgets.table.columns import cell

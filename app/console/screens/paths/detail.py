@@ -12,15 +12,16 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from app.console.host_names import Names
-from app.console.live.paths import SECOND_NS, SECONDS, PathView
-from app.console.screens.paths.hop import PathKey, hop_text, mark_text, methods_text
+from app.console.live.paths import SAMPLE, SECOND_NS, SECONDS, PathView
+from app.console.screens.paths.hop import HOP, PathKey, hop_text, mark_text, methods_text
 from app.console.screens.paths.model import MINUTE, Paths
 from app.console.screens.paths.rows import NO_ANSWER, end_note, path_notes
 from app.console.tables.label_lines import labelled
+from bpf.arrays import Array, Row, Rows
 from bpf.quantities import age, clock, counted, duration, percent, si, zone
 from probes.path.analysis.statistics import Ordered
 from probes.path.events.words import describe
-from probes.path.records import Array, PathRowKind
+from probes.path.records import PathRowKind
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.distribution import Distribution
 from widgets.sparkline import means
@@ -65,7 +66,7 @@ class PathDetail(Horizontal):
         return self.has_class("open")
 
     def show(
-        self, paths: Paths, choice: PathKey, hop: np.void | None, names: Names, span: float,
+        self, paths: Paths, choice: PathKey, hop: Row[HOP] | None, names: Names, span: float,
         past: Callable[[], Iterable[PathView]],
     ) -> None:  # fmt: skip
         """Show `hop` of `choice`; None if the cursor is on none.
@@ -112,7 +113,7 @@ class PathDetail(Horizontal):
         self.query_one(Distribution).show(np.empty(0), "")
 
 
-def _history(samples: Array, second: int) -> list[ChartSeries]:
+def _history(samples: Rows[SAMPLE], second: int) -> list[ChartSeries]:
     times = np.arange(second - MINUTE, second + 1)
     values = np.full((2, len(times)), np.nan)
     seconds = samples["sent_ns"] // SECOND_NS - times[0]
@@ -146,7 +147,7 @@ def long_history(views: Iterable[PathView], ids: Array) -> ChartSeries:
 
 
 def _lines(
-    paths: Paths, choice: PathKey, hop: np.void, names: Names
+    paths: Paths, choice: PathKey, hop: Row[HOP], names: Names
 ) -> Iterator[tuple[str, str, str]]:
     view = paths.view
     series = view.series[hop["places"]]
@@ -199,7 +200,7 @@ def queue_lines(paths: Paths, destination: str) -> Iterator[tuple[str, str, str]
 
 
 def _end(
-    paths: Paths, choice: PathKey, hop: np.void, names: Names
+    paths: Paths, choice: PathKey, hop: Row[HOP], names: Names
 ) -> Iterator[tuple[str, str, str]]:
     yield "To", f"{choice.destination} {names.name(choice.destination)}".rstrip(), ""
     if hop["answered"]:
@@ -209,7 +210,7 @@ def _end(
     yield "Measured", text, ""
 
 
-def _routers(view: PathView, hop: np.void, names: Names) -> Iterator[tuple[str, str, str]]:
+def _routers(view: PathView, hop: Row[HOP], names: Names) -> Iterator[tuple[str, str, str]]:
     for number, router in enumerate(hop["routers"]):
         name = names.name(router.address)
         ago = age((view.now_ns - router.last_ns) / 1e9)

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.console.live.paths import SECOND_NS, UNTIMED, PathView
+from bpf.arrays import Array, Rows
 from probes.filter.hosts import address_text, protocol_name
+from probes.path import records
 from probes.path.analysis.statistics import Ordered, group_starts, jitter
 from probes.path.options import TracedFlow
-from probes.path.records import DESTINATION_HOP, Altered, Array, MeasuredBy
+from probes.path.records import DESTINATION_HOP, Altered, MeasuredBy
 from widgets.sparkline import means
 
 ECHO = (1, 58)
@@ -97,7 +99,7 @@ The fields of the flow are 0 if the path has several flows.
 """
 
 
-def numbers_of(times: Array, series: Array, hops: Array, count: int) -> Array:
+def numbers_of(times: Array, series: Array, hops: Rows[NUMBERS], count: int) -> Rows[NUMBERS]:
     """Return the numbers (count,) of hops, of dtype NUMBERS. `times` and `series` (n,) come from
     RecentTimes.of; `hops` (m,) is the place of the hop of each series."""
     found = np.zeros(count, NUMBERS)
@@ -122,7 +124,7 @@ def numbers_of(times: Array, series: Array, hops: Array, count: int) -> Array:
     return found
 
 
-def add_delays(hops: Array) -> None:
+def add_delays(hops: Rows[HOP]) -> None:
     """Find the delay that each hop adds, of all hops of a path in their order.
 
     A packet to a hop passes all hops before it, so a hop is no farther than any later one. The
@@ -178,7 +180,7 @@ def flow_text(flow: TracedFlow) -> str:
     return f"{name} {flow.source_port} to {flow.destination_port}"
 
 
-def since(rows: Array) -> Array:
+def since(rows: Rows[records.PATH]) -> Array:
     """Return when the changes of rows of dtype PATH began."""
     times: Array = np.where(rows["since_ns"] > 0, rows["since_ns"], rows["at_ns"])
     return times

@@ -10,11 +10,11 @@ import numpy as np
 
 from app.console.live.paths import PathView
 from app.console.live.state import Frame
-from app.console.screens.paths.hop import PATH, PathKey
+from app.console.screens.paths.hop import HOP, PATH, PathKey
 from app.console.screens.paths.model import Paths
+from bpf.arrays import Array, Rows
 from probes.filter import Filter, RowTable
 from probes.filter.table import AddressNames
-from probes.path.records import Array
 from probes.path.traced import Traced
 
 TracedByHost = Mapping[str, tuple[Traced, ...]]
@@ -90,7 +90,7 @@ def shown_paths(hosts: PathHosts, shown: Filter, names: AddressNames) -> tuple[P
     return tuple(choice for choice in choices if choice in passed)
 
 
-def shown_hops(hops: Array, destination: str, shown: Filter, names: AddressNames) -> Array:
+def shown_hops(hops: Rows[HOP], destination: str, shown: Filter, names: AddressNames) -> Array:
     """Return the hops that pass; the destination has the number behind its last router's."""
     if not shown:
         return hops
@@ -108,5 +108,4 @@ def shown_hops(hops: Array, destination: str, shown: Filter, names: AddressNames
         "version": lambda: responders["version"],
         "responder": lambda: responders["responder"],
     }
-    passing: Array = hops[shown.mask(RowTable(hops, made, names=names))]
-    return passing
+    return hops[shown.mask(RowTable(hops, made, names=names))]

@@ -28,9 +28,11 @@ from app.console.screens.paths.hop import (
     ways_of,
 )
 from app.console.screens.paths.spells import Spell, spells
+from bpf.arrays import Array, Row, Rows
 from probes.filter.hosts import address_text
+from probes.path import records
 from probes.path.options import TracedFlow
-from probes.path.records import DESTINATION_HOP, Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, PathRowKind
 from probes.path.traced import Traced
 from widgets.sparkline import means
 
@@ -135,7 +137,7 @@ class Paths:
     def _key(self, destination: str, flow: TracedFlow | None = None) -> PathKey:
         return PathKey(destination, flow, host=self.host)
 
-    def _choices_of(self, row: np.void) -> tuple[PathKey, PathKey]:
+    def _choices_of(self, row: Row[PATH]) -> tuple[PathKey, PathKey]:
         destination = address_text(row["destination"].tobytes(), int(row["version"]))
         protocol = int(row["protocol"])
         ports = (int(row["source_port"]), int(row["destination_port"]))
@@ -250,7 +252,7 @@ class Paths:
         """Whether series at `places` have the destination's answers to all or some probes."""
         return len(places) > 0 and self.numbers[places[0]] == _ARRIVED
 
-    def hops(self, choice: PathKey, cells: int) -> Array:
+    def hops(self, choice: PathKey, cells: int) -> Rows[HOP]:
         """Return the routers of a path, then the destination, dtype HOP, with the delay that each
         adds and time lines of `cells` cells."""
         places = self._at(choice)
@@ -264,7 +266,7 @@ class Paths:
         add_delays(hops)
         return hops
 
-    def hops_at(self, wanted: Sequence[tuple[PathKey, int]], cells: int) -> Array:
+    def hops_at(self, wanted: Sequence[tuple[PathKey, int]], cells: int) -> Rows[HOP]:
         """Return hops by path and number, dtype HOP, with time lines of `cells` cells."""
         groups = {one: self._at_hop(*one) for one in wanted}
         hops = np.zeros(len(wanted), HOP)
@@ -367,17 +369,16 @@ class Paths:
             self._spells[kind] = spells(self.view, kind, self._ended)
         return self._spells[kind]
 
-    def comparisons(self, choice: PathKey, number: int) -> Array:
+    def comparisons(self, choice: PathKey, number: int) -> Rows[records.PATH]:
         """Return the newest row of BRANCH, dtype PATH, for each two ways to the destination that
         part at hop `number` or are compared there (S3.20)."""
         rows = self.changes(choice.whole)
         rows = rows[rows["kind"] == PathRowKind.BRANCH]
         rows = rows[(rows["amount"] == number) | (rows["hop"] == number)][::-1]
         ways = np.concatenate((rows["responder"], rows["previous"]), axis=1)
-        newest: Array = rows[np.sort(np.unique(ways, axis=0, return_index=True)[1])]
-        return newest
+        return rows[np.sort(np.unique(ways, axis=0, return_index=True)[1])]
 
-    def changes(self, choice: PathKey) -> Array:
+    def changes(self, choice: PathKey) -> Rows[records.PATH]:
         """Return the findings about a path, dtype PATH, oldest first."""
         if choice in self._changes:
             return self._changes[choice]
@@ -404,5 +405,5 @@ def _joined(groups: Sequence[Array]) -> tuple[Array, Array]:
 def _codes(flows: Array) -> Array:
     """Return a number for each flow: protocol, source port and destination port, (3, n)."""
     protocol, source, destination = flows.astype("i8")
-    codes: Array = protocol << 32 | source << 16 | destination
-    return codes
+    found: Array = protocol << 32 | source << 16 | destination
+    return found

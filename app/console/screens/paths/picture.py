@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len
 
+from app.console.screens.paths.hop import HOP
 from app.console.screens.paths.rows import is_notable, shares_of
+from bpf.arrays import Array, Row
 from bpf.quantities import duration, milliseconds, percent
-from probes.path.records import Array
 from widgets.table.columns import cell
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
@@ -31,7 +32,7 @@ _LITTLE = "·"
 class _Link:
     """The way from one hop that answers to the next."""
 
-    hop: np.void
+    hop: Row[HOP]
     """At its far end."""
     host: str
     silent: int

@@ -29,11 +29,12 @@ from app.console.screens.paths.model import CELL, ROUTE, Paths
 from app.console.tables.array_rows import ArrayRows, FewRows
 from app.console.tables.spec import TableSpec, columns
 from app.run.unprobed import reasons
+from bpf.arrays import Array, Row, Rows
 from bpf.quantities import age, counted, duration
 from probes.filter import Filter
 from probes.path.events.words import flap_text, going_on, loop_text
 from probes.path.options import TracedFlow
-from probes.path.records import Array, PathRowKind
+from probes.path.records import PathRowKind
 from probes.path.traced import Traced
 from widgets.sparkline import round_scale, sparklines
 from widgets.status import StatusItem
@@ -93,13 +94,13 @@ def hop_columns(
     return columns(spec, host={"width": host}, line=line, **changes)
 
 
-def scale_of(hops: Array) -> float:
+def scale_of(hops: Rows[HOP]) -> float:
     """Return the end of the scale of all time lines, in seconds."""
     found = np.array(hops["means"].tolist())
     return round_scale(float(found[np.isfinite(found)].max(initial=0))) if len(hops) else 0.0
 
 
-def host_text(hop: np.void, names: Names, choice: PathKey) -> str:
+def host_text(hop: Row[HOP], names: Names, choice: PathKey) -> str:
     """Return the destination, or the router that answers and the number of others:
     `10.94.3.2 +1`."""
     if hop["is_end"]:
@@ -113,7 +114,7 @@ def host_text(hop: np.void, names: Names, choice: PathKey) -> str:
 
 
 def hop_rows(
-    hops: Array, found: Sequence[tuple[PathKey, str]], note: str = "",
+    hops: Rows[HOP], found: Sequence[tuple[PathKey, str]], note: str = "",
     spec: TableSpec[FewRows] = HOPS,
 ) -> ArrayRows[FewRows]:  # fmt: skip
     """Return a row for each hop, with its number as key.
@@ -134,16 +135,15 @@ def hop_rows(
     return ArrayRows(spec, FewRows(rows))
 
 
-def shares_of(hops: Array) -> Array:
+def shares_of(hops: Rows[HOP]) -> Array:
     """Return the share (n,) of the round trip that each hop of a path adds."""
     total = np.nansum(hops["adds"])
     return hops["adds"] / total if total else np.full(len(hops), np.nan)
 
 
-def is_notable(hops: Array, shares: Array) -> Array:
+def is_notable(hops: Rows[HOP], shares: Array) -> Array:
     """Return whether hops add much: more than a little, and a share of their path's round trip."""
-    notable: Array = (hops["adds"] >= LITTLE) & (shares >= NOTABLE)
-    return notable
+    return (hops["adds"] >= LITTLE) & (shares >= NOTABLE)
 
 
 def end_note(paths: Paths, choice: PathKey) -> str:
@@ -174,7 +174,9 @@ def path_notes(paths: Paths, choice: PathKey) -> list[str]:
     return notes
 
 
-def hop_changes(before: Array, after: Array, choice: PathKey, names: Names) -> ArrayRows[FewRows]:
+def hop_changes(
+    before: Rows[HOP], after: Rows[HOP], choice: PathKey, names: Names
+) -> ArrayRows[FewRows]:
     """Return a row for each hop of a path at one of two moments, with its number as key."""
     numbers = np.union1d(before["hop"], after["hop"])
     rows = np.zeros(len(numbers), _CHANGE_ROW)
@@ -196,7 +198,7 @@ def hop_changes(before: Array, after: Array, choice: PathKey, names: Names) -> A
     return ArrayRows(HOP_CHANGES, FewRows(rows))
 
 
-def time_lines(hops: Array) -> list[Pieces]:
+def time_lines(hops: Rows[HOP]) -> list[Pieces]:
     """Return the time line of each hop; all have one scale."""
     if not len(hops):
         return []

@@ -43,8 +43,8 @@ from app.console.screens.paths.rows import (
 from app.console.screens.paths.trace_commands import TracingCommands
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
+from bpf import arrays
 from probes.filter import Domain, Filter, RowTable
-from probes.path.records import Array
 from widgets.status import StatusItem, TonedLine
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
@@ -125,7 +125,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         tracing = TracingCommands(self, self._hosts, lambda: self.choice, self._poll)
         self.parts = (tracing, self.listing)
         self._traced: TracedByHost = {}
-        self._hops: Array = np.empty(0, HOP)
+        self._hops: arrays.Rows[HOP] = np.empty(0, HOP)
         self._filter: Filter = Filter()
         self._of_hops = Filter()
         self._drawn: tuple[object, ...] = ()
@@ -285,7 +285,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
             past = partial(time.past_paths, self.choice.host)
             self.detail.show(self._paths, self.choice, hop, names, time.span, past)
 
-    def hop_under_cursor(self) -> np.void | None:
+    def hop_under_cursor(self) -> arrays.Row[HOP] | None:
         number = self.table.cursor_key
         return next((hop for hop in self._hops if hop["hop"] == number), None)
 

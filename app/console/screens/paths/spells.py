@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.console.live.paths import PathView
+from bpf.arrays import Array, Row
 from probes.path.events.words import address_of
-from probes.path.records import FLOW_KEY, Array, PathRowKind
+from probes.path.records import FLOW_KEY, PATH, PathRowKind
 
 _OVER = {
     PathRowKind.QUEUE: PathRowKind.QUEUE_OVER,
@@ -74,12 +75,12 @@ def spells(view: PathView, kind: PathRowKind, ended: Array) -> list[Spell]:
     return sorted(found, key=lambda one: one.began_ns, reverse=True)
 
 
-def _begun(row: np.void) -> Spell:
+def _begun(row: Row[PATH]) -> Spell:
     destination, router = address_of(row, "destination"), address_of(row, "responder")
     return Spell(destination, int(row["hop"]), router, int(row["since_ns"] or row["at_ns"]))
 
 
-def _size(row: np.void) -> float:
+def _size(row: Row[PATH]) -> float:
     if row["amount_ns"]:
         return float(row["amount_ns"]) / 1e9
     ended = int(row["lost"]) + int(row["answered"])

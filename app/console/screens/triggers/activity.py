@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.console.live.state import MonitorView
+from bpf.arrays import Rows
 from bpf.quantities import age
 from probes.monitor.condition.units import SUFFIXES
 from probes.monitor.info import PolicyInfo
 from probes.monitor.policy import Policy
-from probes.monitor.records import Array
+from probes.monitor.records import POLICY
 from probes.monitor.state import PolicyState
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
@@ -75,7 +76,7 @@ def band(view: MonitorView, info: PolicyInfo, made: Sequence[Change], cells: int
     return tuple((part, tone if part[0] == "█" else Tone.MUTED) for part in parts)
 
 
-def advice(policy: Policy, made: Sequence[Change], now_ns: int, rows: Array) -> str:
+def advice(policy: Policy, made: Sequence[Change], now_ns: int, rows: Rows[POLICY]) -> str:
     """Return the firings of a flapping policy, and a remedy; empty for a calm policy.
 
     `rows`: its rows of dtype POLICY of the last minute.
@@ -101,7 +102,7 @@ def _firings(begins: Sequence[int], hold: int) -> int:
     return count
 
 
-def _until(rows: Array) -> str:
+def _until(rows: Rows[POLICY]) -> str:
     """Return a condition that no value of the rows meets: `rate(bytes) < 900kbit/s`."""
     comparison = rows["comparison"][-1].decode() if len(rows) else ""
     if (found := _ABOVE.fullmatch(comparison)) is None:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from app.console.live.state import MonitorView
 from app.console.screens.triggers.activity import Change, advice, band, changes
 from app.tape.named_state import StateValues
+from bpf.arrays import Array, Row, Rows
 from bpf.errors import UsageError, did_you_mean
 from probes.monitor.info import MonitorInfo, PolicyInfo
-from probes.monitor.records import POLICY, Array
+from probes.monitor.records import METRIC, POLICY
 from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.sparkline import bars
@@ -55,7 +56,7 @@ class PolicyView:
     """A policy, its row of the last window, and its time line."""
 
     info: PolicyInfo
-    numbers: Any
+    numbers: Row[POLICY]
     """One row of dtype POLICY; all zeros and NaN before its first window."""
     line: PolicyTimeLine
     now_utc_ns: int
@@ -130,7 +131,7 @@ class Transition:
     """Text of the finding; empty if the policy did not begin."""
     filter: str
     """Filter of the culprit's flows; empty without one."""
-    metrics: Any
+    metrics: Row[METRIC]
     """One row of dtype METRIC."""
 
 
@@ -319,7 +320,7 @@ def _no_line(cells: int) -> PolicyTimeLine:
     return PolicyTimeLine(np.full(cells, np.nan), np.zeros(cells, bool), np.zeros(cells, bool))
 
 
-def relative(rows: Array) -> NDArray[np.float64]:
+def relative(rows: Rows[POLICY]) -> NDArray[np.float64]:
     """Return the values of POLICY `rows` (n,) in units of their thresholds.
 
     For a threshold of zero or less: infinite if the value is above it, otherwise 0.

@@ -12,9 +12,11 @@ from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.model import PolicyView, Triggers
 from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
 from app.console.tables.spec import columns
+from bpf.arrays import Row
 from bpf.quantities import age, bit_rate, percent, si
 from probes.monitor.info import MonitorInfo
 from probes.monitor.options import Input
+from probes.monitor.records import METRIC
 from widgets.sparkline import bars, round_scale
 from widgets.status import StatusItem
 from widgets.table.rows import Column
@@ -126,7 +128,7 @@ def share_items(counts: Mapping[str, int], cells: int) -> list[StatusItem]:
     return [StatusItem(mix_bar(shares, cells), Tone.ACCENT), *legend]
 
 
-def protocols(row: Any) -> dict[str, int]:
+def protocols(row: Row[METRIC]) -> dict[str, int]:
     """Return packets by protocol, of a row of dtype METRIC or TRAFFIC."""
     known = {name: int(row[f"{name.lower()}_packets"]) for name in ("TCP", "UDP", "ICMP")}
     return {**known, "other": max(0, int(row["packets"]) - sum(known.values()))}

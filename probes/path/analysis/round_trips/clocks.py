@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.flows import MAX_FLOWS, HopBatch
 from probes.path.analysis.round_trips.levels import LEVEL, MIN_ANSWERS
 from probes.path.analysis.statistics import group_starts
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, QueueSide
+from probes.path.records import DESTINATION_HOP, HOP, HOP_COUNT, QueueSide
 
 _TICK_NS = 1_000_000
 _LEAST_NS = 3_000_000
@@ -61,7 +62,7 @@ class Clocks:
         late = rows["received_ns"] - since["first_ns"] - ticks * _TICK_NS
         self._pending.append((places, late))
 
-    def end_blocks(self, ended: Array, levels: Array, now_ns: int) -> None:
+    def end_blocks(self, ended: Array, levels: Rows[LEVEL], now_ns: int) -> None:
         """End the blocks of the flows at `ended` (n,), with their levels (n,) of dtype LEVEL at the
         destination."""
         assert levels.dtype == LEVEL
@@ -91,7 +92,7 @@ class Clocks:
         return result
 
 
-def side_of(rows: Array) -> QueueSide:
+def side_of(rows: Rows[HOP]) -> QueueSide:
     """Return the way on which a queue is that was there before tracing began: its length changes,
     and so do the round-trip times of a flow, rows (n,) of dtype HOP."""
     rows = rows[(rows["hop"] == DESTINATION_HOP) & (rows["remote_clock"] > 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.detector import Detector
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
@@ -13,7 +14,7 @@ from probes.path.analysis.round_trips.clocks import Clocks
 from probes.path.analysis.round_trips.levels import BLOCK, LEVEL, MIN_ANSWERS
 from probes.path.analysis.round_trips.queues import QUEUE
 from probes.path.analysis.statistics import Ordered, group_starts
-from probes.path.records import DESTINATION_HOP, HOP_COUNT, Array, MeasuredBy, PathRowKind
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, MeasuredBy, PathRowKind
 
 BLOCK_NS = 450_000_000
 BLOCK_ANSWERS = 5
@@ -52,10 +53,9 @@ class Delays(Detector):
 
     def amounts_ns(self, series: Array) -> Array:
         """Queue (n,) f8 at series (n,), by the last block."""
-        result: Array = self._queues.reshape(MAX_SERIES)["amount"][series]
-        return result
+        return self._queues.reshape(MAX_SERIES)["amount"][series]
 
-    def levels(self, place: int) -> Array:
+    def levels(self, place: int) -> Rows[LEVEL]:
         """The levels (HOP_COUNT,) of dtype LEVEL of a flow's hops."""
         result: Array = self._levels[place].copy()
         return result
@@ -136,7 +136,9 @@ class Delays(Detector):
         over["amount_ns"], over["since_ns"] = queues["most"][ends], queues["since_ns"][ends]
         return [made, began, over]
 
-    def _shift(self, levels: Array, rerouted: Array, queued: Array) -> tuple[Array, Array, Array]:
+    def _shift(
+        self, levels: Rows[LEVEL], rerouted: Array, queued: Array
+    ) -> tuple[Array, Array, Array]:
         """Settle the levels (flows, hops) that shifted. Returns the levels, the amounts to be
         reported (ns, 0: none), and when each began."""
         sure = level.shifted(levels, rerouted)
@@ -176,7 +178,7 @@ class Delays(Detector):
             self._bound(series[new], blocks[new])
             self._inherit(series[new])
 
-    def _bound(self, new: Array, blocks: Array) -> None:
+    def _bound(self, new: Array, blocks: Rows[BLOCK]) -> None:
         """Lower the base of each new series (n,), with its first BLOCK (n,), to later hops' bases:
         of a flow that fills a queue, one hop may be measured before the queue and one in it."""
         flat = self._levels.reshape(MAX_SERIES)
@@ -212,7 +214,7 @@ class Delays(Detector):
         for name in ("base", "level", "noise"):
             flat[name][new] = fastest[name]
 
-    def _rows(self, kind: PathRowKind, places: Array, where: Array, now_ns: int) -> Array:
+    def _rows(self, kind: PathRowKind, places: Array, where: Array, now_ns: int) -> Rows[PATH]:
         """Rows of dtype PATH for the hops `where` (flows, hops) of the flows at `places`."""
         at, hops = np.nonzero(where)
         series = places[at] * HOP_COUNT + hops

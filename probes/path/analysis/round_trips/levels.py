@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.records import Array
+from bpf.arrays import Array, Rows
 
 FLOOR_NS = 1_000_000
 """Smaller changes are never reported: hosts and routers under load are that slow themselves."""
@@ -57,7 +57,7 @@ def threshold_ns(level: Array, noise: Array) -> Array:
     return result
 
 
-def follow(levels: Array, blocks: Array, queued: Array) -> Array:
+def follow(levels: Rows[LEVEL], blocks: Rows[BLOCK], queued: Array) -> Rows[LEVEL]:
     """Return the series (n,) of dtype LEVEL after one more BLOCK (n,) each. Where `queued` (n,)
     bool, the base does not rise."""
     after = levels.copy()
@@ -101,35 +101,31 @@ def follow(levels: Array, blocks: Array, queued: Array) -> Array:
     return after
 
 
-def shifted(levels: Array, rerouted: Array) -> Array:
+def shifted(levels: Rows[LEVEL], rerouted: Array) -> Array:
     """Which series (n,) certainly have a new level; `rerouted`: the route changed just before."""
     length = np.abs(levels["run"])
     sure = (length >= QUIET_BLOCKS) & _quiet(levels) | (length >= _REROUTED_BLOCKS) & rerouted
-    result: Array = sure & shifting(levels, rerouted)
-    return result
+    return sure & shifting(levels, rerouted)
 
 
-def shifting(levels: Array, rerouted: Array) -> Array:
+def shifting(levels: Rows[LEVEL], rerouted: Array) -> Array:
     """Which series (n,) may soon have a new level: their rise does not count as a queue yet."""
     # A fall back to the base is the end of a queue.
     limit = threshold_ns(levels["level"], levels["noise"])
     real = (levels["run"] > 0) | (levels["median"] < levels["base"] - limit)
-    result: Array = (levels["run"] != 0) & (_quiet(levels) | rerouted) & real
-    return result
+    return (levels["run"] != 0) & (_quiet(levels) | rerouted) & real
 
 
-def _quiet(levels: Array) -> Array:
-    result: Array = levels["restless"] <= _RESTLESS * np.abs(levels["run"])
-    return result
+def _quiet(levels: Rows[LEVEL]) -> Array:
+    return levels["restless"] <= _RESTLESS * np.abs(levels["run"])
 
 
-def sinking(levels: Array) -> Array:
+def sinking(levels: Rows[LEVEL]) -> Array:
     """Which series (n,) have been below their level for long: a queue had raised the level."""
-    result: Array = levels["run"] <= -QUIET_BLOCKS
-    return result
+    return levels["run"] <= -QUIET_BLOCKS
 
 
-def settle(levels: Array, where: Array) -> Array:
+def settle(levels: Rows[LEVEL], where: Array) -> Array:
     """Return the series (n,) with the last block as the new level `where` (n,) bool."""
     after = levels.copy()
     rises = where & (levels["run"] > 0)
@@ -138,7 +134,7 @@ def settle(levels: Array, where: Array) -> Array:
     return after
 
 
-def new_shifts(levels: Array, sure: Array, maybe: Array) -> tuple[Array, Array]:
+def new_shifts(levels: Rows[LEVEL], sure: Array, maybe: Array) -> tuple[Array, Array]:
     """Where along each path levels shift, from series (flows, hops), `sure` and `maybe` bool.
 
     Returns the shifts to report (bool) and all amounts (ns, f8), both (flows, hops). A hop that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.records import Array
+from bpf.arrays import Array, Rows
 
 QUEUE = np.dtype([
     ("amount", "f8"), ("most", "f8"), ("since_ns", "i8"), ("below_ns", "i8"), ("blocks", "i4"),
@@ -61,8 +61,7 @@ def decidable(excess_ns: Array, fresh: Array) -> Array:
     known = ~np.isnan(excess_ns)
     before = before_hops(known)
     too = np.take_along_axis(fresh, before, axis=1) | (before == 0)
-    result: Array = known & fresh & too
-    return result
+    return known & fresh & too
 
 
 def certain(amount: Array, limit_ns: Array, queued: Array) -> Array:
@@ -75,8 +74,8 @@ def certain(amount: Array, limit_ns: Array, queued: Array) -> Array:
 
 
 def follow(
-    queues: Array, amount: Array, wait: Array, blocks: Array, since_ns: Array, now_ns: int
-) -> Array:
+    queues: Rows[QUEUE], amount: Array, wait: Array, blocks: Array, since_ns: Array, now_ns: int
+) -> Rows[QUEUE]:
     """Return the hops (n,) of dtype QUEUE after one more block with `amount` (n,) of queue.
 
     A queue is `on` after so many `blocks` (n,), except where `wait` (n,): the level may have

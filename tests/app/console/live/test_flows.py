@@ -11,7 +11,8 @@ import pytest
 
 from app.console.live import flows as live
 from app.console.live.flows import LIVE, Focus, LiveFlows
-from probes.flow.records import FLOW, Array, words_of
+from bpf.arrays import Array
+from probes.flow.records import FLOW, words_of
 from tests.support.console.feed import Flows, window
 
 SECOND = 10**9

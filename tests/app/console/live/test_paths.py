@@ -9,8 +9,9 @@ import pytest
 
 from app.console.live import paths as module
 from app.console.live.paths import IDLE_NS, LivePaths, PathView, RecentTimes
+from bpf.arrays import Array
 from probes.path.options import TracedFlow
-from probes.path.records import HOP, Array, PathRowKind, ProbeOutcome, no_rows
+from probes.path.records import HOP, PathRowKind, ProbeOutcome, no_rows
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 
 START = 1000 * SECOND_NS

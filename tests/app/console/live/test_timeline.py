@@ -15,8 +15,9 @@ from app.console.live.paths import LivePaths
 from app.console.live.state import Frame, LiveState
 from app.console.live.timeline import Timeline
 from app.console.screens.paths.detail import long_history
+from bpf.arrays import Array
 from bpf.errors import UsageError
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 from probes.monitor.state import PolicyState as Standing
 from probes.path.traced import Traced
 from probes.snapshot import Event

@@ -20,9 +20,10 @@ from app.console.screens.flows.table import flow_rtts, live_table, path_medians
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.hosts import PathHosts, shown_hops, shown_paths
 from app.console.screens.paths.model import Paths
+from bpf.arrays import Array
 from bpf.errors import TextError
 from probes.flow.filter import FlowFilter
-from probes.flow.records import Array, FlowDirection
+from probes.flow.records import FlowDirection
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP
 from probes.path.traced import Traced

@@ -9,8 +9,9 @@ from app.console.screens.flows.columns import CHANGES
 from app.console.screens.flows.compare import flow_changes
 from app.console.screens.flows.part import ShownFlows
 from app.console.tables.array_rows import ArrayRows
+from bpf.arrays import Array
 from probes.flow.filter import FlowFilter
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 from tests.app.console.fake import desk, flow
 from tests.support.console.feed import window
 

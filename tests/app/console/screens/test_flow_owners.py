@@ -19,11 +19,12 @@ from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.flows.table import live_table
 from app.explain.model import ExplainedHop, ExplainedPlace, Explanation
 from app.outputs.filtering import flow_table
+from bpf.arrays import Array
 from bpf.errors import TextError
 from probes.filter.owners import LIMITS, OWNER_FIELDS, needs_owners
 from probes.flow.filter import FlowFilter
 from probes.flow.grouping import group
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 from probes.snapshot import REMOVED, Event
 from probes.sockets.records import By, Limit, Reason
 from tests.app.console.fake import Desk, becomes, conversation, desk

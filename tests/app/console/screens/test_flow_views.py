@@ -17,10 +17,11 @@ from app.console.screens.flows.rows import group_rows
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.flows.table import live_table
 from app.console.screens.overview.busiest import SPECS, Busiest
+from bpf.arrays import Array
 from bpf.errors import UsageError
 from probes.flow import grouping
 from probes.flow.grouping import KINDS
-from probes.flow.records import Array, FlowDirection
+from probes.flow.records import FlowDirection
 from tests.app.console.fake import Desk, conversation, desk, flow
 from tests.app.console.fake_plane import FakePlane
 from tests.support.console.feed import Flows, window

@@ -9,8 +9,8 @@ import pytest
 
 from app.console.screens.flows.columns import FLOWS
 from app.console.tables.sorted_table import SortedTable
+from bpf.arrays import Array
 from bpf.errors import ProbedeckError
-from probes.flow.records import Array
 from probes.snapshot import Loss, LossReason
 from probes.tunnels import TUNNELS
 from tests.app.console.fake import Desk, becomes, desk, flow

@@ -14,8 +14,9 @@ from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
 from app.outputs.owners.owner_join import with_owners
 from app.outputs.view import OwnedFlows
+from bpf.arrays import Array
 from probes.control_plane import ControlPlane
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW
 from probes.output_control import OutputConfig
 from probes.snapshot import Snapshot
 from probes.tunnels import TUNNELS

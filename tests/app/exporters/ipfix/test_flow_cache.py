@@ -11,7 +11,7 @@ from app.exporters.exporter import DeliveryError
 from app.exporters.ipfix import flow_cache
 from app.exporters.ipfix.flow_cache import FlowCache, Timeouts
 from app.exporters.ipfix.records import EXPORTED, EndReason, exported
-from probes.flow.records import Array
+from bpf.arrays import Array
 from tests.app.exporters.ipfix.collectors import UdpCollector, deliver
 from tests.app.exporters.ipfix.made import SECOND, Output, flow, many, totals, window
 from tests.app.exporters.ipfix.reader import number

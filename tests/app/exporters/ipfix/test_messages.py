@@ -12,7 +12,7 @@ from app.exporters.ipfix.encoder import Encoder
 from app.exporters.ipfix.message import ObservationDomain, template_messages
 from app.exporters.ipfix.records import EndReason, exported
 from app.exporters.ipfix.templates import IPFIX, NETFLOW9, flow_template
-from probes.flow.records import Array
+from bpf.arrays import Array
 from probes.snapshot import Snapshot
 from probes.sockets.records import OWNERS_TABLE
 from tests.app.exporters.ipfix.made import (

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.compiler import Compiler
 from probes.snapshot import LossReason, Snapshot
-from tests.probes.monitor.given import Array, Flow, Given
+from tests.probes.monitor.given import Flow, Given
 
 BIG = Flow("192.0.2.1", "198.51.100.7", 50000, 443, "tcp")
 SOURCES = {f"KEY_{part}": 0 for part in ("DESTINATION", "PROTOCOL", "SOURCE_PORT")} | {

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.records import FLOW
@@ -20,7 +21,6 @@ from probes.monitor.owners.follow import FRESH_NS, PATIENCE
 from probes.monitor.owners.ports import REMEMBER_NS
 from probes.monitor.owners.window import LastOwners, OwnerWindow
 from probes.monitor.policy import Policy
-from probes.monitor.records import Array
 from probes.monitor.state import METRICS_TABLE, PolicyState
 from probes.snapshot import Event, History, Snapshot
 from probes.sockets.records import OWNER, OWNERSHIP, PROBE, SOCKET, By, Reason

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bpf.abi import ProgType
+from bpf.arrays import Array
 from bpf.compiler import Compiler
 from bpf.errors import TextError, UsageError
 from bpf.maps.map import Map
@@ -19,7 +20,6 @@ from bpf.syscall import prog_test_run
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, key_words
 from probes.monitor import selection
-from probes.monitor.records import Array
 from probes.monitor.selection import TABLES, Selections
 from probes.program.metrics import open_map
 

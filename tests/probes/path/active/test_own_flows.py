@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from app.lab import netns
+from bpf.arrays import Array
 from bpf.attach.interface import find
 from probes.path.active.own_flows import OwnFlows, _Flow
 from probes.path.active.own_sockets import OwnAnswer, OwnSocket
 from probes.path.options import OwnFlow, OwnProtocol
-from probes.path.records import DESTINATION_HOP, HOP, Array, MeasuredBy, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, HOP, MeasuredBy, ProbeOutcome
 from probes.path.targets import destination_of
 from tests.probes.path.active.conftest import KEY, MakeRow, Row
 from tests.probes.path.test_destination import counts

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from app.lab import netns
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.control import controller as controllers
@@ -20,7 +21,7 @@ from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.options import FlowOptions
 from probes.path.options import OwnFlow
-from probes.path.records import DESTINATION_HOP, HOP, HOPS_TABLE, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, HOP, HOPS_TABLE, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
 from tests.probes.path.active.conftest import MakeRow, Row
 from tests.probes.path.wire.frames import FAMILY

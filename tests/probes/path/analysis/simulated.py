@@ -8,18 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
 from probes.path.planning.flow_lengths import FlowLengths
-from probes.path.records import (
-    DESTINATION_HOP,
-    HOP,
-    PATH,
-    Array,
-    MeasuredBy,
-    PathRowKind,
-    ProbeOutcome,
-)
+from probes.path.records import DESTINATION_HOP, HOP, PATH, MeasuredBy, PathRowKind, ProbeOutcome
 
 SECOND = 1_000_000_000
 START = 5_000 * SECOND

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.path.analysis.watch import Analysis
 from probes.path.events.words import describe
-from probes.path.records import DESTINATION_HOP, PATH, Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, PATH, PathRowKind
 from tests.probes.path.analysis.simulated import (
     Flow,
     Hop,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bpf.arrays import Array
 from probes.path.analysis.branches import kolmogorov_smirnov
-from probes.path.records import Array
 
 SAMPLES = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
 

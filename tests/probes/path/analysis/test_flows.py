@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.path.analysis.flows import (
     IDLE_NS,
     MAX_FLOWS,
@@ -12,7 +13,7 @@ from probes.path.analysis.flows import (
     Flows,
     address_ids,
 )
-from probes.path.records import HOP, Array
+from probes.path.records import HOP
 from tests.probes.path.analysis.simulated import SECOND, START, Flow, path, probes, raw
 
 

@@ -7,15 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.analysis.losses import HOP_LOSS, _found
-from probes.path.records import (
-    DESTINATION_HOP,
-    HOP_COUNT,
-    Array,
-    MeasuredBy,
-    PathRowKind,
-    QueueSide,
-)
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, MeasuredBy, PathRowKind, QueueSide
 from tests.probes.path.analysis.simulated import (
     SECOND,
     START,

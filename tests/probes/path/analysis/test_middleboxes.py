@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.analysis.middleboxes import first_hop
 from probes.path.analysis.watch import Analysis
-from probes.path.records import PATH, Altered, Array, PathRowKind
+from probes.path.records import PATH, Altered, PathRowKind
 from tests.probes.path.analysis.simulated import Flow, path, polls, probes, said
 
 EXPEDITED = 46 << 2

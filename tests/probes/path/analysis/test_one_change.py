@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from bpf.arrays import Array
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
-from probes.path.records import HOP, Array, ProbeOutcome
+from probes.path.records import HOP, ProbeOutcome
 from tests.probes.path.analysis.simulated import (
     SECOND,
     START,

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.analysis.watch import Analysis
-from probes.path.records import HOP, PATH, Array, PathRowKind
+from probes.path.records import HOP, PATH, PathRowKind
 from tests.probes.path.analysis.simulated import (
     DESTINATION,
     START,

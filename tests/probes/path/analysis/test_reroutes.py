@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from probes.path.records import Array, PathRowKind
+from bpf.arrays import Array
+from probes.path.records import PathRowKind
 from tests.probes.path.analysis.simulated import (
     Flow,
     Hop,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bpf.arrays import Array
 from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late, is_silent
-from probes.path.records import Array
 
 A, B, C = 11, 12, 13
 

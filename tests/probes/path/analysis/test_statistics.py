@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bpf.arrays import Array
 from probes.path.analysis.statistics import (
     MAX_RTT_NS,
     Ordered,
@@ -16,7 +17,6 @@ from probes.path.analysis.statistics import (
     jitter,
     loss_interval,
 )
-from probes.path.records import Array
 
 TIMES = st.lists(st.integers(0, 10**10), min_size=1, max_size=60)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.analysis.watch import Analysis
-from probes.path.records import PATH, Array, PathRowKind
+from probes.path.records import PATH, PathRowKind
 from tests.probes.path.analysis.simulated import (
     DESTINATION,
     SECOND,

@@ -10,13 +10,14 @@ from typing import cast
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.options import FlowOptions
-from probes.flow.records import Array, FlowDirection
+from probes.flow.records import FlowDirection
 from probes.monitor.options import MonitorOptions
 from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.path.options import Order, PathOptions

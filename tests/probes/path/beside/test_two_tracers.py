@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.path.options import Order
-from probes.path.records import DESTINATION_HOP, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, ProbeOutcome
 from probes.path.slots import InFlight
 from probes.path.traced import Traced
 from probes.snapshot import Event

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.events.folding import EventFolder
-from probes.path.records import PATH, Array, PathRowKind
+from probes.path.records import PATH, PathRowKind
 from tests.probes.path.events.test_words import row
 
 POLL = 250_000_000

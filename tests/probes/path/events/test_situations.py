@@ -8,9 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.analysis.watch import Analysis
 from probes.path.events.folding import EventFolder
-from probes.path.records import Array, PathRowKind
+from probes.path.records import PathRowKind
 from tests.probes.path.analysis.simulated import (
     Flow,
     Hop,

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.events.words import describe
-from probes.path.records import DESTINATION_HOP, PATH, Array, PathRowKind, QueueSide
+from probes.path.records import DESTINATION_HOP, PATH, PathRowKind, QueueSide
 from tests.probes.path.analysis.simulated import raw
 
 

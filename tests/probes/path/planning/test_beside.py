@@ -5,18 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.active.finder import FinderAnswer
 from probes.path.options import PathOptions
 from probes.path.planning.extent import PathExtent
-from probes.path.records import (
-    DESTINATION_HOP,
-    HOP,
-    HOP_COUNT,
-    Array,
-    MeasuredBy,
-    ProbeOutcome,
-    no_rows,
-)
+from probes.path.records import DESTINATION_HOP, HOP, HOP_COUNT, MeasuredBy, ProbeOutcome, no_rows
 from tests.probes.path.planning.test_hidden_hops import SECOND, TO, Finder
 
 UDP = 17

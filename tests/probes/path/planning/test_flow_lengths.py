@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.planning.flow_lengths import FlowLengths
-from probes.path.records import DESTINATION_HOP, HOP, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, HOP, ProbeOutcome
 
 SECOND = 1_000_000_000
 POLL = SECOND // 4

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.options import MAX_HOPS, Guard, Guarded, PathOptions
 from probes.path.planning.guard_plan import GuardPlan
 from probes.path.probing_plan import hops_of, mask_within
-from probes.path.records import HOP, Array, MeasuredBy, ProbeOutcome
+from probes.path.records import HOP, MeasuredBy, ProbeOutcome
 
 SECOND = 1_000_000_000
 START = 100 * SECOND

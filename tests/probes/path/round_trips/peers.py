@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from probes.path.records import DESTINATION_HOP, Array
+from bpf.arrays import Array
+from probes.path.records import DESTINATION_HOP
 from tests.probes.path.wire.frames import (
     ECHO,
     PEER,

@@ -7,8 +7,9 @@ import struct
 
 import pytest
 
+from bpf.arrays import Array
 from probes.path.planning.flow_lengths import FlowLengths
-from probes.path.records import DESTINATION_HOP, Array, MeasuredBy, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, MeasuredBy, ProbeOutcome
 from tests.probes.path.round_trips.conftest import TIMEOUT_S
 from tests.probes.path.round_trips.peers import (
     ACK,

@@ -16,7 +16,8 @@ import pytest
 
 from app.lab import Lab, netns
 from app.lab.plan import LabPlan
-from probes.path.records import DESTINATION_HOP, Array, MeasuredBy, ProbeOutcome
+from bpf.arrays import Array
+from probes.path.records import DESTINATION_HOP, MeasuredBy, ProbeOutcome
 from tests.probes.path.test_truth import tracing
 from tests.support.lab_truth import delay
 

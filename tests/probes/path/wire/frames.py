@@ -19,13 +19,13 @@ from typing import Any, cast
 
 from app.lab import netns
 from bpf.abi import ProgType
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import find
 from bpf.compiler import Compiled, Compiler
 from probes.hooks import Hooks, InterfaceHook
 from probes.path.options import Guard, Order, PathOptions
 from probes.path.probe import PathProbe
-from probes.path.records import Array
 from tests.support.paths import probe_numbers
 
 HOST = {4: "10.96.0.1", 6: "fd96::1"}

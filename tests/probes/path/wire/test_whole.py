@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from bpf.arrays import Array
 from bpf.compiler import Compiler
 from probes.path.options import Guard, Order
-from probes.path.records import DESTINATION_HOP, Altered, Array, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, Altered, ProbeOutcome
 from probes.path.targets import TracedDestination
 from tests.probes.path.network import answer
 from tests.probes.path.wire.frames import (

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
-from probes.path.records import Altered, Array, ProbeOutcome
+from probes.path.records import Altered, ProbeOutcome
 from tests.probes.path.network import answer
 from tests.probes.path.wire.frames import (
     ECHO,

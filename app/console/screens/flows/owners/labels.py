@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from app.commands.flow_view import NODES, OWNER_KINDS
-from probes.flow.records import Array
+from bpf.arrays import Array
 from probes.sockets.filter import Owned
 from probes.sockets.records import Reason
 

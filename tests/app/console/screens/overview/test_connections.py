@@ -13,7 +13,8 @@ from app.console.live.paths import LivePaths
 from app.console.live.state import Frame
 from app.console.screens.overview.trouble import connection_troubles
 from app.console.screens.paths.model import Paths
-from probes.flow.records import FLOW, Array
+from bpf.arrays import Array
+from probes.flow.records import FLOW
 from probes.path.records import PathRowKind
 from probes.sockets.records import Limit
 from tests.app.console.fake import conversation

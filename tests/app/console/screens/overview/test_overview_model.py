@@ -19,7 +19,8 @@ from app.console.screens.overview.model import (
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.triggers.model import Triggers
-from probes.flow.records import FLOW, Array
+from bpf.arrays import Array
+from probes.flow.records import FLOW
 from probes.monitor.state import PolicyState
 from probes.path.records import PathRowKind
 from probes.snapshot import Loss, LossReason

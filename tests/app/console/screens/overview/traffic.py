@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from app.console.live.overview_feed import Pulse
-from probes.flow.records import Array, FlowDirection
+from bpf.arrays import Array
+from probes.flow.records import FlowDirection
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake import flow
 

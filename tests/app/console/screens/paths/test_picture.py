@@ -9,7 +9,8 @@ import pytest
 
 from app.console.screens.paths.hop import HOP, add_delays
 from app.console.screens.paths.picture import picture
-from probes.path.records import DESTINATION_HOP, Array
+from bpf.arrays import Array
+from probes.path.records import DESTINATION_HOP
 from widgets.tones import Tone
 
 NAN = math.nan

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from app.console.screens.paths.columns import HOPS
 from app.console.screens.paths.detail import PathDetail
-from probes.flow.records import Array
+from bpf.arrays import Array
 from probes.path.options import TracedFlow
 from probes.path.traced import Traced
 from tests.app.console.fake import Desk, desk

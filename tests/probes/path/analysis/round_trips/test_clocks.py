@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.arrays import Array
 from probes.path.analysis.watch import Analysis
-from probes.path.records import DESTINATION_HOP, PATH, Array, MeasuredBy, PathRowKind, QueueSide
+from probes.path.records import DESTINATION_HOP, PATH, MeasuredBy, PathRowKind, QueueSide
 from tests.probes.path.analysis.simulated import (
     START,
     Flow,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bpf.arrays import Array
 from probes.path.analysis.round_trips.levels import (
     BLOCK,
     FLOOR_NS,
@@ -20,7 +21,6 @@ from probes.path.analysis.round_trips.levels import (
     sinking,
 )
 from probes.path.analysis.statistics import Ordered
-from probes.path.records import Array
 from tests.probes.path.analysis.simulated import (
     SECOND,
     Times,

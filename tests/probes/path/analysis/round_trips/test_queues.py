@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bpf.arrays import Array
 from probes.path.analysis.round_trips.queues import OVER_NS, QUEUE, amounts, certain, follow
-from probes.path.records import Array
 
 NAN = float("nan")
 MS = 1_000_000.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probes.path.records import Array, PathRowKind
+from bpf.arrays import Array
+from probes.path.records import PathRowKind
 from tests.probes.path.analysis.simulated import (
     SECOND,
     START,
