@@ -32,6 +32,7 @@ DEEP = "a/b/c/d"
 KERNEL_TYPES = "vmlinux.h"
 FLAGS = ("--target=bpf", "-g", "-O2", "-nostdlibinc", "-fno-caret-diagnostics",
          "-fno-color-diagnostics", "-Wno-unused-command-line-argument", "-Wno-unknown-attributes",
+         "-Wno-compare-distinct-pointer-types",
          "-ftrivial-auto-var-init=zero",
          "-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang",
          "-Werror=implicit-function-declaration")  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
@@ -91,6 +91,9 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
             given = map_places(direction.prelude_text + _EXTERN.sub("", direction.source))
             source = _resolved(direction.source, f"{config.name}.{side}.c", find, given)
             sides.append(_compile_side(compiler, config, side, direction, source, hooks))
+        for name in _common_maps(sides):
+            options = maps.get(name, MapOptions(share="probe"))
+            maps[name] = options.model_copy(update={"share": options.share or "probe"})
         sides = [
             replace(side, options={n: o for n, o in maps.items() if n in side.declared})
             for side in sorted(sides, key=lambda each: SIDES.index(each.side))
@@ -101,6 +104,23 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
         CompiledProbe(config, tuple(sides)).close()
         raise
     return CompiledProbe(config, tuple(sides))
+
+
+def _common_maps(sides: Sequence[CompiledSide]) -> Iterator[str]:
+    """Yield the maps that programs of one object share, as they do with libbpf's own loader.
+
+    Maps of snapshot metrics are each direction's own.
+    """
+    if len(sides) != 2 or not all(side.config.is_for_libbpf for side in sides):
+        return
+    one, other = sides
+    parts = ("source", "object", "headers", "define")
+    if any(getattr(one.config, part) != getattr(other.config, part) for part in parts):
+        return
+    for name, declared in one.declared.items():
+        is_own = name in one.private | other.private or declared.is_constant or declared.slots
+        if name in other.declared and not is_own:
+            yield name
 
 
 def _compile_side(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import time
 from pathlib import Path
 
 import pytest
 
+from bpf.attach.attachment import Hook
+from probes.config.model import parse
 from probes.snapshot import Item
 from tests.probes.objects.sources import COUNTER, HEAD, LICENSE, compiled, config
 from tests.probes.program.tools import (
@@ -113,3 +116,28 @@ def test_swaps_under_traffic_count_each_packet_once(loose: Loose) -> None:
     assert not events(items)
     for name in ("packets", "seen"):
         assert sum(total([t], name) for t in snapshots(items)) == traffic.sent > 0
+
+
+def test_both_directions_of_one_object_share_its_maps_and_variables(
+    loose: Loose, tmp_path: Path
+) -> None:
+    source = (
+        f"{HEAD}struct {{ __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 8);\n"
+        '__type(key, __u32); __type(value, __u64); } both SEC(".maps");\n__u64 seen, own;\n'
+        'SEC("tc") int in(struct __sk_buff *ctx) {\n'
+        "    __u32 key = 1; __u64 value = 5; seen += 1;\n"
+        "    bpf_map_update_elem(&both, &key, &value, 0); return 0;\n}\n"
+        'SEC("tcx/egress") int out(struct __sk_buff *ctx) {\n'
+        "    __u32 key = 1; __u64 *value = bpf_map_lookup_elem(&both, &key);\n"
+        f"    if (value) seen += *value;\n    return 0;\n}}\n{LICENSE}"
+    )
+    data = base64.b64encode(compiled(source, tmp_path)).decode()
+    sides = {
+        side: {"interface": "lo", "object": data, "function": name, "metrics": [metric("seen")]}
+        for side, name in (("ingress", "in"), ("egress", "out"))
+    }
+    probe = loose.add(parse({"name": "probe", "interval": 0, **sides}, "test"))
+    loose.send(2, hook=Hook.TC_INGRESS)
+    loose.send(3, hook=Hook.TC_EGRESS)
+    tables = snapshots(probe.export())
+    assert [table.rows["value"].tolist() for table in tables] == [[17], [17]]
