@@ -70,7 +70,7 @@ class ObjectCompiler:
         """Compile `source` for libbpf, or take the object `data`; relocate, load and verify it.
 
         `define` gives `const volatile` variables their values; names that the source does not
-        declare so are macros. The other arguments, and the errors, are those of `Compiler.compile`.
+        declare so are macros. `Compiler.compile` describes the other arguments and the errors.
         KernelError also if clang or libbpf is missing.
         """
         started = time.perf_counter()
@@ -209,6 +209,6 @@ class ObjectCompiler:
 
 
 def clang() -> str:
-    """Return the path of clang; empty if it is not installed."""
+    """Return the path of clang; empty if the host lacks it."""
     found = (shutil.which(name) for name in _CLANGS)
     return next((path for path in found if path), "")

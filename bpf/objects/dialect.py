@@ -52,7 +52,7 @@ def source_sections(text: str, function: str = "") -> list[str]:
 def object_sections(data: bytes) -> list[str]:
     """Return the names of an object's sections.
 
-    Raises UsageError if it is no object of BPF, or is cut short.
+    Raises UsageError for the object of another machine, and for a part of an object.
     """
     return list(_section_names(data))
 

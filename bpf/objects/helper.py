@@ -1,8 +1,8 @@
 """The object helper: runs clang and libbpf on sources and objects that may be anybody's.
 
 It is a script and imports nothing of probedeck. Requests come in and replies go out over the socket
-whose descriptor it is given; descriptors travel beside the reply (SCM_RIGHTS). Each request has a
-process of its own, so a crash of libbpf on a hostile object, or of clang, ends only that process.
+whose descriptor it is given; descriptors travel beside the reply (SCM_RIGHTS). A child
+answers each request, so a crash of libbpf on a hostile object, or of clang, ends only the child.
 The helper ends with its client, and after a minute without a request.
 """
 
@@ -98,7 +98,7 @@ class ObjectHelper:
         self._include = [self._system, types, libbpf_tree, os.path.join(headers, "include")]
 
     def serve(self) -> None:
-        """Answer requests until the client goes away or has none for a minute."""
+        """Answer requests until the client goes away or is silent for a minute."""
         stream = self._sock.makefile("rb")
         waiting = select.poll()
         waiting.register(self._sock, select.POLLIN)

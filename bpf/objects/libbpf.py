@@ -1,7 +1,7 @@
 """libbpf by ctypes: opens an object, relocates it to this kernel, and loads it.
 
-helper.py alone loads this module, in a process of its own: it imports nothing of probedeck.
-Signatures are those of libbpf 1.0, whose API is stable.
+The object helper alone loads this module: it imports nothing of probedeck. libbpf 1.0 has these
+signatures, and its API is stable.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "btf_dump__new": (_P, _P, _P, _P, _P),
     "btf_dump__dump_type": (_INT, _P, _U32),
 }
-"""The result's type, then those of the arguments."""
+"""The type of the result, then the types of the arguments."""
 _MAP_PARTS = {
     "type": "type", "key_size": "key_size", "value_size": "value_size",
     "max_entries": "max_entries", "flags": "map_flags", "extra": "map_extra",
@@ -154,9 +154,9 @@ class LoadedObject:
     """An object, from its bytes to programs in the kernel."""
 
     def __init__(self, library: Libbpf, data: bytes) -> None:
-        """Open it; nothing is in the kernel yet. Raises OSError, and `said` has the reason."""
+        """Open it, outside of the kernel. Raises OSError, and `said` has the reason."""
         self._library, self._functions, self._data = library, library.functions, data
-        # Types of modules need CAP_SYS_ADMIN; with a path of its own libbpf does not look there.
+        # The types of modules need CAP_SYS_ADMIN. If libbpf is given a path, it leaves them out.
         custom = BTF_FILE.encode() if os.path.exists(BTF_FILE) else None
         self._options = OpenOptions(ct.sizeof(OpenOptions), OBJECT.encode(), btf_custom_path=custom)
         self._info: dict[str, tuple[bytes, bytes]] = {}
@@ -254,7 +254,7 @@ class LoadedObject:
             yield declared, self._functions.bpf_map__fd(handle)
 
     def btf_fd(self) -> int:
-        """Return the descriptor of its types; negative if it has none."""
+        """Return the descriptor of its types; negative without types."""
         fd: int = self._functions.bpf_object__btf_fd(self._handle)
         return fd
 
@@ -286,7 +286,7 @@ class LoadedObject:
         return 0
 
     def _type(self, number: int) -> Any:
-        """Return the words of a type: name, kind and count, size or type, and what follows."""
+        """Return the words of a type: name, kind and count, size or type, then the members."""
         return self._functions.btf__type_by_id(self._btf, number)
 
     def _name(self, words: Any) -> str:

@@ -317,9 +317,10 @@ class Clone:
             try:
                 self.program = Program(side.compiled, name, shared=maps, next_fd=next_fd)
             except VerifierError as error:
+                stack = 480 if side.program.has_frames else 504
                 raise KernelError(
                     f"{side.side} cannot be put in a chain: {parse_verifier(name, error.log).text}",
-                    hint="a probe may use 504 bytes of stack",
+                    hint=f"a probe may use {stack} bytes of stack",
                 ) from None
             undo.callback(self.program.close)
             self.close = undo.pop_all().close
