@@ -60,8 +60,11 @@ def flatten(
 def prelude_macros(text: str, externs: Iterable[str]) -> dict[str, int]:
     """Return the macros that tell a prelude about the source behind it, see framework.h."""
     names = [f"DEFINES_{one or other}" for one, other in _DEFINITION.findall(code_of(text))]
-    start = time.time_ns() - time.monotonic_ns()
-    return dict.fromkeys([*names, *(f"EXTERN_{each}" for each in externs)], 1) | {"EPOCH_NS": start}
+    facts = dict.fromkeys([*names, *(f"EXTERN_{each}" for each in externs)], 1)
+    if "epoch" in text.lower():
+        # Other sources are not compiled anew at each start.
+        facts["EPOCH_NS"] = time.time_ns() - time.monotonic_ns()
+    return facts
 
 
 def find_header(name: str, including: str, headers: Iterable[str]) -> str:

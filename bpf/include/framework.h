@@ -4,7 +4,7 @@
  *
  * A prelude stands before the source. DEFINES_name is defined for each function, struct, union and
  * enum that the source defines; EXTERN_name for each of its extern maps. EPOCH_NS is the UTC in
- * nanoseconds when bpf_ktime_get_ns() was 0.
+ * nanoseconds when bpf_ktime_get_ns() was 0, if the source has the word "epoch".
  */
 #pragma once
 
@@ -19,6 +19,9 @@
 #define FRAMEWORK_EGRESS 1
 #else
 #define FRAMEWORK_EGRESS 0
+#endif
+#ifndef EPOCH_NS
+#define EPOCH_NS 0 /* the source does not ask for it */
 #endif
 #define EPOCH_BASE EPOCH_NS
 

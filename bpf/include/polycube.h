@@ -29,13 +29,6 @@
 #ifndef LOG_LEVEL
 #define LOG_LEVEL LOG_INFO
 #endif
-#ifndef htons
-#define htons bpf_htons
-#define ntohs bpf_ntohs
-#define htonl bpf_htonl
-#define ntohl bpf_ntohl
-#endif
-
 enum { RX_OK, RX_REDIRECT, RX_DROP, RX_RECIRCULATE, RX_ERROR };
 
 struct pkt_metadata {
@@ -94,7 +87,6 @@ static __always_inline int pcn_pkt_controller_with_metadata(struct CTXTYPE *ctx,
             write_log(&_entry);                                                                    \
         }                                                                                          \
     } while (0)
-#define pcn_pkt_log(_ctx, _level) pcn_log(_ctx, _level, "packet", frame_length(_ctx))
 
 static __always_inline u64 pcn_get_time_epoch(void) {
     return EPOCH_BASE + bpf_ktime_get_ns();

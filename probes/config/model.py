@@ -94,10 +94,6 @@ class DirectionConfig(Model):
         changed = {"source": source, "headers": {**found, **self.headers}}
         return self.model_copy(update={**changed, **({"object": ""} if source.strip() else {})})
 
-    def header_file(self, name: str) -> str:
-        """Return the file of a header; empty if the source has no file."""
-        return str(self._search.path(name)) if self._search else ""
-
     @field_validator("source")
     @classmethod
     def _is_text(cls, source: str) -> str:
@@ -355,11 +351,11 @@ class ProbeConfig(Model):
         """Return the known files by their names in diagnostics."""
         known: dict[str, str] = {}
         for side, direction in self.directions():
-            if direction.file:
+            if search := direction._search:
                 # The verifier's log has only the last part of a name.
                 parts = [Path(name).name for name in direction.headers]
                 for name, part in zip(direction.headers, parts, strict=True):
-                    known[name] = direction.header_file(name)
+                    known[name] = str(search.path(name))
                     if parts.count(part) == 1 and not (INCLUDES / part).exists():
                         known[part] = known[name]
                 known[f"{self.name}.{side}.{'o' if direction.object else 'c'}"] = direction.file

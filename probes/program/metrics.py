@@ -62,8 +62,9 @@ class MetricMap:
 
         Perf events belong to one reader, and so to one clone.
         """
-        is_perf = self.declared.spec.type is MapType.PERF_EVENT_ARRAY
-        return is_perf or any(metric.snapshot for metric, _ in self.metrics)
+        return self.declared.spec.type is MapType.PERF_EVENT_ARRAY or any(
+            metric.snapshot for metric, _ in self.metrics
+        )
 
     def open(self, fd: int) -> Map:
         """Open a map of this declaration, see `open_map`.

@@ -220,6 +220,9 @@ def test_a_lost_connection_is_made_again(tmp_path: Path) -> None:
         assert plane.failure() is None
         with pytest.raises(ProbedeckError, match="no controller at unix:"):
             plane.probes()
+        by_path = contextlib.closing(Client(Remote(path)))
+        with by_path as client, pytest.raises(ProbedeckError, match="no controller at /"):
+            client.probes()
         second.read_only = "started with --read-only"
         with ApiListener(second, Api("1", socket=path)):
             assert becomes(lambda: heard.says("connected again"), 10)

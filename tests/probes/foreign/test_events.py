@@ -206,6 +206,12 @@ def test_mistakes_of_records(loose: Loose, text: str, given: dict[str, Any], wor
         loose.add(parse({"name": "probe", "interval": 0, "ingress": side}, "test"))
 
 
+def test_a_request_without_an_interface_is_told_its_key(loose: Loose) -> None:
+    side = {"source": source(), "interface": ""}
+    with pytest.raises(UsageError, match=r"request: ingress.interface: it is missing; one of .*lo"):
+        loose.add(parse({"name": "probe", "ingress": side}, "request"))
+
+
 def test_a_record_of_an_unknown_type_is_told_at_its_ring(loose: Loose) -> None:
     with pytest.raises(CompileError, match=r"records of written:1.*incomplete type 'struct oops'"):
         loose.add(config(HIDDEN, metric("written", record="struct oops")))
