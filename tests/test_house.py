@@ -68,7 +68,7 @@ BUDGETS = {
     "probes/flow": (890, "flows to the packet, in C and numpy"),
     "probes/monitor": (5200, "metrics, conditions, policies, and nine applications in C"),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),
-    "probes/program": (690, "users' programs: compile, compare, replace, roll back"),
+    "probes/program": (710, "users' programs: compile, compare, replace, roll back"),
     "probes/sockets": (1930, "owners of flows, and the health of connections"),
     "widgets": (2240, "table, terminal and charts: Textual's are too slow for ten thousand rows"),
 }
