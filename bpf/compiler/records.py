@@ -19,7 +19,7 @@ _RING = re.compile(
 )
 """A declaration for bcc, or a helper's call of a program for libbpf."""
 _WRITE = (
-    r"(?:\b{ring}\s*\.\s*(?:ringbuf_output|ringbuf_reserve|perf_submit)|"
+    r"(?:\b{ring}\s*\.\s*(?:ringbuf_output|ringbuf_reserve|perf_submit(?:_skb)?)|"
     r"\bbpf_(?:ringbuf_output|ringbuf_reserve|perf_event_output)\s*\([^;]*?&\s*{ring})\b"
     r"[^;]*?\bsizeof\s*\(?\s*\*?\s*([\w ]+?)\s*[),]"
 )

@@ -34,8 +34,7 @@ _HEADER = struct.Struct("<IHHQI")
 
 
 class PerfRecords(Reader):
-    """Records of one size, in the order of their times. They have left the rings when they are
-    yielded."""
+    """Records, in the order of their times. They have left the rings when they are yielded."""
 
     def __init__(self, fd: int, spec: MapSpec) -> None:
         """Make the rings of all online CPUs, and put them into the array. Raises KernelError."""
@@ -60,12 +59,13 @@ class PerfRecords(Reader):
 
     def read(self, clear: bool) -> Iterator[Chunk]:
         size = self._spec.value_size
-        # The kernel makes a sample's length, with the four bytes before it, a multiple of 8.
-        expected = round_up(size + 4, 8) - 4
+        # The kernel makes a sample's length, with the four bytes before it, a multiple of 8. Bytes
+        # of the packet may follow the record.
+        least = round_up(size + 4, 8) - 4
         found: list[tuple[int, bytes]] = []
         for _, ring in self._rings:
             for time, sample in _samples(ring):
-                if len(sample) == expected:
+                if len(sample) >= least:
                     found.append((time, sample[:size]))
                 else:
                     self.left_out += 1

@@ -157,10 +157,10 @@ def test_under_traffic_no_record_is_missing_or_there_twice(loose: Loose, kind: s
 
 @pytest.mark.parametrize("text", [ONE, PERF], ids=["ring", "perf"])
 def test_records_of_another_size_are_left_out_and_told(loose: Loose, text: str) -> None:
-    call = "perf_submit(ctx, &odd, sizeof(odd))" if text is PERF else "ringbuf_output(&odd, 40, 0)"
+    call = "perf_submit(ctx, &odd, sizeof(odd))" if text is PERF else "ringbuf_output(&odd, 8, 0)"
     odd = text.replace(
         "    written.",
-        "    struct { u64 a[5]; } odd = {};\n    if (event.number % 3 == 2)\n"
+        "    struct { u64 a; } odd = {};\n    if (event.number % 3 == 2)\n"
         f"        written.{call};\n    else\n    written.",
     )
     probe = loose.add(config(odd, metric("written", record="struct event")))
@@ -174,6 +174,17 @@ def test_records_of_another_size_are_left_out_and_told(loose: Loose, text: str) 
         assert table.rows["value"]["number"].tolist() == truth
         told += [each.text for each in events(items)]
     assert told == ["written lacks 10 records of other sizes than 16 bytes"] * 100
+
+
+def test_bytes_of_the_packet_behind_a_perf_event_are_cut_off(loose: Loose) -> None:
+    text = PERF.replace(
+        "written.perf_submit(ctx, &event, sizeof(event))",
+        "written.perf_submit_skb(ctx, event.size, &event, sizeof(event))",
+    )
+    probe = loose.add(config(text, metric("written")))
+    loose.send(3)
+    (table,) = snapshots(probe.export())
+    assert rows(table) == [(i, i, "127.0.0.1", 64, 3) for i in range(3)]
 
 
 def test_a_record_of_another_type_starts_an_empty_ring(loose: Loose) -> None:
