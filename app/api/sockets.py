@@ -8,13 +8,17 @@ import grp
 import os
 import socket
 import stat
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from bpf.errors import UsageError
+from probes.config.options import setting
 from probes.config.trusted_file import read_secret
 
+API = "API"
+"""Heading of the options in the help."""
 DEFAULT_SOCKET = "/run/probedeck/api.sock"
 _LEAST_TOKEN = 16
 """Characters."""
@@ -168,3 +172,37 @@ def read_token(path: str, name: str = "token") -> bytes:
             hint=f"at least {_LEAST_TOKEN}: openssl rand -hex 16",
         )
     return token
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one listening socket."""
+
+    connections: int = 64
+    request: float = 10.0
+    """Seconds for a whole request, with the TLS handshake."""
+    stall: float = 20.0
+    """Seconds in which a reader takes no byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Options of the API. Files are read once, at the start."""
+
+    PREFIX: ClassVar = "api"
+
+    version: str = ""
+    socket: str = setting(API, "", "Path of that socket.", "PATH", usual=DEFAULT_SOCKET)
+    """A Unix socket for its owner only; empty: none."""
+    group: str = setting(
+        API, "", "Let the members of this group use that socket, with all rights.", "GROUP"
+    )
+    listen: str = setting(API, "", "Serve the API by TCP too; needs a token.", "HOST:PORT")
+    """Also `[IPV6]:PORT`; port 0 is any free one; empty: no TCP."""
+    token: str = setting(API, "", "Token of clients that may change things.", "FILE")
+    read_token: str = setting(API, "", "Token of clients that may only read.", "FILE")
+    cert: str = setting(API, "", "Certificate, PEM; needed unless HOST is loopback.", "FILE")
+    key: str = setting(API, "", "Key of the certificate, PEM.", "FILE")
+    limits: Limits = field(default_factory=Limits)
+    opened: Callable[[str], Listening] = tcp
+    """Opens the TCP socket at an address."""

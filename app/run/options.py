@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from app.api.sockets import API, Api
 from app.config.model import CONSOLE, Ui
 from app.exporters.kinds import EXPORTERS, parse
 from app.outputs.formats import FORMATS
@@ -15,7 +16,7 @@ from app.run.monitor import policies_of
 from bpf import quantities
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
-from probes.config.options import as_given, setting
+from probes.config.options import as_given, part, setting
 from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
 from probes.monitor.options import MONITOR, Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
-GENERAL, PACKETS, OUTPUT, API = "General", "Packets", "Tables", "API"
+GENERAL, PACKETS, OUTPUT = "General", "Packets", "Tables"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 SOCKET_TABLES = ("sockets", "owners", "ownership")
@@ -77,6 +78,19 @@ class OutputSpec:
             return Filtering.of(self.filter, self.views, self.saved, self.owners)
         except TextError as error:
             raise error.of("--filter") from None
+
+
+Switched = make_dataclass(
+    "Switched",
+    [
+        (each.option, bool, setting(PACKETS, False, each.about))
+        for each in SWITCHES.values()
+        if each.about
+    ],
+    frozen=True,
+    slots=True,
+)
+"""The options of `SWITCHES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +188,7 @@ class Options:
         "URL",
     )
     no_names: bool = setting(CONSOLE, False, "Show addresses only; send no DNS query.")
-    if not TYPE_CHECKING:
-        # Their readers take the names from `SWITCHES`, too.
-        for each in SWITCHES.values():
-            if each.about:
-                __annotations__[each.option] = bool
-                locals()[each.option] = setting(PACKETS, False, each.about)
-        del each
+    switches: Any = part(Switched)
     owners: bool | None = setting(
         PACKETS,
         None,
@@ -224,17 +232,7 @@ class Options:
         "DEST",
     )
     api: bool = setting(API, False, "Serve the REST API on a Unix socket for its owner.")
-    api_socket: str = setting(
-        API, "", "Path of that socket.", "PATH", usual="/run/probedeck/api.sock"
-    )
-    api_group: str = setting(
-        API, "", "Let the members of this group use that socket, with all rights.", "GROUP"
-    )
-    api_listen: str = setting(API, "", "Serve the API by TCP too; needs a token.", "HOST:PORT")
-    api_token: str = setting(API, "", "Token of clients that may change things.", "FILE")
-    api_read_token: str = setting(API, "", "Token of clients that may only read.", "FILE")
-    api_cert: str = setting(API, "", "Certificate, PEM; needed unless HOST is loopback.", "FILE")
-    api_key: str = setting(API, "", "Key of the certificate, PEM.", "FILE")
+    listener: Api = part(Api)
 
     def check(self, saved: Mapping[str, str] | None = None) -> None:
         """Raise the first of the `problems`."""
@@ -261,8 +259,7 @@ class Options:
             yield "interval", UsageError(words)
         if self.duration is not None and not self.duration > 0:
             yield "duration", UsageError(f"--duration {self.duration:g} is not more than 0")
-        others = self.probe or self.monitors or self.api or self.api_socket or self.api_listen
-        if self.only and not others:
+        if self.only and not (self.probe or self.monitors or self.serves):
             remedy = "give --probe FILE, or --api"
             yield "only", UsageError("--only without a probe", hint=remedy)
         yield from _error("capture", self._check_capture)
@@ -293,6 +290,11 @@ class Options:
     def hook(self) -> Hook | None:
         """The hook that counts incoming packets; None: chosen for the interface."""
         return INGRESS[self.ingress]
+
+    @property
+    def serves(self) -> bool:
+        """Whether the run has an API."""
+        return bool(self.api or self.listener.socket or self.listener.listen)
 
     @property
     def monitors(self) -> bool:

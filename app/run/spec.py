@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from app.api.sockets import DEFAULT_SOCKET, Api
 from app.files import as_invoker
 from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import Policies, policies_of, receiver_of
 from app.run.options import SOCKET_TABLES, Options
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
-from probes.config.options import settings_of
+from probes.config.options import settings_of, values_of
 from probes.monitor.options import MonitorOptions
 from probes.output_control import OutputConfig
 from probes.path.options import OwnFlow, PathOptions
@@ -22,7 +23,6 @@ from probes.switches import SWITCHES
 from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
-    from app.api.server.listener import Api
     from probes.config.model import ProbeConfig
 
 Beside = Callable[[Callable[[Event], None], Callable[[], None]], AbstractContextManager[None]]
@@ -113,7 +113,9 @@ def run_spec(
 
         addresses = tuple(each for name in options.trace for each in resolve.addresses(name))
         resolve.check_routes(addresses)
-    looks = _looks_for_owners(options)
+    looks, api, values = _looks_for_owners(options), options.listener, values_of(options)
+    if options.api or not api.listen:
+        api = replace(api, socket=api.socket or DEFAULT_SOCKET)
     paths, usual = paths or PathOptions(), PathOptions()
     # Options win over the file of policies.
     kept = {k: v for k, v in policies.paths.items() if getattr(paths, k) == getattr(usual, k)}
@@ -121,14 +123,14 @@ def run_spec(
         interface=interface,
         options=options,
         probes=tuple(probe for probe in probes if probe not in policies.applications),
-        api=_api(options, version),
+        api=replace(api, version=version) if options.serves else None,
         trace=addresses,
         paths=replace(paths, **kept),
         describe=options.describe(),
         switches=tuple(
             name
             for name, each in SWITCHES.items()
-            if (looks if name == "sockets" else getattr(options, each.option))
+            if (looks if name == "sockets" else values[each.option])
         ),
         outputs=tuple(map(OutputConfig, options.output)),
         monitor=monitor,
@@ -168,21 +170,3 @@ def _monitor(
     found = MonitorOptions(**{"interval": options.interval, **said, **over})
     found.check()
     return found, replace(policies, applications=applications)
-
-
-def _api(options: Options, version: str) -> Api | None:
-    if not (options.api or options.api_socket or options.api_listen):
-        return None
-    from app.api.server.listener import Api
-    from app.api.sockets import DEFAULT_SOCKET
-
-    return Api(
-        version,
-        options.api_socket or (DEFAULT_SOCKET if options.api or not options.api_listen else ""),
-        options.api_group,
-        options.api_listen,
-        options.api_token,
-        options.api_read_token,
-        options.api_cert,
-        options.api_key,
-    )

@@ -82,7 +82,7 @@ def start(
         from app.api.server.listener import ApiListener
 
         stack.enter_context(ApiListener(controller, spec.api, console, metrics))
-        if spec.api.address and (reason := controller.unconfined()):
+        if spec.api.listen and (reason := controller.unconfined()):
             text = f"the compile helper is not confined ({reason}): no sources by TCP"
             controller.publish(Event.now("warning", "api", text))
     if spec.beside:

@@ -50,6 +50,14 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
+def part(options: type[Any]) -> Any:
+    """Return a field whose value is an object of another class of options.
+
+    The settings of that class stand among those of this one, and have its prefix in their names.
+    """
+    return dataclasses.field(default_factory=options, metadata={"part": options})
+
+
 def as_given(options: type[Any], name: str) -> Any:
     """Return a field for a setting of another class; the help names the default of that class.
 
@@ -156,24 +164,42 @@ def settings_of(options: type[Any]) -> Mapping[str, Setting]:
 
 @cache
 def _settings_of(options: Any) -> Mapping[str, Setting]:
-    hints = get_type_hints(options)
-    fields = [each for each in dataclasses.fields(options) if each.metadata]
-    prefix = getattr(options, "PREFIX", "")
-    return MappingProxyType({e.name: _setting(e, hints[e.name], prefix) for e in fields})
+    hints, prefix = get_type_hints(options), getattr(options, "PREFIX", "")
+    found: dict[str, Setting] = {}
+    for each in dataclasses.fields(options):
+        if inner := each.metadata.get("part"):
+            below = {_prefixed(s.prefix, s.name): s for s in settings_of(inner).values()}
+            found |= {n: dataclasses.replace(s, name=n, prefix="") for n, s in below.items()}
+        elif each.metadata:
+            found[each.name] = _setting(each, hints[each.name], prefix)
+    return MappingProxyType(found)
 
 
-def values_of(options: object) -> dict[str, Any]:
+def values_of(options: DataclassInstance) -> dict[str, Any]:
     """Return the values of the settings, by name."""
-    return {name: getattr(options, name) for name in settings_of(type(options))}
+    found = {}
+    for each in dataclasses.fields(options):
+        value = getattr(options, each.name)
+        if inner := each.metadata.get("part"):
+            prefix = getattr(inner, "PREFIX", "")
+            found |= {_prefixed(prefix, name): of for name, of in values_of(value).items()}
+        elif each.metadata:
+            found[each.name] = value
+    return found
 
 
 def made(options: type[T], values: Mapping[str, Any]) -> T:
     """Return the options of a class from values by name. The class need not have every name."""
-    known = settings_of(options)
-    given = {name: value for name, value in values.items() if name in known}
-    for name, value in given.items():
-        if value is not None and issubclass(known[name].type, StrEnum):
-            given[name] = known[name].type(value)
+    known, given = settings_of(options), dict[str, Any]()
+    for each in dataclasses.fields(options):
+        if inner := each.metadata.get("part"):
+            begin = _prefixed(getattr(inner, "PREFIX", ""), "")
+            below = {n.removeprefix(begin): v for n, v in values.items() if n.startswith(begin)}
+            given[each.name] = made(inner, below)
+        elif each.name in known.keys() & values.keys():
+            value = given[each.name] = values[each.name]
+            if value is not None and issubclass(known[each.name].type, StrEnum):
+                given[each.name] = known[each.name].type(value)
     return options(**given)
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from app.api import sockets
 from app.api.address import trusted
-from app.api.server.listener import Api, _tls
+from app.api.server.listener import _tls
+from app.api.sockets import Api
 from app.config.load import load
 from app.exporters.alerts.webhook import key_of
 from app.fleet import hosts
@@ -39,14 +40,14 @@ OBEYED: dict[str, Callable[[Path], Any]] = {
     "my.tape": text_of,
     "token": lambda path: sockets.read_token(str(path)),
     "hmac": lambda path: key_of(str(path)),
-    "key.pem": lambda path: _tls(Api("1", certificate=str(CERTIFICATE[0]), key=str(path))),
+    "key.pem": lambda path: _tls(Api("1", cert=str(CERTIFICATE[0]), key=str(path))),
 }
 pytestmark = pytest.mark.timeout(20)  # for files that a test would wait for
 
 READ = OBEYED | {
     "a.pcap": lambda path: open_capture(str(path)),
     "ca.pem": lambda path: trusted(str(path)),
-    "cert.pem": lambda path: _tls(Api("1", certificate=str(path))),
+    "cert.pem": lambda path: _tls(Api("1", cert=str(path))),
 }
 CERTIFICATE: list[Path] = []
 
@@ -99,7 +100,7 @@ def test_a_key_of_tls_that_others_can_read_is_refused(
     copy = tmp_path / "key.pem"
     copy.write_bytes(pem.key.read_bytes())
     copy.chmod(mode)
-    options = Api("1", certificate=str(pem.cert), key=str(copy))
+    options = Api("1", cert=str(pem.cert), key=str(copy))
     if mode == 0o640:  # Debian's group ssl-cert
         assert _tls(options)
     else:

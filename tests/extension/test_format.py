@@ -30,7 +30,8 @@ main()
 """
 SERVE = """
 import httpx
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from tests.app.api.fake import FakePlane, config
 
 def answers():

@@ -7,25 +7,15 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from app.api.sockets import Limits
+
 _UNSENT_BYTES = 8 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one listening socket."""
-
-    connections: int = 64
-    request: float = 10.0
-    """Seconds for a whole request, with the TLS handshake."""
-    stall: float = 20.0
-    """Seconds in which a reader takes no byte."""
 
 
 class _Connection(H11Protocol):

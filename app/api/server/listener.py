@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Self
 
@@ -18,37 +16,16 @@ from app.api.server.app import create
 from app.api.server.auth import Rights
 from app.api.server.broadcaster import Broadcaster
 from app.api.server.command_endpoints import CommandRunner
-from app.api.server.connections import ConnectionLimiter, Limits
+from app.api.server.connections import ConnectionLimiter
+from app.api.sockets import Api
 from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import UsageError
 from probes.config.trusted_file import check_regular, read_secret
 from probes.control_plane import ControlPlane
 
+_OF_TCP = {"token": "token", "read_token": "read token", "cert": "certificate", "key": "key"}
 _PATIENCE_S = 1.0
 """Seconds for running requests when the listener closes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """Options of the API. Files are read once, at the start."""
-
-    version: str
-    socket: str = sockets.DEFAULT_SOCKET
-    """Path of a Unix socket for its owner only; empty: none."""
-    group: str = ""
-    """Group whose members may use the Unix socket, too."""
-    address: str = ""
-    """`HOST:PORT`, `[IPV6]:PORT`; port 0 is any free one; empty: no TCP."""
-    token: str = ""
-    """File with the token of all rights; TCP needs one."""
-    read_token: str = ""
-    """File with the token that may only read."""
-    certificate: str = ""
-    """PEM file; TCP on other than loopback addresses needs it."""
-    key: str = ""
-    limits: Limits = field(default_factory=Limits)
-    listen: Callable[[str], sockets.Listening] = sockets.tcp
-    """Opens the TCP socket at an address."""
 
 
 class ApiListener:
@@ -64,9 +41,9 @@ class ApiListener:
         """Commands run on `console`, if there is one. `metrics` has the series since the start of
         the run; without it they begin now. Raises UsageError for contradictory options, and for
         unavailable addresses."""
-        for name in ("token", "read_token", "certificate", "key"):
-            if getattr(options, name) and not options.address:
-                raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")
+        for name, words in _OF_TCP.items():
+            if getattr(options, name) and not options.listen:
+                raise UsageError(f"a {words} for the API needs an address too")
         if options.group and not options.socket:
             raise UsageError("a group for the API needs a Unix socket too")
         self.address: tuple[str, int] | None = None
@@ -79,14 +56,14 @@ class ApiListener:
             if options.socket:
                 unix = undo.enter_context(sockets.unix(options.socket, options.group))
                 self._offers.append((unix, Rights(owner_only=not options.group), None))
-            if options.address:
+            if options.listen:
                 rights, tls = _rights(options), _tls(options)
-                tcp = undo.enter_context(options.listen(options.address))
+                tcp = undo.enter_context(options.opened(options.listen))
                 host, port = tcp.socket.getsockname()[:2]
                 self.address = host, port
                 if tls is None and not ip_address(host).is_loopback:
                     raise UsageError(
-                        f"the API on {options.address} needs TLS: others can reach it",
+                        f"the API on {options.listen} needs TLS: others can reach it",
                         hint="give a certificate and its key with --api-cert and --api-key",
                     )
                 self._offers.append((tcp, rights, tls))
@@ -156,7 +133,7 @@ class ApiListener:
 def _rights(options: Api) -> Rights:
     if not options.token:
         raise UsageError(
-            f"the API on {options.address} needs a token", hint="give its file with --api-token"
+            f"the API on {options.listen} needs a token", hint="give its file with --api-token"
         )
     token = sockets.read_token(options.token)
     read_token = sockets.read_token(options.read_token) if options.read_token else b""
@@ -166,21 +143,21 @@ def _rights(options: Api) -> Rights:
 
 
 def _tls(options: Api) -> ssl.SSLContext | None:
-    if not options.certificate:
+    if not options.cert:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        check_regular(options.certificate)
+        check_regular(options.cert)
         # A group may read the key, such as Debian's ssl-cert.
-        read_secret(options.key or options.certificate, 0o027)
+        read_secret(options.key or options.cert, 0o027)
         # Without this, OpenSSL would ask for a password on the terminal.
-        context.load_cert_chain(options.certificate, options.key or None, password=lambda: b"")
+        context.load_cert_chain(options.cert, options.key or None, password=lambda: b"")
     except ssl.SSLError as error:
         hint = "give a certificate and its key, both PEM, without a password"
         reason = error.reason or error.args[-1]
-        problem = f"cannot use {options.certificate} for TLS: {reason}"
+        problem = f"cannot use {options.cert} for TLS: {reason}"
         raise UsageError(problem, hint=hint) from None
     except OSError as error:
-        raise UsageError(f"cannot use {options.certificate} for TLS: {error.strerror}") from None
+        raise UsageError(f"cannot use {options.cert} for TLS: {error.strerror}") from None
     return context

@@ -19,7 +19,7 @@ from app.config.toml_lines import dumped
 from app.exporters.kinds import EXPORTERS, parse
 from app.run.options import SECTIONS, Options
 from bpf.errors import TextError, UsageError
-from probes.config.options import Setting, settings_of
+from probes.config.options import Setting, settings_of, values_of
 from probes.path.options import PathOptions
 
 EXAMPLES = """\b
@@ -78,15 +78,15 @@ def show(
     """Print every setting with its effective value, as TOML. Options count, too."""
     context = click.get_current_context()
     lines: list[str] = []
-    values = {"ui": settings.ui, "run": options, "paths": paths}
+    values = {**values_of(settings.ui), **values_of(options), **values_of(paths)}
     for section, of in SECTIONS.items():
         lines += ["", f"[{section}]"]
         for name, setting in settings_of(of).items():
             source = context.get_parameter_source(name)
             given = source is not None and source.name == "COMMANDLINE"
             place = "command line" if given else loaded.origins.get(name, "default")
-            value = getattr(values[section], name)
-            lines.append(_commented(_entry(setting, value), place if origin else ""))
+            entry = _entry(setting, values[name])
+            lines.append(_commented(entry, place if origin else ""))
     for output in settings.outputs:
         line = f"url = {dumped(parse(output).shown)}"
         lines += ["", "[[outputs]]", _commented(line, settings.origin if origin else "")]

@@ -220,7 +220,7 @@ def _start(
     outputs = (*settings.outputs, *spec.outputs)
     spec = replace(spec, beside=beside, tour=tour, outputs=outputs)
     if spec.api is not None and listen is not None:
-        spec = replace(spec, api=replace(spec.api, listen=listen))
+        spec = replace(spec, api=replace(spec.api, opened=listen))
     as_lines = not tour and is_plain(options.plain, options.headless, startup)
     output = options.output_spec(settings.filters) if options.headless else None
     if output is not None and output.needs_owners:

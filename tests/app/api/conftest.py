@@ -14,7 +14,8 @@ import pytest
 
 from app.api.address import Remote
 from app.api.client import Client
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from tests.app.api.fake import FakePlane
 
 TOKEN, READ_TOKEN = "write-4711-abcdefgh", "read-0815-abcdefgh"
@@ -37,7 +38,7 @@ class Site:
     @property
     def url(self) -> str:
         assert self.listener.address is not None
-        scheme = "https" if self.options.certificate else "http"
+        scheme = "https" if self.options.cert else "http"
         return f"{scheme}://127.0.0.1:{self.listener.address[1]}"
 
     def client(self) -> Client:
@@ -79,7 +80,7 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
 @pytest.fixture
 def tokens(tmp_path: Path) -> dict[str, Any]:
     """Options of `Api` for TCP on this host, with both tokens."""
-    return {"address": "127.0.0.1:0", **token_files(tmp_path)}
+    return {"listen": "127.0.0.1:0", **token_files(tmp_path)}
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         f"-subj /CN=probedeck -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {cert}"
     )
     subprocess.run(command.split(), check=True, capture_output=True)
-    return {"certificate": cert, "key": key}
+    return {"cert": cert, "key": key}
 
 
 def answer(raw: socket.socket) -> bytes:

@@ -11,7 +11,8 @@ import pytest
 
 from app.api.address import Remote
 from app.api.client import Client
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.lab import netns
 from probes.config.model import ProbeConfig, parse
 from probes.control.controller import Controller

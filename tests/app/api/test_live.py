@@ -16,7 +16,8 @@ import pytest
 from app.api.address import Remote
 from app.api.client import Client
 from app.api.remote import RemoteController
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.lab import netns
 from bpf.compiler import CompileError
 from bpf.errors import UsageError

@@ -18,7 +18,8 @@ from app.api import wire
 from app.api.address import Remote
 from app.api.client import Client
 from app.api.remote import RemoteController
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from bpf.compiler import CompileError
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import dump
@@ -243,7 +244,7 @@ def test_a_token_that_is_no_longer_valid_ends_it(
         site.listener.close()
         Path(tokens["token"]).write_text("another-that-is-long")
         assert site.listener.address is not None
-        tokens["address"] = f"127.0.0.1:{site.listener.address[1]}"
+        tokens["listen"] = f"127.0.0.1:{site.listener.address[1]}"
         with ApiListener(site.plane, Api("1", socket="", **tokens)):
             assert becomes(lambda: plane.failure() is not None, 10)
         assert "no valid token" in str(plane.failure())

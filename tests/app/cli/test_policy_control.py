@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.cli.main import cli
 from bpf.errors import ProbedeckError
 from probes.monitor.policy import Policy

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from probes.config.model import dump
 from tests.app.api.fake import BROKEN, CUTS, NO_KERNEL, REFUSED, FakePlane, config
 from tests.support.runs import deck_here

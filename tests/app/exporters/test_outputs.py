@@ -10,7 +10,8 @@ import pytest
 
 from app.api.address import Remote
 from app.api.remote import RemoteController
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.config.load import load
 from app.exporters.delivery import Outputs
 from app.exporters.kinds import EXPORTERS, UrlPlace, parse
@@ -76,7 +77,7 @@ def test_rest_adds_watches_and_removes_outputs(controller: Controller, tmp_path:
     socket, token = str(tmp_path / "s"), tmp_path / "token"
     token.write_text("x" * 32)
     token.chmod(0o600)
-    api = Api("1", socket, address="127.0.0.1:0", token=str(token))
+    api = Api("1", socket, listen="127.0.0.1:0", token=str(token))
     with ApiListener(controller, api) as listener:
         with RemoteController(Remote(f"unix:{socket}")) as remote:
             added = remote.outputs.add(OutputConfig(SECRET, "main", {"speed": "3"}))

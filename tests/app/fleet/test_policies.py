@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from app.api.address import Remote
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.fleet import policy_runner
 from app.fleet.distinct import distinct
 from app.fleet.host_state import HostPhase

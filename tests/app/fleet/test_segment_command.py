@@ -13,7 +13,8 @@ import pytest
 
 from app.api.address import Remote
 from app.api.remote import RemoteController
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.lab import netns
 from bpf.attach import order
 from bpf.attach.hook import Hook

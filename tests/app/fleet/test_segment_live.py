@@ -21,7 +21,8 @@ import pytest
 
 from app.api.address import Remote
 from app.api.remote import RemoteController
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.cli.main import cli
 from app.fleet import segment_run
 from app.fleet.segment_report import SegmentReport

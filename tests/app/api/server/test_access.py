@@ -16,7 +16,8 @@ import pytest
 from app.api import sockets
 from app.api.address import Remote
 from app.api.client import Client
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, READ_TOKEN, TOKEN, MakeSite, Site, answer, token_files
@@ -144,28 +145,26 @@ def test_what_can_not_be_bound_is_said(tmp_path: Path) -> None:
     assert not missing.exists()
     tokens = token_files(tmp_path)
     for address in ("127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:99999", "127.0.0.1:x", "[::1]"):
-        assert "no address" in refused(address=address, **tokens)
-    assert "cannot resolve" in refused(address="no.such.host.invalid:1", **tokens)
+        assert "no address" in refused(listen=address, **tokens)
+    assert "cannot resolve" in refused(listen="no.such.host.invalid:1", **tokens)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert "in use" in refused(address=f"127.0.0.1:{port}", **tokens)
+        assert "in use" in refused(listen=f"127.0.0.1:{port}", **tokens)
 
 
 def test_tcp_needs_a_token_and_tls_where_others_can_listen(
     tmp_path: Path, certificate: dict[str, Any]
 ) -> None:
     tokens = token_files(tmp_path)
-    assert "needs a token" in refused(address="127.0.0.1:0")
-    assert "needs TLS" in refused(address="0.0.0.0:0", **tokens)
-    assert "needs TLS" in refused(address="[::]:0", **tokens)
-    assert "cannot use" in refused(address="127.0.0.1:0", **tokens, certificate="/none")
+    assert "needs a token" in refused(listen="127.0.0.1:0")
+    assert "needs TLS" in refused(listen="0.0.0.0:0", **tokens)
+    assert "needs TLS" in refused(listen="[::]:0", **tokens)
+    assert "cannot use" in refused(listen="127.0.0.1:0", **tokens, cert="/none")
     assert "give a certificate and its key, both PEM" in refused(
-        address="127.0.0.1:0", **tokens, certificate=certificate["certificate"], key=tokens["token"]
+        listen="127.0.0.1:0", **tokens, cert=certificate["cert"], key=tokens["token"]
     )
     assert "needs an address" in refused(token=tokens["token"])
-    with ApiListener(
-        FakePlane(), Api("1", socket="", address="0.0.0.0:0", **tokens, **certificate)
-    ):
+    with ApiListener(FakePlane(), Api("1", socket="", listen="0.0.0.0:0", **tokens, **certificate)):
         pass
 
 
@@ -173,23 +172,23 @@ def test_a_tokens_file_must_be_private_and_hold_one(tmp_path: Path) -> None:
     tokens = token_files(tmp_path)
     path = Path(tokens["token"])
     same = tokens | {"read_token": tokens["token"]}
-    assert "are the same" in refused(address="127.0.0.1:0", **same)
+    assert "are the same" in refused(listen="127.0.0.1:0", **same)
     path.chmod(0o644)
-    told = refused(address="127.0.0.1:0", **tokens)
+    told = refused(listen="127.0.0.1:0", **tokens)
     assert f"chmod 600 {path}" in told
     assert TOKEN not in told
     path.chmod(0o600)
     for bad in ("", "two words", "näh"):
         path.write_text(bad)
-        assert "holds no token" in refused(address="127.0.0.1:0", **tokens)
+        assert "holds no token" in refused(listen="127.0.0.1:0", **tokens)
     path.write_text("fifteen-letters\n")
-    told = refused(address="127.0.0.1:0", **tokens)
+    told = refused(listen="127.0.0.1:0", **tokens)
     assert "has 15 characters, and can be guessed; at least 16: openssl rand -hex 16" in told
     path.write_text("sixteen--letters\n")
-    with ApiListener(FakePlane(), Api("1", socket="", address="127.0.0.1:0", **tokens)):
+    with ApiListener(FakePlane(), Api("1", socket="", listen="127.0.0.1:0", **tokens)):
         pass
     path.unlink()
-    assert "cannot read" in refused(address="127.0.0.1:0", **tokens)
+    assert "cannot read" in refused(listen="127.0.0.1:0", **tokens)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +256,7 @@ def test_tls_is_spoken_and_nothing_else(
     make_site: MakeSite, tokens: dict[str, Any], certificate: dict[str, Any]
 ) -> None:
     site = make_site(socket="", **tokens, **certificate)
-    client = Client(Remote(site.url, tokens["token"], certificate["certificate"]))
+    client = Client(Remote(site.url, tokens["token"], certificate["cert"]))
     assert client.status().version == "1.2.3"
     client.close()
     stranger = Client(Remote(site.url, tokens["token"]))

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from app.api.server.command_endpoints import run_on_plane
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.commands import REGISTRY, Invocation, parse
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
@@ -111,7 +112,7 @@ def test_with_a_console_it_does_them_and_its_complaints_are_told(tmp_path: Path)
         done.append((asked.line, threading.current_thread().name))
         return ["nothing to see"]
 
-    options = Api("1", socket="", address="127.0.0.1:0", token=token_files(tmp_path)["token"])
+    options = Api("1", socket="", listen="127.0.0.1:0", token=token_files(tmp_path)["token"])
     with ApiListener(FakePlane(), options, console) as listener:
         assert listener.address is not None
         url = f"http://127.0.0.1:{listener.address[1]}"

@@ -13,7 +13,8 @@ from schemathesis import Case
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from probes.monitor.policy import Policy
 from tests.app.api.conftest import TOKEN, token_files
 from tests.app.api.fake import FakePlane, config
@@ -29,7 +30,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
     plane.add(config())
     plane.export("counter")
     plane.set_policy(Policy.parse_short("flood: flows > 500 hold 5s -> dns, trace:2 on port:53"))
-    options = Api("1", socket="", address="127.0.0.1:0", token=token_files(directory)["token"])
+    options = Api("1", socket="", listen="127.0.0.1:0", token=token_files(directory)["token"])
     with ApiListener(plane, options) as listener:
         assert listener.address is not None
         url = f"http://127.0.0.1:{listener.address[1]}"

@@ -20,8 +20,8 @@ from app.api.client import Client
 from app.api.server.app import create
 from app.api.server.auth import Rights
 from app.api.server.broadcaster import Broadcaster
-from app.api.server.connections import Limits
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api, Limits
 from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import ProbedeckError
 from probes.config.model import dump
@@ -221,7 +221,7 @@ def test_closing_ends_streams_and_requests_and_gives_all_back(
     def once() -> None:
         plane = FakePlane()
         options = Api(
-            "1", socket=str(tmp_path / "a.sock"), address="127.0.0.1:0",
+            "1", socket=str(tmp_path / "a.sock"), listen="127.0.0.1:0",
             token=token_files(tmp_path)["token"], **certificate,
         )  # fmt: skip
         with contextlib.ExitStack() as held:

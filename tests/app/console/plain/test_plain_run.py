@@ -11,7 +11,8 @@ from typing import cast
 
 import pytest
 
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.cli.subcommands.run import is_plain
 from app.console.plain.entry import answer_typed_lines
 from app.console.plain.session import HELP, PlainSession

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.api.address import Remote
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from tests.app.api.fake import FakePlane
 from tests.app.fleet.fake_hub import NAMES, FakeHub
 

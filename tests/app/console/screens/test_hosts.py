@@ -7,7 +7,8 @@ from pathlib import Path
 
 from app.api import connection_events
 from app.api.address import Remote
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.fleet.host_state import HostPhase
 from probes.snapshot import Event, Loss, LossReason
 from tests.app.api.fake import FakePlane

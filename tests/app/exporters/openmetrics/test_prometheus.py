@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from app.api.server.listener import Api, ApiListener
+from app.api.server.listener import ApiListener
+from app.api.sockets import Api
 from app.exporters.openmetrics.families import FAMILIES
 from app.exporters.openmetrics.metric_state import MetricState
 from app.lab import netns
