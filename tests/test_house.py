@@ -41,7 +41,7 @@ PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 BUDGETS = {
     "app": (380, "files, names of addresses, the store and events of all commands"),
     "app/api": (1840, "REST, its client, and what keeps a hostile client out"),
-    "app/cli": (1270, "one file a command of the shell"),
+    "app/cli": (1250, "one file a command of the shell"),
     "app/commands": (730, "commands of console, tapes and REST, declared once"),
     "app/config": (570, "settings, themes, and mistakes with their line"),
     "app/console": (
@@ -54,13 +54,13 @@ BUDGETS = {
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
     "app/lab": (1640, "networks of namespaces, replay, and the test of policies"),
     "app/outputs": (1720, "each table as columns, and reports"),
-    "app/run": (1070, "options of a run, and its life without a screen"),
+    "app/run": (1060, "options of a run, and its life without a screen"),
     "app/tape": (1060, "a language with its player and recorder"),
     "bpf": (6560, "maps, links, sockets, the compile helper, and headers: the kernel's interface"),
     "bpf/objects": (740, "programs for libbpf and ready objects: clang and libbpf in a child"),
     "probes": (2750, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
-        1030,
+        1045,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
     "probes/control": (1110, "the controller and its probes"),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+import functools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any, TypeVar
 
 import click
 
 from bpf.errors import TextError
 from bpf.quantities import seconds
-
-if TYPE_CHECKING:
-    from app.api.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ALIASES = {"macro": "tape"}
@@ -118,17 +118,40 @@ def controller_options(command: F) -> F:
     return command
 
 
-@contextmanager
-def connected(remote: Mapping[str, str]) -> Iterator[Client]:
-    """Connect to the controller that `controller_options` name."""
-    from app.api.address import Remote
-    from app.api.client import Client
+def controls(group: CommandGroup, name: str, **attributes: Any) -> Callable[[F], F]:
+    """Return a decorator: a command of `group` on a controller, which `controller_options` name.
 
-    client = Client(Remote(remote["url"], remote["token"], remote["ca"]))
-    try:
-        yield client
-    finally:
-        client.close()
+    Its function gets a client of that controller before the values of its options.
+    """
+
+    def give(function: F) -> F:
+        @functools.wraps(function)
+        def run(*, url: str, token: str, ca: str, **values: Any) -> Any:
+            from app.api.address import Remote
+            from app.api.client import Client
+
+            with closing(Client(Remote(url, token, ca))) as client:
+                return function(client, **values)
+
+        # Click takes the parameters from the last one on.
+        own = run.__dict__.pop("__click_params__", [])
+        controller_options(run).__dict__["__click_params__"] += own
+        group.command(name, **attributes)(run)
+        return function
+
+    return give
+
+
+def print_json(of: Any, values: object) -> None:
+    """Print a value of a type as JSON."""
+    from pydantic import TypeAdapter
+
+    print(json.dumps(TypeAdapter(of).dump_python(values, mode="json"), indent=2))
+
+
+def say(text: str) -> None:
+    """Print a message to standard error: standard output holds data."""
+    print(text, file=sys.stderr)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

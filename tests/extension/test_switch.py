@@ -37,7 +37,7 @@ SWITCHES["toy"] = {ENTRY}
 from click.testing import CliRunner
 from app.api.server.command_endpoints import run_on_plane
 from app.cli.main import cli
-from app.run.options import Options
+from app.run.options import Options, Switched
 from app.run.spec import run_spec
 from app.cli.subcommands.config import template
 from app.commands import REGISTRY, parse
@@ -58,7 +58,7 @@ for line in "toy.count on", "toy.count off", "toy.count":
 print(json.dumps({{
     "help": CliRunner().invoke(cli, ["run", "--help"]).output,
     "file": template(),
-    "starts": run_spec(Options(toys=True, headless=True), "lo", "1").switches,
+    "starts": run_spec(Options(switches=Switched(toys=True), headless=True), "lo", "1").switches,
     "usual": run_spec(Options(headless=True), "lo", "1").switches,
     "command": [REGISTRY["toy.count"].usage, REGISTRY["toy.count"].writes],
     "said": said,

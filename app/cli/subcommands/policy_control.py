@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from app.cli.command import argument, connected, controller_options, option, print_table
+from app.cli.command import argument, controls, option, print_json, print_table, say
 from app.cli.subcommands.policy import is_file, policy
 from app.files import as_invoker
 from bpf.errors import UsageError, did_you_mean
@@ -30,93 +28,81 @@ _name = argument("name", "NAME", "The policy's name.")
 _json = option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@policy.command(epilog=EXAMPLES)
+@controls(policy, "add", epilog=EXAMPLES)
 @_given
-@controller_options
-def add(given: str, **remote: str) -> None:
+def add(client: Client, given: str) -> None:
     """Add policies to a running controller."""
-    with connected(remote) as client:
-        monitor = _monitor(client)
-        known = {info.policy.name for info in monitor.policies}
-        policies = _policies(given, monitor)
-        for each in policies:
-            if each.name in known:
-                hint = "probedeck policy replace changes it"
-                raise UsageError(f"there is a policy {each.name!r}", hint=hint)
-        for each in policies:
-            _say(client.set_policy(each), "added")
+    monitor = _monitor(client)
+    known = {info.policy.name for info in monitor.policies}
+    policies = _policies(given, monitor)
+    for each in policies:
+        if each.name in known:
+            hint = "probedeck policy replace changes it"
+            raise UsageError(f"there is a policy {each.name!r}", hint=hint)
+    for each in policies:
+        _say(client.set_policy(each), "added")
 
 
-@policy.command(epilog=EXAMPLES)
+@controls(policy, "replace", epilog=EXAMPLES)
 @_given
-@controller_options
-def replace(given: str, **remote: str) -> None:
+def replace(client: Client, given: str) -> None:
     """Replace policies by others of the same names."""
-    with connected(remote) as client:
-        monitor = _monitor(client)
-        policies = _policies(given, monitor)
-        for each in policies:
-            _check_known(each.name, [info.policy.name for info in monitor.policies])
-        for each in policies:
-            _say(client.set_policy(each), "replaced")
+    monitor = _monitor(client)
+    policies = _policies(given, monitor)
+    for each in policies:
+        _check_known(each.name, [info.policy.name for info in monitor.policies])
+    for each in policies:
+        _say(client.set_policy(each), "replaced")
 
 
-@policy.command("list")
+@controls(policy, "list")
 @_json
-@controller_options
-def list_policies(as_json: bool, **remote: str) -> None:
+def list_policies(client: Client, as_json: bool) -> None:
     """List all policies with their states."""
-    with connected(remote) as client:
-        found = _monitor(client).policies
+    found = _monitor(client).policies
     if as_json:
-        print(json.dumps([_dumped(info) for info in found], indent=2))
+        _print_json(found)
         return
     head = "NAME", "STATE", "PACKETS", "WHEN", "RUNS"
     print_table([head, *map(_row, found)])
 
 
-@policy.command()
+@controls(policy, "show")
 @_name
 @_json
-@controller_options
-def show(name: str, as_json: bool, **remote: str) -> None:
+def show(client: Client, name: str, as_json: bool) -> None:
     """Print a policy in its short form.
 
     JSON has its state, too.
     """
-    with connected(remote) as client:
-        found = {info.policy.name: info for info in _monitor(client).policies}
+    found = {info.policy.name: info for info in _monitor(client).policies}
     _check_known(name, found)
-    info = found[name]
-    print(json.dumps(_dumped(info), indent=2) if as_json else info.policy.to_short())
+    if as_json:
+        _print_json(found[name])
+    else:
+        print(found[name].policy.to_short())
 
 
-@policy.command()
+@controls(policy, "remove")
 @_name
-@controller_options
-def remove(name: str, **remote: str) -> None:
+def remove(client: Client, name: str) -> None:
     """Remove a policy."""
-    with connected(remote) as client:
-        client.remove_policy(name)
-        print(f"{name}: removed", file=sys.stderr)
+    client.remove_policy(name)
+    say(f"{name}: removed")
 
 
-@policy.command()
+@controls(policy, "activate")
 @_name
-@controller_options
-def activate(name: str, **remote: str) -> None:
+def activate(client: Client, name: str) -> None:
     """Run a policy until it is deactivated."""
-    with connected(remote) as client:
-        _say(client.activate_policy(name))
+    _say(client.activate_policy(name))
 
 
-@policy.command()
+@controls(policy, "deactivate")
 @_name
-@controller_options
-def deactivate(name: str, **remote: str) -> None:
+def deactivate(client: Client, name: str) -> None:
     """End a policy, whatever activated it."""
-    with connected(remote) as client:
-        _say(client.deactivate_policy(name))
+    _say(client.deactivate_policy(name))
 
 
 def _monitor(client: Client) -> MonitorInfo:
@@ -139,7 +125,7 @@ def _policies(given: str, monitor: MonitorInfo) -> Sequence[Policy]:
             hint = f"probedeck probe add {application.origin}"
             raise UsageError(f"application {application.name!r} does not run there", hint=hint)
     for section in file.model_fields_set & {"monitor", "paths"}:
-        print(f"warning: {given}: [{section}] counts at the start only", file=sys.stderr)
+        say(f"warning: {given}: [{section}] counts at the start only")
     return tuple(
         each.model_copy(
             update={"run": tuple(n for name in each.run for n in file.profiles.get(name, (name,)))}
@@ -158,15 +144,13 @@ def _row(info: PolicyInfo) -> tuple[str, ...]:
     return info.policy.name, state, str(info.selected), info.policy.when, ", ".join(info.policy.run)
 
 
-def _dumped(info: PolicyInfo) -> object:
-    from pydantic import TypeAdapter
-
+def _print_json(infos: object) -> None:
     from probes.monitor.info import PolicyInfo
 
-    return TypeAdapter(PolicyInfo).dump_python(info, mode="json")
+    print_json(tuple[PolicyInfo, ...] if isinstance(infos, tuple) else PolicyInfo, infos)
 
 
 def _say(info: PolicyInfo, done: str = "") -> None:
     """Print a policy's state to standard error: standard output holds data."""
     words = ", ".join(filter(None, (done, info.state.label)))
-    print(f"{info.policy.name}: {words}", file=sys.stderr)
+    say(f"{info.policy.name}: {words}")

@@ -14,10 +14,11 @@ from app.cli.command import (
     CommandGroup,
     F,
     argument,
-    connected,
-    controller_options,
+    controls,
     option,
+    print_json,
     print_table,
+    say,
 )
 from app.commands.remote import placed
 from app.files import as_invoker
@@ -62,179 +63,145 @@ _force = option(
 )
 
 
-@probe.command()
+@controls(probe, "add")
 @_file
 @_force
-@controller_options
-def add(file: str, interface: str, force: bool, **remote: str) -> None:
+def add(client: Client, file: str, interface: str, force: bool) -> None:
     """Start a probe."""
-    config = _load(file)
-    with _client(remote, config) as client:
-        config = placed(config, interface, client.monitor)
+    with _offered(client, file, interface) as config:
         info = client.add(config, force=force)
         for text in info.warnings:
-            _say(f"warning: {text}")
-        _say(f"{info.name}: generation {info.generation} {info.state} on {_places(info)}")
+            say(f"warning: {text}")
+        say(f"{info.name}: generation {info.generation} {info.state} on {_places(info)}")
 
 
-@probe.command()
+@controls(probe, "replace")
 @_file
 @_force
-@controller_options
-def replace(file: str, interface: str, force: bool, **remote: str) -> None:
+def replace(client: Client, file: str, interface: str, force: bool) -> None:
     """Replace a probe by a new generation; no packet is lost.
 
     The fate of its maps is printed first.
     """
-    config = _load(file)
-    with _client(remote, config) as client:
-        config = placed(config, interface, client.monitor)
+    with _offered(client, file, interface) as config:
         _tell(client.check(config), config)
         _replaced(config.name, client.replace(config, force=force))
 
 
-@probe.command()
+@controls(probe, "check")
 @_file
-@controller_options
-def check(file: str, interface: str, **remote: str) -> None:
+def check(client: Client, file: str, interface: str) -> None:
     """Compile and verify, and change nothing."""
-    config = _load(file)
-    with _client(remote, config) as client:
-        config = placed(config, interface, client.monitor)
+    with _offered(client, file, interface) as config:
         found = client.check(config)
         _tell(found, config)
-        _say(f"{config.name}: compiles and verifies, in {duration(found.seconds)}")
+        say(f"{config.name}: compiles and verifies, in {duration(found.seconds)}")
 
 
-@probe.command("list")
+@controls(probe, "list")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
-@controller_options
-def list_probes(as_json: bool, **remote: str) -> None:
+def list_probes(client: Client, as_json: bool) -> None:
     """List all probes."""
-    with _client(remote) as client:
-        infos = client.probes()
+    infos = client.probes()
     if as_json:
-        from pydantic import TypeAdapter
+        from probes.control_plane import ProbeInfo
 
-        from probes import control_plane as plane
-
-        dumped = TypeAdapter(tuple[plane.ProbeInfo, ...]).dump_python(infos, mode="json")
-        print(json.dumps(dumped, indent=2))
+        print_json(tuple[ProbeInfo, ...], infos)
         return
     head = "NAME", "GENERATION", "WINDOW", "WHERE", "METRICS", "STATE"
     print_table([head, *map(_row, infos)])
 
 
-@probe.command()
+@controls(probe, "show")
 @_name
-@controller_options
-def show(name: str, **remote: str) -> None:
+def show(client: Client, name: str) -> None:
     """Print a probe's configuration as JSON."""
-    with _client(remote) as client:
-        from probes.config.model import dump
+    from probes.config.model import dump
 
-        print(json.dumps(dump(client.config(name)), indent=2))
+    print(json.dumps(dump(client.config(name)), indent=2))
 
 
-@probe.command()
+@controls(probe, "export")
 @_name
 @option(
     "--format", "kind", metavar="|".join(FORMATS), usual="the probe's",
     help="Format of the tables.",
 )  # fmt: skip
 @option("--last", is_flag=True, help="Print the last window again, and end none.")
-@controller_options
-def export(name: str, kind: str, last: bool, **remote: str) -> None:
+def export(client: Client, name: str, kind: str, last: bool) -> None:
     """End a probe's window now and print its tables."""
-    with _client(remote) as client:
-        sys.stdout.buffer.write(client.document(name, kind, last=last))
-        sys.stdout.flush()
+    sys.stdout.buffer.write(client.document(name, kind, last=last))
+    sys.stdout.flush()
 
 
-@probe.command()
+@controls(probe, "entries")
 @_name
 @_map_name
-@controller_options
-def entries(name: str, map_name: str, **remote: str) -> None:
+def entries(client: Client, name: str, map_name: str) -> None:
     """Print the entries of a writable map as JSON, one a line."""
-    with _client(remote) as client:
-        for entry in client.entries(name, map_name):
-            print(json.dumps(entry))
+    for entry in client.entries(name, map_name):
+        print(json.dumps(entry))
 
 
-@probe.command("set")
+@controls(probe, "set")
 @_name
 @_map_name
 @_key
 @argument("value", "VALUE", "Its value, likewise.")
-@controller_options
-def set_entry(name: str, map_name: str, key: str, value: str, **remote: str) -> None:
+def set_entry(client: Client, name: str, map_name: str, key: str, value: str) -> None:
     """Store an entry of a writable map: an allow list, rules, limits."""
     from probes.tables.entries import value_of
 
-    with _client(remote) as client:
-        client.set_entry(name, map_name, value_of(key), value_of(value))
+    client.set_entry(name, map_name, value_of(key), value_of(value))
 
 
-@probe.command("unset")
+@controls(probe, "unset")
 @_name
 @_map_name
 @_key
-@controller_options
-def delete_entry(name: str, map_name: str, key: str, **remote: str) -> None:
+def delete_entry(client: Client, name: str, map_name: str, key: str) -> None:
     """Delete an entry of a writable map; of an array, set it to zero."""
     from probes.tables.entries import value_of
 
-    with _client(remote) as client:
-        client.delete_entry(name, map_name, value_of(key))
+    client.delete_entry(name, map_name, value_of(key))
 
 
-@probe.command()
+@controls(probe, "rollback")
 @_name
-@controller_options
-def rollback(name: str, **remote: str) -> None:
+def rollback(client: Client, name: str) -> None:
     """Return to the previous generation of a probe."""
-    with _client(remote) as client:
-        made = client.roll_back(name)
-        _tell_fates(made.compatibility)
-        _replaced(name, made)
+    made = client.roll_back(name)
+    _tell_fates(made.compatibility)
+    _replaced(name, made)
 
 
-@probe.command()
+@controls(probe, "remove")
 @_name
 @option("--force", is_flag=True, help="Remove an application even if an active policy runs it.")
-@controller_options
-def remove(name: str, force: bool, **remote: str) -> None:
+def remove(client: Client, name: str, force: bool) -> None:
     """Stop and remove a probe."""
-    with _client(remote) as client:
-        client.remove(name, force=force)
-        _say(f"{name}: removed")
+    client.remove(name, force=force)
+    say(f"{name}: removed")
 
 
 @contextmanager
-def _client(remote: Mapping[str, str], config: ProbeConfig | None = None) -> Iterator[Client]:
-    """Connect to a controller. If it refuses the source of `config`, print its reasons."""
+def _offered(client: Client, file: str, interface: str) -> Iterator[ProbeConfig]:
+    """Read a configuration. If the controller refuses its source, print the reasons."""
     from bpf.compiler import CompileError
-
-    files = config.files() if config else {}
-    try:
-        with connected(remote) as client:
-            yield client
-    except CompileError as error:
-        _tell_remarks(error.diagnostics, files)
-        raise click.exceptions.Exit(error.exit_code) from None
-
-
-def _load(file: str) -> ProbeConfig:
     from probes.config.model import load
 
     with as_invoker():
-        return load(file)
+        config = load(file)
+    try:
+        yield placed(config, interface, client.monitor)
+    except CompileError as error:
+        _tell_remarks(error.diagnostics, config.files())
+        raise click.exceptions.Exit(error.exit_code) from None
 
 
 def _tell_remarks(diagnostics: Iterable[Diagnostic], files: Mapping[str, str]) -> None:
     for diagnostic in diagnostics:
-        _say(str(diagnostic.renamed(files)))
+        say(str(diagnostic.renamed(files)))
 
 
 def _tell(found: Check, config: ProbeConfig) -> None:
@@ -242,25 +209,25 @@ def _tell(found: Check, config: ProbeConfig) -> None:
     if found.compatibility is not None:
         _tell_fates(found.compatibility)
     for cut in found.cuts:
-        _say(f"warning: {cut}")
+        say(f"warning: {cut}")
     for cost in found.costs:
-        _say(f"{cost.side}: {cost.ns:.1f} ns a packet")
+        say(f"{cost.side}: {cost.ns:.1f} ns a packet")
 
 
 def _tell_fates(report: Compatibility) -> None:
     for fate in report.maps:
         reason = f" ({fate.reason})" if fate.reason else ""
-        _say(f"{fate.side}: map {fate.map}: {fate.fate}{reason}")
+        say(f"{fate.side}: map {fate.map}: {fate.fate}{reason}")
     for name in report.lost_metrics:
-        _say(f"metric {name} ends")
+        say(f"metric {name} ends")
     for name in report.new_metrics:
-        _say(f"metric {name} is new")
+        say(f"metric {name} is new")
     for warning in report.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
 
 
 def _replaced(name: str, made: Replacement) -> None:
-    _say(f"{name}: generation {made.generation} {made.state}, after {duration(made.seconds)}")
+    say(f"{name}: generation {made.generation} {made.state}, after {duration(made.seconds)}")
 
 
 def _places(info: ProbeInfo) -> str:
@@ -271,8 +238,3 @@ def _row(info: ProbeInfo) -> tuple[str, ...]:
     state = "built in" if info.builtin and info.state == "runs" else info.state
     numbers = str(info.generation), str(info.window)
     return info.name, *numbers, _places(info) or "-", ", ".join(info.metrics) or "-", state
-
-
-def _say(text: str) -> None:
-    """Print a message to standard error: standard output holds data."""
-    print(text, file=sys.stderr)
