@@ -228,3 +228,14 @@ def test_every_column_of_a_table_is_documented() -> None:
             columns = columns[: columns.index("packets")]
             rows[name] = rows[name].partition(", then ")[0]
         assert rows[name].split(", ") == columns
+
+
+def test_every_field_of_a_packet_is_documented() -> None:
+    text = (ROOT / "bpf/include/packet.h").read_text()
+    body = re.search(r"struct packet \{(.*?)\n\};", text, re.DOTALL)
+    assert body is not None
+    fields = set(re.findall(r"u64 (\w+);", body[1]))
+    macros = set(re.findall(r"#define (\w+)\(key\)", text)) - {"TUNNEL_ID", "TUNNEL_KIND"}
+    results = set(re.findall(r"\bPARSED\w*", text))
+    page = (DOCS / "probes.md").read_text()
+    assert {n for n in fields | macros | results if not re.search(rf"\b{n}\b", page)} == set()
