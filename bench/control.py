@@ -89,6 +89,34 @@ int by_size(struct xdp_md *ctx) {
     return XDP_PASS;
 }
 """,
+    """
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u64);
+} packets SEC(".maps");
+SEC("xdp") int count(struct xdp_md *ctx) {
+    __u32 zero = 0;
+    __u64 *n = bpf_map_lookup_elem(&packets, &zero);
+    if (n)
+        __sync_fetch_and_add(n, 1);
+    return XDP_PASS;
+}
+char LICENSE[] SEC("license") = "GPL";
+""",
+    """
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+__u64 packets;
+SEC("xdp") int count(struct xdp_md *ctx) {
+    __sync_fetch_and_add(&packets, 1);
+    return XDP_PASS;
+}
+char LICENSE[] SEC("license") = "GPL";
+""",
 )
 """Programs that all count packets in a map `packets`, of other kinds, layouts and sizes."""
 
@@ -102,6 +130,17 @@ int edit_%d(struct xdp_md *ctx) {
         *at = bpf_ktime_get_ns();
     return XDP_PASS;
 }
+"""
+_TIMED_FOR_LIBBPF = """
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+__u64 first;
+SEC("xdp") int edit_%d(struct xdp_md *ctx) {
+    if (!first)
+        first = bpf_ktime_get_ns();
+    return XDP_PASS;
+}
+char LICENSE[] SEC("license") = "GPL";
 """
 _TRICKLE = """
 import socket, sys, time
@@ -234,7 +273,7 @@ def exactness(report: Report, exports: int, replacements: int) -> None:
         reference = config("reference", right.ifname, _COUNT % "PASS", agg="sum", snapshot=False)
         controller.add(reference)
         controller.add(variant(0, right.ifname))
-        controller.add(config("end", right.ifname, _COUNT % "DROP"))
+        controller.add(config("end", right.ifname, _COUNT % "DROP"), force=True)
         with Generator(compiler, left) as generator:
             with generator.streaming():
                 for number in range(replacements):
@@ -253,7 +292,7 @@ def exactness(report: Report, exports: int, replacements: int) -> None:
     )
 
 
-def editing(report: Report, rounds: int) -> None:
+def editing(report: Report, rounds: int, dialect: str, source: str, most_ms: int) -> None:
     """From the key to the first packet that the edited program counts."""
     with controller_on_veth() as (controller, left, right):
         with netns.inside(left.ns):
@@ -261,10 +300,10 @@ def editing(report: Report, rounds: int) -> None:
             trickle = subprocess.Popen(command)
         try:
             name = right.ifname
-            controller.add(config("p", name, _TIMED % 0, metric="first"))
+            controller.add(config("p", name, source % 0, metric="first"))
             waits = []
             for number in range(1, rounds * 3 + 2):
-                edited = config("p", name, _TIMED % number, metric="first")
+                edited = config("p", name, source % number, metric="first")
                 started = time.monotonic_ns()
                 controller.replace(edited)
                 time.sleep(0.02)
@@ -275,9 +314,9 @@ def editing(report: Report, rounds: int) -> None:
             trickle.wait()
     middle, worst = statistics.median(waits[1:]), max(waits[1:])
     report.target(
-        f"edit to first packet counted, {len(waits) - 1} edits",
+        f"edit to first packet counted, {len(waits) - 1} edits for {dialect}",
         f"median {middle:.1f} ms, longest {worst:.1f} ms",
-        middle <= 60,
+        middle <= most_ms,
     )
 
 
@@ -289,7 +328,8 @@ def main() -> None:
     options = parser.parse_args()
     report = Report("the controller")
     compiling(report, options.rounds)
-    editing(report, options.rounds)
+    editing(report, options.rounds, "bcc", _TIMED, 60)
+    editing(report, options.rounds, "libbpf", _TIMED_FOR_LIBBPF, 80)
     exactness(report, options.exports, options.replacements)
     throughput(report, options.rounds)
     report.end()
