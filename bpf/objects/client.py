@@ -52,6 +52,7 @@ class ObjectCompiler:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket = socket.socket()
         self._unconfined = ""
+        self._folder = ""
 
     def compile(
         self,
@@ -171,7 +172,8 @@ class ObjectCompiler:
             )
         self._socket.settimeout(_REPLY_S)
         try:
-            self._unconfined = self._message()["unconfined"]
+            ready = self._message()
+            self._unconfined, self._folder = ready["unconfined"], ready["folder"]
         except (OSError, EOFError):
             self._process.wait(timeout=1)
             said = os.pread(output, os.fstat(output).st_size, 0).decode(errors="replace")
@@ -193,6 +195,9 @@ class ObjectCompiler:
         if self._process is not None:
             self._process.wait()
             self._process = None
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
         self._socket.close()
 
     def _message(self) -> Any:

@@ -74,11 +74,13 @@ class ObjectHelper:
                 kernel[libbpf.BTF_FILE] = types.read()
         self.unconfined = ""
         """Why this process can read the files of its user; empty if it is confined."""
+        self.visible_folder = ""
+        """Its folder of work if others see it: the client removes it."""
         try:
             headers = confinement.hide_files(headers, folders, kernel)
             os.mkdir(self._folder)
         except OSError as error:
-            self._folder = tempfile.mkdtemp(prefix="probedeck-")
+            self.visible_folder = self._folder = tempfile.mkdtemp(prefix="probedeck-")
             try:
                 confinement.restrict_files(headers, [*folders, *kernel], self._folder)
             except OSError as other:
@@ -110,7 +112,6 @@ class ObjectHelper:
             if not child:
                 self._answer(request)
             self._watch(child)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _watch(self, child: int) -> None:
         """Wait for a child; tell the client of a crash. If the client goes, the child goes, too."""
@@ -264,7 +265,7 @@ def main() -> None:
     # A terminal's Ctrl-C is the console's business; the socket's end is this process's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     helper = ObjectHelper(sock, *sys.argv[2:])
-    send(sock, {"unconfined": helper.unconfined})
+    send(sock, {"unconfined": helper.unconfined, "folder": helper.visible_folder})
     helper.serve()
 
 

@@ -228,7 +228,10 @@ def _program_of(
             hint=f"it has {', '.join(names)}" if names else "make a function not static",
         )
     if not names:
-        raise UsageError(f"{key}.source: it has no program", hint="one function must not be static")
+        hint = "one function must not be static"
+        if direction.is_for_libbpf:
+            hint = 'one function needs a section of this hook, such as SEC("xdp") or SEC("tc")'
+        raise UsageError(f"{key}.source: it has no program", hint=hint)
     if len(names) > 1:
         raise UsageError(
             f"{key}.source: it has {len(names)} programs ({', '.join(names)})",
