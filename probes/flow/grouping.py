@@ -16,7 +16,7 @@ import numpy as np
 from bpf.arrays import Array, Rows
 from probes.flow.kinds import KINDS as KINDS
 from probes.flow.kinds import PREFIXES as PREFIXES
-from probes.flow.records import FlowDirection, hash_keys
+from probes.flow.records import FLOW, FlowDirection, hash_keys
 from probes.flow.services import service_ports
 
 GROUP = np.dtype([
@@ -50,7 +50,7 @@ class Groups:
 
 
 def group(
-    rows: Array, kind: str, prefixes: Sequence[int] = PREFIXES, *, near: bool = False,
+    rows: Rows[FLOW], kind: str, prefixes: Sequence[int] = PREFIXES, *, near: bool = False,
     salts: Array | None = None,
 ) -> Groups:  # fmt: skip
     """Group flows by a kind of KINDS; `rows` (n,) has the fields of dtype FLOW.

@@ -75,12 +75,12 @@ def hash_keys(keys: Array) -> Array:
     return hashed
 
 
-def words_of(rows: Array) -> Array:
+def words_of(rows: Rows[FLOW]) -> Array:
     """Rows of dtype FLOW (n,) as 64-bit words (n, 10): the same memory."""
     return rows.view("u8").reshape(len(rows), FLOW.itemsize // 8)
 
 
-def key_words(rows: Array) -> Array:
+def key_words(rows: Rows[FLOW]) -> Array:
     """The key of each row of dtype FLOW, as words (n, 6)."""
     return words_of(rows)[:, :KEY_WORDS] & KEY_MASK
 

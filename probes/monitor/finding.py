@@ -150,7 +150,7 @@ def _with(note: str, line: str) -> str:
     return f"{line}; {note}" if note else line
 
 
-def _passing(rows: Array, suspects: Sequence[str], seconds: float) -> Array:
+def _passing(rows: Rows[FLOW], suspects: Sequence[str], seconds: float) -> Array:
     if not suspects:
         return rows
     made = {
@@ -168,7 +168,7 @@ def _numbers(values: Array, weights: Array, where: Array, name: Callable[[int], 
     return Distinct(groups, _top(sums, weights, lambda at: name(int(values[where][first[at]]))))
 
 
-def _addresses(rows: Array, end: str, weights: Array) -> Distinct:
+def _addresses(rows: Rows[FLOW], end: str, weights: Array) -> Distinct:
     addresses, versions = rows[end], rows["version"]
     words = np.ascontiguousarray(addresses).view("u8").reshape(-1, 2)
     keys = words[:, 0] * _FACTORS[0] + words[:, 1] * _FACTORS[1] + versions * _FACTORS[2]

@@ -287,7 +287,7 @@ class PathProbe(BuiltinProbe[SideProgram]):
         events += [Event(now, severity, self.name, text) for severity, text in found]
         return (*tables, *events)
 
-    def _analyse(self, hops: Array, now_ns: int) -> Rows[PATH]:
+    def _analyse(self, hops: Rows[HOP], now_ns: int) -> Rows[PATH]:
         """Rows of dtype PATH, with the last summaries of destinations that leave."""
         shortened = [target.extent.shortened for target in self._targets]
         paths = self._analysis.add(

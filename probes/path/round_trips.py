@@ -62,7 +62,9 @@ class RoundTrips:
     flight when tracing ends make no row.
     """
 
-    def __init__(self, timeout_ns: int, exchanges: Array, samples: Array, sampled: Array) -> None:
+    def __init__(
+        self, timeout_ns: int, exchanges: Rows[EXCHANGE], samples: Rows[SAMPLE], sampled: Array
+    ) -> None:
         """`exchanges`: dtype EXCHANGE (EXCHANGES a destination,), `samples`: dtype SAMPLE (a power
         of two,), `sampled`: u8 (1,), all the kernel's own memory."""
         self._exchanges = exchanges

@@ -9,10 +9,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.arrays import Array
+from bpf.arrays import Array, Rows
 from probes.filter.table import Coded
 from probes.sockets.joined import owners_of, sockets_of
-from probes.sockets.records import Reason
+from probes.sockets.records import OWNER, SOCKET, Reason
 
 OWNER_TEXTS = {
     "process": "comm", "user": "user", "unit": "unit", "container": "container", "pod": "pod",
@@ -31,7 +31,9 @@ class Owned:
     nodes: Mapping[int, str] = MappingProxyType({})
     """Names of these hosts, by their numbers."""
 
-    def __init__(self, rows: Array, sockets: Array, owners: Array, at: Array | None = None) -> None:
+    def __init__(
+        self, rows: Array, sockets: Rows[SOCKET], owners: Rows[OWNER], at: Array | None = None
+    ) -> None:
         """`rows` (n,) have the fields of dtype FLOW, `sockets` (m,) of SOCKET, `owners` (k,) are
         of dtype OWNER, ascending by number. `at` has the sockets of the rows, if they are known."""
         self.sockets, self.owners = sockets, owners

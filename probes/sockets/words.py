@@ -43,7 +43,7 @@ def retransmitted_share(rows: Rows[SOCKET] | Row[SOCKET]) -> float:
     return min(1.0, int(np.sum(rows["retransmitted"])) / segments) if segments >= _FEW else 0.0
 
 
-def _loss(row: Any) -> str:
+def _loss(row: Row[SOCKET]) -> str:
     # The losses of the last seconds decide, and this window may have none.
     share = retransmitted_share(row)
     return f"loss {percent(share)}" if share else "loss"

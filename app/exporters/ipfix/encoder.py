@@ -86,7 +86,7 @@ class Encoder:
             yield Message(domain, sets, stop - start, rows, base_ms=part.base_ms)
             start, begin = stop, end
 
-    def _with_texts(self, fixed: Array, owners: Array) -> tuple[Array, Array]:
+    def _with_texts(self, fixed: Array, owners: Rows[OWNER]) -> tuple[Array, Array]:
         """Return records with the texts behind their fixed fields: bytes (m,) u1, ends (n,) i8."""
         numbers, of = np.unique(owners, return_inverse=True)
         pool, pool_ends = self.texts.pool(numbers)

@@ -15,12 +15,12 @@ from app.exporters.ipfix.encoder import Encoder
 from app.exporters.ipfix.flow_cache import FlowCache, Timeouts
 from app.exporters.ipfix.message import Message
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
-from app.exporters.ipfix.records import exported
+from app.exporters.ipfix.records import EXPORTED, exported
 from app.exporters.ipfix.session import Session
 from app.exporters.ipfix.stream import Link, StreamLink, UdpLink
 from app.exporters.ipfix.templates import IPFIX, NETFLOW9
 from app.outputs.view import OwnedFlows, is_table
-from bpf.arrays import Array
+from bpf.arrays import Rows
 from bpf.errors import UsageError
 from probes.config.trusted_file import check_regular
 from probes.snapshot import Item, Snapshot
@@ -137,7 +137,7 @@ class FlowExporter:
         if lost:
             self._host.lost(lost, "ended")
 
-    def _collect(self, item: Snapshot, rows: Array) -> None:
+    def _collect(self, item: Snapshot, rows: Rows[EXPORTED]) -> None:
         """Add a window to the flows that go on; what ends is ready to be sent."""
         name = item.interface
         if (cached := self._caches.get(name)) is None:
@@ -145,7 +145,7 @@ class FlowExporter:
         cached.end_ns = item.end_utc_ns
         self._ready.extend(self._messages(name, cached.cache.add(rows, item.end_utc_ns)))
 
-    def _messages(self, interface: str, rows: Array, skip: int = 0) -> Iterable[Message]:
+    def _messages(self, interface: str, rows: Rows[EXPORTED], skip: int = 0) -> Iterable[Message]:
         domain, index = self._session.domain(interface), self._about.index(interface)
         return self._encoder.messages(domain, index, rows, skip)
 

@@ -31,7 +31,7 @@ class FlowCache:
         self._timeouts = timeouts
         self._rows: Rows[EXPORTED] = np.empty(0, EXPORTED)
 
-    def add(self, rows: Array, now_ns: int) -> Array:
+    def add(self, rows: Rows[EXPORTED], now_ns: int) -> Rows[EXPORTED]:
         """Add a window (n,) of dtype EXPORTED, and return the rows whose records end.
 
         `now_ns` is the window's end, UTC.

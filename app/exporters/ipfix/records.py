@@ -80,6 +80,6 @@ def _add_owners(rows: Rows[EXPORTED], flows: OwnedFlows) -> None:
     rows["owned_end"][at] = np.where(is_source, SOURCE_OWNED, DESTINATION_OWNED)
 
 
-def key_words(rows: Array) -> Array:
+def key_words(rows: Rows[EXPORTED]) -> Array:
     """Return the key of each row of dtype EXPORTED, as words (n, KEY_WORDS)."""
     return rows.view("u8").reshape(len(rows), _WORDS)[:, :KEY_WORDS] & KEY_MASK

@@ -10,7 +10,7 @@ import numpy as np
 from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import Sample, Series
 from app.outputs.view import is_table
-from bpf.arrays import Array, Rows
+from bpf.arrays import Rows
 from probes.filter.hosts import address_text
 from probes.path.analysis.statistics import quantiles
 from probes.path.options import MAX_DESTINATIONS
@@ -18,6 +18,7 @@ from probes.path.records import (
     DESTINATION_HOP,
     HOP,
     HOPS_TABLE,
+    PATH,
     PATHS_TABLE,
     MeasuredBy,
     PathRowKind,
@@ -91,7 +92,7 @@ class PathSeries(Series):
             last = (quantiles(np.array(times), _QUANTILES) / 1e9).tolist()
             self._rtts[key] = count + len(times), total + sum(times), last
 
-    def _take_paths(self, names: list[str], rows: Array) -> None:
+    def _take_paths(self, names: list[str], rows: Rows[PATH]) -> None:
         ended: dict[tuple[str, str], tuple[int, int]] = {}
         for name, row in zip(names, rows, strict=True):
             if name not in self._seen_s:

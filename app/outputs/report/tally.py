@@ -145,7 +145,7 @@ class PathTally:
     def _of(self, destination: bytes, version: int) -> DestinationTally:
         return self.destinations.setdefault(destination, DestinationTally(version))
 
-    def _count(self, rows: Array) -> None:
+    def _count(self, rows: Rows[HOP]) -> None:
         """Count the outcomes."""
         numbers = _numbers(_keys(rows, "destination", "hop", "measured_by", "outcome"))
         _, first, counts = np.unique(numbers, return_index=True, return_counts=True)

@@ -12,6 +12,7 @@ import numpy as np
 from bpf.arrays import Array, Rows
 from probes.filter import RowTable
 from probes.flow.filter import FlowFilter
+from probes.flow.records import FLOW
 from probes.monitor.owners.text import stored_filter
 from probes.monitor.selected import Estimate, SelectedMetric
 from probes.snapshot import Snapshot
@@ -64,7 +65,7 @@ class OwnerWindow:
         owners = self.owners[passing.mask(RowTable(self.owners, made))]
         return owners, np.isin(self.sockets["owner"], owners["number"])
 
-    def passing(self, rows: Array, texts: Sequence[str]) -> Array:
+    def passing(self, rows: Rows[FLOW], texts: Sequence[str]) -> Array:
         """Return which flows (n,) of dtype FLOW pass one of the filters, of owners or of packets:
         bool (n,)."""
         passes = np.zeros(len(rows), bool)

@@ -57,7 +57,7 @@ class Lasting(Detector):
 
     def __init__(self, flows: Flows) -> None:
         super().__init__(flows)
-        self.lasting: dict[int, Array] = self.by_destination({})
+        self.lasting: dict[int, Rows[PATH]] = self.by_destination({})
         """The newest row of each destination (address id), dtype PATH (1,)."""
         self._told_ns: dict[int, int] = self.by_destination({})
 

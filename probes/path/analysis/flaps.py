@@ -71,7 +71,7 @@ class Flaps(Lasting):
         turns["routers"], turns["last_ns"] = now ^ before, since_ns
         self._turns[series] = turns
 
-    def _row(self, series: int, now_ns: int) -> Array:
+    def _row(self, series: int, now_ns: int) -> Rows[PATH]:
         row, turns = self._flows.rows(PathRowKind.FLAP, np.array([series]), now_ns), self._turns
         row["responder"] = self._changes.facts["responder"][series]
         row["previous"] = self._changes.facts["previous"][series]

@@ -122,7 +122,7 @@ class Loops(Lasting):
             self._seen_ns[place] = now_ns
         return found
 
-    def _row(self, places: list[int], now_ns: int) -> Array:
+    def _row(self, places: list[int], now_ns: int) -> Rows[PATH]:
         place = places[0]
         first, number = self._found[place]
         row = self._flows.rows(PathRowKind.LOOP, np.array([place * HOP_COUNT + first]), now_ns)

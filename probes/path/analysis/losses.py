@@ -103,7 +103,7 @@ class _Loss:
 class _State:
     """The loss on the way to one destination."""
 
-    hops: Array = field(default_factory=lambda: np.zeros(HOP_COUNT, HOP_LOSS))
+    hops: Rows[HOP_LOSS] = field(default_factory=lambda: np.zeros(HOP_COUNT, HOP_LOSS))
     waiting: Array = field(default_factory=lambda: np.empty(0, _WAITING))
     """Outcomes, held until all earlier probes have an outcome."""
     past: deque[tuple[int, Array]] = field(default_factory=lambda: deque(maxlen=_POLLS))

@@ -109,7 +109,7 @@ class Reroutes(Detector):
         for one in self._reroutes.values():
             one.flows -= gone
 
-    def add(self, batch: HopBatch, found: Array) -> Rows[PATH]:
+    def add(self, batch: HopBatch, found: Rows[PATH]) -> Rows[PATH]:
         """Rows (n,) of dtype PATH, from the other findings of this poll; those that belong to a
         change of route are marked as folded."""
         now_ns = batch.now_ns

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpf.arrays import Array, Row, Rows
+from bpf.arrays import Row, Rows
 from bpf.quantities import duration
 from probes.path.analysis.branches import is_different
 from probes.path.events.words import address_of, describe, flows_text, place_text
@@ -108,7 +108,7 @@ _Key = tuple[bytes, int, int, bool]
 class _Finding:
     """Rows of one event."""
 
-    row: Any
+    row: Row[PATH]
     since_ns: int
     """When the first of them came."""
     flows: dict[str, None] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class EventFolder:
             finding.row = row
         finding.row["side"] = finding.row["side"] or row["side"]
 
-    def _shared(self, rows: Array, now_ns: int) -> list[PathEvent]:
+    def _shared(self, rows: Rows[PATH], now_ns: int) -> list[PathEvent]:
         """One event for the routers that share the flows at a hop."""
         groups: dict[tuple[bytes, int], list[Any]] = {}
         for row in rows:

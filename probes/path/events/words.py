@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bpf.arrays import Row, Rows
@@ -55,7 +53,7 @@ def describe(row: Row[PATH], flows: str = "") -> tuple[str, str]:
     return severity, f"{place_text(row)}: {_what(kind, row, flows or flows_text(row))}"
 
 
-def going_on(rows: Rows[PATH], kind: PathRowKind) -> Any:
+def going_on(rows: Rows[PATH], kind: PathRowKind) -> Row[PATH] | None:
     """Return the last row (dtype PATH) of a kind that lasts, such as LOOP; None if it is over."""
     rows = rows[np.isin(rows["kind"], (kind, kind + 1))]
     last = rows[rows["at_ns"].argmax()] if len(rows) else None

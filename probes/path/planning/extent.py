@@ -89,7 +89,9 @@ class PathExtent:
             self.plan.cut(self._lengths.longest)
         self._excuse(rows, self._lengths.beyond)
 
-    def decide(self, rows: Array, sent: Array, ttl: int, heard_ns: int, now_ns: int) -> HopSchedule:
+    def decide(
+        self, rows: Rows[HOP], sent: Array, ttl: int, heard_ns: int, now_ns: int
+    ) -> HopSchedule:
         """Return the next schedule; `plan`, `guard` and `hidden` are up to date then.
 
         `sent` are probes by hop (32,), `ttl` is the one of the destination's last packet.

@@ -21,7 +21,7 @@ class Questions:
 
     ends: Array
     """Words (m, 5) u8 of `ends_of`."""
-    flows: Array
+    flows: Rows[FLOW]
     packets: Array
     bytes: Array
     packets_out: Array

@@ -138,7 +138,7 @@ class TraceCommands:
         if len(flows := self._flows()):
             self._screen.trace(self._path(flows))
 
-    def _path(self, flows: Array) -> PathKey:
+    def _path(self, flows: Rows[LIVE]) -> PathKey:
         """Return the path of flows (n,) of a row. Raises UsageError if it cannot be traced."""
         screen = self._screen
         row = _traceable(flows)

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 from rich.text import Text
@@ -26,7 +25,8 @@ from app.console.screens.flows.part import endpoint, flag_letters
 from bpf.arrays import Array, Row
 from bpf.quantities import age, bit_rate, byte_size
 from probes.filter.hosts import protocol_name
-from probes.flow.records import KEY_MASK, KEY_WORDS, FlowDirection, words_of
+from probes.flow.grouping import GROUP
+from probes.flow.records import FLOW, KEY_MASK, KEY_WORDS, FlowDirection, words_of
 from probes.snapshot import History, Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
@@ -243,7 +243,7 @@ def _group_facts(group: ShownGroups) -> list[tuple[str, str]]:
     return lines
 
 
-def _link(row: Any) -> str:
+def _link(row: Row[FLOW] | Row[GROUP]) -> str:
     """VLAN and tunnel of a row, after a comma each."""
     vlan = f", VLAN {row['vlan']}" if row["vlan"] else ""
     tunnel = f", in {tunnel_name(int(row['tunnel']))} {row['tunnel_id']}" if row["tunnel"] else ""

@@ -6,12 +6,12 @@ import numpy as np
 
 from app.commands.flow_view import Grouping
 from app.console.host_names import Names
-from app.console.live.flows import Focus, LiveView
+from app.console.live.flows import LIVE, Focus, LiveView
 from app.console.live.owners import OwnerView
 from app.console.live.state import Frame
 from app.console.screens.flows.grouped import GroupedFlows, Opened
 from app.console.screens.flows.table import LiveTable, Rtts, live_table
-from bpf.arrays import Array
+from bpf.arrays import Array, Rows
 from probes.flow.filter import FlowFilter
 
 
@@ -73,7 +73,7 @@ class Selection:
             return Focus(ids=ids)
         shown, opened = self.filter, self.opened
 
-        def passes(rows: Array, now_ns: int) -> Array:
+        def passes(rows: Rows[LIVE], now_ns: int) -> Array:
             # Without names: looking them up would hold up the probe's thread.
             table = live_table(LiveView(rows, now_ns, 0), owners=owners)
             mask = shown.mask(table)

@@ -13,7 +13,7 @@ from app.console.live.state import Frame
 from app.console.screens.overview.model import Rates
 from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.columns import HOPS
-from app.console.screens.paths.hop import LITTLE, PathKey
+from app.console.screens.paths.hop import HOP, LITTLE, PathKey
 from app.console.screens.paths.rows import (
     destination_text,
     hop_columns,
@@ -23,7 +23,7 @@ from app.console.screens.paths.rows import (
 )
 from app.console.tables.array_rows import FewRows
 from app.console.tables.spec import TableSpec, columns
-from bpf.arrays import Array
+from bpf import arrays
 from bpf.quantities import age, bit_rate, counted, percent, si
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.status import StatusItem
@@ -170,7 +170,7 @@ def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
 
 
 def worst_columns(
-    choices: Sequence[PathKey], hops: Array, names: Names, cells: int
+    choices: Sequence[PathKey], hops: arrays.Rows[HOP], names: Names, cells: int
 ) -> tuple[Column[Any], ...]:
     least, most = _DESTINATION_CELLS
     widths = [len(destination_text(choice.destination, names)) for choice in choices]
@@ -183,7 +183,9 @@ def worst_columns(
     )
 
 
-def worst_rows(choices: Sequence[PathKey], hops: Array, names: Names, others: int) -> Rows:
+def worst_rows(
+    choices: Sequence[PathKey], hops: arrays.Rows[HOP], names: Names, others: int
+) -> Rows:
     """Return a row for each hop, with its destination and number as key, and one for the `others`,
     which add little."""
     found = [(one, host_text(hop, names, one)) for one, hop in zip(choices, hops, strict=True)]

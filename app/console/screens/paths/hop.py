@@ -99,7 +99,7 @@ The fields of the flow are 0 if the path has several flows.
 """
 
 
-def numbers_of(times: Array, series: Array, hops: Rows[NUMBERS], count: int) -> Rows[NUMBERS]:
+def numbers_of(times: Array, series: Array, hops: Array, count: int) -> Rows[NUMBERS]:
     """Return the numbers (count,) of hops, of dtype NUMBERS. `times` and `series` (n,) come from
     RecentTimes.of; `hops` (m,) is the place of the hop of each series."""
     found = np.zeros(count, NUMBERS)

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 
 from app.console.screens.paths.hop import HOP
 from app.console.screens.paths.rows import is_notable, shares_of
-from bpf.arrays import Array, Row
+from bpf.arrays import Row, Rows
 from bpf.quantities import duration, milliseconds, percent
 from widgets.table.columns import cell
 from widgets.table.rows import Pieces
@@ -82,7 +82,7 @@ class _Link:
         return ((text, tone),)
 
 
-def picture(hops: Array, hosts: Sequence[str], width: int) -> Pieces:
+def picture(hops: Rows[HOP], hosts: Sequence[str], width: int) -> Pieces:
     """Return the way over `hops`, all of one path, in at most `width` cells.
 
     `hosts` has the name of each hop.
@@ -100,7 +100,7 @@ def picture(hops: Array, hosts: Sequence[str], width: int) -> Pieces:
     return ((cell(text, width, "left").rstrip(), Tone.ACCENT),)
 
 
-def _links(hops: Array, hosts: Sequence[str]) -> list[_Link]:
+def _links(hops: Rows[HOP], hosts: Sequence[str]) -> list[_Link]:
     links: list[_Link] = []
     silent, notable = 0, is_notable(hops, shares_of(hops)).tolist()
     for hop, host, adds_much in zip(hops, hosts, notable, strict=True):

@@ -87,7 +87,7 @@ def _size(row: Row[PATH]) -> float:
     return int(row["lost"]) / ended if ended else 0.0
 
 
-def _place(row: np.void) -> tuple[bytes, int]:
+def _place(row: Row[PATH]) -> tuple[bytes, int]:
     return row["destination"].tobytes() + row["version"].tobytes(), int(row["hop"])
 
 
