@@ -44,7 +44,7 @@ def record_types(text: str, given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def annotations(types: Mapping[str, str]) -> dict[str, str]:
+def describe_records(types: Mapping[str, str]) -> dict[str, str]:
     """Return headers for the end of a source. They describe records in its BTF, as bcc's macros
     describe other maps.
 

@@ -70,8 +70,8 @@ class ObjectHelper:
         folders = [os.path.dirname(self._clang)] if clang else []
         kernel = {}
         if os.path.exists(libbpf.BTF_FILE):
-            with open(libbpf.BTF_FILE, "rb") as types:
-                kernel[libbpf.BTF_FILE] = types.read()
+            with open(libbpf.BTF_FILE, "rb") as btf:
+                kernel[libbpf.BTF_FILE] = btf.read()
         self.unconfined = ""
         """Why this process can read the files of its user; empty if it is confined."""
         self.visible_folder = ""

@@ -177,7 +177,7 @@ def _settings_of(options: Any) -> Mapping[str, Setting]:
 
 def values_of(options: DataclassInstance) -> dict[str, Any]:
     """Return the values of the settings, by name."""
-    found = {}
+    found: dict[str, Any] = {}
     for each in dataclasses.fields(options):
         value = getattr(options, each.name)
         if inner := each.metadata.get("part"):

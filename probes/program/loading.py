@@ -29,7 +29,7 @@ from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.maps import map_places, unserved_maps
 from bpf.compiler.records import (
     RECORDS_HEADER,
-    annotations,
+    describe_records,
     record_types,
     variables,
     with_records,
@@ -183,7 +183,7 @@ def _compile_side(
             data=direction.data,
         )
     else:
-        described = annotations(records)
+        described = describe_records(records)
         compiled = compiler.compile(
             "\n".join((source, *(f'#include "{name}"' for name in described))),
             hook.prog_type,
