@@ -14,6 +14,8 @@ from tests.support import compiling, warm
 _FIRST = "tests/probes/test_every_kernel.py"
 """What it compiles is compiled for the emulated kernel of .ci/run, too."""
 _WAITING = ("tests/topologies/", "tests/probes/path/active/", "tests/app/cli/", "tests/app/run/")
+_LONG = ("tests/app/console/", "tests/app/api/", "tests/widgets/", "tests/probes/path/analysis/")
+"""Their files take up to half a minute of CPU: at the end, one would run alone."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,9 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that mostly wait: last, they would leave workers without a test."""
-    items.sort(
-        key=lambda item: (not item.nodeid.startswith(_FIRST), not item.nodeid.startswith(_WAITING))
-    )
+    groups = _FIRST, _WAITING, _LONG
+    items.sort(key=lambda item: [not item.nodeid.startswith(group) for group in groups])
 
 
 def pytest_runtest_setup() -> None:

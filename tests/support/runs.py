@@ -23,6 +23,12 @@ from tests.support.sight import alive, becomes
 from tests.support.warm import WarmRun
 
 COMMAND = (sys.executable, "-I", "-m", "app")
+SHARING = (
+    *(sys.executable, "-I", "-c"),
+    "import runpy; from tests.support import compiling; compiling.share(); "
+    "runpy.run_module('app', run_name='__main__', alter_sys=True)",
+)
+"""The same with the compiled sources of other tests, so often without a compile helper."""
 Run = subprocess.Popen[str]
 Row = Mapping[str, str]
 
@@ -152,7 +158,8 @@ class Remains:
     def __init__(self, run: Run) -> None:
         self.pids = (run.pid, *children(run.pid))
         self.programs = program_ids(*self.pids)
-        assert len(self.pids) > 1
+        # A warm run may find its sources compiled, and need no helper.
+        assert len(self.pids) > 1 or isinstance(run, WarmRun)
         assert len(self.programs) >= 6  # dispatcher and two generations for two hooks
 
     def assert_gone(self) -> None:

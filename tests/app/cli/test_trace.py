@@ -128,7 +128,7 @@ def test_a_signal_ends_it_and_all_is_written(lab: Lab, client: int, tmp_path: Pa
     """S3.1: an interrupt ends the program, too, and the kernel keeps no object."""
     to = lab.server_ipv4
     arguments = ("trace", "-i", lab.interface, to, "-o", str(tmp_path), "--", *talk(to, 100_000))
-    with deck(*arguments, ns=client, cold=True) as run:
+    with deck(*arguments, ns=client) as run:
         assert becomes(lambda: len(rows(tmp_path / "hops.csv")) > 20, 30)
         remains = Remains(run)
         code, _, err = stop(run, signal.SIGTERM)

@@ -129,7 +129,7 @@ def test_the_report_alone_has_standard_output(lab: Lab, client: int) -> None:
 def test_an_interrupt_ends_with_the_report(lab: Lab, client: int, tmp_path: Path) -> None:
     to = lab.server_ipv4
     arguments = ("trace", "-i", lab.interface, to, "--report", "markdown", "-o", str(tmp_path))
-    with deck(*arguments, ns=client, cold=True) as run, node(lab):
+    with deck(*arguments, ns=client) as run, node(lab):
         sending = subprocess.Popen(talk(to, 100_000), stdout=subprocess.DEVNULL)
         try:
             assert becomes(lambda: len(rows(tmp_path / "hops.csv")) > 200, 15)

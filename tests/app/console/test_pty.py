@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,17 +13,19 @@ import pytest
 
 from bpf.syscall import prog_fd_by_id
 from tests.support.console.terminal import Terminal
+from tests.support.runs import COMMAND, SHARING
 from tests.support.sight import assert_gone, becomes, namespaces_of
 
 ALTERNATE_OFF = b"\x1b[?1049l"
-LAB = (sys.executable, "-I", "-m", "app", "lab")
 _REST = re.compile(rb"\x1b\[[<=>?]?[\d;]*[ $]?[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\r\n]")
 
 
 @contextlib.contextmanager
-def console(*options: str, rows: int = 24) -> Iterator[Terminal]:
-    with Terminal((*LAB, *options), columns=120, rows=rows) as terminal:
-        terminal.wait("LIVE", 15)
+def console(
+    *options: str, rows: int = 24, command: tuple[str, ...] = SHARING
+) -> Iterator[Terminal]:
+    with Terminal((*command, "lab", *options), columns=120, rows=rows) as terminal:
+        terminal.wait("LIVE", 60)
         yield terminal
 
 
@@ -123,7 +124,7 @@ def test_a_signal_gives_the_terminal_back_and_leaves_nothing(number: signal.Sign
 
 
 def test_q_ends_it_at_any_moment() -> None:
-    with Terminal(LAB, columns=80, rows=24) as terminal:
+    with Terminal((*SHARING, "lab"), columns=80, rows=24) as terminal:
         terminal.wait("STARTING", 15)
         terminal.send("q")
         assert terminal.wait_exit(10) == 0
@@ -131,7 +132,7 @@ def test_q_ends_it_at_any_moment() -> None:
 
 
 def test_kill_9_leaves_no_program_no_namespace_and_no_process() -> None:
-    with console() as terminal:
+    with console(command=COMMAND) as terminal:
         pids = descendants(terminal.pid)
         spaces = namespaces_of(pids)
         held = programs(terminal.pid)
@@ -165,7 +166,7 @@ def loaded(programs: set[int]) -> set[int]:
 def test_a_probe_that_cannot_start_says_why_in_one_line_on_the_given_back_terminal() -> None:
     # Root in name only: the kernel refuses whatever it asks for.
     deny = ("setpriv", "--bounding-set=-bpf,-sys_admin,-net_admin,-perfmon")
-    command = (*deny, sys.executable, "-I", "-m", "app", "run", "-i", "lo")
+    command = (*deny, *COMMAND, "run", "-i", "lo")
     with Terminal(command, columns=80, rows=24) as terminal:
         assert terminal.wait_exit(15) == 4
         said = after_the_end(terminal)

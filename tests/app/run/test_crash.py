@@ -188,7 +188,7 @@ def test_a_killed_lab_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_lab_whose_network_was_killed_ends(tmp_path: Path) -> None:
-    with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path), cold=True) as run:
+    with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path)) as run:
         assert measures(tmp_path)
         remains = Remains(run)
         (lab,) = (pid for pid in children(run.pid) if children(pid))
@@ -201,7 +201,7 @@ def test_a_lab_whose_network_was_killed_ends(tmp_path: Path) -> None:
 
 def test_a_reader_that_leaves_ends_it_quietly(left: End) -> None:
     arguments = ("run", "-i", "left", "--headless", "--interval", "0.1", "--views", "windows")
-    with deck(*arguments, ns=left.ns, cold=True) as run:
+    with deck(*arguments, ns=left.ns) as run:
         assert run.stdout
         head = subprocess.run(["head", "-2"], stdin=run.stdout, capture_output=True, timeout=15)
         remains = None if run.poll() is not None else Remains(run)
@@ -228,7 +228,7 @@ def test_readers_of_both_outputs_leave(left: End) -> None:
 
 
 def test_a_full_disk_is_told_once_a_table_and_ends_nothing(left: End, tiny: Path) -> None:
-    with deck(*command(tiny, "--interval", "0.01"), ns=left.ns, cold=True) as run:
+    with deck(*command(tiny, "--interval", "0.01"), ns=left.ns) as run:
         assert measures(tiny)
         remains = Remains(run)
         (tiny / "filler").write_bytes(bytes(32 << 10))
@@ -271,7 +271,7 @@ def test_an_interface_goes_away_and_returns(tmp_path: Path) -> None:
     def said(text: str) -> bool:
         return any(row["text"].startswith(text) for row in rows(tmp_path / "events.csv"))
 
-    with veth_pair() as (left, right), deck(*command(tmp_path), ns=left.ns, cold=True) as run:
+    with veth_pair() as (left, right), deck(*command(tmp_path), ns=left.ns) as run:
         assert measures(tmp_path)
         remains = Remains(run)
         send(left, 11)

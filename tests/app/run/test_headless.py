@@ -296,9 +296,7 @@ def test_only_what_is_captured_is_in_flows(pair: tuple[End, End], tmp_path: Path
 
 
 def test_the_lab_into_standard_output() -> None:
-    with deck(
-        "lab", "--headless", "--duration", "2", "--format", "jsonl", "-o", "-", cold=True
-    ) as run:
+    with deck("lab", "--headless", "--duration", "2", "--format", "jsonl", "-o", "-") as run:
         assert run.stderr
         assert run.stderr.readline().startswith("probedeck: flow: the tables take ")
         assert run.stderr.readline().startswith("probedeck: eth0: ")

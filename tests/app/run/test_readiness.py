@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from app.run.readiness import announced
 from bpf.errors import UsageError
+from tests.support.runs import SHARING
 
 ROOT = Path(__file__).parents[3]
 
@@ -64,7 +64,7 @@ def test_a_lab_says_when_it_measures_and_its_api_is_reachable_from_the_host(tmp_
     with listener(str(tmp_path / "notify")) as receiver:
         process = subprocess.Popen(
             [
-                sys.executable, "-I", "-m", "app", "lab", "--headless", "-o", str(tmp_path / "out"),
+                *SHARING, "lab", "--headless", "-o", str(tmp_path / "out"),
                 "--ready-file", str(ready), "--api-listen", f"127.0.0.1:{port}",
                 "--api-token", str(token),
             ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from app.lab.netns import inside
 from tests.support.console.terminal import Terminal
 from tests.support.kernel import TC_MODE
-from tests.support.runs import deck_ends, deck_here, rows
+from tests.support.runs import SHARING, deck_ends, deck_here, rows
 from tests.support.veth import End, veth_pair
 
 ALTERNATE_OFF = b"\x1b[?1049l"
@@ -102,7 +101,7 @@ def test_a_run_ends_with_its_tape(tmp_path: Path, end: End) -> None:
 
 
 def test_a_tape_that_fails_gives_the_terminal_back_and_says_why(end: End) -> None:
-    command = (sys.executable, "-I", "-m", "app", "run", "-i", end.ifname, "--ingress", "tc")
+    command = (*SHARING, "run", "-i", end.ifname, "--ingress", "tc")
     commands = ("--exec", "flow.sort bytes", "--exec", "trigger.toggle x", "--allow-write")
     with inside(end.ns), Terminal((*command, *commands), columns=100, rows=24) as terminal:
         assert terminal.wait_exit(15) == 3

@@ -30,7 +30,6 @@ from tests.support.veth import End, veth_pair
 
 CLOSED = 9999
 UDP_HEADER = 8
-IPV4_HEADER = 20
 
 
 @pytest.fixture(scope="module")
