@@ -58,7 +58,10 @@ _HINTS = tuple(
         ),
         (r"^void function .* should not return", "lookup_or_init() does: use lookup_or_try_init()"),
         (r"unsupported map type", "such as hash, percpu_hash, lru_hash, array, queue, lpm_trie"),
-        (r"bpf_map_def", "declare maps by bcc's macros, such as BPF_HASH(name, key, value, size)"),
+        (
+            r"bpf_map_def|legacy map definitions",
+            'declare maps by bcc\'s macros (BPF_HASH), or for libbpf in SEC(".maps")',
+        ),
         (r"^'section' attribute only applies", "declare maps outside of functions"),
         (r"map function inside a macro", "make the macro a static inline function"),
         (
@@ -141,7 +144,7 @@ def parse_clang(output: str) -> tuple[Diagnostic, ...]:
             int(match["line"]),
             int(match["column"]),
             match["severity"].removeprefix("fatal ").replace("remark", "note"),
-            _hinted(match["text"]),
+            hinted(match["text"]),
         )
         for match in _CLANG.finditer(output)
     )
@@ -157,19 +160,19 @@ def parse_llvm(name: str, source: str, output: str) -> tuple[Diagnostic, ...]:
     for each in _LLVM.finditer(output):
         place = int(each["line"]), int(each["column"])
         place = place if place[0] else place_of(source, each["function"])
-        text = _hinted(_ADDRESS.sub("", each["text"]))
+        text = hinted(_ADDRESS.sub("", each["text"]))
         found.append(Diagnostic(each["file"], *place, "error", text))
     if found:
         return tuple(dict.fromkeys(found))
     if match := _NO_INSTRUCTION.search(output):
-        text = _hinted(f"eBPF has no instruction for {match['what'].rpartition('::')[2]}")
+        text = hinted(f"eBPF has no instruction for {match['what'].rpartition('::')[2]}")
         line, column = int(match["line"] or 0), int(match["column"] or 0)
         return (Diagnostic(match["file"] or "", line, column, "error", text),)
     if match := _ASSEMBLER.search(output):
         place = place_of(source, r"asm|__asm|__asm__")
         return (Diagnostic(name, *place, "error", f"inline assembly: {match['text']}"),)
     if match := _LLVM_ERROR.search(output):
-        return (Diagnostic(name, 0, 0, "error", _hinted(match["text"])),)
+        return (Diagnostic(name, 0, 0, "error", hinted(match["text"])),)
     return ()
 
 
@@ -215,7 +218,7 @@ def parse_verifier(
         in_reason = is_reason
     if endless := _INFINITE_LOOP.search(log):
         reason = [endless[0]]
-    text = _hinted("; ".join(reason) or "no reason given")
+    text = hinted("; ".join(reason) or "no reason given")
     if "scalar" in text and "map_ptr" not in text and _NO_ADDRESS.search(log):
         text += f"; {_NOT_IN_THE_KERNEL} are not there: use a map, or #define"
     elif said := advice(text, log, source, line if file == name else 0):
@@ -235,7 +238,8 @@ def _last_place(log: str) -> re.Match[str] | None:
     return next((place for place in found if place and place["line"] != "0"), None)
 
 
-def _hinted(text: str) -> str:
+def hinted(text: str) -> str:
+    """Return a message with the remedy of a usual mistake."""
     for pattern, hint in _HINTS:
         if pattern.search(text):
             return f"{text}; {hint}"

@@ -33,8 +33,6 @@ KERNEL_TYPES = "vmlinux.h"
 FLAGS = ("--target=bpf", "-g", "-O2", "-nostdlibinc", "-fno-caret-diagnostics",
          "-fno-color-diagnostics", "-Wno-unused-command-line-argument", "-Wno-unknown-attributes",
          "-Wno-compare-distinct-pointer-types",
-         "-ftrivial-auto-var-init=zero",
-         "-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang",
          "-Werror=implicit-function-declaration")  # fmt: skip
 MACHINES = {"x86_64": "x86", "aarch64": "arm64"}
 """Architectures by the names that bpf_tracing.h has for them."""

@@ -18,6 +18,7 @@ from bpf.compiler.diagnostics import (
     CompileError,
     Diagnostic,
     end_of_log,
+    hinted,
     parse_clang,
     parse_verifier,
 )
@@ -151,7 +152,7 @@ def _said(asked: ObjectRequest, stage: str, said: str) -> Diagnostic:
         return _placed(asked, match[1], f"map {match[1]} cannot be made: {match[2]}")
     reason = next(iter(said.strip().splitlines()), "no reason given")
     what = "open" if stage == "open" else "load"
-    return Diagnostic("", 0, 0, "error", f"libbpf cannot {what} it: {reason}")
+    return Diagnostic("", 0, 0, "error", hinted(f"libbpf cannot {what} it: {reason}"))
 
 
 def _placed(asked: ObjectRequest, word: str, text: str) -> Diagnostic:
