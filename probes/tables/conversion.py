@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpf.arrays import Array
+from bpf.compiler import CompiledMap
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.kinds import Shape
 from probes.tables.field_types import (
@@ -32,9 +33,6 @@ from probes.tables.field_types import (
 )
 from probes.tables.map_layout import ColumnType, fitting, plain_type
 from probes.tables.value_decoding import Meaning
-
-if TYPE_CHECKING:
-    from bpf.compiler import CompiledMap
 
 _SECOND = 1_000_000_000
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from bpf.compiler import CompiledMap
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import CType, Member
 from probes.tables.field_types import FIELD_TYPES, guess
-
-if TYPE_CHECKING:
-    from bpf.compiler import CompiledMap
 
 DType = np.dtype[Any]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from app import VERSION
+from app.api.sockets import Listening
 from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
 from app.config.model import CONSOLE, Settings, Ui
@@ -21,9 +21,6 @@ from app.run.spec import Beside, run_spec
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import UsageError
 from probes.path.options import PathOptions
-
-if TYPE_CHECKING:
-    from app.api.sockets import Listening
 
 # After \b, click keeps line breaks.
 RUN_EXAMPLES = """\b

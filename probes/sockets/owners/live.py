@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from bpf.arrays import Array, Rows
+from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
 from bpf.sockets.conntrack import Conntrack
 from bpf.sockets.diag import INFO, TUPLE, ClosingSockets, SocketDiag
@@ -17,9 +18,6 @@ from bpf.sockets.namespaces import Namespaces
 from probes.sockets.holders import Holders, search
 from probes.sockets.opened import SocketEvents
 from probes.sockets.owners.known import EndedSockets, Known
-
-if TYPE_CHECKING:
-    from bpf.compiler import Compiler
 
 T = TypeVar("T")
 HOLDERS_S, URGENT_HOLDERS_S = 0.0005, 0.003

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from app.console.live.maps import MapHistory, MapView
 from app.console.screen import ConsoleScreen
 from app.console.screens.programs.columns import MAPS
 from app.console.tables.spec import columns
 from bpf.errors import ProbedeckError
+from probes.reports import MapReadings
 from widgets.table.block import Block
 from widgets.table.rows import Rows, RowSource
-
-if TYPE_CHECKING:
-    from probes.reports import MapReadings
 
 _PERIOD = 1.0
 """Seconds between two readings."""
