@@ -91,8 +91,7 @@ class DirectionConfig(Model):
         """
         before = f'#include "{self.prelude}"\n' if self.prelude else ""
         found = self._search.read(before + source, where) if self._search else {}
-        changed = {"source": source, "headers": {**found, **self.headers}}
-        return self.model_copy(update={**changed, **({"object": ""} if source.strip() else {})})
+        return self.model_copy(update={"source": source, "headers": {**found, **self.headers}})
 
     @field_validator("source")
     @classmethod
@@ -336,11 +335,14 @@ class ProbeConfig(Model):
     def with_source(self, side: Side, source: str) -> ProbeConfig:
         """Return the same probe with another source in one direction.
 
-        If the file of the source is known, its new headers are read.
+        If the file of the source is known, its new headers are read. A source takes the place of an
+        object, and its file is not the object's.
         """
         direction: DirectionConfig = getattr(self, side)
-        changed = {"source": source, **({"object": ""} if source.strip() else {})}
-        edited = direction.model_copy(update=changed)
+        if direction.object and source.strip():
+            direction = direction.model_copy(update={"object": ""})
+            direction._search = None
+        edited = direction.model_copy(update={"source": source})
         if set(included(source)) - set(direction.headers):
             # The compiler reports unreadable headers, with file and line.
             with suppress(UsageError):

@@ -175,7 +175,8 @@ def test_clang_is_understood_once_each_with_its_notes() -> None:
         "my.c:3:9: error: expected ';' after expression",
         "probe.h:1:1: note: expanded from here",
         "my.c:9:1: error: 'x.h' file not found; "
-        "available headers: packet.h, probe.h and others of probedeck, files beside the source",
+        "available headers: packet.h, probe.h and others of probedeck, and files beside the "
+        "source, below the configuration's directory, or in a directory of include",
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from bpf.compiler import Compiler
 from bpf.errors import KernelError, ProbedeckError
 from bpf.objects import client
-from probes.config.model import load, parse
+from probes.config.model import dump, load, parse
 from tests.probes.objects.sources import COUNTER, HEAD, LICENSE, compiled, config
 from tests.probes.program.tools import Loose, metric
 
@@ -113,9 +113,15 @@ def test_no_object_of_bpf_is_refused_when_it_is_read(tmp_path: Path) -> None:
         with pytest.raises(ProbedeckError, match=said):
             parse({"name": "probe", "ingress": {"interface": "lo", "object": text}}, "request")
     (tmp_path / "prog.bpf.o").write_bytes(good)
-    direction = load(file).ingress
-    assert direction is not None
-    assert base64.b64decode(direction.object) == good
+    config_ = load(file)
+    assert config_.ingress is not None
+    assert base64.b64decode(config_.ingress.object) == good
+    assert config_.files() == {"probe.ingress.o": str(tmp_path / "prog.bpf.o")}
+    assert dump(parse(dump(config_), "request")) == dump(config_.with_source("ingress", ""))
+    edited = config_.with_source("ingress", COUNTER)
+    assert edited.ingress is not None
+    assert (edited.ingress.object, edited.ingress.source) == ("", COUNTER)
+    assert not edited.files()
 
 
 def test_broken_objects_leave_nothing(loose: Loose, tmp_path: Path) -> None:
