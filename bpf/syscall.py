@@ -162,7 +162,7 @@ def map_create(
     )
     if like is not None and btf_fd:
         info = MapInfoStruct()
-        _read_info(like, info)
+        read_info(like, info)
         types = info.btf_key_type_id, info.btf_value_type_id
     if types[1]:
         attr.btf_fd = btf_fd
@@ -170,7 +170,8 @@ def map_create(
     return call(BpfCommand.MAP_CREATE, attr)
 
 
-def _read_info(fd: int, info: ct.Structure) -> None:
+def read_info(fd: int, info: ct.Structure) -> None:
+    """Fill a structure with the kernel's information on the object behind a descriptor."""
     attr = InfoByFd(bpf_fd=fd, info_len=ct.sizeof(info), info=ct.addressof(info))
     call(BpfCommand.OBJ_GET_INFO_BY_FD, attr)
 
@@ -349,7 +350,7 @@ def prog_test_run(
 def prog_info(fd: int) -> ProgInfo:
     """Identity and statistics of a loaded program."""
     info = ProgInfoStruct()
-    _read_info(fd, info)
+    read_info(fd, info)
     name = info.name.decode(errors="replace")
     is_gpl = bool(info.gpl_compatible & 1)
     return ProgInfo(info.id, name, info.run_time_ns, info.run_cnt, info.jited_prog_len, is_gpl)
@@ -369,10 +370,10 @@ def btf_load(data: bytes) -> int:
 def btf_data(fd: int) -> bytes:
     """Return the BTF behind a descriptor, as the kernel has checked it."""
     info = BtfInfoStruct()
-    _read_info(fd, info)
+    read_info(fd, info)
     buffer = ct.create_string_buffer(info.btf_size)
     info.btf = ct.addressof(buffer)
-    _read_info(fd, info)
+    read_info(fd, info)
     return buffer.raw
 
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledMap, Compiler
-from bpf.errors import UsageError
+from bpf.compiler.diagnostics import parse_verifier
+from bpf.errors import KernelError, UsageError
 from bpf.maps.kinds import map_memory
 from bpf.programs.program import Program, create_like
+from bpf.syscall import VerifierError
 from probes.hooks import ChainSlot, Hooks, InterfaceHook, macros_of
 from probes.life import Bundle, CompiledConfig, L, LiveProbe
 from probes.map_reading import LentMap, lend
@@ -99,6 +101,10 @@ class BuiltinProbe(LiveProbe[Generation[L]]):
             # Last: a program that does not load must not touch the interface.
             for slot in self._slots.values():
                 hooks.attach(slot.point)
+        except VerifierError as error:
+            self.close()
+            reason = parse_verifier(self.function, error.log).text
+            raise KernelError(f"this kernel refuses a program of {self.name}: {reason}") from None
         except BaseException:
             self.close()
             raise

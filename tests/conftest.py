@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from tests import times
-from tests.support import compiling, warm
+from tests.support import compiling
 
 _FIRST = "tests/probes/test_every_kernel.py"
 """What it compiles is compiled for the emulated kernel of .ci/run, too."""
@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("SUDO_UID", None)
     state = tempfile.TemporaryDirectory(prefix="probedeck-tests-")
     config.add_cleanup(state.cleanup)
-    os.environ["XDG_STATE_HOME"] = state.name
+    os.environ["XDG_STATE_HOME"] = os.environ["CACHE_DIRECTORY"] = state.name
     # Workers of a session share compiled sources, and so do all sessions of `./probedeck test`.
     if not os.environ.get(compiling.COMPILED):
         compiled = tempfile.TemporaryDirectory(prefix="probedeck-compiled-")
@@ -44,12 +44,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that mostly wait: last, they would leave workers without a test."""
     groups = _FIRST, _WAITING, _LONG
     items.sort(key=lambda item: [not item.nodeid.startswith(group) for group in groups])
-
-
-def pytest_runtest_setup() -> None:
-    """Begin the secrets of each test's probes and processes anew."""
-    compiling.drawn.clear()
-    warm.begin()
 
 
 def pytest_collection_finish() -> None:

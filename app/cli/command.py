@@ -15,7 +15,7 @@ from bpf.errors import TextError
 from bpf.quantities import seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
-_ALIASES = {"macro": "tape"}
+ALIASES = {"macro": "tape"}
 """Former names of commands."""
 _LEFT = 24
 """Columns of the options in a help text."""
@@ -83,7 +83,7 @@ class CommandGroup(click.Group):
         return list(self.commands)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return super().get_command(ctx, _ALIASES.get(name, name))
+        return super().get_command(ctx, ALIASES.get(name, name))
 
 
 def option(*flags: str, **attributes: Any) -> Callable[[F], F]:

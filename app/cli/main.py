@@ -10,23 +10,14 @@ import sys
 import threading
 import warnings
 from contextlib import suppress
+from importlib import import_module
 from typing import NoReturn
 
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from app import VERSION
-from app.cli.command import CommandGroup, GroupedCommand, argument, option
-from app.cli.subcommands.config import config
-from app.cli.subcommands.explain import explain
-from app.cli.subcommands.policy_control import policy
-from app.cli.subcommands.probe import probe
-from app.cli.subcommands.run import console, fleet, lab, run, tour
-from app.cli.subcommands.segment import segment
-from app.cli.subcommands.serve import serve
-from app.cli.subcommands.sql import sql
-from app.cli.subcommands.tape import tape
-from app.cli.subcommands.trace import trace
+from app.cli.command import ALIASES, CommandGroup, GroupedCommand, argument, option
 from bpf.errors import MORE_FILES, KernelError, ProbedeckError, TextError, UsageError
 
 EXIT_CODES = (
@@ -37,10 +28,39 @@ SHELLS = ("bash", "zsh", "fish")
 ASKED = "_PROBEDECK_COMPLETE"
 """The variable by which a shell asks for completions."""
 _AGAIN_S = 0.01
+_MODULES = {
+    "run": "run", "lab": "run", "tour": "run", "trace": "trace", "explain": "explain",
+    "segment": "segment", "serve": "serve", "console": "run", "fleet": "run", "doctor": "",
+    "version": "", "test": "", "probe": "probe", "policy": "policy_control", "tape": "tape",
+    "sql": "sql", "config": "config", "man": "", "completion": "",
+}  # fmt: skip
+"""Commands in the order of the help, and the module of each in `subcommands`; empty: this one."""
+
+
+class _Program(CommandGroup):
+    """All commands. A module is imported for its own commands alone: a run needs no others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        known = ALIASES.get(name, name)
+        if known not in self.commands and (module := _MODULES.get(known)):
+            found = import_module(f"app.cli.subcommands.{module}")
+            self.add_command(getattr(found, known))
+        return super().get_command(ctx, name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None:
+            for name in _MODULES:  # click proposes only commands that it knows
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
 
 
 @click.command(
-    "probedeck", cls=CommandGroup, epilog=EXIT_CODES, invoke_without_command=True,
+    "probedeck", cls=_Program, epilog=EXIT_CODES, invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )  # fmt: skip
 @click.version_option(
@@ -107,10 +127,7 @@ def completion(shell: str) -> None:
     print(found(cli, {}, "probedeck", ASKED).source())
 
 
-for each in (
-    run, lab, tour, trace, explain, segment, serve, console, fleet, doctor, version, test, probe,
-    policy, tape, sql, config, man, completion,
-):  # fmt: skip
+for each in (doctor, version, test, man, completion):
     cli.add_command(each)
 
 

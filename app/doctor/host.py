@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bpf import features, requirements
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
 from bpf.compiler.packages import install
+from bpf.compiler.store import BUNDLED
 from bpf.errors import ProbedeckError
 from bpf.features import Capability
 from bpf.programs import grace
 from bpf.quantities import duration
-from bpf.requirements import HostCheck, Status, fatal, note, ok
+from bpf.requirements import HostCheck, Status, fatal, missing, note, ok
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
 LOCKDOWN = Path("/sys/kernel/security/lockdown")
@@ -62,20 +63,30 @@ def kernel() -> Iterator[HostCheck]:
 
 
 def compiler() -> Iterator[HostCheck]:
-    """Check the headers and the compile helper: compile a small program.
+    """Check the stored programs, the headers and the compile helper: compile a small program.
 
-    If this process can load no map, which compiling does, only import bcc.
+    With stored programs, only sources of the user and filters need a compiler. If this process can
+    load no map, which compiling does, only import bcc.
     """
+    stored = len(os.listdir(BUNDLED)) if BUNDLED.is_dir() else 0
+    lacks: Callable[..., HostCheck] = missing if stored else fatal
+    if stored:
+        yield ok("stored programs", f"{stored}: built-in probes start without a compiler")
+    else:
+        yield note("stored programs", "none: the first start of each built-in probe compiles")
     if UAPI_HEADER.exists():
         yield ok("UAPI headers", str(UAPI_HEADER))
     else:
-        yield fatal("UAPI headers", f"no {UAPI_HEADER}", install("headers"))
+        yield lacks("UAPI headers", f"no {UAPI_HEADER}", install("headers"))
     name = "bcc and LLVM"
     remedy = install("bcc", "headers")
+    if why := client.missing():
+        yield lacks(name, f"{why}: no new or edited source compiles", remedy)
+        return
     started = time.perf_counter()
     try:
         if requirements.try_bpf().status is Status.OK:
-            with Compiler() as helper:
+            with Compiler(stores=()) as helper:
                 helper.compile(_TRIAL, ProgType.XDP, name="trial.c").close()
                 unconfined = helper.unconfined()
         else:
@@ -85,10 +96,10 @@ def compiler() -> Iterator[HostCheck]:
             yield note(name, "installed; compiling needs the privileges above")
             return
     except ProbedeckError as error:
-        yield fatal(name, error.message, error.hint or remedy)
+        yield lacks(name, error.message, error.hint or remedy)
         return
     except (OSError, subprocess.CalledProcessError) as error:
-        yield fatal(name, f"the compile helper does not start: {error}", remedy)
+        yield lacks(name, f"the compile helper does not start: {error}", remedy)
         return
     seconds = time.perf_counter() - started
     yield ok(name, f"a trial compiles, {duration(seconds)} with the helper's start")

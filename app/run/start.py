@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from app.exporters.delivery import Outputs
 from app.outputs.view import is_table
-from app.resolve import detour
 from app.run.options import byte_count
 from app.run.readiness import announced
 from app.run.spec import RunSpec
@@ -74,6 +73,8 @@ def start(
         except CompileError as error:
             raise error.renamed(probe.files()) from None
     for address in spec.trace:
+        from app.resolve import detour  # imports much of path tracing
+
         controller.trace(address, own=spec.own_flow)
         if words := detour(address, interfaces.find(spec.interface)):
             controller.publish(Event.now("warning", "path", f"{address} {words}"))
@@ -82,9 +83,6 @@ def start(
         from app.api.server.listener import ApiListener
 
         stack.enter_context(ApiListener(controller, spec.api, console, metrics))
-        if spec.api.listen and (reason := controller.unconfined()):
-            text = f"the compile helper is not confined ({reason}): no sources by TCP"
-            controller.publish(Event.now("warning", "api", text))
     if spec.beside:
         stack.enter_context(spec.beside(controller.publish, over))
     stack.enter_context(announced(options.ready_file))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.resolve import detour
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
 from probes.path.traced import Traced, Unprobed
@@ -33,6 +32,8 @@ def _reasons(traced: Traced, interface: str) -> Iterable[str]:
 
 def _absence(destination: str, interface: str) -> str:
     """Why no packet to an address was seen."""
+    from app.resolve import detour  # imports much of path tracing
+
     try:
         found = detour(destination, interfaces.find(interface))
     except UsageError as error:

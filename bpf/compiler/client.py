@@ -11,19 +11,38 @@ import subprocess
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from bpf.abi import AttachType, ProgType
 from bpf.cancel import Cancel, current
 from bpf.compiler.compiled import Compiled, close_all, digest
-from bpf.compiler.diagnostics import CompileError, Diagnostic, parse_clang, parse_llvm
+from bpf.compiler.diagnostics import CompileError, Diagnostic, parse_clang
+from bpf.compiler.endings import (
+    KILLED,
+    KILLED_HINT,
+    LIMIT_VARIABLE,
+    WALL_PER_CPU,
+    cause_of_end,
+)
+from bpf.compiler.instructions import take_constants
 from bpf.compiler.packages import install
-from bpf.compiler.source import flatten, place_of
+from bpf.compiler.quota import map_bytes
+from bpf.compiler.source import flatten
+from bpf.compiler.store import (
+    BUNDLED,
+    Store,
+    StoredProgram,
+    compiler_id,
+    key_of,
+    own_folder,
+    stored_in,
+)
 from bpf.errors import KernelError, ProbedeckError
 from bpf.features import kernel_macros
-from bpf.machine import time_limit
+from bpf.machine import possible_cpus, time_limit
 from bpf.requirements import require
 from bpf.syscall import PRIVILEGES
 
@@ -41,48 +60,74 @@ _HELPERS = "".join(
 """For a user who is not root, libbcc replaces these by helpers that programs of a cgroup lack."""
 _FLAGS = ("-Werror=implicit-function-declaration", "-Werror=return-type")
 """Constructs that the verifier refuses without a place, or that run and mean something else."""
-_CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
-"""A construct that crashes LLVM unless its operands are constants."""
 _CPU_LIMIT_S = 20.0
 """CPU time that one compile may take; a loaded machine makes it last longer, not fail."""
-LIMIT_VARIABLE = "PROBEDECK_COMPILE_LIMIT"
-"""Variable that sets another CPU time."""
 MAP_LIMIT = 1 << 30
 """Bytes of maps that a user's probe may have, unless that is configured."""
-_WALL_PER_CPU = 10
-"""Wall-clock seconds that a compile may last, for each second of CPU time that it may take."""
 _REPLY_GRACE_S = 5.0
 """The helper ends itself at its limits; this much later the client gives up on it."""
-_KILLED = "the compile helper was killed (SIGKILL), as the kernel does when memory runs out"
-_KILLED_HINT = (
-    "give the host, or the memory.max of this cgroup, 300 MB or more; dmesg has the kernel's words"
-)
 _LOOK_S = 0.05
 """Seconds between two looks at whether who waits for his turn still wants it."""
+_IDLE_S = 60.0
+"""Seconds without a request after which the helper ends: it holds 130 MB."""
+
+_NO_BCC = 3
+"""Exit status of a look for bcc."""
+
+_Answer = tuple[Any, list[int], str]
+"""The helper's reply, descriptors, and what clang and libbcc printed."""
+
+
+def missing() -> str:
+    """Return why this host has no compiler; empty if it has one. Takes some 30 ms."""
+    if not os.path.exists(SYSTEM_PYTHON):
+        return f"there is no {SYSTEM_PYTHON}"
+    look = f"import importlib.util as u, sys; sys.exit(u.find_spec('bcc') is None and {_NO_BCC})"
+    if subprocess.run([SYSTEM_PYTHON, "-Ic", look], check=False).returncode == _NO_BCC:
+        return f"{SYSTEM_PYTHON} cannot import bcc"
+    return ""
 
 
 class Compiler:
-    """A warm compile helper; started at once, and again whenever it has died.
+    """Gives sources' programs and maps: stored ones, or those of a compile helper.
 
-    One request runs at a time; callers of other threads wait for their turn. Cancelling a request
-    (bpf.cancel) ends its helper, and other requests get a new one.
+    The helper starts with the first source that no store has, and again whenever it has died. After
+    `idle` seconds without a request it ends. One request runs at a time; callers of other threads
+    wait for their turn. Cancelling a request (bpf.cancel) ends its helper, and other requests get a
+    new one.
     """
 
-    def __init__(self, *, cpu_limit: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        cpu_limit: float = 0.0,
+        stores: Sequence[Store] | None = None,
+        idle: float = _IDLE_S,
+        macros: Mapping[str, int] | None = None,
+    ) -> None:
         """A compile may take `cpu_limit` seconds of CPU time; 0: the number of `LIMIT_VARIABLE`.
 
+        `stores` are searched in their order, and the last one keeps new programs: by default
+        probedeck's and this host's. `macros` are those of include/kernel.h for another kernel.
         Raises KernelError if the process or the kernel lacks what every run needs.
         """
         require()
         self.map_limit = MAP_LIMIT
         """Bytes of maps that a user's probe may have."""
         self._cpu_limit = cpu_limit or time_limit(LIMIT_VARIABLE, _CPU_LIMIT_S)
-        self._wall_limit = self._cpu_limit * _WALL_PER_CPU
+        self._wall_limit = self._cpu_limit * WALL_PER_CPU
+        own = Store(own_folder(), own=True)
+        self._stores = (Store(BUNDLED, own=False), own) if stores is None else tuple(stores)
+        self._idle = idle
+        self.warn: Callable[[str], None] = lambda text: None
+        """Called with a sentence for each damaged program."""
+        self._macros = macros
+        self._timer: threading.Timer | None = None
         self._unconfined = ""
         self._lock = threading.Lock()
         self._closed = False
         self._objects: ObjectCompiler | None = None
-        self._start()
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def objects(self) -> ObjectCompiler:
@@ -95,8 +140,15 @@ class Compiler:
 
     @property
     def pid(self) -> int:
-        """Process id of the helper that runs now."""
-        return self._process.pid
+        """Process id of the helper that runs now. Raises ProbedeckError if none does."""
+        if process := self._process:
+            return process.pid
+        raise ProbedeckError("no compile helper runs")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a helper runs."""
+        return self._process is not None
 
     def compile(
         self,
@@ -127,27 +179,57 @@ class Compiler:
             line = source.count("\n", 0, source.index("\0")) + 1
             raise CompileError(name, [Diagnostic(name, line, 0, "error", "a NUL: this is no text")])
         flat = _HELPERS + flatten(source, name, headers, preludes)
-        request = json.dumps(
-            {
-                "source": flat,
-                "cflags": [*_FLAGS, *(f"-D{n}={v}" for n, v in kernel_macros().items()), *cflags],
-                "type": int(prog_type),
-                "attach_type": -1 if attach_type is None else int(attach_type),
-                "function": function,
-                "map_limit": map_limit,
-                "cpu_limit": self._cpu_limit,
-                "wall_limit": self._wall_limit,
-            }
-        ).encode()
-        reply, fds, said = self._ask(request, name, source)
+        known = kernel_macros() if self._macros is None else self._macros
+        macros = [f"-D{n}={value}" for n, value in known.items() if n in flat]
+        text, flags, constants = take_constants(flat, [*_FLAGS, *macros, *cflags])
+        request = {
+            "source": text,
+            "cflags": flags,
+            "type": int(prog_type),
+            "attach_type": -1 if attach_type is None else int(attach_type),
+            "function": function,
+            "constants": constants,
+            "map_limit": map_limit,
+            "cpu_limit": self._cpu_limit,
+            "wall_limit": self._wall_limit,
+        }
+        reply, fds, said = self._stored(request) or self._compiled(request, name, source)
         try:
             current().check()
-            return digest(name, source, flat, reply, fds, said, (prog_type, attach_type), started)
+            kind = prog_type, attach_type
+            return digest(name, source, flat, reply, fds, said, kind, constants, started)
         except ProbedeckError:
             close_all(fds)
             raise
 
-    def _ask(self, request: bytes, name: str, source: str) -> tuple[Any, list[int], str]:
+    def _stored(self, request: Mapping[str, Any]) -> _Answer | None:
+        """Return the answer to a request by a stored program; None if none fits."""
+        for found in stored_in(self._stores, key_of(request), self.warn):
+            limit = request["map_limit"]
+            if limit and found.memory(partial(map_bytes, cpus=possible_cpus())) > limit:
+                continue
+            fds = found.load(
+                ProgType(request["type"]), max(request["attach_type"], 0), request["constants"]
+            )
+            if any(program["log"] for program in found.reply["programs"]) and compiler_id():
+                # This kernel refuses what another one took: the compiler finds the line.
+                close_all(fds)
+                continue
+            return found.reply, fds, found.said
+        return None
+
+    def _compiled(self, request: Mapping[str, Any], name: str, source: str) -> _Answer:
+        """Return the answer of the compile helper, and store it."""
+        reply, fds, said = self._ask(json.dumps(request).encode(), name, source)
+        try:
+            if self._stores and (made := StoredProgram.of(request["source"], reply, fds, said)):
+                self._stores[-1].keep(key_of(request), made)
+        except BaseException:
+            close_all(fds)
+            raise
+        return reply, fds, said
+
+    def _ask(self, request: bytes, name: str, source: str) -> _Answer:
         """Return the helper's reply, its descriptors, and what clang and libbcc printed.
 
         Raises CompileError if the source brings the helper down, KernelError and CancelError.
@@ -165,10 +247,9 @@ class Compiler:
                 close_all(fds)
                 self._check_open()
                 cancel.check()
-                try:
-                    diagnostics = self._post_mortem(name, source)
-                finally:
-                    self._start()
+                diagnostics = self._post_mortem(name, source)
+                # Its author corrects the source, and compiles again.
+                self._start()
                 raise CompileError(name, diagnostics) from None
             return reply, fds, self._said()
 
@@ -193,7 +274,9 @@ class Compiler:
         self._kill()
         # The compiling thread has woken up, and releases the lock.
         with self._lock:
-            self._stop()
+            self._end()
+            if self._timer:
+                self._timer.cancel()
 
     def __enter__(self) -> Self:
         return self
@@ -201,12 +284,13 @@ class Compiler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self) -> None:
+    def _start(self) -> subprocess.Popen[bytes]:
+        if not os.path.exists(SYSTEM_PYTHON):
+            text = f"no compiler is installed: there is no {SYSTEM_PYTHON}"
+            raise KernelError(text, hint=install("bcc", "headers"))
         self._socket, theirs = socket.socketpair()
         self._output = os.memfd_create("probedeck-compiler")
         self._is_ready = False
-        if not os.path.exists(SYSTEM_PYTHON):
-            raise KernelError(f"there is no {SYSTEM_PYTHON}", hint=install("bcc", "headers"))
         with theirs:
             self._process = subprocess.Popen(
                 [SYSTEM_PYTHON, "-I", str(_HELPER), str(theirs.fileno()), str(HEADERS)],
@@ -217,6 +301,7 @@ class Compiler:
                 # A Ctrl-C in the console must not reach the helper.
                 process_group=0,
             )
+        return self._process
 
     @contextlib.contextmanager
     def _turn(self, cancel: Cancel) -> Iterator[None]:
@@ -225,6 +310,8 @@ class Compiler:
             while not self._lock.acquire(timeout=_LOOK_S):
                 cancel.check()
         try:
+            if self._timer:
+                self._timer.cancel()
             with cancel.on_cancel(self._kill):
                 cancel.check()
                 yield
@@ -232,28 +319,42 @@ class Compiler:
             try:
                 if cancel.asked and not self._closed:
                     # The next one must not find a helper that is about to die.
-                    self._stop()
-                    self._start()
+                    self._end()
+                self._timer = threading.Timer(self._idle, self._end_idle)
+                self._timer.daemon = True
+                self._timer.start()
             finally:
                 self._lock.release()
 
-    def _kill(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._process.kill()
+    def _end_idle(self) -> None:
+        """End the helper, in the timer's thread, unless a request has come meanwhile."""
+        timer = threading.current_thread()
+        with self._lock:
+            if self._timer is timer:
+                self._end()
 
-    def _stop(self) -> None:
-        self._kill()
-        self._process.wait()
-        self._socket.close()
-        os.close(self._output)
+    def _kill(self) -> None:
+        if process := self._process:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            process.kill()
+
+    def _end(self) -> None:
+        """End the helper, if one runs. The caller has the lock."""
+        if process := self._process:
+            self._kill()
+            process.wait()
+            self._process = None
+            self._socket.close()
+            os.close(self._output)
 
     def _ready(self, cancel: Cancel) -> None:
-        """Wait until the helper is warm; start another if it died since the last request."""
+        """Wait until a helper is warm; start one if none runs."""
         self._check_open()
-        if self._process.poll() is not None:
-            self._stop()
-            self._start()
+        process = self._process
+        if process is None or process.poll() is not None:
+            self._end()
+            process = self._start()
             # Again: `close` ends the helper that it finds, which may have been the last one.
             self._check_open()
         if self._is_ready:
@@ -264,10 +365,10 @@ class Compiler:
         except (OSError, EOFError):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 # Its end of the socket is closed before it has written why.
-                self._process.wait(timeout=1)
-            killed = self._process.returncode == -signal.SIGKILL
+                process.wait(timeout=1)
+            killed = process.returncode == -signal.SIGKILL
             self._kill()
-            self._process.wait()
+            process.wait()
             self._check_open()
             cancel.check()
             raise self._no_start(killed) from None
@@ -281,9 +382,10 @@ class Compiler:
         reason = next(errors, "") or next(lines, "no reason given")
         hint = ""
         if killed:
-            reason, hint = _KILLED, _KILLED_HINT
+            reason, hint = KILLED, KILLED_HINT
         elif "import bcc" in reason:
             hint = install("bcc", "headers")
+            return KernelError(f"no compiler is installed: {reason}", hint=hint)
         elif "file not found" in reason or "headers are missing" in reason:
             hint = install("headers")
         elif "not permitted" in said or "super-user" in said:
@@ -327,32 +429,13 @@ class Compiler:
 
         Raises KernelError if the reason is not the source.
         """
+        assert self._process is not None
         try:
             status = self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
             status = -signal.SIGALRM
         said = self._said()
-        self._stop()
-        file, place = "", (0, 0)
+        self._end()
         if status == -signal.SIGKILL:
-            raise KernelError(f"{name} does not compile: {_KILLED}", hint=_KILLED_HINT) from None
-        if status == -signal.SIGPROF:
-            text = (
-                f"the compiler was stopped: not done after {self._cpu_limit:g} s of CPU time; on a "
-                f"slow machine set {LIMIT_VARIABLE} to more seconds"
-            )
-        elif status == -signal.SIGALRM:
-            text = (
-                f"the compiler was stopped: not done after {self._wall_limit:g} s, {_WALL_PER_CPU} "
-                f"times {LIMIT_VARIABLE}"
-            )
-        elif "bad_alloc" in said or "out of memory" in said.lower() or "MemoryError" in said:
-            text = "the compiler was stopped: it needed more than 1 GiB of memory"
-        elif reasons := parse_llvm(name, source, said):
-            return (*parse_clang(said), *reasons)
-        else:
-            how = signal.Signals(-status).name if status < 0 else f"exit {status}"
-            text = f"the compiler crashed ({how}): LLVM cannot take something in this source"
-            place = place_of(source, _CRASHING)
-            file = name if place[0] else ""
-        return (*parse_clang(said), Diagnostic(file, *place, "error", text))
+            raise KernelError(f"{name} does not compile: {KILLED}", hint=KILLED_HINT) from None
+        return cause_of_end(status, said, name, source, self._cpu_limit, self._wall_limit)

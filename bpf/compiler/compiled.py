@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from bpf.compiler.diagnostics import (
     parse_map,
     parse_verifier,
 )
+from bpf.compiler.instructions import place_constants
 from bpf.compiler.maps import CompiledMap, MapReader, no_inserts
 from bpf.compiler.source import context_mismatch, place_of
 from bpf.errors import MORE_FILES, KernelError
@@ -43,6 +44,18 @@ class CompiledProgram:
     """Its lines, as struct bpf_line_info."""
     has_frames: bool = False
     """Whether it may have functions of its own: in a chain it is called by another one."""
+    load: Callable[[], int] | None = None
+    """Loads a stored program for verification. This kernel has verified it before, so it is loaded
+    only for a trial."""
+
+    def loaded(self) -> int:
+        """Return the descriptor of the program as it was loaded for verification; see `fd`.
+
+        Raises OSError if a stored program cannot be loaded.
+        """
+        if self.fd < 0 and self.load:
+            object.__setattr__(self, "fd", self.load())
+        return self.fd
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +102,13 @@ def digest(
     fds: list[int],
     said: str,
     kind: tuple[ProgType, AttachType | None],
+    constants: Mapping[int, int],
     started: float,
 ) -> Compiled:
-    """Turn a reply into Compiled; raises CompileError, and KernelError for missing descriptors."""
+    """Turn a reply into Compiled; raises CompileError, and KernelError for missing descriptors.
+
+    `constants` has the number of each marker in the instructions.
+    """
     prog_type, attach_type = kind
     unverified = prog_type is ProgType.TRACING
     diagnostics = parse_clang(said)
@@ -112,7 +129,7 @@ def digest(
             if len(reply["programs"]) > 1:
                 why += "; choose the program of this hook by its name: function"
             errors.append(Diagnostic(name, line, column, "error", why))
-        elif not program["loaded"] and not unverified:
+        elif not program["loaded"] and not unverified and "load" not in program:
             found = parse_verifier(function, program["log"], program["places"], name, source)
             # The function is the best place there is.
             errors.append(found if found.line else replace(found, file=name, line=line))
@@ -130,10 +147,11 @@ def digest(
         p["name"]: CompiledProgram(
             p["name"],
             prog_type,
-            -1 if unverified else next(spare),
-            bytes.fromhex(p["instructions"]),
+            next(spare) if p["loaded"] else -1,
+            place_constants(bytes.fromhex(p["instructions"]), constants),
             p["license"],
             attach_type,
+            load=p.get("load"),
         )
         for p in reply["programs"]
     }

@@ -88,7 +88,7 @@ class CompileHelper:
 
     def __init__(self, headers: str, sock: socket.socket) -> None:
         check_headers(headers)
-        confinement, quota = load("confinement"), load("quota")
+        confinement, quota, instructions = map(load, ("confinement", "quota", "instructions"))
         with open(confinement.CPUS) as file:
             cpus = int(re.split("[-,]", file.read().strip())[-1]) + 1
         from bcc import BPF, lib
@@ -117,6 +117,7 @@ class CompileHelper:
         # Only now: a thread keeps the root and the capabilities that it started with.
         threading.Thread(target=end_with_client, args=(sock,), daemon=True).start()
         self.quota = quota.Quota(cpus)
+        self.place_constants = instructions.place_constants
         os.environ["BCC_KERNEL_SOURCE"] = headers
         self.bpf, self.lib = Module, lib
         # bcc 0.26 leaves a part of its own interface undeclared.
@@ -163,7 +164,7 @@ class CompileHelper:
         for name in names:
             if request["function"] not in ("", name.decode()):
                 continue
-            program, fd = self.verify(handle, name, request["type"], request["attach_type"])
+            program, fd = self.verify(handle, name, request)
             reply["programs"].append(program)
             if fd >= 0:
                 fds.append(fd)
@@ -190,20 +191,23 @@ class CompileHelper:
         return []
 
     def verify(
-        self, handle: Any, name: bytes, prog_type: int, attach_type: int
+        self, handle: Any, name: bytes, request: dict[str, Any]
     ) -> tuple[dict[str, Any], int]:
         """Load one function; a refused one is loaded again for the verifier's log.
 
         Tracing programs stay unverified: libbcc looks for the kernel's BTF, which is hidden here.
         """
-        start = self.lib.bpf_function_start(handle, name)
+        prog_type, attach_type = request["type"], request["attach_type"]
         size = self.lib.bpf_function_size(handle, name)
+        code = ct.string_at(self.lib.bpf_function_start(handle, name), size)
+        constants = {int(marker): number for marker, number in request["constants"].items()}
+        placed = ct.create_string_buffer(self.place_constants(code, constants), size)
         license_name = self.lib.bpf_module_license(handle)
 
         def load(level: int, buffer: Any, length: int) -> int:
             version = self.lib.bpf_module_kern_version(handle)
             fd: int = self.lib.bcc_func_load(
-                handle, prog_type, name, start, size, license_name, version, level, buffer, length,
+                handle, prog_type, name, placed, size, license_name, version, level, buffer, length,
                 None, attach_type & 0xFFFFFFFF,
             )  # fmt: skip
             return fd
@@ -232,7 +236,7 @@ class CompileHelper:
             "name": name.decode(),
             "loaded": fd >= 0,
             "license": (license_name or b"GPL").decode(),
-            "instructions": ct.string_at(start, size).hex(),
+            "instructions": code.hex(),
             "log": log.decode(errors="replace"),
             "places": places.decode(errors="replace"),
         }, fd

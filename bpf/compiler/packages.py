@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Literal
 
 Need = Literal["bcc", "clang", "headers", "libbpf"]
@@ -40,6 +39,8 @@ _COMMANDS: dict[str, tuple[str, dict[Need, str]]] = {
 
 def install(*needs: Need) -> str:
     """Return the command that installs `needs`; on an unknown distribution, each one's command."""
+    import shutil  # a run that compiles nothing needs none of its archives
+
     known = [name for name in _COMMANDS if shutil.which(name)][:1] or list(_COMMANDS)
     commands = (_COMMANDS[name] for name in known)
     return ", or ".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 import time
@@ -12,6 +13,8 @@ from bpf.abi import ProgType
 
 INCLUDES = Path(__file__).parent.parent / "include"
 """Headers for probes."""
+_NAME = "\0"
+"""Stands for the name of a source, which contains no NUL."""
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"(?P<name>[^"]+)"')
 _CONTEXTS = {
     ProgType.XDP: "xdp_md",
@@ -51,10 +54,18 @@ def flatten(
     bcc cannot take a map's method in an included header. Each statement gets a `#line` directive,
     which keeps its place: bcc's rewriter inserts lines between functions.
     """
-    own = {path.name: path for path in INCLUDES.iterdir()}
-    found = _Headers(headers or {}, own)
-    before = [line for each in preludes for line in _lines(f'#include "{each}"', name, "", found)]
-    return "\n".join((*before, *_lines(text, name, "", found))) + "\n"
+    given = tuple((headers or {}).items())
+    return _flat(text, given, tuple(preludes), INCLUDES).replace(_NAME, name)
+
+
+@functools.lru_cache(maxsize=4)
+def _flat(
+    text: str, headers: tuple[tuple[str, str], ...], preludes: tuple[str, ...], includes: Path
+) -> str:
+    """As `flatten`, of a source called `_NAME`: both directions of a probe often have the same."""
+    found = _Headers(dict(headers), {path.name: path for path in includes.iterdir()})
+    lines = [line for each in preludes for line in _lines(f'#include "{each}"', _NAME, "", found)]
+    return "\n".join((*lines, *_lines(text, _NAME, "", found))) + "\n"
 
 
 def prelude_macros(text: str, externs: Iterable[str]) -> dict[str, int]:

@@ -23,7 +23,7 @@
 #ifndef EPOCH_NS
 #define EPOCH_NS 0 /* the source does not ask for it */
 #endif
-#define EPOCH_BASE EPOCH_NS
+#define EPOCH_BASE CONSTANT(EPOCH_NS)
 
 /* Message of a program's log; its arguments are as they were given. */
 struct log_entry {

@@ -12,7 +12,7 @@ static __always_inline u64 fold64(u64 word) {
 /* Spread all bits of a word over its upper half and its lower bits. */
 static __always_inline u64 mix64(u64 hash) {
     hash ^= hash >> 32;
-    hash *= HASH_0;
+    hash *= CONSTANT(HASH_0);
     return hash ^ hash >> 29;
 }
 
@@ -21,14 +21,16 @@ static __always_inline u64 mix64(u64 hash) {
  * three words are all, and have nothing in their upper halves.
  */
 static __always_inline u64 hash_of(struct flow_key *key) {
-    u64 hash = HASH_5 + key->transport * HASH_4;
+    u64 hash = CONSTANT(HASH_5) + key->transport * CONSTANT(HASH_4);
 #if TUNNELS
-    hash += fold64(key->tunnel) * HASH_6;
+    hash += fold64(key->tunnel) * CONSTANT(HASH_6);
 #endif
     if (VERSION(key) == 4)
-        hash += key->source[0] * HASH_0 + key->destination[0] * HASH_2;
+        hash += key->source[0] * CONSTANT(HASH_0) + key->destination[0] * CONSTANT(HASH_2);
     else
-        hash += fold64(key->source[0]) * HASH_0 + fold64(key->source[1]) * HASH_1 +
-                fold64(key->destination[0]) * HASH_2 + fold64(key->destination[1]) * HASH_3;
+        hash += fold64(key->source[0]) * CONSTANT(HASH_0) +
+                fold64(key->source[1]) * CONSTANT(HASH_1) +
+                fold64(key->destination[0]) * CONSTANT(HASH_2) +
+                fold64(key->destination[1]) * CONSTANT(HASH_3);
     return mix64(hash);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Helpers and instructions that older kernels lack, and their substitutes.
+ * A helper that older kernels lack, and its substitute.
  *
- * HAS_COARSE_CLOCK (Linux 5.11) and HAS_ATOMICS (5.12; arm64: 5.18) come from bpf/features.py.
+ * HAS_COARSE_CLOCK (Linux 5.11) comes from bpf/features.py.
  */
 #pragma once
 
@@ -12,27 +12,5 @@ static __always_inline u64 coarse_ns(void) {
     return bpf_ktime_get_coarse_ns();
 #else
     return bpf_ktime_get_ns();
-#endif
-}
-
-/*
- * Set bits of a word that several CPUs write. Without atomics, a bit is lost if another CPU writes
- * the word at the same moment; the next packet with that bit sets it.
- */
-static __always_inline void set_bits(u64 *word, u64 bits) {
-#if HAS_ATOMICS
-    __sync_fetch_and_or(word, bits);
-#else
-    *word |= bits;
-#endif
-}
-
-/* Replace a word that several CPUs write. Returns false if it differs from `before` by now. */
-static __always_inline bool replace_word(u64 *word, u64 before, u64 after) {
-#if HAS_ATOMICS
-    return __sync_val_compare_and_swap(word, before, after) == before;
-#else
-    *(volatile u64 *)word = after;
-    return *(volatile u64 *)word == after;
 #endif
 }

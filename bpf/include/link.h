@@ -145,6 +145,5 @@ static __always_inline bool look_through(struct cursor *c, __be16 *type) {
         if (!skip_header(c, type))
             return false;
     }
-    blur(c, type);
     return true;
 }

@@ -228,6 +228,8 @@ static __always_inline int parse_frame(struct cursor *c, struct packet *packet) 
     if (unlikely(type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6)) &&
         !look_through(c, &type))
         return PARSED_SHORT;
+    /* The verifier follows the packet once, not once for each length of the link's headers. */
+    c->at = c->start + (forget(c->at - c->start) & MAX_LINK_OFFSET);
 #endif
     packet->vlan = c->vlan;
     packet->network_at = c->at - frame;

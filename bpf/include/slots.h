@@ -57,7 +57,8 @@ BPF_ARRAY_OF_MAPS(slots, "slot", SLOTS);
 
 /* The keyed hash of an address or a port. */
 static __always_inline u64 hash_part(u64 first, u64 second) {
-    return mix64(HASH_5 + fold64(first) * HASH_0 + fold64(second) * HASH_1);
+    return mix64(CONSTANT(HASH_5) + fold64(first) * CONSTANT(HASH_0) +
+                 fold64(second) * CONSTANT(HASH_1));
 }
 
 /* Without branches, which the verifier would follow for each slot. */
@@ -81,10 +82,11 @@ static __always_inline void observe_part(struct slot *slot, u64 hash, u64 packet
 
 /* The keyed hash of a flow that is the reverse one's, too, but for the direction. */
 static __always_inline u64 hash_pair(struct flow_key *key, bool ported) {
-    u64 from = hash_part(key->source[0], key->source[1]) + ported * SOURCE_PORT(key) * HASH_2;
+    u64 from =
+        hash_part(key->source[0], key->source[1]) + ported * SOURCE_PORT(key) * CONSTANT(HASH_2);
     u64 to = hash_part(key->destination[0], key->destination[1]) +
-             ported * DESTINATION_PORT(key) * HASH_2;
-    u64 hash = mix64(mix64(from) + mix64(to) + PROTOCOL(key) * HASH_4);
+             ported * DESTINATION_PORT(key) * CONSTANT(HASH_2);
+    u64 hash = mix64(mix64(from) + mix64(to) + PROTOCOL(key) * CONSTANT(HASH_4));
     return (hash & ~PAIR_DIRECTION) | (from < to) * PAIR_DIRECTION;
 }
 

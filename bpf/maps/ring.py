@@ -1,8 +1,8 @@
 """Consumers of a ring buffer (BPF_MAP_TYPE_RINGBUF) with records of one size.
 
-The producer's position and the data are mapped here, the data twice in a row so that no record
-wraps; each record follows a header {u32 length | flags, u32 page offset} and ends at a multiple
-of 8 bytes. Reading takes no system call, and no work in Python for each record.
+Both positions are mapped here, and the data while records are read: twice in a row, so that no
+record wraps. Each record follows a header {u32 length | flags, u32 page offset} and ends at a
+multiple of 8 bytes. To read an empty ring takes no system call, and no record takes work in Python.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ class RingReader:
         self._stride = record_room(record.itemsize)
         page = mmap.PAGESIZE
         consumer = mmap.mmap(fd, page)
-        shared = mmap.mmap(fd, page + 2 * size_bytes, prot=mmap.PROT_READ, offset=page)
+        producer = mmap.mmap(fd, page, prot=mmap.PROT_READ, offset=page)
         self._consumed = np.frombuffer(consumer, np.uint64, 1)
-        self._produced = np.frombuffer(shared, np.uint64, 1)
-        self._data = np.frombuffer(shared, np.uint8, offset=page)
+        self._produced = np.frombuffer(producer, np.uint64, 1)
         self._slot = np.dtype(
             {
                 "names": ["header", "record"],
@@ -70,7 +69,7 @@ class RingReader:
     def close(self) -> None:
         """Stop waiting on the ring, and unmap its memory."""
         os.close(self._fd)
-        del self._consumed, self._produced, self._data
+        del self._consumed, self._produced
 
     def read(self) -> Array:
         """Take out the finished records, oldest first: shape (n,), a copy; n may be 0.
@@ -80,8 +79,13 @@ class RingReader:
         """
         start = int(self._consumed[0])
         waiting = (int(self._produced[0]) - start) // self._stride
+        if not waiting:
+            return np.empty(0, self._record)
         at = start % self._size
-        slots = self._data[at : at + waiting * self._stride].view(self._slot)
+        # Not kept: a process's resident memory has all pages of a mapping.
+        page = mmap.PAGESIZE
+        data = mmap.mmap(self._fd, 2 * self._size, prot=mmap.PROT_READ, offset=2 * page)
+        slots = np.frombuffer(data, self._slot, waiting, at)
         headers = slots["header"].copy()
         busy = np.flatnonzero(headers & _BUSY)
         if len(busy):

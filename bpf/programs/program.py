@@ -26,6 +26,7 @@ import numpy as np
 
 from bpf.abi import AttachType, ProgType
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram
+from bpf.compiler.instructions import relocate
 from bpf.compiler.quota import map_bytes
 from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import kernel_types
@@ -136,8 +137,6 @@ def caller_of(prog_type: ProgType, next_fd: int) -> bytes:
     return pack([(0xBF, 0x16, 0, 0), call]) + end
 
 
-_LD_IMM64 = 0x18
-_PSEUDO_MAP_FD, _PSEUDO_MAP_VALUE = 1, 2
 _FUNCTION, _LINE = struct.Struct("<II"), struct.Struct("<I12s")
 
 
@@ -296,20 +295,6 @@ def make_map(
 def sized(spec: MapSpec, entries: int | None) -> MapSpec:
     """Return the same map with another number of entries; None keeps the declared number."""
     return spec if entries is None else replace(spec, max_entries=entries)
-
-
-def relocate(instructions: bytes, places: Mapping[int, int]) -> bytes:
-    """Return `instructions` with every map reference `old` replaced by `places[old]`.
-
-    A map reference is an ld_imm64 with source register 1 (BPF_PSEUDO_MAP_FD), or 2 for a place in a
-    value (BPF_PSEUDO_MAP_VALUE). Its second half is no instruction, but has the operation code 0.
-    """
-    code = bytearray(instructions)
-    for at in range(0, len(code), 8):
-        if code[at] == _LD_IMM64 and code[at + 1] >> 4 in (_PSEUDO_MAP_FD, _PSEUDO_MAP_VALUE):
-            (old,) = struct.unpack_from("<i", code, at + 4)
-            struct.pack_into("<i", code, at + 4, places[old])
-    return bytes(code)
 
 
 _READ_BYTES = 4096

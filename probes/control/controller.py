@@ -70,6 +70,7 @@ class Controller(ProbeRunner):
     def __init__(self, *, by_link: bool = True) -> None:
         unlock()
         super().__init__(Compiler(), by_link=by_link)
+        self._compiler.warn = lambda text: self.publish(Event.now("warning", "compiler", text))
         self._tracing: tuple[Interface, PathOptions] | None = None
         """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None

@@ -34,7 +34,7 @@ class CutError(UsageError):
 
 def verdicts_of(compiled: CompiledConfig) -> Verdicts:
     """Run the test frames through each program that has no effect outside."""
-    return dict(_tried(compiled, lambda program: trial.verdicts(program.fd)))
+    return dict(_tried(compiled, lambda program: trial.verdicts(program.loaded())))
 
 
 def passes(programs: Iterable[ProgramInfo]) -> Verdicts:
@@ -47,7 +47,7 @@ def passes(programs: Iterable[ProgramInfo]) -> Verdicts:
 
 def costs_of(compiled: CompiledConfig) -> tuple[Cost, ...]:
     """Measure the run time of each program that has no effect outside."""
-    measured = _tried(compiled, lambda program: trial.cost(program.fd, program.type))
+    measured = _tried(compiled, lambda program: trial.cost(program.loaded(), program.type))
     return tuple(Cost(side, ns) for side, ns in measured)
 
 

@@ -4,7 +4,8 @@
  * (include/trace/events/skb.h), in every network namespace.
  *
  * HAS_REASON: the tracepoint has a reason (5.17). NOT_DROPPED and CONSUMED are the reasons of
- * normal frees, and UNKNOWN the one of a drop that the kernel does not explain.
+ * normal frees, and UNKNOWN the one of a drop that the kernel does not explain. SK_BUFF_DEV and
+ * others are offsets in the kernel's structures. All come from probes/drops/probe.py.
  *
  * Packets of path tracing (path_mark.h) end at a router, and the kernel drops them there if the
  * router is a namespace of this host. They count, apart from the packets of applications.
@@ -107,41 +108,41 @@ static __always_inline void read_ipv6(struct dropped *dropped, void *at) {
 /* Where the packet was: its device, and the namespace of that or of the socket. */
 static __always_inline void read_place(struct dropped *dropped, void *skb) {
     void *device = 0, *socket = 0, *net = 0;
-    READ_KERNEL(device, skb, KERNEL_OFFSET(sk_buff, dev));
-    READ_KERNEL(socket, skb, KERNEL_OFFSET(sk_buff, sk));
+    READ_KERNEL(device, skb, CONSTANT(SK_BUFF_DEV));
+    READ_KERNEL(socket, skb, CONSTANT(SK_BUFF_SK));
     if (device) {
-        READ_KERNEL(dropped->interface, device, KERNEL_OFFSET(net_device, ifindex));
-        READ_KERNEL(net, device, KERNEL_OFFSET(net_device, nd_net));
+        READ_KERNEL(dropped->interface, device, CONSTANT(NET_DEVICE_IFINDEX));
+        READ_KERNEL(net, device, CONSTANT(NET_DEVICE_ND_NET));
     } else if (socket) {
-        READ_KERNEL(net, socket, KERNEL_OFFSET(sock_common, skc_net));
+        READ_KERNEL(net, socket, CONSTANT(SOCK_COMMON_SKC_NET));
     }
-    READ_KERNEL(dropped->namespace, net, KERNEL_OFFSET(net, ns.inum));
+    READ_KERNEL(dropped->namespace, net, CONSTANT(NET_NS_INUM));
 }
 
 /* Packets on the wire: a large segment is several. */
 static __always_inline u64 count_packets(void *skb, void *head) {
     u32 end = 0;
     u16 segments = 0;
-    READ_KERNEL(end, skb, KERNEL_OFFSET(sk_buff, end));
-    READ_KERNEL(segments, head + end, KERNEL_OFFSET(skb_shared_info, gso_segs));
+    READ_KERNEL(end, skb, CONSTANT(SK_BUFF_END));
+    READ_KERNEL(segments, head + end, CONSTANT(SKB_SHARED_INFO_GSO_SEGS));
     return segments > 1 ? segments : 1;
 }
 
 int dropped(struct bpf_raw_tracepoint_args *ctx) {
     void *skb = (void *)ctx->args[0], *head = 0;
-    u32 reason = UNKNOWN, length = 0;
+    u32 reason = CONSTANT(UNKNOWN), length = 0;
     u16 protocol = 0, network = 0;
-#if HAS_REASON
-    reason = ctx->args[2];
-    if (reason == NOT_DROPPED || reason == CONSUMED)
-        return 0;
-#endif
-    READ_KERNEL(protocol, skb, KERNEL_OFFSET(sk_buff, protocol));
+    if (CONSTANT(HAS_REASON)) {
+        reason = ctx->args[2];
+        if (reason == CONSTANT(NOT_DROPPED) || reason == CONSTANT(CONSUMED))
+            return 0;
+    }
+    READ_KERNEL(protocol, skb, CONSTANT(SK_BUFF_PROTOCOL));
     if (!protocol)
         return 0; /* no packet of a network: messages of netlink and Unix sockets */
-    READ_KERNEL(head, skb, KERNEL_OFFSET(sk_buff, head));
-    READ_KERNEL(network, skb, KERNEL_OFFSET(sk_buff, network_header));
-    READ_KERNEL(length, skb, KERNEL_OFFSET(sk_buff, len));
+    READ_KERNEL(head, skb, CONSTANT(SK_BUFF_HEAD));
+    READ_KERNEL(network, skb, CONSTANT(SK_BUFF_NETWORK_HEADER));
+    READ_KERNEL(length, skb, CONSTANT(SK_BUFF_LEN));
 
     struct dropped dropped = {.reason = reason};
     if (protocol == bpf_htons(ETH_P_IP))

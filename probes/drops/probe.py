@@ -29,6 +29,21 @@ _PREFIX = "SKB_DROP_REASON_"
 _NOT_SPECIFIED = "not_specified"
 _NO_REASON = (1 << 32) - 1
 """A number that no reason has."""
+_OFFSETS = {
+    "SK_BUFF_DEV": ("sk_buff", "dev"),
+    "SK_BUFF_SK": ("sk_buff", "sk"),
+    "NET_DEVICE_IFINDEX": ("net_device", "ifindex"),
+    "NET_DEVICE_ND_NET": ("net_device", "nd_net"),
+    "SOCK_COMMON_SKC_NET": ("sock_common", "skc_net"),
+    "NET_NS_INUM": ("net", "ns.inum"),
+    "SK_BUFF_END": ("sk_buff", "end"),
+    "SKB_SHARED_INFO_GSO_SEGS": ("skb_shared_info", "gso_segs"),
+    "SK_BUFF_PROTOCOL": ("sk_buff", "protocol"),
+    "SK_BUFF_HEAD": ("sk_buff", "head"),
+    "SK_BUFF_NETWORK_HEADER": ("sk_buff", "network_header"),
+    "SK_BUFF_LEN": ("sk_buff", "len"),
+}
+"""Members of the kernel's structures by macro."""
 
 
 class DropsProbe(ProgramProbe):
@@ -61,6 +76,7 @@ def reason_names() -> Mapping[int, str]:
 
 def drops_config(interval: float) -> ProbeConfig:
     """Return the probe's configuration. Raises KernelError if the kernel lacks its types."""
+    types = kernel_types()
     numbers = {name: number for number, name in reason_names().items()}
     side = {
         "hook": "raw_tp",
@@ -72,6 +88,7 @@ def drops_config(interval: float) -> ProbeConfig:
             "NOT_DROPPED": numbers.get("skb_not_dropped_yet", _NO_REASON),
             "MAGIC": PROBE_MAGIC,
             "CONSUMED": numbers.get("skb_consumed", _NO_REASON),
+            **{name: types.offset(*member) for name, member in _OFFSETS.items()},
         },
         "metrics": [
             {

@@ -78,7 +78,7 @@ static __always_inline void fill(struct flow_record *record, struct packet *pack
 }
 
 static __always_inline struct flow_record *record_of(u64 cpu, u64 number) {
-    u32 at = cpu * RECORDS_PER_CPU + number;
+    u32 at = cpu * CONSTANT(RECORDS_PER_CPU) + number;
     return records.lookup(&at);
 }
 
@@ -99,14 +99,14 @@ static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 c
         return;
     u64 number = state->records;
     struct flow_record *record = record_of(cpu, number);
-    if (number >= RECORDS_PER_CPU || !record) {
+    if (number >= CONSTANT(RECORDS_PER_CPU) || !record) {
         send_alone(packet, size, now);
         return;
     }
     fill(record, packet, size, now);
     state->records = number + 1;
     set->way[way & (WAYS - 1)] = tag | number;
-    if (number + 1 == ALARM_AT)
+    if (number + 1 == CONSTANT(ALARM_AT))
         alarm.ringbuf_output(&own, sizeof(own), BPF_RB_FORCE_WAKEUP);
 }
 
@@ -115,7 +115,7 @@ static __always_inline void count(struct packet *packet, struct wire_size *size)
     u64 cpu = bpf_get_smp_processor_id();
     u64 hash = hash_of(&packet->key);
     u64 tag = (hash >> 49 | 1) << NUMBER_BITS;
-    u32 set_at = cpu * SETS_PER_CPU + (hash & (SETS_PER_CPU - 1));
+    u32 set_at = cpu * CONSTANT(SETS_PER_CPU) + (hash & (CONSTANT(SETS_PER_CPU) - 1));
     struct flow_set *set = sets.lookup(&set_at);
     if (!set) {
         /* A CPU that came later. Not always: user space may lack the memory for larger tables. */

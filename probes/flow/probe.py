@@ -27,7 +27,7 @@ from bpf.programs import grace
 from bpf.programs.program import Program, make_map
 from bpf.syscall import MapSpec
 from probes.builtin import BuiltinProbe, Generation
-from probes.flow.clock import flow_clock
+from probes.flow.clock import FlowClock, flow_clock
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook
 from probes.flow.records import FLOW, FlowDirection
@@ -75,12 +75,13 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         memory: int | None = None,
         interval: float = 1.0,
         tunnels: Tunnels = Tunnels.OUTER,
+        clock: FlowClock | None = None,
     ) -> None:
         """Join the chains of the hooks `where`; raises ProbedeckError, and leaves nothing behind.
 
         The tables take at most `memory` bytes: by default their share of the default limit.
         `sizes` are chosen accordingly if None. `interval` is the configuration's; a Poller keeps
-        to it.
+        to it. `clock`: the best one of this kernel if None.
         """
         super().__init__(compiler, interface, interval)
         self._basis = self.capture = capture
@@ -95,7 +96,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         self._losses: dict[LossReason, Loss] = {}
         self._occupancy = 0.0
         self._hooks: list[FlowHook] = []
-        self._clock = flow_clock()
+        self._clock = clock or flow_clock()
         self._owned.callback(self._clock.close)
         self._start(hooks, {SIDES[direction]: hook for hook, direction in where})
 

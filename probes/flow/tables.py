@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ import numpy as np
 
 from bpf.arrays import Array
 from bpf.compiler import Compiled
+from bpf.maps.layout import round_up
 from bpf.maps.map import Map
 from bpf.maps.ring import RingReader
 from bpf.programs.program import sized
@@ -35,7 +37,7 @@ class FlowTables:
             self.fds = owned.fds
             """Descriptors by map name; they stay the tables' own."""
             self._maps: dict[str, Map] = {}
-            for name in NAMES[:-1]:
+            for name in NAMES[1:-1]:
                 declared = compiled.maps[name]
                 spec = sized(declared.spec, entries.get(name))
                 fd = os.dup(self.fds[name])
@@ -45,7 +47,6 @@ class FlowTables:
             undo.callback(self._overflow.close)
             self.memory = owned.memory
             self._undo = undo.pop_all()
-        self._records = self._maps["records"].view().view(sizes.record).reshape(sizes.cpus, -1)
         self._sets = self._maps["sets"].view().view("u8").reshape(sizes.cpus, -1)
         self._used = self._maps["cpus"].view()["records"]
 
@@ -55,8 +56,17 @@ class FlowTables:
 
     def records(self) -> Iterator[Array]:
         """The counted records, of dtype `sizes.record`: kernel memory, valid until `clear`."""
+        record = self._sizes.record
         for cpu in np.flatnonzero(self._used):
-            yield self._records[cpu, : self._used[cpu]]
+            # Not kept: a process's resident memory has all pages of a mapping.
+            begin = int(cpu) * self._sizes.records * record.itemsize
+            within = begin % mmap.ALLOCATIONGRANULARITY
+            count = int(self._used[cpu])
+            size = round_up(within + count * record.itemsize, mmap.PAGESIZE)
+            memory = mmap.mmap(
+                self.fds["records"], size, prot=mmap.PROT_READ, offset=begin - within
+            )
+            yield np.frombuffer(memory, record, count, within)
         if len(overflow := self._overflow.read()):
             yield overflow
 
@@ -72,5 +82,5 @@ class FlowTables:
 
     def close(self) -> None:
         """Give the memory back; no array of `records` may be in use."""
-        del self._records, self._sets, self._used
+        del self._sets, self._used
         self._undo.close()

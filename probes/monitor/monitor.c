@@ -12,7 +12,7 @@
  * them calls the next one; `finish` comes last.
  *
  * CPUS, DATAGRAMS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY,
- * VERDICT_END, VERDICT_OTHERS, HASH_0 .. HASH_6 (odd secrets) and LINK_ETHERNET come from
+ * DROPS_MEASURED, DROPS_OTHERS, HASH_0 .. HASH_6 (odd secrets) and LINK_ETHERNET come from
  * probes/monitor/programs.py.
  */
 #include "application.h"
@@ -23,6 +23,10 @@
 #include "tracer.h"
 #include "tunnel.h"
 #include <uapi/linux/udp.h>
+
+/* Of packets that are measured, and of other packets. */
+#define VERDICT_END (CONSTANT(DROPS_MEASURED) ? VERDICT_DROP : VERDICT_PASS)
+#define VERDICT_OTHERS (CONSTANT(DROPS_OTHERS) ? VERDICT_DROP : VERDICT_PASS)
 
 #define ARP_HEAD 0x40600080100ULL /* of Ethernet and IPv4; the operation follows */
 

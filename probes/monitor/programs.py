@@ -79,8 +79,8 @@ def own_macros(options: MonitorOptions) -> dict[str, int | str]:
     ends = options.input is not Input.REGULAR
     return {
         "TELEMETRY": int(options.input is Input.TELEMETRY),
-        "VERDICT_END": "VERDICT_DROP" if ends else "VERDICT_PASS",
-        "VERDICT_OTHERS": "VERDICT_DROP" if options.drop_others else "VERDICT_PASS",
+        "DROPS_MEASURED": int(ends),
+        "DROPS_OTHERS": int(options.drop_others),
         # The compiler's own maps: `SketchHalf` and the probe make larger ones.
         "CPUS": 1,
         "DATAGRAMS": 1,

@@ -77,7 +77,7 @@ int path(CONTEXT *ctx) {
     struct shared *shared = shared_state();
     if (!shared)
         return VERDICT_PASS;
-    if (ctx->mark == MARK)
+    if (ctx->mark == CONSTANT(MARK))
         return take_clone(ctx);
     if (is_remarked_clone(shared))
         return VERDICT_DROP; /* it would be a duplicate of the application's packet */
@@ -161,7 +161,7 @@ static __always_inline enum outcome clone(CONTEXT *ctx, struct scratch *scratch)
     scratch->sending = 1;
     *sender = bpf_get_current_task();
     __sync_fetch_and_add(&shared->clones, 1);
-    marked->mark = MARK;
+    marked->mark = CONSTANT(MARK);
     *(volatile u64 *)marked->cb = TRACERS;
     long error = bpf_clone_redirect(ctx, ctx->ifindex, 0);
     *(volatile u64 *)marked->cb = control;
@@ -180,8 +180,7 @@ static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit)
     if (!target || !chosen(target, scratch))
         return VERDICT_PASS;
     u64 now = scratch->now;
-#pragma unroll
-    for (int i = 0; i < BURST; i++) {
+    for (u64 i = 0; i < CONSTANT(BURST); i++) {
         if (!due(target, now))
             break;
         scratch->hop = bounded(next_hop(target));
@@ -189,7 +188,7 @@ static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit)
             break;
         /* A path may become shorter at any moment, and a whole datagram reach the application. */
         u32 whole = scratch->protocol == IPPROTO_UDP ? 0 : target->whole;
-        scratch->whole = GUARD == GUARD_NONE || whole >> bounded(scratch->hop) & 1;
+        scratch->whole = CONSTANT(GUARD) == GUARD_NONE || whole >> bounded(scratch->hop) & 1;
         scratch->sequence = take_number(target, scratch);
         __sync_fetch_and_add(&target->sent[bounded(scratch->hop)], 1);
         enum outcome outcome = clone(ctx, scratch);

@@ -66,7 +66,7 @@ static __always_inline void write_mark(u8 *header, u32 protocol, u16 sequence) {
  * the packet has on the wire.
  */
 static __always_inline u16 seal(u8 *header, u32 protocol, u32 pseudo, bool partial, bool whole) {
-    u32 length = length_of(protocol), guard = whole ? GUARD_NONE : GUARD;
+    u32 length = length_of(protocol), guard = whole ? GUARD_NONE : CONSTANT(GUARD);
     bool wrong = guard == GUARD_CHECKSUM;
     u16 *check;
     if (protocol == IPPROTO_TCP) {

@@ -189,7 +189,8 @@ static __always_inline int take_message(CONTEXT *ctx, struct shared *shared, str
         learn_mtu(shared, &answer);
         return VERDICT_PASS;
     }
-    return verdict_on(ctx, take_error(shared, &answer), meaning == EXCEEDED && !PASS_ANSWERS);
+    return verdict_on(ctx, take_error(shared, &answer),
+                      meaning == EXCEEDED && !CONSTANT(PASS_ANSWERS));
 }
 
 static __always_inline int take_packet(CONTEXT *ctx, struct shared *shared, u32 *heard) {

@@ -23,15 +23,15 @@ struct mark {
 };
 
 static __always_inline u16 identification_of(u16 sequence) {
-    return sequence * ID_FACTOR;
+    return sequence * CONSTANT(ID_FACTOR);
 }
 
 static __always_inline u16 sequence_of(u16 identification) {
-    return identification * ID_INVERSE;
+    return identification * CONSTANT(ID_INVERSE);
 }
 
 static __always_inline u16 tag_of(u16 sequence) {
-    return (sequence + 1) * KEY >> 48;
+    return (sequence + 1) * CONSTANT(KEY) >> 48;
 }
 
 static __always_inline struct mark mark_of(u16 sequence) {

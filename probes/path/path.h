@@ -128,10 +128,10 @@ struct shared {
     u64 watched[WATCHED_WORDS]; /* a Bloom filter of the keys of `addresses`, with one hash */
 };
 
-BPF_TABLE("hash", struct address, u32, addresses, TARGETS);
+BPF_TABLE("hash", struct address, u32, addresses, ALL_TARGETS);
 BPF_F_TABLE("array", u32, struct shared, shared, 1, BPF_F_MMAPABLE);
 BPF_PERCPU_ARRAY(senders, u64, 1); /* the task that sends a clone on this CPU; see egress.c */
-BPF_F_TABLE("array", u32, struct target, targets, TARGETS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct target, targets, ALL_TARGETS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct slot, slots, ALL_SLOTS, BPF_F_MMAPABLE);
 
 /*
@@ -193,7 +193,7 @@ static __always_inline bool is_chosen(struct target *target, u64 flow) {
 }
 
 static __always_inline struct slot *slot_of(u32 target, u64 sequence) {
-    u32 at = target * SLOTS + (sequence & (SLOTS - 1));
+    u32 at = target * CONSTANT(SLOTS) + (sequence & (CONSTANT(SLOTS) - 1));
     return slots.lookup(&at);
 }
 

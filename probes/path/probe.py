@@ -39,6 +39,7 @@ from probes.path.programs import (
     SOURCES,
     SideProgram,
     macros,
+    sizes_of,
 )
 from probes.path.records import (
     HOP,
@@ -110,7 +111,8 @@ class PathProbe(BuiltinProbe[SideProgram]):
         super().__init__(compiler, interface, INTERVAL)
         self.options = options
         key = secrets.randbits(64) | 1
-        self._macros = macros(options, interface, memory, key)
+        self._sizes = sizes_of(options, memory)
+        self._macros = macros(options, interface, self._sizes[0], key)
         self._timeout_ns = round(options.timeout * 1e9)
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
         self._events = EventFolder()
@@ -129,8 +131,11 @@ class PathProbe(BuiltinProbe[SideProgram]):
 
     def _make_maps(self, sides: Mapping[Side, Compiled]) -> None:
         one = next(iter(sides.values()))
-        targets = self._macros["TARGETS"]
-        sizes = {"slots": targets * self._macros["SLOTS"], "exchanges": targets * EXCHANGES}
+        slots, targets = self._sizes
+        sizes = {
+            "addresses": targets, "targets": targets, "slots": targets * slots,
+            "exchanges": targets * EXCHANGES,
+        }  # fmt: skip
         self._tables = ProbeMaps(one, SHARED_MAPS, sizes)
         self._owned.callback(self._tables.close)
         for name, dtype in _VIEWS.items():

@@ -84,12 +84,12 @@ class SideProgram:
 
 def memory_of(options: PathOptions, memory: int) -> int:
     """Return the bytes that the slots take: at most `memory`, or as few as destinations need."""
-    slots, targets = _sizes(options, memory)
+    slots, targets = sizes_of(options, memory)
     return slots * targets * SLOT.itemsize
 
 
-def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
-    """Slots of a destination, and how many destinations there can be."""
+def sizes_of(options: PathOptions, memory: int) -> tuple[int, int]:
+    """Return the slots of a destination, and how many destinations there can be."""
     hops = min(options.max_hops, _TYPICAL_HOPS) if options.per is Per.HOP else 1
     in_flight = int(options.rate * hops * options.timeout)
     least, most = _SLOTS
@@ -104,14 +104,12 @@ def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
     return slots, targets
 
 
-def macros(options: PathOptions, interface: Interface, memory: int, key: int) -> dict[str, Any]:
-    """Return the constants of the programs; `key` is the secret of marks."""
-    slots, targets = _sizes(options, memory)
+def macros(options: PathOptions, interface: Interface, slots: int, key: int) -> dict[str, Any]:
+    """Return the macros of the programs; `key` is the secret of marks."""
     id_factor = secrets.randbits(16) | 1
     return {
         "LINK_ETHERNET": int(interface.ethernet),
         "SLOTS": slots,
-        "TARGETS": targets,
         # Secret, so that no application's packet is taken for a clone, and no answer to another
         # tracer for one to a probe.
         "MARK": f"{secrets.randbits(32) | 1:#x}",
@@ -122,6 +120,8 @@ def macros(options: PathOptions, interface: Interface, memory: int, key: int) ->
         "BURST": options.burst,
         "APPLICATION_FIRST": int(options.order is Order.APPLICATION),
         "GUARD": _GUARDS[options.guard],
+        # The compiler's own maps: the probe makes larger ones.
+        "ALL_TARGETS": 1,
         "ALL_SLOTS": 1,
         "ALL_EXCHANGES": 1,
         "EXPIRY_NS": round(options.timeout * 1e9) + EXPIRY_NS,

@@ -17,7 +17,7 @@ static __always_inline void release(struct exchange *exchange) {
 /* Whether an answer may still come to the timed packet. */
 static __always_inline bool is_awaited(struct exchange *exchange, u64 now) {
     u64 sent_ns = exchange->sent_ns;
-    return sent_ns && now - sent_ns < EXPIRY_NS;
+    return sent_ns && now - sent_ns < CONSTANT(EXPIRY_NS);
 }
 
 /* Take the timed packet out without an answer. */

@@ -206,7 +206,7 @@ def _compile_side(
         unserved = unserved_maps(compiled.name, direction.source, specs, served)
         program = _program_of(config, side, direction, compiled)
         if isinstance(hook, EventHook):
-            hook.check(program.fd)
+            hook.check(program.loaded())
         check_metrics(config, side, compiled.readable)
         remarks = (*unserved, *inexact_metrics(compiled, direction))
         compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *remarks))

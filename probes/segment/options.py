@@ -43,7 +43,8 @@ class SegmentOptions:
     @property
     def key_id(self) -> str:
         """An id of the key that does not reveal it."""
-        return hashlib.sha256(self.headers["secrets.h"].encode()).hexdigest()[:16]
+        lines = (f"#define {name} {factor:#x}ULL\n" for name, factor in self._factors.items())
+        return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
     @property
     def limit(self) -> int:
@@ -51,10 +52,12 @@ class SegmentOptions:
         return (1 << 32) // self.ratio - 1
 
     @property
-    def headers(self) -> dict[str, str]:
-        """Headers of segment.c: the factors of the hash, and the filter."""
+    def macros(self) -> dict[str, int]:
+        """Macros of segment.c: the factors of the hash, and the limit."""
+        return {**self._factors, "LIMIT": self.limit}
+
+    @property
+    def _factors(self) -> dict[str, int]:
         digest = hashlib.shake_256(f"probedeck segment {self.key}".encode()).digest(8 * _FACTORS)
         words = (digest[n : n + 8] for n in range(0, len(digest), 8))
-        factors = (int.from_bytes(word, "little") | 1 for word in words)
-        lines = (f"#define HASH_{n} {factor:#x}ULL\n" for n, factor in enumerate(factors))
-        return {"secrets.h": "".join(lines), "capture.h": self.capture.to_c()}
+        return {f"HASH_{n}": int.from_bytes(word, "little") | 1 for n, word in enumerate(words)}

@@ -72,8 +72,8 @@ def segment_config(interface: str, options: SegmentOptions) -> ProbeConfig:
         "interface": interface,
         "hook": "tc",
         "source": SOURCE.read_text(encoding="utf-8"),
-        "headers": options.headers,
-        "define": {"LIMIT": options.limit, "MAGIC": PROBE_MAGIC},
+        "headers": {"capture.h": options.capture.to_c()},
+        "define": {**options.macros, "MAGIC": PROBE_MAGIC},
         "metrics": [
             {
                 "name": DIGESTS_TABLE,

@@ -17,13 +17,12 @@
  * that sent them. Their bytes tell them, so both hosts leave them out.
  *
  * LIMIT, from probes/segment/probe.py, is the largest upper half of a chosen digest. HASH_0 ..
- * HASH_11 (odd secrets) and captured() are in the headers that it writes.
+ * HASH_11 (odd secrets) come from there, too, and captured() is in a header that it writes.
  */
 #include <uapi/linux/icmp.h>
 #include <uapi/linux/icmpv6.h>
 #include "packet.h"
 #include "bits.h"
-#include "secrets.h"
 #include "hash.h"
 #include "tracer.h"
 #include "capture.h"
@@ -159,7 +158,8 @@ static __always_inline u64 hash_head(CONTEXT *ctx, struct unit *unit, u64 size) 
     size = opaque(lesser(size, HEAD) - 1) & (HEAD - 1); /* every verifier sees 1 .. HEAD */
     bpf_skb_load_bytes(ctx, unit->at, head, size + 1);
     /* Words are not folded: those of a repeated value would become zero. */
-    return mix64(head[0] * HASH_8 + head[1] * HASH_9 + head[2] * HASH_10 + head[3] * HASH_11);
+    return mix64(head[0] * CONSTANT(HASH_8) + head[1] * CONSTANT(HASH_9) +
+                 head[2] * CONSTANT(HASH_10) + head[3] * CONSTANT(HASH_11));
 }
 
 /*
@@ -175,11 +175,12 @@ again:;
     u64 size = lesser(unit->left, unit->step), bytes = unit->headers + size;
     unit->left -= size;
     u64 flags = unit->flags | (unit->last_flags & (any_of(unit->left) - 1));
-    u64 hash = unit->hash + fold64(unit->identity) * HASH_6 + (flags << 32 | size) * HASH_7;
+    u64 hash = unit->hash + fold64(unit->identity) * CONSTANT(HASH_6) +
+               (flags << 32 | size) * CONSTANT(HASH_7);
     if (!unit->is_tcp && size)
         hash += hash_head(ctx, unit, size);
     hash = mix64(hash);
-    if (hash >> 32 <= LIMIT) {
+    if (hash >> 32 <= CONSTANT(LIMIT)) {
         unit->digest.digest = hash;
         unit->digest.time = bpf_ktime_get_ns();
         unit->digest.bytes = bytes;

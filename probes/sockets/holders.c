@@ -51,24 +51,24 @@ BPF_ARRAY(visited, struct progress, 1); /* one reader at a time */
 
 static __always_inline void read_socket(struct holder *holder, void *sock) {
     void *net = 0, *cgroup = 0, *node = 0;
-    READ(holder->cookie, sock, SOCK_COOKIE);
-    READ(net, sock, SOCK_NET);
-    READ(holder->namespace, net, NET_NUMBER);
-    READ(holder->port, sock, SOCK_PORT);
-    READ(holder->protocol, sock, SOCK_PROTOCOL);
-    READ(holder->type, sock, SOCK_TYPE);
-    READ(holder->user, sock, SOCK_USER);
-    READ(cgroup, sock, SOCK_CGROUP);
-    READ(node, cgroup, CGROUP_NODE);
-    READ(holder->cgroup, node, NODE_ID);
+    READ(holder->cookie, sock, CONSTANT(SOCK_COOKIE));
+    READ(net, sock, CONSTANT(SOCK_NET));
+    READ(holder->namespace, net, CONSTANT(NET_NUMBER));
+    READ(holder->port, sock, CONSTANT(SOCK_PORT));
+    READ(holder->protocol, sock, CONSTANT(SOCK_PROTOCOL));
+    READ(holder->type, sock, CONSTANT(SOCK_TYPE));
+    READ(holder->user, sock, CONSTANT(SOCK_USER));
+    READ(cgroup, sock, CONSTANT(SOCK_CGROUP));
+    READ(node, cgroup, CONSTANT(CGROUP_NODE));
+    READ(holder->cgroup, node, CONSTANT(NODE_ID));
 }
 
 static __always_inline void read_process(struct holder *holder, void *task) {
     void *leader = 0;
-    READ(holder->process, task, TASK_PROCESS);
-    READ(leader, task, TASK_LEADER);
-    READ(holder->command, leader, TASK_COMMAND);
-    READ(holder->start, leader, TASK_START);
+    READ(holder->process, task, CONSTANT(TASK_PROCESS));
+    READ(leader, task, CONSTANT(TASK_LEADER));
+    READ(holder->command, leader, CONSTANT(TASK_COMMAND));
+    READ(holder->start, leader, CONSTANT(TASK_START));
 }
 
 /* The socket behind a descriptor, of the families that flows have; 0: another file. */
@@ -76,10 +76,10 @@ static __always_inline void *socket_of(void *file, struct holder *holder) {
     void *socket = bpf_sock_from_file(file), *sock = 0;
     if (!socket)
         return 0;
-    READ(sock, socket, SOCKET_SOCK);
+    READ(sock, socket, CONSTANT(SOCKET_SOCK));
     if (!sock)
         return 0;
-    READ(holder->family, sock, SOCK_FAMILY);
+    READ(holder->family, sock, CONSTANT(SOCK_FAMILY));
     return holder->family == IPV4 || holder->family == IPV6 ? sock : 0;
 }
 
@@ -96,8 +96,8 @@ int holders(struct descriptor *descriptor) {
         return 0;
     progress->rest = 0;
     if (sock) {
-        READ(inode, file, FILE_INODE);
-        READ(holder->inode, inode, INODE_NUMBER);
+        READ(inode, file, CONSTANT(FILE_INODE));
+        READ(holder->inode, inode, CONSTANT(INODE_NUMBER));
         read_socket(holder, sock);
         read_process(holder, task);
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -53,6 +52,8 @@ PROGRAMS = {
 }
 """Functions of the source, and where each is attached."""
 _MAPS = {"events", "lost"}
+_SIZES = {"events": RING_BYTES}
+"""Sizes of maps that the source declares as small as possible."""
 _OFFSETS = {
     "TASK_LEADER": ("task_struct", "group_leader"),
     "TASK_COMMAND": ("task_struct", "comm"),
@@ -85,7 +86,7 @@ class SocketEvents:
             source = SOURCE.read_text(encoding="utf-8")
             compiled = undo.enter_context(self.compile(compiler, source))
             for name, declared in compiled.maps.items():
-                self._maps[name] = create_like(declared)
+                self._maps[name] = create_like(declared, entries=_SIZES.get(name))
                 undo.callback(os.close, self._maps[name])
             self._ring = RingReader(self._maps["events"], RING_BYTES, EVENT)
             undo.callback(self._ring.close)
@@ -101,10 +102,11 @@ class SocketEvents:
     @staticmethod
     def compile(compiler: Compiler, source: str) -> Compiled:
         """Compile the programs. Raises CompileError, or UsageError for other programs or maps."""
-        macros = {"EVENT_PAGES": RING_BYTES // mmap.PAGESIZE}
+        macros = {"HAS_OFFSETS": 0, **dict.fromkeys(_OFFSETS, 0)}
         with suppress(KernelError):
             types = kernel_types()
-            macros |= {name: types.offset(*member) for name, member in _OFFSETS.items()}
+            offsets = {name: types.offset(*member) for name, member in _OFFSETS.items()}
+            macros = {"HAS_OFFSETS": 1, **offsets}
         compiled = compiler.compile(
             source,
             ProgType.CGROUP_SOCK,

@@ -6,7 +6,7 @@
  * forbid the socket, but the loader makes both programs return 1, whatever they return here.
  *
  * TASK_LEADER and others are offsets in the kernel's structures (bpf/kernel_types.py). Without
- * them, the name is the calling thread's, and start and namespace are 0.
+ * HAS_OFFSETS, the name is the calling thread's, and start and namespace are 0.
  */
 #include <uapi/linux/bpf.h>
 
@@ -29,7 +29,7 @@ struct socket_event {
 };
 _Static_assert(sizeof(struct socket_event) == 64, "probedeck reads events of 64 bytes");
 
-BPF_RINGBUF_OUTPUT(events, EVENT_PAGES);
+BPF_RINGBUF_OUTPUT(events, 1);  /* user space makes it larger */
 BPF_PERCPU_ARRAY(lost, u64, 1); /* events that found the ring full */
 
 static __always_inline void count_lost(void) {
@@ -41,23 +41,23 @@ static __always_inline void count_lost(void) {
 
 /* The process's own name, and when it began: a thread of dig is called isc-net-0000. */
 static __always_inline void read_process(struct socket_event *event) {
-#ifdef TASK_LEADER
+    if (!CONSTANT(HAS_OFFSETS)) {
+        bpf_get_current_comm(event->command, sizeof(event->command));
+        return;
+    }
     void *task = (void *)bpf_get_current_task(), *leader = 0;
-    bpf_probe_read_kernel(&leader, sizeof(leader), task + TASK_LEADER);
-    bpf_probe_read_kernel(event->command, sizeof(event->command), leader + TASK_COMMAND);
-    bpf_probe_read_kernel(&event->start, sizeof(event->start), leader + TASK_START);
-#else
-    bpf_get_current_comm(event->command, sizeof(event->command));
-#endif
+    bpf_probe_read_kernel(&leader, sizeof(leader), task + CONSTANT(TASK_LEADER));
+    bpf_probe_read_kernel(event->command, sizeof(event->command), leader + CONSTANT(TASK_COMMAND));
+    bpf_probe_read_kernel(&event->start, sizeof(event->start), leader + CONSTANT(TASK_START));
 }
 
 static __always_inline u32 namespace_of(struct bpf_sock *socket) {
     u32 number = 0;
-#ifdef TASK_LEADER
     void *net = 0;
-    bpf_probe_read_kernel(&net, sizeof(net), (void *)socket + SOCKET_NET);
-    bpf_probe_read_kernel(&number, sizeof(number), net + NET_NUMBER);
-#endif
+    if (!CONSTANT(HAS_OFFSETS))
+        return 0;
+    bpf_probe_read_kernel(&net, sizeof(net), (void *)socket + CONSTANT(SOCKET_NET));
+    bpf_probe_read_kernel(&number, sizeof(number), net + CONSTANT(NET_NUMBER));
     return number;
 }
 

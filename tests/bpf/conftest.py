@@ -18,7 +18,8 @@ from tests.support.veth import End, veth_pair
 
 @pytest.fixture(scope="session")
 def compiler() -> Iterator[Compiler]:
-    with Compiler() as compiler:
+    with Compiler(stores=(), idle=3600) as compiler:
+        compiler.unconfined()  # starts the helper
         yield compiler
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import cast
 
 import pytest
 
@@ -19,7 +18,7 @@ from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
 from probes.tunnels import Tunnels
-from tests.support.compiling import SharedCompiler, Thrifty
+from tests.support.compiling import SharedCompiler
 
 
 @dataclass
@@ -46,8 +45,8 @@ EMULATED_S = 120.0
 
 @pytest.fixture(scope="session")
 def compiler() -> Iterator[Compiler]:
-    with SharedCompiler(cpu_limit=EMULATED_S) as helper, closing(Thrifty(helper)) as thrifty:
-        yield cast(Compiler, thrifty)
+    with SharedCompiler(cpu_limit=EMULATED_S) as compiler:
+        yield compiler
 
 
 MakeProbe = Callable[..., LooseProbe]

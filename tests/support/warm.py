@@ -15,11 +15,9 @@ import sys
 import threading
 from functools import cache
 from inspect import signature
-from itertools import count
 from typing import Any
 
 from app.lab import netns
-from tests.support.compiling import PROCESS
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SERVER = """\
@@ -68,13 +66,6 @@ runpy.run_module("app", run_name="__main__", alter_sys=True)
 
 _lock = threading.Lock()
 """Held by the thread that starts a process."""
-_started = count(1)
-
-
-def begin() -> None:
-    """Number the next processes from 1."""
-    global _started
-    _started = count(1)
 
 
 @cache
@@ -120,7 +111,7 @@ class WarmRun(subprocess.Popen[str]):
         request = {
             "arguments": args,
             "directory": os.getcwd(),
-            "environment": {**(given["env"] or os.environ), PROCESS: str(next(_started))},
+            "environment": given["env"] or dict(os.environ),
         }
         streams = [fd if fd >= 0 else n for n, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
         space = netns.current()

@@ -30,7 +30,7 @@ class ApplicationProbe(ProgramProbe):
         """Nanoseconds a packet, measured once; NaN if that failed."""
         for _, program in compiled.programs():
             with suppress(OSError):
-                self.ns = trial.cost(program.fd, program.type)
+                self.ns = trial.cost(program.loaded(), program.type)
         super().__init__(compiler, compiled, hooks)
 
     def wake(self, on: bool) -> None:

@@ -14,7 +14,7 @@
  */
 #include "application.h"
 #include "address.h"
-#include "kernel.h"
+#include "atomics.h"
 
 struct dns_flow {
     u64 client[2];

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bpf.attach.attachment import Hook
-from bpf.compiler import Compiler
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiled, Compiler
 from bpf.programs import grace
 from bpf.programs.program import Program
 from probes.hooks import ChainSlot, Hooks, InterfaceHook
@@ -97,16 +98,7 @@ class Outgoing:
         self, halves: Sequence[SketchHalf], slot: ChainSlot[InterfaceHook]
     ) -> Bundle[Program]:
         """Load a program for each half, or none and raise."""
-        hook = Hook.TC_EGRESS
-        macros = {
-            **macros_of(self._options, self._interface, hook), **own_macros(self._options)
-        }  # fmt: skip
-        with self._compiler.compile(
-            _SOURCE.read_text(encoding="utf-8"),
-            hook.prog_type,
-            name="monitor.egress.c",
-            cflags=[f"-D{name}={value}" for name, value in macros.items()],
-        ) as compiled:
+        with compile_source(self._compiler, self._interface, self._options) as compiled:
 
             def load(number: int, half: SketchHalf) -> Program:
                 maps = {**self._shared, **self._counters.maps_of(number)}
@@ -115,3 +107,15 @@ class Outgoing:
                 return Program(compiled, _FUNCTION, shared=shared, next_fd=slot.stage.next_fd)
 
             return Bundle(itertools.starmap(load, enumerate(halves)))
+
+
+def compile_source(compiler: Compiler, interface: Interface, options: MonitorOptions) -> Compiled:
+    """Compile the program. Raises KernelError."""
+    hook = Hook.TC_EGRESS
+    macros = {**macros_of(options, interface, hook), **own_macros(options)}
+    return compiler.compile(
+        _SOURCE.read_text(encoding="utf-8"),
+        hook.prog_type,
+        name="monitor.egress.c",
+        cflags=[f"-D{name}={value}" for name, value in macros.items()],
+    )

@@ -189,7 +189,7 @@ def test_the_soft_limit_of_open_files_is_raised(
     assert error.startswith("probedeck: Too many open files; raise the limit of open files")
 
 
-def test_without_bcc() -> None:
+def test_without_bcc(tmp_path: Path) -> None:
     # The interpreter of the tests, as every venv, does not have it.
     code = (
         "import sys, bpf.compiler.client as client\n"
@@ -199,8 +199,9 @@ def test_without_bcc() -> None:
         "main()"
     )
     run = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=20
-    )
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=20,
+        env={**os.environ, "CACHE_DIRECTORY": str(tmp_path)},
+    )  # fmt: skip
     assert run.returncode == 4
     assert run.stdout == ""
     assert run.stderr.count("\n") == 1

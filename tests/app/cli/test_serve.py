@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -130,7 +131,9 @@ def test_the_unit_runs_this_command_with_the_capabilities_that_docs_name() -> No
     unit = UNIT.read_text()
     (command,) = re.findall(r"^ExecStart=/opt/probedeck/probedeck (.*)$", unit, re.MULTILINE)
     words = command.split()
-    options = {option for each in cli.commands[words[0]].params for option in each.opts}
+    called = cli.get_command(click.Context(cli), words[0])
+    assert called
+    options = {option for each in called.params for option in each.opts}
     assert {word.split("=")[0] for word in words if word.startswith("--")} <= options
     ambient, bounding = (
         set(re.findall(rf"^{key}=(.*)$", unit, re.MULTILINE)[0].split())

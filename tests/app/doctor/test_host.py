@@ -28,7 +28,7 @@ PR_CAPBSET_DROP = 24
 NAMES = {
     "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "bpf(2)", "open files",
     "kernel", "bpffs", "BTF", "JIT", "lockdown", "PREEMPT_RT", "unprivileged bpf",
-    "UAPI headers", "bcc and LLVM", "confinement",
+    "stored programs", "UAPI headers", "bcc and LLVM", "confinement",
     "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "atomic exchange",
     "batch operations",
     "in-kernel drain", "clock of flows", "kernel memory", "BPF statistics", "grace period",

@@ -173,7 +173,7 @@ def test_threads_that_share_a_compiler_take_turns_and_two_compilers_work_side_by
         with (compiler if at % 2 else other).compile(source, ProgType.XDP) as compiled:
             return syscall.prog_test_run(compiled.programs["f"].fd, PACKET).verdict
 
-    with Compiler() as other, ThreadPoolExecutor(4) as threads:
+    with Compiler(stores=()) as other, ThreadPoolExecutor(4) as threads:
         assert list(threads.map(verdict, range(24))) == list(range(24))
 
 
@@ -184,7 +184,7 @@ def test_headers_that_everybody_may_write_are_refused(
     shutil.copytree(client.HEADERS, shared / "headers", symlinks=True)
     shared.chmod(0o777)
     monkeypatch.setattr(client, "HEADERS", shared / "headers")
-    with Compiler() as compiler:
+    with Compiler(stores=()) as compiler:
         with pytest.raises(KernelError, match="shared is writable by everybody"):
             compiler.compile(FINE, ProgType.XDP)
         shared.chmod(0o755)
@@ -195,7 +195,7 @@ def test_headers_that_everybody_may_write_are_refused(
 def test_a_python_without_bcc_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SYSTEM_PYTHON", sys.executable)
     started = time.monotonic()
-    with Compiler() as compiler, pytest.raises(KernelError) as caught:
+    with Compiler(stores=()) as compiler, pytest.raises(KernelError) as caught:
         compiler.compile(FINE, ProgType.XDP)
     assert "cannot import bcc" in caught.value.message
     assert "apt install python3-bpfcc" in caught.value.hint
@@ -208,7 +208,7 @@ from bpf.compiler import Compiler
 from bpf.errors import KernelError
 from bpf.abi import (ProgType)
 try:
-    with Compiler() as compiler:
+    with Compiler(stores=()) as compiler:
         compiler.compile({FINE!r}, ProgType.XDP)
 except KernelError as error:
     print(error)

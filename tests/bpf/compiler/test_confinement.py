@@ -27,7 +27,7 @@ from bpf.compiler import Compiler, packages
 from bpf.errors import ProbedeckError
 source = '{include}int f(struct xdp_md *ctx) {{ return XDP_PASS; }}\\n'
 try:
-    with Compiler() as compiler:
+    with Compiler(stores=()) as compiler:
         print("unconfined:", compiler.unconfined())
         compiler.compile(source, ProgType.XDP, name="my.c").close()
         print("compiled")

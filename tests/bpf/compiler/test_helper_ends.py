@@ -60,6 +60,7 @@ def compiling(compiler: Compiler) -> Iterator[Future[Compiled]]:
 
 def assert_brings_it_down(compiler: Compiler, source: str, cause: str, line: int) -> None:
     """Assert that a source is refused with one line, and that the compiler works afterwards."""
+    assert_works(compiler)
     first = compiler.pid
     with pytest.raises(CompileError) as caught:
         compiler.compile(source, ProgType.XDP, name="my.c")
@@ -83,7 +84,7 @@ def test_a_source_that_brings_the_compiler_down_is_refused_with_the_cause(
     source: str, cpu_limit: float, cause: str
 ) -> None:
     before = open_fds()
-    with Compiler(cpu_limit=cpu_limit) as compiler:
+    with Compiler(stores=(), cpu_limit=cpu_limit) as compiler:
         assert_brings_it_down(compiler, source, cause, 0)
     assert open_fds() == before
 
@@ -95,7 +96,7 @@ def test_a_crash_names_the_line_of_what_llvm_is_known_to_crash_on() -> None:
     """On every LLVM: the helper gets the signal of a crash while it compiles."""
     before = open_fds()
     source = CRASH + LADDER.replace("int f(", "int g(")
-    with Compiler() as compiler:
+    with Compiler(stores=()) as compiler:
         assert_works(compiler)
         crash = threading.Timer(0.2, os.kill, (compiler.pid, signal.SIGSEGV))
         crash.start()
@@ -106,7 +107,7 @@ def test_a_crash_names_the_line_of_what_llvm_is_known_to_crash_on() -> None:
 
 def test_c_on_which_llvm_14_to_18_crash_is_refused_with_its_line() -> None:
     """Later ones make a constant table of it, which the verifier refuses."""
-    with Compiler() as compiler:
+    with Compiler(stores=()) as compiler:
         with pytest.raises(CompileError) as caught:
             compiler.compile(CRASH, ProgType.XDP, name="my.c").close()
         *_, diagnostic = caught.value.diagnostics
@@ -124,13 +125,13 @@ def test_a_compile_on_a_busy_machine_may_last_longer_than_its_cpu_time() -> None
     """A helper that gets the CPU one time in ten is not taken for one that hangs."""
     body = "\n".join(f"    x += x * {i} + bpf_get_prandom_u32();" for i in range(500))
     source = f"int f(struct xdp_md *ctx)\n{{\n    u64 x = 1;\n{body}\n    return x & 1;\n}}\n"
-    with Compiler() as quick:
+    with Compiler(stores=()) as quick:
         quick.compile(FINE, ProgType.XDP).close()
         before = cpu_seconds(quick.pid)
         quick.compile(source, ProgType.XDP).close()
         needed = cpu_seconds(quick.pid) - before
     limit = 3 * needed + 0.1
-    with Compiler(cpu_limit=limit) as compiler:
+    with Compiler(stores=(), cpu_limit=limit) as compiler:
         assert_works(compiler)
         pid, started = compiler.pid, time.monotonic()
         with ThreadPoolExecutor(1) as thread:
@@ -153,7 +154,7 @@ def cpu_seconds(pid: int) -> float:
 
 def test_a_helper_that_never_goes_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_REPLY_GRACE_S", 0.2)
-    with Compiler() as compiler:
+    with Compiler(stores=()) as compiler:
         assert_works(compiler)
         compiler._wall_limit = 0.5
         stopped = compiler.pid
@@ -176,7 +177,7 @@ def test_a_helper_killed_between_compiles_is_replaced(compiler: Compiler) -> Non
 
 
 def test_a_helper_killed_in_a_compile_fails_that_compile_alone() -> None:
-    with Compiler() as compiler, compiling(compiler) as future:
+    with Compiler(stores=()) as compiler, compiling(compiler) as future:
         os.kill(compiler.pid, signal.SIGKILL)
         # Nearly always the kernel's OOM killer: the source is not to blame.
         with pytest.raises(KernelError, match=r"SIGKILL.* memory runs out; give .*memory\.max"):
@@ -185,35 +186,35 @@ def test_a_helper_killed_in_a_compile_fails_that_compile_alone() -> None:
 
 
 def test_a_helper_killed_at_its_start_is_told_with_the_remedy() -> None:
-    with Compiler() as compiler:
-        os.kill(compiler.pid, signal.SIGSTOP)
-        with ThreadPoolExecutor(1) as thread:
-            unconfined = thread.submit(compiler.unconfined)
-            os.kill(compiler.pid, signal.SIGKILL)
-            with pytest.raises(KernelError, match=r"not start: .*memory runs out; give .*max"):
-                unconfined.result(5)
+    with Compiler(stores=()) as compiler, ThreadPoolExecutor(1) as thread:
+        unconfined = thread.submit(compiler.unconfined)
+        while not compiler.is_running:
+            time.sleep(0.001)
+        os.kill(compiler.pid, signal.SIGKILL)
+        with pytest.raises(KernelError, match=r"not start: .*memory runs out; give .*max"):
+            unconfined.result(5)
 
 
 def test_a_slow_machine_sets_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(client.LIMIT_VARIABLE, "90")
-    with Compiler() as compiler:
+    with Compiler(stores=()) as compiler:
         assert (compiler._cpu_limit, compiler._wall_limit) == (90, 900)
     monkeypatch.setenv(client.LIMIT_VARIABLE, "soon")
     with pytest.raises(UsageError, match="PROBEDECK_COMPILE_LIMIT: 'soon' is no number"):
-        Compiler()
+        Compiler(stores=())
 
 
 @pytest.mark.timing
 def test_closing_ends_a_compile_of_another_thread_at_once() -> None:
     before = open_fds()
-    compiler = Compiler()
+    compiler = Compiler(stores=())
     with compiling(compiler) as future:
         pid, started = compiler.pid, time.monotonic()
         compiler.close()
         with pytest.raises(ProbedeckError, match="closed"):
             future.result(5)
         assert time.monotonic() - started < 1
-    assert compiler.pid == pid
+    assert not compiler.is_running
     assert not Path(f"/proc/{pid}").exists()
     compiler.close()
     with pytest.raises(ProbedeckError, match="closed"):
@@ -224,7 +225,7 @@ def test_closing_ends_a_compile_of_another_thread_at_once() -> None:
 @pytest.mark.timing
 def test_closing_does_not_wait_for_the_helper_to_be_warm() -> None:
     before, started = open_fds(), time.monotonic()
-    compiler = Compiler()
+    compiler = Compiler(stores=())
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(compiler.compile, FINE, ProgType.XDP)
         time.sleep(0.02)
@@ -239,7 +240,7 @@ CLIENT = f"""
 import sys
 from bpf.compiler import Compiler
 from bpf.abi import (ProgType)
-compiler = Compiler(cpu_limit=60)
+compiler = Compiler(stores=(), cpu_limit=60)
 compiler.compile({FINE!r}, ProgType.XDP).close()
 print(compiler.pid, flush=True)
 if sys.argv[1] == "busy":

@@ -316,7 +316,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from bpf.abi import ProgType
 from bpf.compiler import Compiler
 from bpf.programs.program import Program
-with Compiler() as compiler, compiler.compile({LOCKED!r}, ProgType.XDP) as compiled:
+with Compiler(stores=()) as compiler, compiler.compile({LOCKED!r}, ProgType.XDP) as compiled:
     print(*compiled.maps["m"].value_type.members["saddr"].type.names)
     Program(compiled, "f").close()
 """

@@ -211,6 +211,9 @@ def test_reasons_have_the_kernel_s_names(monkeypatch: pytest.MonkeyPatch) -> Non
         def enumerators(self, name: str) -> dict[int, str]:
             raise KernelError(name)
 
+        def offset(self, type_: str, member: str) -> int:
+            return 0
+
     monkeypatch.setattr(module, "kernel_types", Old)
     assert reason_names.__wrapped__() == {0: "not_specified"}
     monkeypatch.setattr(module, "reason_names", reason_names.__wrapped__)

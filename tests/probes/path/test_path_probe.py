@@ -146,7 +146,7 @@ def test_a_source_that_does_not_fit_is_refused_and_all_runs_on(make_host: MakeHo
          "steps"),
         (edited("ingress", '#include "match.h"', '#include "match.h"\n#error no\n'), CompileError,
          "error: no"),
-        (edited("egress", "(ctx->mark == MARK)", "(*(u8 *)(long)ctx->data)"), CompileError,
+        (edited("egress", "ctx->mark == CONSTANT(MARK)", "*(u8 *)(long)ctx->data"), CompileError,
          "invalid access to packet"),
         (config.model_copy(update={"interval": 1.0}), UsageError,
          "of the path probe only the sources can be replaced, not what interval says"),

@@ -20,7 +20,6 @@ from probes.hooks import Hooks
 from probes.program.loading import LoadedSide, compile_probe
 from probes.program.probe import ProgramProbe
 from probes.snapshot import Event, Item, Snapshot
-from tests.support.compiling import kept_fds
 
 FRAME = bytes(64)
 CPUS = online_cpus()
@@ -215,7 +214,7 @@ def held_ids(*, collect: bool = True) -> tuple[set[int], set[int], int]:
         gc.collect()  # a mapping has a descriptor too, and a traceback may hold it
     callback_btf()  # the process keeps its descriptor from the first drain on
     ids: dict[str, set[int]] = {"map_id": set(), "prog_id": set()}
-    fds = {fd for fd in os.listdir("/proc/self/fdinfo") if int(fd) not in kept_fds()}
+    fds = os.listdir("/proc/self/fdinfo")
     for fd in fds:
         try:
             with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:

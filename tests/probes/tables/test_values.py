@@ -182,7 +182,7 @@ int program(struct xdp_md *ctx) {{
     with compiler.compile(source, ProgType.XDP) as compiled:
         found = compiled.maps["m"]
         schema = schema_of(found)
-        prog_test_run(compiled.programs["program"].fd, bytes(64))
+        prog_test_run(compiled.programs["program"].loaded(), bytes(64))
         with Map(os.dup(found.fd), found.spec, found.key, found.value) as map_:
             [entry] = objects(schema, rows_of(map_.read(), ""))
     assert entry["value"] == stored
@@ -204,7 +204,7 @@ int program(struct xdp_md *ctx)
     with compiler.compile(source, ProgType.XDP) as compiled:
         found = compiled.maps["m"]
         schema = schema_of(found, **more)
-        prog_test_run(compiled.programs["program"].fd, bytes(64))
+        prog_test_run(compiled.programs["program"].loaded(), bytes(64))
         with Map(os.dup(found.fd), found.spec, found.key, found.value) as map_:
             rows = rows_of(map_.read(), "")
     [entry] = objects(schema, rows)

@@ -1,0 +1,121 @@
+"""Makes the programs that come with probedeck: those of the built-in probes, for all their options.
+
+    python -m probes.control.prebuilt [FOLDER]
+
+Each probe starts on hooks without an interface, and the compiler stores the results. So a run asks
+for the same programs. Root and bcc are needed. The bytes hold for x86-64 and arm64: both are
+little-endian machines of 64 bits, whose difference for the sources is `HAS_ATOMICS`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Protocol
+
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiler
+from bpf.compiler.store import BUNDLED, Store
+from probes.drops import probe as drops
+from probes.flow.clock import TickClock, TimerClock
+from probes.flow.probe import FlowProbe
+from probes.flow.records import FlowDirection
+from probes.flow.sizes import TableSizes
+from probes.hooks import Hooks
+from probes.monitor.applications import catalog
+from probes.monitor.applications.application import ApplicationProbe
+from probes.monitor.counting import outgoing
+from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.policy.model import BUILT_IN
+from probes.monitor.probe import MonitorProbe
+from probes.names.probe import NamesProbe, names_config
+from probes.path.options import Order, PathOptions
+from probes.path.probe import PathProbe
+from probes.segment.options import SegmentOptions
+from probes.segment.probe import SegmentProbe, segment_config
+from probes.sockets.holders import Holders
+from probes.sockets.opened import SOURCE, SocketEvents
+from probes.tunnels import Tunnels
+
+KERNELS = ({"HAS_COARSE_CLOCK": 1, "HAS_ATOMICS": 1}, {"HAS_COARSE_CLOCK": 1, "HAS_ATOMICS": 0})
+"""Macros of kernels from 5.11 on; before 5.12, on arm64 before 5.18, there are no atomics."""
+_RECEIVER = Receiver("192.0.2.1", 1, "192.0.2.2", 1)
+_RECORDS = 64
+"""Of a CPU, for tables that count nothing."""
+_MONITORS = (
+    MonitorOptions(),
+    MonitorOptions(tunnels=Tunnels.INNER),
+    MonitorOptions(input=Input.TELEMETRY, receivers=(_RECEIVER,)),
+)
+_REGULAR_ONLY = "tcp_health"
+"""An application that takes no telemetry."""
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class _AnyHooks(Hooks):
+    """Hooks of one interface that no packet reaches."""
+
+    def __init__(self, interface: Interface) -> None:
+        super().__init__(lambda point: None)
+        self._interface = interface
+
+    def find(self, name: str) -> Interface:
+        return self._interface
+
+
+def make(folder: Path) -> None:
+    """Compile all programs into a folder; those that it has stay."""
+    for macros in KERNELS:
+        with Compiler(stores=[Store(folder, own=False)], macros=macros) as compiler:
+            for ethernet in (True, False):
+                hooks = _AnyHooks(Interface("prebuilt", 0, ethernet))
+                for probe in _probes(compiler, hooks, hooks.find(""), macros["HAS_ATOMICS"]):
+                    probe.close()
+
+
+def _probes(
+    compiler: Compiler, hooks: Hooks, interface: Interface, atomics: int
+) -> Iterator[_Closable]:
+    """Yield a built-in probe for each choice of its options; the caller closes it."""
+    incoming = (Hook.XDP, Hook.TC_INGRESS) if interface.ethernet else (Hook.TC_INGRESS,)
+    clocks = TickClock, TimerClock
+    for hook, tunnels, clock in product((*incoming, Hook.TC_EGRESS), Tunnels, clocks):
+        way = FlowDirection.EGRESS if hook is Hook.TC_EGRESS else FlowDirection.INGRESS
+        sizes = TableSizes(_RECORDS, tunnels=tunnels is not Tunnels.OUTER)
+        where = [(hook, way)]
+        yield FlowProbe(
+            compiler, interface, where, hooks, sizes=sizes, tunnels=tunnels, clock=clock()
+        )
+    for hook, order in product(incoming if atomics else (), Order):
+        yield PathProbe(compiler, interface, hook, hooks, PathOptions(order=order))
+    for hook, options in product(incoming, _MONITORS):
+        yield from _monitor(compiler, interface, hooks, replace(options, ingress=hook))
+    yield NamesProbe.of(compiler, hooks, names_config(interface.name))
+    segment = SegmentOptions("key")
+    yield SegmentProbe.of(compiler, hooks, segment_config(interface.name, segment), segment)
+    yield drops.prepare(compiler, hooks, interface, 1.0)()
+    yield Holders(compiler)
+    yield SocketEvents.compile(compiler, SOURCE.read_text(encoding="utf-8"))
+
+
+def _monitor(
+    compiler: Compiler, interface: Interface, hooks: Hooks, options: MonitorOptions
+) -> Iterator[_Closable]:
+    """Yield the parts of a monitor, behind it each application, and itself."""
+    monitor = MonitorProbe(compiler, interface, hooks, options)
+    yield outgoing.compile_source(compiler, interface, options)
+    for name in BUILT_IN:
+        if options.input is not Input.TELEMETRY or name != _REGULAR_ONLY:
+            yield ApplicationProbe.of(compiler, hooks, catalog.built_in(name, interface.name))
+    yield monitor
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]) if sys.argv[1:] else BUNDLED)
