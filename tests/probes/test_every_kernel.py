@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -54,6 +52,7 @@ from tests.probes.conftest import EMULATED_S, MakeProbe
 from tests.probes.deck import Deck, deck, udp
 from tests.probes.names.tools import DNS_FRAME, TLS_FRAME
 from tests.probes.test_examples import CONFIGS
+from tests.support.waiting import wait_for
 
 __all__ = ["deck"]
 
@@ -88,13 +87,6 @@ def published(deck: Deck, probe: str, table: str = "") -> Array:
 def triggered(deck: Deck) -> set[str]:
     """Names of policies whose condition has become true."""
     return {name.decode() for name in published(deck, PROBE, TRIGGERS_TABLE)["policy"]}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def has_atomic_exchange() -> bool:
@@ -210,7 +202,7 @@ def test_paths_are_probed(deck: Deck, ingress: Hook) -> None:
         assert send(deck.right, deck.left, 1) == 1
         return any(traced.sent > 3 for traced in deck.controller.traced())
 
-    wait_for(probed)
+    wait_for(probed, PATIENCE_S)
     assert send(deck.right, deck.left, PACKETS) == PACKETS
 
 

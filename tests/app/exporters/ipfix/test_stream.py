@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,7 @@ from tests.app.exporters import certificates
 from tests.app.exporters.certificates import Certificate
 from tests.app.exporters.ipfix.collectors import StreamCollector, deliver, stream_collector
 from tests.app.exporters.ipfix.made import Output, many, totals, window
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +48,7 @@ def test_a_window_arrives_with_each_template_once(
         assert deliver(exporter, second) == 2000
         exporter.tick()
         exporter.close()
-        until(lambda: collector.sums()[0] == 5000)
+        wait_for(lambda: collector.sums()[0] == 5000)
         (reader,) = collector.readers
         sums = zip(totals(first.rows), totals(second.rows), strict=True)
         assert reader.sums() == tuple(map(sum, sums))
@@ -77,7 +70,7 @@ def test_a_broken_connection_loses_and_repeats_no_record(
             left[0] -= 1
             if not left[0]:
                 # The collector has read all earlier messages. Nobody reads the next ones.
-                until(lambda: link._acknowledged() == link._written and bool(collector.readers))
+                wait_for(lambda: link._acknowledged() == link._written and bool(collector.readers))
                 collector.cut()
             return real(link, data, deadline)
 
@@ -87,7 +80,7 @@ def test_a_broken_connection_loses_and_repeats_no_record(
         assert done < 4000
         assert deliver(exporter, flows, tries=2, skip=done) == 4000
         exporter.close()
-        until(lambda: collector.sums()[0] >= 4000)
+        wait_for(lambda: collector.sums()[0] >= 4000)
         assert collector.sums() == totals(flows.rows)
         assert len(collector.readers) == 2
         assert not output.lost
@@ -102,20 +95,20 @@ def test_messages_without_acknowledgement_go_out_again(
         exporter = Output(f"ipfix://127.0.0.1:{collector.port}?{query}").exporter()
         first, second = window(many(1000)), window(many(250 * messages, 1000), 2)
         assert deliver(exporter, first) == 1000
-        until(lambda: collector.sums()[0] == 1000)
+        wait_for(lambda: collector.sums()[0] == 1000)
         # The next bytes that the collector reads end the connection, and are lost.
         collector.drops = True
         link = exporter._session._link
         assert isinstance(link, StreamLink)
-        until(lambda: link._acknowledged() == link._written)
+        wait_for(lambda: link._acknowledged() == link._written)
         with pytest.MonkeyPatch.context() as patch:
             acknowledged = link._acknowledged()
             patch.setattr(StreamLink, "_acknowledged", lambda link: acknowledged)
             done = deliver(exporter, second)
-            until(lambda: is_broken(exporter))
+            wait_for(lambda: is_broken(exporter))
         collector.drops = False
         assert deliver(exporter, second, tries=2, skip=done) == 250 * messages
-        until(lambda: collector.sums()[0] >= 1000 + 250 * messages)
+        wait_for(lambda: collector.sums()[0] >= 1000 + 250 * messages)
         expected = zip(totals(first.rows), totals(second.rows), strict=True)
         assert collector.sums() == tuple(map(sum, expected))
         exporter.close()
@@ -153,7 +146,7 @@ def test_a_slow_collector_stops_the_delivery_and_loses_nothing(
         output = Output(f"ipfix://127.0.0.1:{collector.port}?transport=tcp")
         exporter = output.exporter()
         assert deliver(exporter, window(many(10))) == 10
-        until(lambda: collector.sums()[0] == 10)
+        wait_for(lambda: collector.sums()[0] == 10)
         collector.reads.clear()
         flows = window(many(30_000), 2)
         with pytest.raises(DeliveryError, match="slowly") as slow:
@@ -167,7 +160,7 @@ def test_a_slow_collector_stops_the_delivery_and_loses_nothing(
         collector.reads.set()
         assert deliver(exporter, flows, tries=50, skip=done) == 30_000
         exporter.tick()
-        until(lambda: collector.sums()[0] >= 30_010)
+        wait_for(lambda: collector.sums()[0] >= 30_010)
         assert collector.sums()[0] == 30_010
         assert len(collector.readers) == 1
         exporter.close()
@@ -179,7 +172,7 @@ def test_what_no_collector_ever_acknowledged_counts_as_lost() -> None:
     output = Output(f"ipfix://127.0.0.1:{collector.port}?transport=tcp")
     exporter = output.exporter()
     assert deliver(exporter, window(many(10))) == 10
-    until(lambda: collector.sums()[0] == 10)
+    wait_for(lambda: collector.sums()[0] == 10)
     collector.close()
     done = deliver(exporter, window(many(1000), 2), tries=3)
     exporter.close()
@@ -225,7 +218,7 @@ def test_a_collector_knows_its_senders_by_their_certificates(
         exporter = Output(f"{url}&cert={own.cert}&key={own.key}").exporter()
         assert deliver(exporter, flows) == 500
         exporter.close()
-        until(lambda: collector.sums() == totals(flows.rows))
+        wait_for(lambda: collector.sums() == totals(flows.rows))
 
 
 def test_mistakes_in_files_of_tls_are_told_at_the_start(tmp_path: Path) -> None:

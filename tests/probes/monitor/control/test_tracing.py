@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from probes.monitor.control import tracing
 from probes.monitor.control.tracing import TraceRequest, Tracing, top_flows
 from probes.path.options import TracedFlow
 from probes.snapshot import Event, History, Snapshot
+from tests.support.sight import becomes
 
 HERE, THERE = "10.0.0.1", "192.0.2."
 Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
@@ -94,13 +95,6 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
     made = Network()
     yield made
     made.tracing.close()
-
-
-def becomes(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.005)
-    return condition()
 
 
 def test_the_busiest_flows_that_are_answered_and_selected() -> None:
