@@ -14,11 +14,11 @@ import numpy as np
 from app.outputs.encoders import Record
 from bpf.arrays import Array
 from probes.filter.hosts import address_text
-from probes.flow.columns import FlowColumn
 from probes.snapshot import Event, Item, Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
 from probes.tables.conversion import iso_all
+from probes.tables.flow_columns import FlowColumn
 from probes.tables.map_layout import ColumnType as ColumnType
 
 CellValue = str | int | float | None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
-from app.outputs.owners.socket_views import OWNER_COLUMNS, SOCKET_VIEWS, owned_share
+from app.outputs.owners.socket_views import OWNED_COLUMNS, SOCKET_VIEWS, owned_share
 from app.outputs.path_views import HOPS, PATHS, TRACES
 from app.outputs.view import (
     END,
@@ -30,11 +30,11 @@ from app.outputs.view import (
     time,
 )
 from probes.filter.hosts import protocol_name
-from probes.flow.columns import FLOW_COLUMNS
 from probes.flow.grouping import PREFIXES, group
 from probes.flow.records import FlowDirection
 from probes.flow.services import service_name
 from probes.snapshot import Event, LossReason, Snapshot
+from probes.tables.flow_columns import FLOW_COLUMNS
 
 DIRECTIONS: dict[int, str] = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 
@@ -84,7 +84,7 @@ FLOWS = OutputView(
         time("first", "UTC: first packet in this window, to a millisecond", "first_ns"),
         time("last", "UTC: last packet in this window, to a millisecond", "last_ns"),
         *map(flow_column, FLOW_COLUMNS),
-        *OWNER_COLUMNS,
+        *OWNED_COLUMNS,
     ),
     "flow",
 )  # fmt: skip
@@ -201,7 +201,7 @@ GROUP_VIEWS = (
         OutputColumn("tcp_flags", "all flags of both directions, by OR"),
         *_TIMES,
         *(flow_column(column) for column in FLOW_COLUMNS if column.is_key),
-        *OWNER_COLUMNS,
+        *OWNED_COLUMNS,
         version=2,
     ),
     _view(

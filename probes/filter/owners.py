@@ -15,21 +15,19 @@ from probes.filter.fields import Codes, Field, Quantity, Texts, times
 from probes.filter.syntax import Node
 from probes.filter.table import RowTable
 from probes.snapshot import SEVERITIES, Event, host_of
+from probes.tables.flow_columns import OWNER_COLUMNS
 
 LIMITS = (
     "idle", "application", "receiver", "send-buffer", "paced", "queue", "loss", "bandwidth",
     "reads-slowly", "lost-before", "sender", "no-answer", "refused",
 )  # fmt: skip
 """Words for limits of connections; their codes begin with 1."""
-_PROCESS = Texts("process", "name of the process contains the text", ("nginx",))
+_TEXTS = {one.name: Texts(one.name, one.term, one.examples) for one in OWNER_COLUMNS}
 OWNER_FIELDS: Mapping[str, Field] = {
-    "proc": _PROCESS,
-    "process": _PROCESS,
+    "proc": _TEXTS["process"],
+    "process": _TEXTS["process"],
     "pid": Quantity("pid", "number of the process", {}),
-    "user": Texts("user", "name of the process's user contains the text", ("root",)),
-    "unit": Texts("unit", "systemd's unit contains the text", ("web.service",)),
-    "container": Texts("container", "name or id of the container contains the text"),
-    "pod": Texts("pod", "name or uid of the pod contains the text"),
+    **_TEXTS,
     "limit": Codes(
         "limit", "what limits the connection", "limit",
         {name: code for code, name in enumerate(LIMITS, 1)},

@@ -13,10 +13,9 @@ from bpf.arrays import Array, Rows
 from probes.filter.table import Coded
 from probes.sockets.joined import owners_of, sockets_of
 from probes.sockets.records import OWNER, SOCKET, Reason
+from probes.tables.flow_columns import OWNER_COLUMNS
 
-OWNER_TEXTS = {
-    "process": "comm", "user": "user", "unit": "unit", "container": "container", "pod": "pod",
-}  # fmt: skip
+OWNER_TEXTS = {column.name: column.owner for column in OWNER_COLUMNS}
 """Columns of texts, and their fields of OWNER."""
 
 

@@ -12,7 +12,7 @@ from app.console.screens import TABLES
 from app.exporters.ipfix.elements import FLOW_FIELDS
 from app.exporters.ipfix.templates import IPFIX, flow_template
 from app.outputs.views import VIEWS
-from probes.flow.columns import FLOW_COLUMNS, FlowColumn
+from probes.tables.flow_columns import FLOW_COLUMNS, FlowColumn
 from tests.app.console.fake import desk, flow
 from widgets.table.rows import Column
 

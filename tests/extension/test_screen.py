@@ -14,7 +14,7 @@ from app.config.model import Settings
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS, TABLES
 from app.console.screens.info import ScreenInfo
-from app.console.tables.array_rows import item_rows
+from app.console.tables.array_rows import ItemRows
 from app.console.tables.sorted_table import SortedTable
 from app.console.tables.spec import TableSpec
 from app.tape.named_state import NamedState, StateKind, StateValue
@@ -42,7 +42,7 @@ class OrchardScreen(ConsoleScreen):
 
     def show(self) -> None:
         self.query_one(SortedTable).fill(
-            item_rows(FRUITS, ((fruit, fruit) for fruit in ("fig", "pear", "apple")))
+            ItemRows.of(FRUITS, ((fruit, fruit) for fruit in ("fig", "pear", "apple")))
         )
 
     def states(self) -> dict[str, StateValue]:

@@ -8,21 +8,21 @@ import numpy as np
 
 from app.console.screen import ConsoleScreen
 from app.console.screens.events.columns import EVENTS
-from app.console.screens.flows.group_part import ShownGroups
+from app.console.screens.flows.part import ShownFlows
 from app.console.screens.flows.screen import FlowsScreen
-from app.console.screens.overview.rows import WORST_HOPS, Head
+from app.console.screens.overview.rows import WORST_HOPS
 from app.console.screens.overview.screen import OverviewScreen
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.programs.maps import MapKey
 from app.console.screens.programs.model import Slot
-from app.console.tables.array_rows import ArrayRows
+from app.console.tables.array_rows import EachRow
 from bpf.arrays import Row
 from probes.filter.hosts import address_text, protocol_name
-from probes.flow.columns import WITH_PORTS
 from probes.flow.records import FLOW, FlowDirection
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP
+from probes.tables.flow_columns import WITH_PORTS
 from widgets.table.table import VirtualTable
 
 _SENT = {"local": "source", "remote": "destination"}
@@ -33,11 +33,8 @@ def fields_of(screen: ConsoleScreen) -> dict[str, str]:
     """Return the fields of the row under the cursor, by name."""
     found, names = {}, screen.console.names
     if isinstance(screen, FlowsScreen):
-        if (group := screen.group_under_cursor()) is not None:
-            found = _of_group(group)
-        else:
-            for row in screen.flows_under_cursor()[:1]:
-                found = _of_flow(row)
+        if (row := screen.row_under_cursor()) is not None:
+            found = _of_group(row) if row.groups.by.is_grouped else _of_flow(row.row)
     elif isinstance(screen, PathsScreen):
         found = _of_path(screen)
     else:
@@ -55,11 +52,11 @@ def _of_table(screen: ConsoleScreen) -> dict[str, str]:
         source, at = table.source, table.cursor_index
         if at >= source.rows:
             break
-        key, source = source.key(at), source.source if isinstance(source, Head) else source
-        if isinstance(source, ArrayRows) and isinstance(source.part, ShownGroups):
-            return _of_group(source.part.at(np.array([at])))
-        if isinstance(source, ArrayRows) and source.spec is EVENTS:
-            return {"text": source.part.rows[at].event.text}
+        key = source.key(at)
+        if isinstance(source, ShownFlows):
+            return _of_group(source.at(np.array([at])))
+        if isinstance(source, EachRow) and source.spec is EVENTS:
+            return {"text": source.content["event"][at].text}
         if table.id == "hops":
             cells = dict(zip(WORST_HOPS.names, source.cells(at), strict=True))
             return _of_hop(key) | {"address": str(cells["address"])}
@@ -108,7 +105,7 @@ def _of_flow(row: Row[FLOW]) -> dict[str, str]:
     return found | {"address": found["remote"]}
 
 
-def _of_group(group: ShownGroups) -> dict[str, str]:
+def _of_group(group: ShownFlows) -> dict[str, str]:
     row, kind = group.row, group.kind
     if kind == "networks":
         return {"network": group.networks()[0]}

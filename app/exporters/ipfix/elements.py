@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from probes.flow.columns import FLOW_COLUMNS
+from probes.tables.flow_columns import FLOW_COLUMNS
 
 NTOP = 35632
 """Private enterprise number of ntop."""

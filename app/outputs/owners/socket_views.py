@@ -26,7 +26,7 @@ from app.outputs.view import (
     where,
 )
 from probes.snapshot import Snapshot
-from probes.sockets.filter import OWNER_TEXTS, Owned
+from probes.sockets.filter import Owned
 from probes.sockets.records import (
     OWNERS_TABLE,
     OWNERSHIP_TABLE,
@@ -37,6 +37,7 @@ from probes.sockets.records import (
     Reason,
 )
 from probes.sockets.records import owned_share as share
+from probes.tables.flow_columns import OWNER_COLUMNS, FlowColumn
 
 _BY = {int(by): by.label for by in By}
 _LIMITS = {int(limit): limit.label for limit in Limit}
@@ -58,13 +59,12 @@ def _owned(
     return OutputColumn(name, meaning, of, kind)
 
 
-def _text(name: str, meaning: str) -> OutputColumn:
+def _text(of: FlowColumn) -> OutputColumn:
     def texts(owned: Owned) -> Iterable[CellValue]:
-        fields = owned.owners[OWNER_TEXTS[name]].tolist()
-        found = [*(text.decode(errors="replace") for text in fields), ""]
-        return map(found.__getitem__, owned.owner.tolist())
+        coded = owned.texts(of.name)
+        return map(coded.texts.__getitem__, coded.codes.tolist())
 
-    return _owned(name, meaning, texts)
+    return _owned(of.name, of.meaning, texts)
 
 
 def _pids(owned: Owned) -> list[Any]:
@@ -76,13 +76,11 @@ def _labels(labels: dict[int, str], field: str) -> Callable[[Owned], Iterable[Ce
     return lambda owned: map(labels.__getitem__, owned.field(field).tolist())
 
 
-OWNER_COLUMNS = (
-    _text("process", "name of the process that owns the flow; empty if unknown, as the next six"),
+_PROCESS, *_OTHERS = map(_text, OWNER_COLUMNS)
+OWNED_COLUMNS = (
+    _PROCESS,
     _owned("pid", "its number on this host", _pids, ColumnType.INTEGER),
-    _text("user", "its user"),
-    _text("unit", "its unit of systemd"),
-    _text("container", "its container"),
-    _text("pod", "its pod"),
+    *_OTHERS,
     _owned("owner_by", "source: holds, opened, closed, listener or cgroup", _labels(_BY, "by")),
     _owned(
         "limit",

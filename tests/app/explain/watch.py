@@ -35,7 +35,7 @@ def elsewhere(conversation: Any, far: str) -> dict[str, str]:
     limits = [Owned(talks, each.rows, owners.owners).field("limit")[0] for each in tables]
     owned = Owned(talks, owners.sockets, owners.owners)
     return {
-        "flows": RowOwner(owned, int(owned.at[0])).limit,
+        "flows": RowOwner(owned, int(owned.at[0])).limited.label,
         "table": Limit(next((int(each) for each in reversed(limits) if each), 0)).label,
         "paths": path_state(paths, PathKey(far))[0],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from textual.app import ComposeResult
@@ -12,7 +13,7 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from app.console.live.state import Frame
-from app.console.screens.events.columns import EventLine, time_of
+from app.console.screens.events.columns import folds, time_of
 from app.console.screens.events.rows import story_text
 from app.console.screens.flows.part import endpoint
 from app.console.tables.label_lines import Line, labelled
@@ -52,10 +53,13 @@ class EventDetail(Horizontal):
         yield Static(markup=False, id="text")
         yield Static(markup=False, id="times")
 
-    def show(self, line: EventLine, time: TimeTravel, culprit: tuple[str, str]) -> None:
-        """Show the event of a line; `culprit` is a filter, or empty, and keys that act on it."""
-        if line.event is not self._about:
-            self._about, self._then = line.event, ()
+    def show(self, line: Any, time: TimeTravel, culprit: tuple[str, str]) -> None:
+        """Show the event of a line of dtype EVENT_LINE.
+
+        `culprit` is a filter, or empty, and keys that act on it.
+        """
+        if line["event"] is not self._about:
+            self._about, self._then = line["event"], ()
         if not self._then:
             # The window of an event ends after it. The flow that fills a queue runs at the begin.
             event = begin_of(line)
@@ -71,23 +75,23 @@ class EventDetail(Horizontal):
             self.query_one("#times", Static).update(labelled(times, _TIME))
 
 
-def begin_of(line: EventLine) -> Event:
+def begin_of(line: Any) -> Event:
     """Return the begin of a line's event if the event is an end, else the event."""
-    events = line.group.events[line.group.events.index(line.event) :]
+    events = line["group"].events[line["group"].events.index(line["event"]) :]
     begins = (each for each in events if each.phase == "begin")
-    return next(begins, line.event) if line.event.phase == "end" else line.event
+    return next(begins, line["event"]) if line["event"].phase == "end" else line["event"]
 
 
-def _texts(line: EventLine) -> Iterator[Line]:
-    texts = [line.event.text]
-    if line.folds:
-        begun = (event.text for event in line.group.events if event.phase == "begin")
+def _texts(line: Any) -> Iterator[Line]:
+    texts = [line["event"].text]
+    if folds(line):
+        begun = (event.text for event in line["group"].events if event.phase == "begin")
         texts = [*dict.fromkeys([*texts, *islice(begun, 1)])]
     for label, text in zip(("Event", "Began"), texts, strict=False):
         for number, one in enumerate(text.splitlines()):
             yield "" if number else label, one, "bold" if label == "Event" else ""
-    if line.folds:
-        yield "Times", story_text(line.group), ""
+    if folds(line):
+        yield "Times", story_text(line["group"]), ""
 
 
 def _traffic(frame: Frame, event: Event) -> Iterator[Line]:
@@ -112,9 +116,9 @@ def _traffic(frame: Frame, event: Event) -> Iterator[Line]:
             yield "", f"{bit_rate(row['bit_rate']):>11}  {name} {ends}", ""
 
 
-def _times(line: EventLine) -> Iterator[Line]:
+def _times(line: Any) -> Iterator[Line]:
     """Yield the events of the group, newest first."""
-    for event in line.group.events[:_TIMES]:
+    for event in line["group"].events[:_TIMES]:
         value = "" if event.value is None else f"{event.value:.4g} {event.unit}"
         told = "  ".join(filter(None, (event.phase, value))) or event.severity
-        yield time_of(event), told, "bold" if event is line.event else ""
+        yield time_of(event), told, "bold" if event is line["event"] else ""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 
+import numpy as np
+
 from app.console.event_marks import EventMarks
-from app.console.screens.events.columns import EVENTS, EventLine
-from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from app.console.screens.events.columns import EVENTS
+from app.console.tables.array_rows import EachRow
 from app.events.folding import EventGroup, EventRibbon
 from bpf.quantities import age, clock, counted, duration, zone
 from probes.snapshot import Event
@@ -14,6 +16,15 @@ from widgets.sparkline import BARS, MARK
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
+EVENT_LINE = np.dtype(
+    [
+        ("id", "O"),
+        ("depth", "i8"),
+        *((name, "O") for name in ("group", "event")),
+        *((name, "?") for name in ("is_opened", "is_acknowledged", "is_muted")),
+    ]
+)
+"""A group with its newest event; or below it one event of an opened group."""
 _HEIGHTS = ((0, 1, 2), (3, 4, 5), (6, 7, 7))
 """Heights by severity, for one event, some, and many: height tells the severity without colour."""
 _TONES = Tone.ACCENT, Tone.WARN, Tone.BAD
@@ -22,19 +33,16 @@ _SOME, _MANY = 2, 6
 
 def event_rows(
     groups: Iterable[EventGroup], opened: Collection[Hashable], marks: EventMarks
-) -> ArrayRows[ItemRows]:
+) -> EachRow:
     """Return a line for each group, and one for each event of the groups with `opened` keys."""
-    found: list[tuple[Hashable, EventLine]] = []
+    found: list[tuple[object, ...]] = []
     for group in groups:
         is_opened = group.key in opened and len(group.events) > 1
-        head = EventLine(
-            group, group.newest, is_opened=is_opened,
-            is_acknowledged=marks.is_acknowledged(group), is_muted=marks.is_muted(group),
-        )  # fmt: skip
-        found.append((group.key, head))
+        is_marked = marks.is_acknowledged(group), marks.is_muted(group)
+        found.append((group.key, 0, group, group.newest, is_opened, *is_marked))
         below = group.events if is_opened else ()
-        found += [(event, EventLine(group, event, is_single=True)) for event in below]
-    return item_rows(EVENTS, found, [int(line.is_single) for _, line in found])
+        found += [(event, 1, group, event, False, False, False) for event in below]
+    return EachRow(EVENTS, np.array(found, EVENT_LINE))
 
 
 def story_text(group: EventGroup) -> str:

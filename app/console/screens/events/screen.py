@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from itertools import compress
+from typing import Any
 
 from textual import on
 from textual.widget import Widget
@@ -13,14 +14,14 @@ from app.console.culprit import CulpritCommands
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS
-from app.console.screens.events.columns import EVENTS, EventLine
+from app.console.screens.events.columns import EVENTS, folds
 from app.console.screens.events.detail import EventDetail
 from app.console.screens.events.rows import (
     RIBBON_MARGIN,
     event_rows,
     ribbon_pieces,
 )
-from app.console.tables.array_rows import ArrayRows
+from app.console.tables.array_rows import EachRow
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tables.spec import columns
 from app.events.folding import fold, ribbon
@@ -104,20 +105,19 @@ class EventsScreen(ConsoleScreen):
 
     def _host(self) -> str:
         """The host of the chosen event; empty for the only host."""
-        return host_of(line.event) if (line := self._chosen) is not None else ""
+        return host_of(line["event"]) if (line := self._chosen) is not None else ""
 
     @property
-    def _chosen(self) -> EventLine | None:
-        """The line under the cursor."""
+    def _chosen(self) -> Any:
+        """The line under the cursor, of dtype EVENT_LINE; None for none."""
         source, at = self.table.source, self.table.cursor_index
-        if not isinstance(source, ArrayRows) or at >= source.rows:
+        if not isinstance(source, EachRow) or at >= source.rows:
             return None
-        line: EventLine = source.part.rows[at]
-        return line
+        return source.content[at]
 
     @staticmethod
-    def _events_of(line: EventLine) -> tuple[Event, ...]:
-        return (line.event,) if line.is_single else line.group.events
+    def _events_of(line: Any) -> tuple[Event, ...]:
+        return (line["event"],) if line["depth"] else line["group"].events
 
     def keep(self) -> dict[str, str]:
         detail = {True: OPEN, False: CLOSED, None: ""}[self._detailed]
@@ -212,26 +212,26 @@ class EventsScreen(ConsoleScreen):
             self.do_event_detail()
         return was_open
 
-    def _line(self) -> EventLine:
+    def _line(self) -> Any:
         if (line := self._chosen) is None:
             raise UsageError("there is no event here")
         return line
 
     def do_event_open(self) -> None:
         line = self._line()
-        if not line.folds:
+        if not folds(line):
             self.do_event_go()
             return
-        self._opened ^= {line.group.key}
+        self._opened ^= {line["group"].key}
         self.table.move_to(self.table.cursor_index)
         self.show()
 
     def do_event_acknowledge(self) -> None:
-        self.console.event_marks.toggle_acknowledged(self._line().group)
+        self.console.event_marks.toggle_acknowledged(self._line()["group"])
         self.show()
 
     def do_event_mute(self) -> None:
-        group = self._line().group
+        group = self._line()["group"]
         self.console.event_marks.muted ^= {group.key}
         self.show()
 
@@ -240,7 +240,7 @@ class EventsScreen(ConsoleScreen):
         self.show()
 
     def do_event_go(self) -> None:
-        event = self._line().event
+        event = self._line()["event"]
         programs = {table.probe for table in self.console.frame.metrics}
         other = "programs" if event.source in programs else "events"
         about = (screen.name for screen in SCREENS.values() if event.source in screen.probes)

@@ -10,7 +10,7 @@ from app.commands.flow_view import QUIET_NS
 from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
 from app.console.tables.spec import TableSpec
 from bpf.quantities import age, bit_rate, byte_size, clock, milliseconds, si, signed
-from probes.flow.columns import FLOW_COLUMNS, FlowColumn
+from probes.tables.flow_columns import FLOW_COLUMNS, FlowColumn
 from widgets.table.rows import Column
 from widgets.tones import Tone
 
@@ -37,10 +37,18 @@ def _worded(name: str, title: str, width: int, field: str, words: Sequence[str],
 
 def timed(name: str, title: str, width: int, about: str) -> Column[ShownFlows]:
     """A column of UTC times."""
-    field = f"{name}_ns"
+
+    def utc(part: ShownFlows) -> Any:
+        return part[f"{name}_ns"] + part.view.to_utc_ns
+
+    def iso(part: ShownFlows) -> Any:
+        from probes.tables.conversion import iso_all
+
+        return iso_all(utc(part))
+
     return Column(
         name, title, width, hidden=True, larger_first=True, help=about, text=clock,
-        values=lambda part: part.utc(field), written=lambda part: part.iso(field),
+        values=utc, written=iso,
     )  # fmt: skip
 
 
@@ -59,6 +67,11 @@ def port(name: str, title: str, width: int, field: str, about: str) -> Column[Sh
     )  # fmt: skip
 
 
+def _seconds(name: str, unit: float) -> Any:
+    """A function that returns a column of times in `unit`, with three decimals."""
+    return lambda part: (part[name] / unit).round(3).tolist()
+
+
 NODE: Column[ShownFlows] = Column(
     "node", "Node", 8, hidden=True,
     help="The host of the fleet that sees the flow, where several hosts are chosen.",
@@ -69,12 +82,12 @@ PROTOCOL: Column[ShownFlows] = Column(
     values=lambda part: part.protocols(), order=lambda part: part["protocol"])  # fmt: skip
 RTT_COLUMN: Column[ShownFlows] = Column(
     "rtt", "RTT ms", 6, "right", priority=5, hidden=True, unit="ms", larger_first=True, help=RTT,
-    text=milliseconds, written=lambda part: part.seconds("rtt", 1e-3))  # fmt: skip
+    text=milliseconds, written=_seconds("rtt", 1e-3))  # fmt: skip
 IDLE: Column[ShownFlows] = Column(
     "idle", "Idle", 5, "right", priority=6, unit="s",
     help="Time since the last packet, from 3 s on.",
     text=lambda ns: age(ns / 1e9) if ns > QUIET_NS else "",
-    written=lambda part: part.seconds("idle", 1e9))  # fmt: skip
+    written=_seconds("idle", 1e9))  # fmt: skip
 PACKETS: Column[ShownFlows] = Column(
     "packets", "Packets", 7, "right", priority=4, larger_first=True, text=whole, bounded=True,
     help="Packets since probedeck first saw the flow.")  # fmt: skip
@@ -84,7 +97,7 @@ BYTES: Column[ShownFlows] = Column(
 AGE: Column[ShownFlows] = Column(
     "age", "Age", 6, "right", priority=2, unit="s", larger_first=True, bounded=True,
     help="Time since the first packet.",
-    text=lambda ns: age(ns / 1e9), written=lambda part: part.seconds("age", 1e9))  # fmt: skip
+    text=lambda ns: age(ns / 1e9), written=_seconds("age", 1e9))  # fmt: skip
 FLAGS: Column[ShownFlows] = Column(
     "flags", "TCP flags", 9, priority=7,
     help="Every TCP flag seen: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR.",
@@ -138,8 +151,7 @@ FLOWS: TableSpec[ShownFlows] = TableSpec(
         NODE,
         *PROCESS,
         Column("rate", "Rate", 11, "right", unit="bps", larger_first=True, text=bit_rate,
-            help="Bits per second over the last window, or the last half second.",
-            values=lambda part: part["bit_rate"]),
+            help="Bits per second over the last window, or the last half second."),
         Column("packet_rate", "Pkt/s", 6, "right", priority=2, unit="pps", larger_first=True,
             help="Packets per second over the same time.", text=whole),
         PACKETS, BYTES, AGE, *OWNERS, RTT_COLUMN, IDLE, FLAGS, VERSION,

@@ -6,16 +6,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.commands.flow_view import DIRECTIONS, GROUP_NOUNS, NODES, QUIET_NS, Grouping
+from app.commands.flow_view import GROUP_NOUNS, NODES, QUIET_NS, Grouping
 from app.console.live.flows import LIVE
 from app.console.screen import ConsoleScreen
-from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.group_part import ShownGroups
-from app.console.screens.flows.part import path_of
-from app.console.screens.flows.rows import SPECS
+from app.console.screens.flows.group_columns import SPECS
+from app.console.screens.flows.part import ShownFlows, path_of
 from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey
-from app.console.tables.spec import TableSpec
 from bpf.arrays import Array, Rows
 from bpf.errors import UsageError
 from bpf.quantities import age
@@ -29,9 +26,9 @@ class ViewCommands:
     """Turns between views, and opens groups."""
 
     def __init__(
-        self, screen: ConsoleScreen, shown: Selection, chosen: Callable[[], ShownGroups | None]
+        self, screen: ConsoleScreen, shown: Selection, chosen: Callable[[], ShownFlows | None]
     ) -> None:
-        """`chosen` returns the group under the cursor."""
+        """`chosen` returns the row under the cursor."""
         self._screen, self._shown, self._chosen = screen, shown, chosen
 
     def do_flow_view(self, view: str = "", by: str = "") -> None:
@@ -47,8 +44,7 @@ class ViewCommands:
 
     def do_flow_sort(self, column: str = "") -> None:
         """Sort the view, or the first view that has the column."""
-        views: dict[str, TableSpec[Any]] = {DIRECTIONS: FLOWS, **SPECS}
-        fitting = [kind for kind, spec in views.items() if column in spec.sortable]
+        fitting = [kind for kind, spec in SPECS.items() if column in spec.sortable]
         known = self._shown.by.kind in fitting or self._screen.console.time.compared is not None
         if fitting and not known:
             self._turn_to(Grouping(fitting[0]))

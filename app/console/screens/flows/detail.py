@@ -14,19 +14,16 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from app.commands.flow_view import LABEL_KINDS, OWNER_KINDS
-from app.console.live.flows import LIVE, LiveView
 from app.console.live.owners import NO_OWNERS
 from app.console.protocol import Console
 from app.console.screens.flows.columns import whole
-from app.console.screens.flows.group_part import ShownGroups
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.owners.sentences import RttLine, limit_words, owner_words, tcp_words
-from app.console.screens.flows.part import endpoint, flag_letters
+from app.console.screens.flows.part import ShownFlows
 from bpf.arrays import Array, Row
 from bpf.quantities import age, bit_rate, byte_size
-from probes.filter.hosts import protocol_name
 from probes.flow.grouping import GROUP
-from probes.flow.records import FLOW, KEY_MASK, KEY_WORDS, FlowDirection, words_of
+from probes.flow.records import FLOW, FlowDirection
 from probes.snapshot import History, Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
@@ -35,7 +32,6 @@ from probes.tunnels import tunnel_name
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.tones import Tone
 
-_PORTS_WORD = 4
 _ENDS = 3
 """Facts about the ends of a flow or conversation."""
 _WINDOWS = 3600
@@ -146,24 +142,9 @@ def past_of(console: Console, node: str) -> tuple[History, int]:
     return plane.history, part.frame.flows.now_ns
 
 
-def flow_subject(view: LiveView, row: Row[LIVE], owner: RowOwner) -> DetailSubject:
-    """Describe a row of dtype LIVE."""
-    key = row.reshape(1).view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
-
-    def measure(window: Snapshot) -> Sequence[int]:
-        rows, words = window.rows, words_of(window.rows)
-        # The ports tell nearly all flows apart: few rows are compared whole.
-        near = np.flatnonzero(words[:, _PORTS_WORD] == key[_PORTS_WORD])
-        hits = near[(words[near, :KEY_WORDS] & KEY_MASK == key).all(axis=1)]
-        return [int(rows["bytes"][hits].sum())]
-
-    lines = [("rate", Tone.ACCENT)]
-    return DetailSubject(_flow_facts(row, view.now_ns), lines, measure, owner)
-
-
-def group_subject(group: ShownGroups, history: History) -> DetailSubject:
-    """Describe a group; `history` has the owners of past windows."""
-    opened = group.opened
+def subject_of(row: ShownFlows, history: History) -> DetailSubject:
+    """Describe the row; `history` has the owners of past windows."""
+    opened = row.opened
     past = cache(partial(_past_owners, history))
 
     def measure(window: Snapshot) -> Sequence[int] | None:
@@ -173,14 +154,19 @@ def group_subject(group: ShownGroups, history: History) -> DetailSubject:
             if window.window > max(known, default=0):
                 return None
             sockets, owners = known.get(window.window, (sockets, owners))
-        flows = window.rows[opened.mask(window.rows, Owned(window.rows, sockets, owners))]
+        rows = window.rows
+        owned = Owned(rows if opened.by.is_by_label else rows[:0], sockets, owners)
+        flows = rows[opened.mask(rows, owned)]
         leaves = flows["direction"] == FlowDirection.EGRESS
         size = flows["bytes"]
-        return [int(size[~leaves].sum()), int(size[leaves].sum())]
+        sizes = [int(size[~leaves].sum()), int(size[leaves].sum())]
+        return sizes if opened.by.is_grouped else [sum(sizes)]
 
-    owner = group.owners[0] if group.kind == "conversations" else None
+    owner = row.owners[0] if opened.by.is_finest else None
+    if not opened.by.is_grouped:
+        return DetailSubject(_flow_facts(row), [("rate", Tone.ACCENT)], measure, owner)
     lines = [("in", Tone.IN), ("out", Tone.OUT)]
-    return DetailSubject(_group_facts(group), lines, measure, owner)
+    return DetailSubject(_group_facts(row), lines, measure, owner)
 
 
 def _past_owners(history: History) -> dict[int, tuple[Array, Array]]:
@@ -192,28 +178,33 @@ def _past_owners(history: History) -> dict[int, tuple[Array, Array]]:
     return {window: (sockets[window], rows) for window, rows in owners.items() if window in sockets}
 
 
-def _flow_facts(row: Row[LIVE], now_ns: int) -> list[tuple[str, str]]:
-    protocol, version = int(row["protocol"]), int(row["version"])
+def _flow_facts(flow: ShownFlows) -> list[tuple[str, str]]:
+    row = flow.row
     way = "into this host" if row["direction"] == FlowDirection.INGRESS else "out of this host"
     mean = byte_size(row["bytes"] / row["packets"])
-    first, last = (age((now_ns - int(row[end])) / 1e9) for end in ("first_ns", "last_ns"))
     bound = "at least " if row["at_least"] else ""
     lines = [
-        ("Flow", f"{protocol_name(protocol)} over IPv{version}, {way}{_link(row)}"),
-        ("Source", endpoint(row, "source")),
-        ("Destination", endpoint(row, "destination")),
+        ("Flow", f"{flow.protocols()[0]} over IPv{row['version']}, {way}{_link(row)}"),
+        ("Source", flow.endpoints("source")[0]),
+        ("Destination", flow.endpoints("destination")[0]),
         ("Rate", f"{bit_rate(row['bit_rate'])}, {whole(row['packet_rate'])} packets/s"),
         ("Total", f"{bound}{byte_size(row['bytes'])} in {_packets(row['packets'])}, {mean} each"),
-        ("Seen", f"first {first} ago, last {last} ago"),
+        ("Seen", _seen(flow)),
     ]
-    if protocol == 6:
-        lines.append(("TCP flags", flag_letters(int(row["tcp_flags"]))))
-    return lines
+    return lines + _flags(flow)
 
 
-def _group_facts(group: ShownGroups) -> list[tuple[str, str]]:
+def _seen(row: ShownFlows) -> str:
+    first, last = (age(int(row[name][0]) / 1e9) for name in ("age", "idle"))
+    return f"first {first} ago, last {last} ago"
+
+
+def _flags(row: ShownFlows) -> list[tuple[str, str]]:
+    return [("TCP flags", flags) for flags in row.flags() if flags]
+
+
+def _group_facts(group: ShownFlows) -> list[tuple[str, str]]:
     row, kind = group.row, group.kind
-    first, last = (age(int(group[name][0]) / 1e9) for name in ("age", "idle"))
     found = group.known()[0]
     name = f", {found.text} {found.source.about}" if found is not None else ""
     lines, bound = [], "≥" if row["at_least"] else ""
@@ -234,13 +225,11 @@ def _group_facts(group: ShownGroups) -> list[tuple[str, str]]:
         size, packets = byte_size(row[f"{way}_bytes"]), _packets(row[f"{way}_packets"])
         text = f"{bit_rate(rate)}, {whole(packet_rate)} pkt/s; {bound}{size} in {packets}"
         lines.append((way.capitalize(), text))
-    seen = f"first {first} ago, last {last} ago"
+    seen = _seen(group)
     if kind != "conversations":
         seen += f"; {row['flows']} conversation{'' if row['flows'] == 1 else 's'}"
     lines.append(("Seen", seen))
-    if flags := next(group.flags()):
-        lines.append(("TCP flags", flags))
-    return lines
+    return lines + _flags(group)
 
 
 def _link(row: Row[FLOW] | Row[GROUP]) -> str:

@@ -1,14 +1,19 @@
-"""Columns of the grouped views of screen 3, and of their changes between two moments."""
+"""Columns of the grouped views of screen 3, and the columns that a table of some width needs."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
+from app.commands.flow_view import DIRECTIONS, LABEL_KINDS, QUIET_NS
 from app.console.screens.flows.columns import (
     AGE,
     BYTES,
     FLAGS,
+    FLOWS,
     IDLE,
     LINK,
     NODE,
@@ -23,32 +28,78 @@ from app.console.screens.flows.columns import (
     whole,
 )
 from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
-from app.console.tables.spec import TableSpec
+from app.console.tables.spec import TableSpec, columns
 from bpf.quantities import byte_size, si
-from widgets.table.rows import Column
+from widgets.table.rows import Column, Pieces
+from widgets.tones import Tone, Way, rate_tone
 
 if TYPE_CHECKING:
-    from app.console.screens.flows.group_part import ShownGroups
+    from app.console.screens.flows.part import ShownFlows
+    from app.console.screens.flows.selection import GroupedFlows
 
-_Columns = tuple[Column["ShownGroups"], ...]
+_Columns = tuple[Column["ShownFlows"], ...]
 _LINE = 12
 """Cells of a sparkline."""
+_NOTHING: Pieces = (("·", Tone.MUTED),)
+"""A rate of nothing, which draws no attention."""
+
+
+def _rates(name: str) -> Any:
+    """Return a function that returns the texts of rates; a dot if nothing came."""
+    return lambda part: [si(rate) if rate else _NOTHING for rate in part[name].tolist()]
+
+
+def _bars(way: Way) -> Any:
+    """Return a function that returns rates over their shares of the largest."""
+
+    def bars(part: ShownFlows) -> list[Pieces]:
+        # They draw: settings need the columns alone.
+        from widgets.bars import behind
+        from widgets.sparkline import round_scale
+
+        width, scale = part.bar, round_scale(float(part.groups.column(way).max(initial=0)))
+        return [
+            behind(si(rate), width, rate / scale, way, rate_tone(way, rate)) if rate else _NOTHING
+            for rate in part[way].tolist()
+        ]
+
+    return bars
+
+
+def _lines(part: ShownFlows) -> list[Pieces]:
+    """Return the last minute, in the colour of the direction with more bytes."""
+    from widgets.sparkline import BARS, NOTHING, round_scale
+
+    found: list[Pieces] = []
+    inwards = (part["in_bytes"] >= part["out_bytes"]).tolist()
+    for place, is_in, quiet in zip(part.places.tolist(), inwards, part["idle"], strict=True):
+        values = part.groups.line(place).tolist()
+        scale = round_scale(max((value for value in values if value == value), default=0.0))
+        text = "".join(
+            NOTHING if math.isnan(value)
+            else BARS[max(1, math.ceil(value / scale * len(BARS))) - 1]
+            for value in values
+        )  # fmt: skip
+        tone = Tone.MUTED if quiet > QUIET_NS else Tone.IN if is_in else Tone.OUT
+        found.append(((text, tone),))
+    return found
+
 
 _RATES: _Columns = (
     Column("in", "In bit/s", 8, "right", unit="bps", larger_first=True,
         help="Bits per second that arrive, over the last window or half second. The bar is the"
         " share of the largest.",
-        cells=lambda part: part.bars("in")),
+        cells=_bars("in")),
     Column("out", "Out", 8, "right", unit="bps", larger_first=True,
         help="Bits per second that leave, and the share of the largest.",
-        cells=lambda part: part.bars("out")),
+        cells=_bars("out")),
     Column("rate", "Both", 6, "right", priority=1, unit="bps", larger_first=True,
         help="Bits per second of both directions: the sum of In and Out.",
-        cells=lambda part: part.rates("rate")),
+        cells=_rates("rate")),
     Column("line", "1 min", _LINE, priority=2, drawn=True,
         help="Bits per second of the last minute, both directions, in cells of 5 s. Each row has"
         " its own scale, and the colour of the direction with more bytes.",
-        cells=lambda part: part.lines()),
+        cells=_lines),
 )  # fmt: skip
 _TOTALS: _Columns = (
     replace(RTT_COLUMN, priority=3, help=f"{RTT} Of several, the longest."),
@@ -59,10 +110,10 @@ _TOTALS: _Columns = (
     replace(AGE, priority=7, help="Time since the first packet of a flow that is still listed."),
     Column("in_packet_rate", "In pkt/s", 8, "right", priority=8, unit="pps", larger_first=True,
         help="Packets per second that arrive.",
-        cells=lambda part: part.rates("in_packet_rate")),
+        cells=_rates("in_packet_rate")),
     Column("out_packet_rate", "Out pkt/s", 9, "right", priority=8, unit="pps", larger_first=True,
         help="Packets per second that leave.",
-        cells=lambda part: part.rates("out_packet_rate")),
+        cells=_rates("out_packet_rate")),
     Column("mean", "Avg 1 min", 9, "right", priority=9, hidden=True, unit="bps", larger_first=True,
         help="Mean bits per second of the last minute, both directions.", text=si),
     Column("in_packets", "In packets", 10, "right", hidden=True, larger_first=True,
@@ -86,14 +137,14 @@ _ADDRESS: _Columns = (
         help="Host name of the address; empty without a known name.",
         values=lambda part: part.names(), order=lambda part: part.address_ranks(part.end)),
 )  # fmt: skip
-_SERVICE: Column[ShownGroups] = Column(
+_SERVICE: Column[ShownFlows] = Column(
     "service", "Service", 7,
     help="Name of the serving port, by probedeck's list and /etc/services; or protocol and port.",
     values=lambda part: part.services(), order=lambda part: part["service_port"])  # fmt: skip
-_FLOWS: Column[ShownGroups] = Column(
+_FLOWS: Column[ShownFlows] = Column(
     "flows", "Convs", 6, "right", priority=1, larger_first=True, text=whole,
     help="Conversations: both directions of two ends are one.")  # fmt: skip
-CONVERSATIONS: TableSpec[ShownGroups] = TableSpec(
+CONVERSATIONS: TableSpec[ShownFlows] = TableSpec(
     "conversations",
     (
         NODE,
@@ -120,7 +171,7 @@ CONVERSATIONS: TableSpec[ShownGroups] = TableSpec(
     ),
     sort="rate",
 )  # fmt: skip
-HOSTS: TableSpec[ShownGroups] = TableSpec(
+HOSTS: TableSpec[ShownFlows] = TableSpec(
     "hosts",
     (
         Column("host", "Host", 19, grows=True,
@@ -132,7 +183,7 @@ HOSTS: TableSpec[ShownGroups] = TableSpec(
     ),
     sort="rate",
 )  # fmt: skip
-SERVICES: TableSpec[ShownGroups] = TableSpec(
+SERVICES: TableSpec[ShownFlows] = TableSpec(
     "services",
     (
         replace(_SERVICE, width=12, grows=True),
@@ -142,7 +193,7 @@ SERVICES: TableSpec[ShownGroups] = TableSpec(
     ),
     sort="rate",
 )  # fmt: skip
-NETWORKS: TableSpec[ShownGroups] = TableSpec(
+NETWORKS: TableSpec[ShownFlows] = TableSpec(
     "networks",
     (
         Column("network", "Network", 18, grows=True,
@@ -153,13 +204,14 @@ NETWORKS: TableSpec[ShownGroups] = TableSpec(
     ),
     sort="rate",
 )  # fmt: skip
-OWNED: TableSpec[ShownGroups] = TableSpec(
+OWNED: TableSpec[ShownFlows] = TableSpec(
     "owners",
     (
         Column("owner", "Owner", 22, grows=True,
             help="Process, unit, container, pod or user of the flows; or why nobody owns them.",
             values=lambda part: part.texts(), order=lambda part: part.text_ranks(str.casefold),
-            tone=lambda part: part.label_tones()),
+            tone=lambda part: [
+                Tone.MUTED if text.startswith("no ") else Tone.NORMAL for text in part.texts()]),
         _FLOWS, *_RATES, *_TOTALS,
     ),
     sort="rate",
@@ -167,7 +219,7 @@ OWNED: TableSpec[ShownGroups] = TableSpec(
 """Groups by owner, of all kinds."""
 GROUPS = (CONVERSATIONS, HOSTS, SERVICES, NETWORKS, OWNED)
 """Tables of groups."""
-GROUP_CHANGES: TableSpec[ShownGroups] = TableSpec(
+GROUP_CHANGES: TableSpec[ShownFlows] = TableSpec(
     "group_changes",
     (
         Column("group", "Group", 30, grows=True,
@@ -178,3 +230,58 @@ GROUP_CHANGES: TableSpec[ShownGroups] = TableSpec(
     sort="change",
 )  # fmt: skip
 """Groups at two moments."""
+SPECS: dict[str, TableSpec[ShownFlows]] = {
+    DIRECTIONS: FLOWS,
+    **{spec.name: spec for spec in GROUPS},
+    **dict.fromkeys(LABEL_KINDS, OWNED),
+}
+"""By kind of groups."""
+OWNED_BY_DEFAULT = ("process", "limit")
+_OWNED_FROM = 100
+"""Columns of owners on tables of so many cells or more."""
+_LOCAL = 17
+"""Usual width of local ends with addresses."""
+_WIDTHS = ((160, {"in": 16, "out": 16, "rate": 8, "service": 14, "local": 8}),
+           (100, {"in": 11, "out": 11, "rate": 7, "service": 9, "local": 8}))  # fmt: skip
+"""Least widths of a table, and widths of columns of groups that are wider there."""
+
+
+def widths_of(width: int) -> Mapping[str, int]:
+    """Return the widths of columns in a table of `width` cells, if not the usual ones."""
+    return next((widths for least, widths in _WIDTHS if width >= least), {})
+
+
+def shown_columns(
+    groups: GroupedFlows, width: int, *, traced: bool
+) -> tuple[Column[ShownFlows], ...]:
+    """Return the columns of groups in a table of `width` cells.
+
+    Columns for VLANs, tunnels, lower bounds, RTTs and hosts appear if a row needs them, and columns
+    of owners if they fit.
+    """
+    is_grouped, view = groups.by.is_grouped, groups.view
+    rows = groups.rows if is_grouped else view.rows
+    has_ends = groups.by.kind == "conversations" and groups.has_other_ends
+    needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
+    needed += ["node"] * (view.node_of is not None)
+    needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
+    if len(groups.table.owned.sockets) and width >= _OWNED_FROM:
+        needed += OWNED_BY_DEFAULT
+    return _columns(groups.by.kind, width, tuple(needed), has_ends=has_ends)
+
+
+@lru_cache(maxsize=64)
+def _columns(
+    kind: str, width: int, needed: tuple[str, ...], *, has_ends: bool
+) -> tuple[Column[ShownFlows], ...]:
+    widths = dict(widths_of(width)) if kind != DIRECTIONS else {}
+    if width >= _WIDTHS[-1][0] and has_ends:
+        widths["local"] = _LOCAL
+    if kind == DIRECTIONS and "totals" in needed:
+        widths["bytes"] = 9
+    changes: dict[str, dict[str, Any]] = {name: {"width": widths[name]} for name in widths}
+    for name in needed:
+        changes.setdefault(name, {})["hidden"] = False
+    if kind in LABEL_KINDS:
+        changes["owner"] = {"title": LABEL_KINDS[kind].capitalize()}
+    return columns(SPECS[kind], **changes)

@@ -1,27 +1,29 @@
-"""Some flows of a view, column by column, and the texts of their fields."""
+"""Some flows of a view, or groups of them, column by column, and the texts of their fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
-from app.commands.flow_view import QUIET_NS
-from app.console.live.flows import LiveView
+from app.commands.flow_view import DIRECTIONS, OWNER_KINDS, QUIET_NS
+from app.console.host_names import Name, Names
 from app.console.screens.flows.owners.cells import RowOwner
-from app.console.screens.flows.table import ECHO_TYPES, LiveTable
+from app.console.screens.flows.selection import GroupedFlows, Opened
+from app.console.screens.flows.table import ECHO_TYPES
 from app.console.screens.paths.hop import PathKey
+from app.console.tables.array_rows import ArrayRows
+from app.console.tables.spec import TableSpec
 from bpf.arrays import Array, Row
 from bpf.errors import UsageError
 from probes.filter.hosts import address_text, protocol_name
-from probes.flow.columns import WITH_PORTS
 from probes.flow.records import FLOW, FlowDirection
+from probes.flow.services import service_name
 from probes.path.options import TracedFlow
-from probes.sockets.records import By, Limit
+from probes.tables.flow_columns import WITH_PORTS
 
 _FLAG_LETTERS = "FSRPAUEW"
 _ICMP_TYPES = {
@@ -32,57 +34,67 @@ _ICMP_TYPES = {
     },
 }  # fmt: skip
 """Short names of message types (IANA), the rest by number."""
+
+
+TONED = (DIRECTIONS, "conversations", *OWNER_KINDS)
+"""Views with columns of owners."""
+ENDS = {DIRECTIONS: ("source", "destination"), "conversations": ("near", "far")}
+"""Fields of both ends, by kind."""
 _NO_CHANGES: Mapping[str, Array] = MappingProxyType({})
-_LABELS = {"limit": tuple(one.label for one in Limit), "by": tuple(one.label for one in By)}
-"""Words of columns of codes."""
 
 
-class ShownFlows:
-    """Some flows of a view, in an order."""
-
-    depths, each, rows = None, False, ()
+class ShownFlows(ArrayRows):
+    """Some groups of flows, in an order. In the view of directions each flow is a group."""
 
     def __init__(
-        self, view: LiveView, table: LiveTable, places: Array,
-        changes: Mapping[str, Array] = _NO_CHANGES,
+        self, spec: TableSpec[Any], groups: GroupedFlows, places: Array,
+        names: Names | None = None, bar: int = 0, changes: Mapping[str, Array] = _NO_CHANGES,
     ) -> None:  # fmt: skip
-        """`places` (n,) are the rows of the view; `table` is its `live_table`. `changes` have
-        further columns (m,) of all its rows."""
-        self.view, self.table, self.places, self.changes = view, table, places, changes
+        """`places` (n,) are those of the groups. Rates with a bar have `bar` cells. `changes` have
+        further columns (m,) of all groups."""
+        super().__init__(spec)
+        self.groups, self.places, self.changes = groups, places, changes
+        self.view, self.table = groups.view, groups.table
+        self.kind = groups.by.kind
+        """One of VIEWS."""
+        self.end: str = "near" if groups.by.near else "far"
+        """The end whose address is the group's."""
+        self.bar = bar
+        self.has_tones = bool(changes) or (len(self.table.owned.sockets) > 0 and self.kind in TONED)
+        self._names = names
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, name: str) -> Array:
         whole = self.changes.get(name)
-        return (self.table[name] if whole is None else whole)[self.places]
+        found: Array = (self.groups.column(name) if whole is None else whole)[self.places]
+        return found
 
     def at(self, places: Array) -> Self:
-        return type(self)(self.view, self.table, self.places[places], self.changes)
+        found = self.places[places]
+        return type(self)(self.spec, self.groups, found, self._names, self.bar, self.changes)
 
     @property
     def muted(self) -> Array:
-        return self.unchanged if self.changes else self["idle"] > QUIET_NS
-
-    @property
-    def unchanged(self) -> Array:
-        """Whether the rows are the same at both compared moments, or gone; (n,)."""
-        return (self["state"] == GONE) | ((self["change"] == 0) & (self["more"] == 0))
-
-    @property
-    def has_tones(self) -> bool:
-        return bool(self.changes) or len(self.table.owned.sockets) > 0
+        if not self.changes:
+            return self["idle"] > QUIET_NS
+        # The same at both compared moments, or gone.
+        found: Array = (self["state"] == GONE) | ((self["change"] == 0) & (self["more"] == 0))
+        return found
 
     @property
     def flows(self) -> Array:
         """Places (n,) in the view of a flow of each row."""
-        return self.places
+        return self.groups.flow_of[self.places]
 
     @cached_property
     def owners(self) -> list[RowOwner]:
         """Owners and sockets of the rows."""
         owned = self.table.owned
         return [RowOwner(owned, place) for place in owned.at[self.flows].tolist()]
+
+    # Texts of flows (n,)
 
     def shared(self, name: str) -> list[str]:
         """Return the texts of a column that many rows share."""
@@ -95,24 +107,6 @@ class ShownFlows:
         texts = coded.texts
         order = sorted(range(len(texts)), key=lambda at: (not texts[at], texts[at].casefold()))
         return ranks_of(order)[coded.codes[self.flows]]
-
-    def labels(self, name: str) -> list[str]:
-        """Return the words of a column of codes, `limit` or `by`."""
-        return [_LABELS[name][code] for code in self[name].tolist()]
-
-    def seconds(self, name: str, unit: float) -> Any:
-        """Return a column of times in `unit`, with three decimals."""
-        return (self[name] / unit).round(3).tolist()
-
-    def utc(self, name: str) -> Array:
-        """Return `first_ns` or `last_ns` as UTC in nanoseconds."""
-        return self[name] + self.view.to_utc_ns
-
-    def iso(self, name: str) -> Sequence[str]:
-        """Return `first_ns` or `last_ns` as UTC in ISO 8601."""
-        from probes.tables.conversion import iso_all
-
-        return iso_all(self.utc(name))
 
     def protocols(self) -> list[str]:
         """Return the names of the protocols."""
@@ -134,11 +128,6 @@ class ShownFlows:
 
         return addresses(self[field], self["version"].tolist())
 
-    def endpoints(self, field: str) -> list[str]:
-        """Return address and port of an end, `source` or `destination`."""
-        parts = (self[name].tolist() for name in ("version", "protocol", f"{field}_port"))
-        return list(map(endpoint_text, self.addresses(field), *parts, repeat(field)))
-
     def address_ranks(self, field: str) -> Array:
         """Return ranks (n,) by version, address and port of an end."""
         address = np.ascontiguousarray(self[field]).view(">u8").reshape(-1, 2)
@@ -148,6 +137,105 @@ class ShownFlows:
     def change_ranks(self, name: str) -> Array:
         """Return ranks (n,) by the size of a change, not by its sign."""
         return ranks_of(np.lexsort((np.abs(self["more"]), np.abs(self[name]))))
+
+    # One group
+
+    @property
+    def row(self) -> Any:
+        """The first row, of dtype GROUP; in the view of directions LIVE."""
+        return self.groups.rows[self.places[0]]
+
+    @property
+    def opened(self) -> Opened:
+        """The first group as a filter."""
+        salts, salt = self.table.owned.salts, 0
+        if salts is not None and self.kind == "conversations":
+            salt = int(salts[self.flows[0]])
+        return Opened(self.groups.by, self.row.reshape(1).copy(), self.texts()[0], salt)
+
+    # Texts of groups (n,)
+
+    def texts(self) -> list[str]:
+        """Return the groups in a few words."""
+        if self.kind == DIRECTIONS:
+            return self.endpoints("source")
+        if self.groups.by.is_by_label:
+            return [self.groups.labels[number] for number in self["id"].tolist()]
+        if self.kind == "services":
+            return self.services()
+        if self.kind == "networks":
+            return self.networks()
+        if self.kind == "hosts":
+            return self.named()
+        three = zip(self.services(), self.remotes(), self.locals(), strict=True)
+        return [f"{service} {remote} ↔ {local}" for service, remote, local in three]
+
+    def text_ranks(self, key: Callable[[str], str]) -> Array:
+        """Return the ranks (n,) of these texts."""
+        texts = self.texts()
+        return ranks_of(sorted(range(len(texts)), key=lambda at: key(texts[at])))
+
+    def services(self) -> list[str]:
+        """Return the names of the serving ports."""
+        return list(map(service_name, self["protocol"].tolist(), self["service_port"].tolist()))
+
+    def serving_ports(self) -> list[str]:
+        """Return `tcp/443`, or the protocol if it has no ports."""
+        pairs = zip(self.protocols(), self["service_port"].tolist(), strict=True)
+        return [f"{protocol}/{port}" if port else protocol for protocol, port in pairs]
+
+    def hosts(self) -> list[str]:
+        """Return the addresses of hosts, or of far ends."""
+        return list(self.addresses(self.end))
+
+    def known(self) -> list[Name | None]:
+        """Return the names of hosts, or of far ends of conversations."""
+        names = self._names
+        if names is None or self.kind not in ("conversations", "hosts"):
+            return [None] * len(self)
+        return [names.of(address) for address in self.hosts()]
+
+    def names(self) -> list[str]:
+        """Return the texts of these names; empty if they are unknown."""
+        return ["" if name is None else name.text for name in self.known()]
+
+    def named(self) -> list[str]:
+        """Return the names of hosts, or else the addresses."""
+        return [name or host for name, host in zip(self.names(), self.hosts(), strict=True)]
+
+    def networks(self) -> list[str]:
+        """Return the prefixes."""
+        pairs = zip(self.hosts(), self["prefix"].tolist(), strict=True)
+        return [f"{address}/{length}" for address, length in pairs]
+
+    def endpoints(self, field: str) -> list[str]:
+        """Return address and port of one of ENDS."""
+        return self._ends(field, list(self.addresses(field)), self["version"].tolist())
+
+    def remotes(self) -> list[str]:
+        """Return the far ends of conversations, by known names or addresses."""
+        names = self.names()
+        named = self._ends("far", names, [4] * len(self))
+        if all(names):
+            return named
+        ends = self.endpoints("far")
+        return [end if name else other
+                for name, end, other in zip(names, named, ends, strict=True)]  # fmt: skip
+
+    def locals(self) -> list[str]:
+        """Return the near ends; without their address if nearly all others have the same."""
+        short = self._ends("near", [""] * len(self), [4] * len(self))
+        near, versions = self["near"], self["version"].tolist()
+        return [
+            short[at].strip() or "·" if self.groups.main.get(versions[at]) == near[at].tobytes()
+            else end
+            for at, end in enumerate(self.endpoints("near"))
+        ]  # fmt: skip
+
+    def _ends(self, end: str, hosts: Sequence[str], versions: Sequence[int]) -> list[str]:
+        side = {"near": "source", "far": "destination"}.get(end, end)
+        parts = hosts, versions, self["protocol"].tolist(), self[f"{end}_port"].tolist()
+        return [endpoint_text(*each, side) for each in zip(*parts, strict=True)]
 
 
 GONE = 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from textual import on
@@ -13,41 +12,27 @@ from textual.widget import Widget
 from app.commands.flow_view import Grouping
 from app.console.live.flows import LIVE, MAX_FLOWS
 from app.console.live.owners import owned
-from app.console.live.state import Frame
 from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.capture import CaptureCommand
 from app.console.screens.flows.columns import CHANGES, FLOWS
 from app.console.screens.flows.commands import TraceCommands, ViewCommands
-from app.console.screens.flows.compare import flow_changes, group_changes
-from app.console.screens.flows.detail import FlowDetail, flow_subject, group_subject, past_of
-from app.console.screens.flows.group_columns import GROUP_CHANGES, GROUPS
-from app.console.screens.flows.group_part import ShownGroups
-from app.console.screens.flows.grouped import GroupedFlows, GroupKey
-from app.console.screens.flows.owners.cells import RowOwner
-from app.console.screens.flows.part import ShownFlows, endpoint
-from app.console.screens.flows.rows import (
-    OWNED_FROM,
-    flow_columns,
-    flow_rows,
-    group_columns,
-    group_rows,
-)
-from app.console.screens.flows.selection import Selection
+from app.console.screens.flows.detail import FlowDetail, past_of, subject_of
+from app.console.screens.flows.group_columns import GROUP_CHANGES, GROUPS, shown_columns
+from app.console.screens.flows.part import ENDS, ShownFlows
+from app.console.screens.flows.rows import changed_rows, shown_rows
+from app.console.screens.flows.selection import GroupedFlows, GroupKey, Selection
 from app.console.screens.flows.table import live_table
 from app.console.screens.flows.totals import TotalsLine
-from app.console.tables.array_rows import ArrayRows
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
-from bpf.arrays import Array, Row, Rows
+from bpf.arrays import Array, Rows
 from bpf.errors import UsageError
 from bpf.quantities import counted, si
 from probes.filter import Domain, RowTable
-from probes.filter.hosts import protocol_name
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
-from probes.sockets.filter import Owned
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
@@ -84,7 +69,7 @@ class FlowsScreen(ConsoleScreen):
         self.shown = Selection()
         """The flows of the table."""
         self._trace = TraceCommands(self, self.flows_under_cursor)
-        views = ViewCommands(self, self.shown, self.group_under_cursor)
+        views = ViewCommands(self, self.shown, self.row_under_cursor)
         capture = CaptureCommand(
             self, "flow.capture",
             lambda: self.console.frame.flows.node(*self.flows_under_cursor()["id"].tolist()),
@@ -154,37 +139,26 @@ class FlowsScreen(ConsoleScreen):
     def _row_of(self, key: Hashable) -> Hashable | None:
         """Return the key of a group or flow in the table; None if the table lacks it."""
         row = key.id if isinstance(key, GroupKey) else key
-        if isinstance(key, int) and self.shown.by.is_grouped:
+        if isinstance(key, int):
             groups = self._grouped()
             found = np.flatnonzero(groups.flows["id"] == key)
             row = int(groups.rows["id"][groups.of[found[0]]]) if len(found) else None
         return None if row is None or self.table.source.index(row) is None else row
 
-    def group_under_cursor(self) -> ShownGroups | None:
-        """The group of the row under the cursor; None in the view of directions."""
-        key = self.table.cursor_key
-        if not (self.shown.by.is_grouped and isinstance(key, int)):
-            return None
-        rows = group_rows(self._grouped(), self.console.names)
-        at = rows.index(key)
-        return None if at is None else rows.part.at(np.array([at]))
+    def row_under_cursor(self) -> ShownFlows | None:
+        """The row under the cursor; None if its flows have left."""
+        rows = shown_rows(self._grouped(), self.console.names)
+        at = rows.index(self.table.cursor_key)
+        return None if at is None else rows.at(np.array([at]))
 
     def flows_under_cursor(self) -> Rows[LIVE]:
         """Flows of the row under the cursor, dtype LIVE (n,)."""
-        rows, key = self.console.frame.flows.rows, self.table.cursor_key
-        group = self.group_under_cursor()
-        of_row = rows["id"] == key if group is None else group.opened.mask(rows, self._owned)
-        return rows[of_row]
-
-    @property
-    def _owned(self) -> Owned:
-        frame = self.console.frame
-        return owned(frame.flows, frame.owners)
-
-    def _owner_of(self, row: Row[LIVE]) -> RowOwner:
-        """Return the owner of a row of dtype LIVE."""
-        at = int(np.searchsorted(self.console.frame.flows.rows["id"], row["id"]))
-        return RowOwner(self._owned, int(self._owned.at[at]))
+        frame, row = self.console.frame, self.row_under_cursor()
+        rows = frame.flows.rows
+        if row is None:
+            return rows[:0]
+        found: Array = rows[row.opened.mask(rows, owned(frame.flows, frame.owners))]
+        return found
 
     def _grouped(self) -> GroupedFlows:
         return self.shown.grouped(self.console.frame, self.console.names)
@@ -192,24 +166,19 @@ class FlowsScreen(ConsoleScreen):
     def _show_detail(self) -> None:
         if not self.detail.is_open:
             return
-        view, subject = self.console.frame.flows, None
-        history, now_ns = self.console.plane.history, view.now_ns
-        if (group := self.group_under_cursor()) is not None:
+        subject, row = None, self.row_under_cursor()
+        history, now_ns = self.console.plane.history, self.console.frame.flows.now_ns
+        if row is not None:
             if self.console.frame.parts:
-                history, now_ns = past_of(self.console, group.node)
-            subject = group_subject(group, history)
-        elif not self.shown.by.is_grouped:
-            rows = self.flows_under_cursor()
-            subject = next((flow_subject(view, row, self._owner_of(row)) for row in rows), None)
-            if len(rows) and (node := view.node(int(rows[0]["id"]))):
-                history, now_ns = past_of(self.console, node)
+                history, now_ns = past_of(self.console, row.shared("node")[0])
+            subject = subject_of(row, history)
         self.detail.follow(self.table.cursor_key)
         self.detail.show(subject, now_ns, history, self.console.time.span)
 
     def states(self) -> StateValues:
         table, shown = self.table, self.shown
         values: StateValues = {
-            "flow.count": len(self._places()),
+            "flow.count": len(self._grouped().places),
             "flow.filter": shown.filter.text,
             "flow.view": str(shown.by),
             "flow.opened": shown.opened.text if shown.opened is not None else "",
@@ -219,68 +188,38 @@ class FlowsScreen(ConsoleScreen):
             "flow.owned": self.console.frame.owners.share,
             "flow.explanation": self._trace.explanation,
         }
-        if (group := self.group_under_cursor()) is not None:
-            values |= {"flow.group": group.texts()[0], "flow.rate": float(group["rate"][0])}
-            if group.kind == "conversations":
-                values |= {
-                    "flow.source": group.endpoints("near")[0],
-                    "flow.destination": group.endpoints("far")[0],
-                    "flow.protocol": group.protocols()[0],
-                    **group.owners[0].states,
+        if (row := self.row_under_cursor()) is not None:
+            values["flow.rate"] = float(row["rate"][0])
+            if shown.by.is_grouped:
+                values["flow.group"] = row.texts()[0]
+            if shown.by.is_finest:
+                near, far = ENDS[row.kind]
+                values |= row.owners[0].states | {
+                    "flow.source": row.endpoints(near)[0],
+                    "flow.destination": row.endpoints(far)[0],
+                    "flow.protocol": row.protocols()[0],
                 }
-            return values
-        for row in self.flows_under_cursor():
-            values |= self._owner_of(row).states | {
-                "flow.source": endpoint(row, "source"),
-                "flow.destination": endpoint(row, "destination"),
-                "flow.protocol": protocol_name(int(row["protocol"])),
-                "flow.rate": float(row["bit_rate"]),
-            }
         return values
 
     def _show_rows(self) -> None:
-        frame, frames = self.console.frame, self.console.time.compared
-        rows = self._rows() if frames is None else self._changes(*frames)
+        frame, frames, names = self.console.frame, self.console.time.compared, self.console.names
+        groups = self._grouped()
+        if frames is None:
+            rows = shown_rows(groups, names, self.size.width)
+        else:
+            rows = changed_rows(*frames, self.shown, names)
         name = rows.spec.name
         self.turn_to(name, *(table.spec.name for table in self.tables if table.spec.name != name))
-        traced = len(frame.paths.series) > 0
-        if rows.spec is FLOWS:
-            has_owners = bool(frame.owners) and self.size.width >= OWNED_FROM
-            self.table.columns = flow_columns(frame.flows, traced=traced, owned=has_owners)
-        elif rows.spec in GROUPS:
-            groups = self._grouped()
-            self.table.columns = group_columns(groups, self.size.width, traced=traced)
+        if frames is None:
+            traced = len(frame.paths.series) > 0
+            self.table.columns = shown_columns(groups, self.size.width, traced=traced)
         filtered = _FILTERED_SOME if frame.flows.left_out else _FILTERED
         self.table.empty = filtered if len(frame.flows.rows) else _WAITING
         self.table.fill(rows)
-        places = self._places()
+        places = groups.places
         self.console.time.state.focus_flows(self.shown.focus(self._ids(), frame.owners))
         self.query_one(TotalsLine).follow(frame, places, rows.rows, self.shown.by)
         self._note(len(places))
-
-    def _rows(self) -> ArrayRows[Any]:
-        frame, names = self.console.frame, self.console.names
-        if self.shown.by.is_grouped:
-            return group_rows(self._grouped(), names, self.size.width)
-        table = self.shown.table(frame, names)
-        return flow_rows(frame.flows, self.shown.places(table), table)
-
-    def _changes(self, before: Frame, after: Frame) -> ArrayRows[Any]:
-        shown, names = self.shown, self.console.names
-        changes: ArrayRows[ShownFlows] = flow_changes(
-            before.flows, after.flows, shown.filter, after.paths, names, after.owners
-        )
-        if shown.opened is not None:
-            part = changes.part
-            kept = shown.opened.mask(part.view.rows, part.table.owned)[part.places]
-            changes = changes.at(np.flatnonzero(kept))
-        return group_changes(changes.part, shown.by, names) if shown.by.is_grouped else changes
-
-    def _places(self) -> Array:
-        """Places of the shown flows in the frame."""
-        if self.shown.by.is_grouped:
-            return self._grouped().places
-        return self.shown.places(self.shown.table(self.console.frame, self.console.names))
 
     def _ids(self) -> Array:
         """Ids of the flows in view, if flows may have to leave for others."""
@@ -288,10 +227,9 @@ class FlowsScreen(ConsoleScreen):
             return np.empty(0, "u8")
         source = self.table.source
         ids = np.array([source.key(index) for index in self.table.in_view], "u8")
-        if self.shown.by.is_grouped:
-            groups = self._grouped()
-            ids = groups.flows["id"][np.isin(groups.rows["id"], ids)[groups.of]]
-        return ids
+        groups = self._grouped()
+        found: Array = groups.flows["id"][np.isin(groups.rows["id"], ids)[groups.of]]
+        return found
 
     def _note(self, count: int) -> None:
         """Show the number of flows, the filter and the losses in the status strip."""

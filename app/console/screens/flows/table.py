@@ -80,6 +80,7 @@ def live_table(
         **columns,
         "age": lambda: now - rows["first_ns"],
         "idle": lambda: now - rows["last_ns"],
+        "rate": lambda: rows["bit_rate"],
         "rtt": rtts,
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from itertools import compress
+from typing import Any
 
 import numpy as np
 from textual import on
@@ -15,15 +15,16 @@ from textual.widget import Widget
 
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
-from app.console.screens.hosts.columns import FLEET, HostLine
+from app.console.screens.hosts.columns import FLEET
 from app.console.screens.hosts.dialogs import HostChanges
-from app.console.tables.array_rows import item_rows
+from app.console.tables.array_rows import FewRows
 from app.console.tables.sorted_table import SortedTable
 from app.console.tables.spec import columns
 from app.console.tasks import Task
 from app.fleet.host_state import HostPhase, HostState
 from app.fleet.plane import ChosenHosts
 from app.tape.named_state import StateValues
+from bpf.arrays import Array
 from bpf.errors import UsageError
 from bpf.quantities import BIT_RATES, COUNTS, bit_rate, counted, si
 from probes.filter import Domain, Filter, RowTable, parse
@@ -48,7 +49,8 @@ class HostsScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._filter: Filter = Filter()
-        self._lines: list[HostLine] = []
+        self._rows: Array = np.zeros(0, HOST)
+        """The shown hosts."""
         self._shown_at = 0.0
         self.parts = (HostChanges(self, lambda: self.hosts),)
 
@@ -69,9 +71,9 @@ class HostsScreen(ConsoleScreen):
                 "state": Texts("state", "state of the host", tuple(HostPhase)),
                 "rate": Quantity("rate", "bits per second", BIT_RATES),
                 "lost": Quantity("lost", "packets that its windows lack", COUNTS),
-                "policy": Texts("policy", "name of an active policy contains the text"),
+                "policy": Texts("policies", "name of an active policy contains the text"),
                 "version": Texts("version", "version of its probedeck contains the text"),
-                **{name: Texts(name, f"label {name} contains the text") for name in labels},
+                **{n: Texts(f"label {n}", f"label {n} contains the text") for n in labels},
             },
             (),
             "host",
@@ -86,7 +88,7 @@ class HostsScreen(ConsoleScreen):
         return self.query_one(SortedTable)
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
-        return ((self.domain, table_of(self._lines)),)
+        return ((self.domain, table_of(self._rows)),)
 
     def on_mount(self) -> None:
         self.set_interval(_PERIOD_S, lambda: self._show_hosts() if self.is_current else None)
@@ -97,23 +99,22 @@ class HostsScreen(ConsoleScreen):
 
     def show(self) -> None:
         # A window of any chosen host updates the screen.
-        if time.monotonic() - self._shown_at >= _PERIOD_S or not self._lines:
+        if time.monotonic() - self._shown_at >= _PERIOD_S or not len(self._rows):
             self._show_hosts()
 
     def _show_hosts(self) -> None:
         self._shown_at = time.monotonic()
-        every = host_lines(self.hosts)
-        mask = self._filter.mask(table_of(every)).tolist() if self._filter else [True] * len(every)
-        self._lines = list(compress(every, mask))
-        self.query_one("#sums", StatusStrip).show(sum_items([line.state for line in self._lines]))
-        widest = max((len(line.state.name) for line in self._lines), default=0)
+        every = host_rows(self.hosts)
+        rows = self._rows = every[self._filter.mask(table_of(every))] if self._filter else every
+        self.query_one("#sums", StatusStrip).show(sum_items(rows["of"].tolist()))
+        widest = max(map(len, rows["host"]), default=0)
         group = self.hosts.fleet.group
         self.table.columns = columns(
             FLEET,
             host={"width": max(8, min(24, widest))},
             group={"title": group.capitalize(), "hidden": not group},
         )
-        self.table.fill(item_rows(FLEET, ((line.state.name, line) for line in self._lines)))
+        self.table.fill(FewRows(FLEET, rows))
         self._show_about()
         chosen = f"{len(self.hosts.chosen)} of {counted(len(every), 'host')}"
         notes = [StatusItem(chosen, Tone.MUTED, 3, label="chosen")]
@@ -122,21 +123,21 @@ class HostsScreen(ConsoleScreen):
         self.show_notes(*notes)
 
     def _show_about(self) -> None:
-        line = self._under_cursor
-        pieces = () if line is None else ((f" {about(line)}", Tone.MUTED),)
+        state = self._under_cursor
+        pieces = () if state is None else ((f" {about(state)}", Tone.MUTED),)
         self.query_one("#about", TonedLine).show(pieces)
 
     @property
-    def _under_cursor(self) -> HostLine | None:
+    def _under_cursor(self) -> HostState | None:
         key = self.table.cursor_key
-        return next((line for line in self._lines if line.state.name == key), None)
+        return next((state for state in self._rows["of"] if state.name == key), None)
 
     def states(self) -> StateValues:
-        line = self._under_cursor
+        state = self._under_cursor
         return first_states(self.console) | {
-            "host.count": len(self._lines),
+            "host.count": len(self._rows),
             "host.filter": self._filter.text,
-            "host.selected": line.state.name if line is not None else None,
+            "host.selected": state.name if state is not None else None,
         }
 
     def point_at(self, key: Hashable) -> None:
@@ -170,9 +171,9 @@ class HostsScreen(ConsoleScreen):
     def _target(self, name: str = "") -> str:
         if name:
             return name
-        if (line := self._under_cursor) is None:
+        if (state := self._under_cursor) is None:
             raise UsageError("there is no host here")
-        return line.state.name
+        return state.name
 
     def do_host_mark(self, name: str = "") -> None:
         name, chosen = self._target(name), self.hosts.chosen
@@ -184,12 +185,12 @@ class HostsScreen(ConsoleScreen):
         self._choose([self._target(name)], turn)
 
     def do_host_all(self) -> None:
-        self._choose([line.state.name for line in self._lines])
+        self._choose(self._rows["host"].tolist())
 
     def do_host_choose(self, text: str) -> None:
-        every = host_lines(self.hosts)
+        every = host_rows(self.hosts)
         mask = parse(text, self.domain, self.console.settings.filters).mask(table_of(every))
-        self._choose([line.state.name for line in compress(every, mask)])
+        self._choose(every["host"][mask].tolist())
 
     def do_host_programs(self, name: str = "") -> None:
         name = self._target(name)
@@ -233,34 +234,57 @@ def first_states(console: Console) -> StateValues:
     }
 
 
-def table_of(lines: Sequence[HostLine]) -> RowTable:
-    """Return hosts as rows for their filters."""
-    labels = sorted({name for line in lines for name in line.state.labels})
-    texts = {
-        "host": [line.state.name for line in lines],
-        "state": [str(line.state.state) for line in lines],
-        "policy": [" ".join(line.state.active) for line in lines],
-        "version": [line.state.version for line in lines],
-        **{name: [line.state.labels.get(name, "") for line in lines] for name in labels},
-    }
-    names = [*texts, "rate", "lost"]
-    rows = np.zeros(len(lines), [(n, "O" if n in texts else "f8") for n in names])
-    for name, values in texts.items():
-        rows[name] = values
-    rows["rate"] = [line.state.bits_s for line in lines]
-    rows["lost"] = [line.lost for line in lines]
-    return RowTable(rows)
-
-
-def host_lines(hosts: ChosenHosts) -> list[HostLine]:
-    """Return a line for each host: in the order of the file, or of the label that groups them."""
-    chosen, group = frozenset(hosts.chosen), hosts.fleet.group
-    current = hosts.current if len(chosen) > 1 else ""
-    lines = [
-        HostLine(one, one.name in chosen, one.name == current, one.labels.get(group, ""))
-        for one in hosts.states()
+HOST = np.dtype(
+    [
+        *((name, "?") for name in ("chosen", "current", "is_known")),
+        *((name, "f8") for name in ("since", "rate", "packet_rate", "offset", "offset_error")),
+        *((name, "f8") for name in ("lag", "received")),
+        *((name, "i8") for name in ("flows", "lost", "behind")),
+        *((name, "O") for name in ("id", "host", "group", "state", "active", "labels")),
+        *((name, "O") for name in ("interface", "version", "reason", "url", "of")),
     ]
-    return sorted(lines, key=lambda line: line.group) if group else lines
+)
+"""A host, with its state `of`. `chosen` and `current` are of the screens and of Programs. Times are
+seconds. `is_known` says whether its rates are of now."""
+
+
+def table_of(rows: Array) -> RowTable:
+    """Return hosts, dtype HOST (n,), for their filters."""
+
+    def texts(values: Iterable[str]) -> Array:
+        return np.array([*values, None], object)[:-1]
+
+    def label(name: str) -> Array:
+        return texts(labels.get(name, "") for labels in rows["labels"])
+
+    names = {name for labels in rows["labels"] for name in labels}
+    made = {f"label {name}": partial(label, name) for name in names}
+    return RowTable(rows, {**made, "policies": lambda: texts(map(" ".join, rows["active"]))})
+
+
+def host_rows(hosts: ChosenHosts) -> Array:
+    """Return all hosts, dtype HOST: in the order of the file, or of the label that groups them."""
+    chosen, group, states = frozenset(hosts.chosen), hosts.fleet.group, hosts.states()
+    current = hosts.current if len(chosen) > 1 else ""
+    rows, now_ns = np.zeros(len(states), HOST), time.time_ns()
+    row: Any
+    for row, one in zip(rows, states, strict=True):
+        row["of"], row["id"], row["host"], row["url"] = one, one.name, one.name, one.url
+        row["chosen"], row["current"] = one.name in chosen, one.name == current
+        row["state"], row["is_known"] = str(one.state), one.state.counts
+        row["since"] = (now_ns - one.since_utc_ns) / 1e9 if one.since_utc_ns else math.nan
+        row["rate"], row["packet_rate"], row["flows"] = one.bits_s, one.packets_s, one.flows
+        row["lost"] = sum(loss.packets for why, loss in one.losses.items() if why.is_loss)
+        row["behind"], row["lag"], row["received"] = one.behind, one.lag_s, one.received_s
+        row["offset"], row["offset_error"] = one.offset_s, one.offset_error_s
+        row["active"], row["labels"], row["group"] = (
+            one.active,
+            one.labels,
+            one.labels.get(group, ""),
+        )
+        row["interface"], row["version"] = one.interface, one.version
+        row["reason"] = one.reason
+    return rows[np.argsort(rows["group"], kind="stable")] if group else rows
 
 
 def sum_items(states: Sequence[HostState]) -> list[StatusItem]:
@@ -291,9 +315,8 @@ def lacking(missing: int, total: int) -> str:
     return f"{missing} of {counted(total, 'host')} {are}"
 
 
-def about(line: HostLine) -> str:
+def about(state: HostState) -> str:
     """Return a sentence about the host under the cursor."""
-    state = line.state
     parts = [f"{state.name} is {state.state}"]
     if state.reason:
         parts[0] += f": {state.reason}"

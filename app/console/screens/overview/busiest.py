@@ -11,12 +11,11 @@ from app.commands.flow_view import Grouping
 from app.console.host_names import Names
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS, OwnerView
-from app.console.screens.flows.group_columns import CONVERSATIONS, HOSTS, SERVICES
-from app.console.screens.flows.group_part import ShownGroups
-from app.console.screens.flows.grouped import GroupedFlows, GroupKey
-from app.console.screens.flows.rows import group_columns, group_rows
+from app.console.screens.flows.group_columns import CONVERSATIONS, HOSTS, SERVICES, shown_columns
+from app.console.screens.flows.part import ShownFlows
+from app.console.screens.flows.rows import shown_rows
+from app.console.screens.flows.selection import GroupedFlows, GroupKey
 from app.console.screens.flows.table import live_table
-from app.console.tables.array_rows import ArrayRows
 from app.console.tables.spec import columns
 from probes.flow.grouping import group
 from widgets.table.rows import Column
@@ -37,7 +36,7 @@ class Busiest:
     def __init__(self) -> None:
         self._of: tuple[LiveView, OwnerView] | None = None
         self._grouped: dict[str, GroupedFlows] = {}
-        self._rows: dict[tuple[str, int, object], ArrayRows[ShownGroups]] = {}
+        self._rows: dict[tuple[str, int, int, object], ShownFlows] = {}
 
     def take(self, view: LiveView, owners: OwnerView = NO_OWNERS) -> None:
         """Group the flows of a view, unless view and owners are the last ones."""
@@ -55,18 +54,20 @@ class Busiest:
         """Return the number of groups of a kind."""
         return len(self._grouped[kind].rows)
 
-    def rows(self, kind: str, names: Names, width: int) -> ArrayRows[ShownGroups]:
-        """Return the groups of a kind for a block of `width` cells, by rate."""
-        asked = kind, width, names.version
+    def rows(self, kind: str, names: Names, width: int, most: int) -> ShownFlows:
+        """Return the groups of a kind with the `most` highest rates, for a block of `width`
+        cells."""
+        asked = kind, width, most, names.version
         if asked not in self._rows:
-            rows = group_rows(self._grouped[kind], names, width)
+            rows = shown_rows(self._grouped[kind], names, width)
             place = rows.spec.names.index("rate")
-            self._rows[asked] = rows.ordered(place, descending=True)
+            first = np.arange(max(0, min(most, rows.rows)))
+            self._rows[asked] = rows.ordered(place, descending=True).at(first)
         return self._rows[asked]
 
     def columns(self, kind: str, width: int) -> tuple[Column[Any], ...]:
         """Return the columns of a block of `width` cells."""
-        return titled(kind, group_columns(self._grouped[kind], width, traced=False))
+        return titled(kind, shown_columns(self._grouped[kind], width, traced=False))
 
 
 def first_columns(kind: str) -> tuple[Column[Any], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from bpf.quantities import age, bit_rate, counted, percent, si
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.status import StatusItem
 from widgets.table.columns import cell
-from widgets.table.rows import Column, Pieces, Row, Rows, RowSource, Tones
+from widgets.table.rows import Column, Pieces, Row, Rows
 from widgets.tones import Tone, Way, rate_tone
 
 _DESTINATION_CELLS = (10, 22)
@@ -89,27 +89,6 @@ WORST_HOPS: TableSpec[FewRows] = TableSpec(
         ),
     ),
 )  # fmt: skip
-
-
-class Head:
-    """At most `most` first rows of another source."""
-
-    def __init__(self, source: RowSource, most: int) -> None:
-        self.source = source
-        self.rows = max(0, min(most, source.rows))
-
-    def key(self, index: int) -> Hashable:
-        return self.source.key(index)
-
-    def index(self, key: Hashable) -> int | None:
-        found = self.source.index(key)
-        return found if found is not None and found < self.rows else None
-
-    def cells(self, index: int) -> Sequence[str | Pieces]:
-        return self.source.cells(index)
-
-    def tones(self, index: int) -> Tones:
-        return self.source.tones(index)
 
 
 def now_rows(found: Sequence[Trouble], calm: str, cells: int, screens: Mapping[str, str]) -> Rows:
@@ -190,7 +169,7 @@ def worst_rows(
     which add little."""
     found = [(one, host_text(hop, names, one)) for one, hop in zip(choices, hops, strict=True)]
     shown = hop_rows(hops, found, spec=WORST_HOPS)
-    for row, choice in zip(shown.part.rows, choices, strict=True):
+    for row, choice in zip(shown.content, choices, strict=True):
         row["id"] = choice, row["hop"].item()
         row["destination"] = destination_text(choice.destination, names)
         row["is_notable"] = False

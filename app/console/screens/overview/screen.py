@@ -40,7 +40,6 @@ from app.console.screens.overview.rows import (
     TRAFFIC,
     WAITING_PATHS,
     WORST_HOPS,
-    Head,
     notes,
     now_rows,
     traffic_columns,
@@ -255,8 +254,8 @@ class OverviewScreen(PollingScreen[_Looked]):
             self._show_groups(kind, heights[kind] - 1)
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
-        events = event_rows(fold(self._events)[: heights["events"]], (), self.console.event_marks)
-        self.block("events").show(Head(events, heights["events"] - 1))
+        groups = fold(self._events)[: max(0, heights["events"] - 1)]
+        self.block("events").show(event_rows(groups, (), self.console.event_marks))
         focused = self.focused
         if focused is None or not (focused.focusable and focused.display):
             self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
@@ -303,7 +302,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         if not block.display or not width:
             return
         block.columns = self._busiest.columns(kind, width)
-        block.show(Head(self._busiest.rows(kind, self.console.names, width), most))
+        block.show(self._busiest.rows(kind, self.console.names, width, most))
 
     def _show_now(self, pulses: Pulses) -> None:
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
@@ -319,7 +318,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         rows = now_rows(self.troubles, calm(pulses), block.width_of("text"), screens)
         most = _SENTENCES[self.has_class("-tall")]
         block.styles.height = 1 + min(rows.rows, most)
-        block.show(Head(rows, most))
+        block.show(Rows(rows.content[:most]))
 
     def _show_traffic(self, pulses: Pulses) -> None:
         block, traffic = self.block("traffic"), pulses.traffic

@@ -26,7 +26,7 @@ from app.console.screens.paths.hop import (
 )
 from app.console.screens.paths.hosts import PathHosts
 from app.console.screens.paths.model import CELL, ROUTE, Paths
-from app.console.tables.array_rows import ArrayRows, FewRows
+from app.console.tables.array_rows import FewRows
 from app.console.tables.spec import TableSpec, columns
 from app.run.unprobed import reasons
 from bpf.arrays import Array, Row, Rows
@@ -116,7 +116,7 @@ def host_text(hop: Row[HOP], names: Names, choice: PathKey) -> str:
 def hop_rows(
     hops: Rows[HOP], found: Sequence[tuple[PathKey, str]], note: str = "",
     spec: TableSpec[FewRows] = HOPS,
-) -> ArrayRows[FewRows]:  # fmt: skip
+) -> FewRows:  # fmt: skip
     """Return a row for each hop, with its number as key.
 
     `found` has the path and the host of each. `note` stands in the place of a time line if nothing
@@ -132,7 +132,7 @@ def hop_rows(
         row["address"] = choice.destination if row["is_end"] else first
         is_unknown = note and row["is_end"] and not row["sent"]
         row["line"] = ((note, Tone.MUTED),) if is_unknown else line
-    return ArrayRows(spec, FewRows(rows))
+    return FewRows(spec, rows)
 
 
 def shares_of(hops: Rows[HOP]) -> Array:
@@ -174,9 +174,7 @@ def path_notes(paths: Paths, choice: PathKey) -> list[str]:
     return notes
 
 
-def hop_changes(
-    before: Rows[HOP], after: Rows[HOP], choice: PathKey, names: Names
-) -> ArrayRows[FewRows]:
+def hop_changes(before: Rows[HOP], after: Rows[HOP], choice: PathKey, names: Names) -> FewRows:
     """Return a row for each hop of a path at one of two moments, with its number as key."""
     numbers = np.union1d(before["hop"], after["hop"])
     rows = np.zeros(len(numbers), _CHANGE_ROW)
@@ -195,7 +193,7 @@ def hop_changes(
     rows["host"][now == ""] = "gone"
     rows["was_host"][was == ""] = "new"
     rows["was_host"][~moved] = ""
-    return ArrayRows(HOP_CHANGES, FewRows(rows))
+    return FewRows(HOP_CHANGES, rows)
 
 
 def time_lines(hops: Rows[HOP]) -> list[Pieces]:
@@ -224,13 +222,13 @@ def note_items(
     return notes
 
 
-def path_columns(rows: ArrayRows[FewRows], hosts: Sequence[str]) -> tuple[Column[FewRows], ...]:
+def path_columns(rows: FewRows, hosts: Sequence[str]) -> tuple[Column[FewRows], ...]:
     """Return the columns of paths; names and numbers stand side by side.
 
     `hosts` are the names of several hosts.
     """
     least, most = _PATH_CELLS
-    width = max(least, min(most, max(map(cell_len, rows.part["title"]), default=0)))
+    width = max(least, min(most, max(map(cell_len, rows["title"]), default=0)))
     least, most = _NODE_CELLS
     node = max(least, min(most, max(map(cell_len, hosts), default=0)))
     return columns(DESTINATIONS, path={"width": width}, node={"hidden": not hosts, "width": node})
@@ -250,7 +248,7 @@ class ListedPath(NamedTuple):
     """The number of ways of a destination, or the branch of a way."""
 
 
-def path_rows(hosts: PathHosts, listed: Iterable[ListedPath], names: Names) -> ArrayRows[FewRows]:
+def path_rows(hosts: PathHosts, listed: Iterable[ListedPath], names: Names) -> FewRows:
     """Return a row for each of `listed`, which are of `hosts`."""
     every = tuple(listed)
     rows = np.zeros(len(every), _PATH_ROW)
@@ -274,7 +272,7 @@ def path_rows(hosts: PathHosts, listed: Iterable[ListedPath], names: Names) -> A
         row["method"] = methods_text(int(row["methods"]))
         row["state"], row["state_tone"] = path_state(paths, choice)
         row["stopped"] = row["ended"] or paths.running(choice.destination) is None
-    return ArrayRows(DESTINATIONS, FewRows(rows))
+    return FewRows(DESTINATIONS, rows)
 
 
 def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:

@@ -2,81 +2,76 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from app.console.tables.spec import TableSpec
-from bpf.quantities import MISSING, byte_size
+from app.console.tables.spec import TableSpec, either
+from bpf.quantities import MISSING, byte_size, si
 from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.programs.model import MapLine, ProgramLine
+    from app.console.tables.array_rows import FewRows
 
 _PLACE: Column[object] = Column("place", "Place", 16, help="Line and column of the source.")
 _TEXT: Column[object] = Column(
     "text", "Text", 20, grows=True, help="Words of the compiler or the verifier, or of the event."
 )
 
-PROGRAMS: TableSpec[ProgramLine] = TableSpec(
+PROGRAMS: TableSpec[FewRows] = TableSpec(
     "programs",
     (
         Column("probe", "Probe", 14,
             help="Name of the probe; the flow probe, path tracing and the monitor are probes too.",
-            cells=lambda one: one.slot.probe,
-            tone=lambda one: Tone.MUTED if one.state[1] is Tone.BAD else Tone.ACCENT),
-        Column("side", "Direction", 9, help="Incoming or outgoing packets.",
-            cells=lambda one: one.slot.side),
+            tone=lambda rows: either(rows["tone"] == Tone.BAD, Tone.MUTED, Tone.ACCENT)),
+        Column("side", "Direction", 9, help="Incoming or outgoing packets."),
         Column("state", "State", 10,
             help="Whether the program runs, has edits, or has failed.",
-            cells=lambda one: one.state[0], tone=lambda one: one.state[1]),
+            tone=lambda rows: rows["tone"]),
         Column("interface", "Interface", 9, priority=2,
-            help="Network interface whose packets the program sees.",
-            cells=lambda one: one.interface),
+            help="Network interface whose packets the program sees."),
         Column("hook", "Hook", 15, priority=5,
-            help="Hook in the kernel, and how the program is attached.",
-            cells=lambda one: one.hook, tone=Tone.MUTED),
+            help="Hook in the kernel, and how the program is attached.", tone=Tone.MUTED),
         Column("generation", "Gen (before)", 12, "right", priority=1, larger_first=True,
             help="Number that grows with each swap; in brackets the generation of a roll-back.",
-            cells=lambda one: f"{one.info.generation} ({one.info.previous})" if one.info.previous
-            else str(one.info.generation), written=lambda one: one.info.generation),
+            cells=lambda rows: [
+                f"{now} ({before})" if before else str(now)
+                for now, before in zip(rows["generation"], rows["previous"], strict=True)]),
         Column("cost", "ns/packet", 9, "right", priority=3, unit="ns", larger_first=True,
             help="Time for a packet, if it was measured (m).",
-            cells=lambda one: f"{one.cost.ns:.1f}" if one.cost else MISSING,
-            tone=lambda one: Tone.NORMAL if one.cost is not None
-            and one.cost.generation == one.info.generation else Tone.MUTED,
-            written=lambda one: one.cost.ns if one.cost else None),
+            text=lambda ns: MISSING if math.isnan(ns) else f"{ns:.1f}",
+            tone=lambda rows: either(rows["is_measured"], Tone.NORMAL, Tone.MUTED),
+            written=lambda rows: [
+                None if math.isnan(ns) else ns for ns in rows["cost"].tolist()]),
         Column("memory", "Memory", 9, "right", priority=4, unit="bytes", larger_first=True,
             help="Memory of the program's maps, with all their clones.",
-            cells=lambda one: MISSING if one.memory is None else byte_size(one.memory),
-            tone=Tone.MUTED, written=lambda one: one.memory),
+            text=lambda size: MISSING if size is None else byte_size(size), tone=Tone.MUTED),
         Column("purpose", "Purpose", 24, priority=2, grows=True,
             help="The first sentence of the source; of an ended probe the reason.",
-            cells=lambda one: one.state[0] if one.state[1] is Tone.BAD else one.purpose,
-            tone=lambda one: Tone.BAD if one.state[1] is Tone.BAD else Tone.MUTED),
+            tone=lambda rows: either(rows["tone"] == Tone.BAD, Tone.BAD, Tone.MUTED)),
         Column("metrics", "Metrics", 16, priority=6, grows=True,
-            help="Tables that the probe exports.",
-            cells=lambda one: one.metrics, tone=Tone.MUTED),
+            help="Tables that the probe exports.", tone=Tone.MUTED),
     ),
 )  # fmt: skip
 
-MAPS: TableSpec[MapLine] = TableSpec(
+MAPS: TableSpec[FewRows] = TableSpec(
     "maps",
     (
         Column("map", "Map, key", 12, grows=True,
             help="A map of the probe (* if it is pinned), and the keys of its entries.",
-            cells=lambda one: one.name, tone=lambda one: one.tone),
+            tone=lambda rows: rows["tone"]),
         Column("value", "Value", 10, "right", grows=True, larger_first=True,
             help="Value of the entry, summed over the CPUs; of a map how many entries it has.",
-            cells=lambda one: one.value, tone=lambda one: one.tone,
-            written=lambda one: one.number),
+            tone=lambda rows: rows["tone"], order=lambda rows: rows["number"],
+            written=lambda rows: rows["number"].tolist()),
         Column("rate", "Per s", 7, "right", priority=1, larger_first=True,
             help="Growth of the value in a second; of a window's map the value in a second.",
-            cells=lambda one: one.rate_text, tone=lambda one: one.tone,
-            written=lambda one: one.rate),
+            text=lambda rate: "" if rate is None else MISSING if math.isnan(rate) else si(rate),
+            tone=lambda rows: rows["tone"]),
         Column("picture", "Last minute, share", 9, priority=2, drawn=True,
             help="Of counters the rates of the last readings, else a bar beside the largest"
             " entry; of a map its kind, fill and memory.",
-            cells=lambda one: one.picture, tone="muted"),
+            cells=lambda rows: rows["picture"], tone="muted"),
     ),
 )  # fmt: skip
 

@@ -11,14 +11,21 @@ import numpy as np
 from app.console.live.maps import Drawing, EntryView, MapView
 from app.console.pins import Pin
 from app.console.screens.programs.columns import MAPS
-from app.console.screens.programs.model import MapLine
-from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from app.console.tables.array_rows import FewRows
 from bpf.quantities import byte_size, percent
 from widgets.bars import gauge
 from widgets.sparkline import round_scale, sparkline
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
+_ROW = np.dtype(
+    [
+        ("id", "O"),
+        ("depth", "i8"),
+        *((name, "O") for name in ("map", "value", "number", "rate", "picture", "tone")),
+    ]
+)
+"""A map, or one of its entries below it. `number` and `rate` are None without a number."""
 _TREND = 24
 """Cells of a picture."""
 
@@ -34,29 +41,30 @@ class MapKey(NamedTuple):
 
 def map_rows(
     views: Sequence[MapView], *, pinned: Container[Pin] = (), cells: int = _TREND
-) -> ArrayRows[ItemRows]:
+) -> FewRows:
     """Return a row for each map, and below it one for each entry; pictures have some `cells`."""
     two_sided = len({view.reading.side for view in views}) > 1
-    found: list[tuple[MapKey, MapLine]] = []
+    found: list[tuple[object, ...]] = []
     for view in views:
         reading = view.reading
         key = MapKey(view.probe, reading.side, reading.name)
         name = f"{reading.name} {reading.side}" if two_sided else reading.name
         name = f"{name} *" if key[:3] in pinned else name
         tone = Tone.ACCENT if view.entries else Tone.MUTED
-        found.append((key, MapLine(name, _size(view), None, None, _about(view), tone)))
+        found.append((key, 0, name, _size(view), None, None, _about(view), tone))
         scale = 1.0
         if view.drawing is Drawing.COUNTERS:
             rates = [rate for entry in view.entries for rate in entry.trend if not math.isnan(rate)]
             scale = round_scale(max(rates, default=0.0))
         found += [
-            (key._replace(entry=entry.key), _line(view, entry, scale, cells))
+            (key._replace(entry=entry.key), 1, *_entry(view, entry, scale, cells))
             for entry in view.entries
         ]
-    return item_rows(MAPS, found, [int(key.entry is not None) for key, _ in found])
+    return FewRows(MAPS, np.array(found, _ROW))
 
 
-def _line(view: MapView, entry: EntryView, scale: float, cells: int) -> MapLine:
+def _entry(view: MapView, entry: EntryView, scale: float, cells: int) -> tuple[object, ...]:
+    """Return the fields of an entry from `map` on."""
     alone = view.drawing is Drawing.COUNTERS and len(view.entries) == 1
     name = f"  [{entry.key}]" if view.reading.table == "array" else f"  {entry.key}"
     picture: Pieces
@@ -68,7 +76,7 @@ def _line(view: MapView, entry: EntryView, scale: float, cells: int) -> MapLine:
         picture = gauge(entry.share, cells)
     tone = Tone.NORMAL if entry.number or alone else Tone.MUTED
     number = None if math.isnan(entry.number) else entry.number
-    return MapLine(name, entry.value, number, entry.rate, picture, tone)
+    return name, entry.value, number, entry.rate, picture, tone
 
 
 def _size(view: MapView) -> str:

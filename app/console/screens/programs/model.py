@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -14,12 +13,9 @@ from bpf.cancel import CancelError
 from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from bpf.quantities import MISSING, si
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
 from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
 from probes.reports import Fate, ProgramInfo
-from widgets.table.rows import Pieces
-from widgets.tones import Tone
 
 _COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.DOTALL)
 _SENTENCE_END = re.compile(r"(?<=[.:;])\s")
@@ -148,44 +144,6 @@ def header_line(file: str, line: int, own: Mapping[str, str]) -> str:
     text = own[file] if file in own else path.read_text(encoding="utf-8")
     lines = text.splitlines()
     return lines[line - 1] if 0 < line <= len(lines) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramLine:
-    """A direction of a probe, for the cells of its row."""
-
-    slot: Slot
-    info: ProbeInfo
-    state: tuple[str, Tone]
-    interface: str
-    hook: str
-    cost: Measured | None
-    memory: int | None
-    """Bytes; None if no program runs."""
-    purpose: str
-
-    @property
-    def metrics(self) -> str:
-        """Names of the metrics of this direction."""
-        side = f"{self.slot.side}."
-        names = (name for name in self.info.metrics if name.startswith(side))
-        return ", ".join(name.partition(".")[2] for name in names)
-
-
-@dataclass(frozen=True, slots=True)
-class MapLine:
-    """A map or an entry, for the cells of its row."""
-
-    name: str
-    value: str
-    number: float | None
-    rate: float | None
-    picture: str | Pieces
-    tone: Tone
-
-    @property
-    def rate_text(self) -> str:
-        return "" if self.rate is None else MISSING if math.isnan(self.rate) else si(self.rate)
 
 
 @dataclass(slots=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
 from rich.cells import cell_len
 
 from app.console.screens.programs.columns import PROGRAMS
 from app.console.screens.programs.model import (
-    ProgramLine,
     Programs,
     Slot,
     Verdict,
     loses,
     purpose_of,
 )
-from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from app.console.tables.array_rows import FewRows
 from bpf.quantities import byte_size, clock, counted, duration, zone
 from probes.config.hook_choice import hook_of
 from probes.control_plane import MemoryUse
@@ -21,16 +24,27 @@ from widgets.status import StatusItem
 from widgets.table.columns import cell
 from widgets.tones import Tone
 
+_ROW = np.dtype(
+    [
+        *((name, "O") for name in ("id", "probe", "side", "state", "tone", "interface", "hook")),
+        *((name, "i8") for name in ("generation", "previous")),
+        ("cost", "f8"),
+        ("is_measured", "?"),
+        *((name, "O") for name in ("memory", "purpose", "metrics")),
+    ]
+)
+"""A direction of a probe. `previous` is the generation of a roll-back or 0, `memory` bytes or None
+without a program. `is_measured`: the cost is of this generation."""
 _BESIDE = 24
 """Cells of the line above the editor besides file name and remark."""
 
 
-def program_rows(programs: Programs) -> ArrayRows[ItemRows]:
+def program_rows(programs: Programs) -> FewRows:
     """Return a row for each direction of each probe."""
-    return item_rows(PROGRAMS, ((slot, _line(programs, slot)) for slot in programs.slots()))
+    return FewRows(PROGRAMS, np.array([_row(programs, slot) for slot in programs.slots()], _ROW))
 
 
-def _line(programs: Programs, slot: Slot) -> ProgramLine:
+def _row(programs: Programs, slot: Slot) -> tuple[Any, ...]:
     direction = programs.direction(slot)
     program = programs.program(slot)
     if program is not None:
@@ -39,10 +53,17 @@ def _line(programs: Programs, slot: Slot) -> ProgramLine:
         interface = direction.interface if direction else ""
         wish = hook_of(slot.side, direction) if direction else None
         hook = wish.value if wish else "auto" if direction else ""
-    return ProgramLine(
-        slot, programs.infos[slot.probe], _state(programs, slot), interface, hook,
-        programs.costs.get(slot), program.memory if program else None,
-        purpose_of(direction.source) if direction else "",
+    info, cost, (state, tone) = (
+        programs.infos[slot.probe], programs.costs.get(slot), _state(programs, slot)
+    )  # fmt: skip
+    purpose = purpose_of(direction.source) if direction else ""
+    metrics = (name.partition(".") for name in info.metrics)
+    return (
+        slot, slot.probe, slot.side, state, tone, interface, hook, info.generation,
+        info.previous or 0, cost.ns if cost else math.nan,
+        cost is not None and cost.generation == info.generation,
+        program.memory if program else None, state if tone is Tone.BAD else purpose,
+        ", ".join(name for side, _, name in metrics if side == slot.side),
     )  # fmt: skip
 
 

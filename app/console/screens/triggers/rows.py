@@ -10,7 +10,7 @@ import numpy as np
 
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.model import PolicyView, Triggers
-from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from app.console.tables.array_rows import ItemRows
 from app.console.tables.spec import columns
 from bpf.arrays import Row
 from bpf.quantities import age, bit_rate, percent, si
@@ -83,15 +83,15 @@ def _width(texts: Iterable[str], cells: tuple[int, int]) -> int:
     return max(least, min(most, max(map(len, texts), default=0)))
 
 
-def policy_rows(policies: Iterable[PolicyView]) -> ArrayRows[ItemRows]:
+def policy_rows(policies: Iterable[PolicyView]) -> ItemRows:
     """Return a row for each policy."""
-    return item_rows(POLICIES, ((one.key, one) for one in policies))
+    return ItemRows.of(POLICIES, ((one.key, one) for one in policies))
 
 
-def application_rows(triggers: Triggers) -> ArrayRows[ItemRows]:
+def application_rows(triggers: Triggers) -> ItemRows:
     """Return a row for each application, with its name as key."""
     known = triggers.info.applications if triggers.info else ()
-    return item_rows(
+    return ItemRows.of(
         APPLICATIONS, ((one.name, (one, ", ".join(triggers.runs(one.name)))) for one in known)
     )
 

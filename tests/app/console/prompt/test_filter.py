@@ -15,14 +15,12 @@ from app.console.host_names import Names
 from app.console.live.flows import LIVE, LiveView
 from app.console.live.paths import LivePaths, PathView
 from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.rows import flow_rows
-from app.console.screens.flows.table import flow_rtts, live_table, path_medians
+from app.console.screens.flows.table import flow_rtts, path_medians
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.hosts import PathHosts, shown_hops, shown_paths
 from app.console.screens.paths.model import Paths
 from bpf.arrays import Array
 from bpf.errors import TextError
-from probes.flow.filter import FlowFilter
 from probes.flow.records import FlowDirection
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP
@@ -31,6 +29,7 @@ from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, SOURCE, FakeHop, FakePath, packed, table
 from tests.app.console.fake_plane import FakePlane
+from tests.app.console.screens.shown import flow_rows
 
 NEAR = tuple(FakeHop(rtt, (f"10.95.{n}.1",)) for n, rtt in enumerate((0.3, 2.0), 1))
 END = FakeHop(17.3, ("10.94.6.2",))
@@ -100,14 +99,14 @@ def test_flows_are_sorted_by_rtt_and_what_is_not_traced_comes_last_either_way() 
     rows["id"] = [1, 2, 3]
     view = LiveView(rows, 0, 0)
     paths = measured(far, near)
-    every = flow_rows(view, FlowFilter(), live_table(view, paths))
+    every = flow_rows(view, paths=paths)
     at = FLOWS.names.index("rtt")
     for descending, order in ((True, [2, 1, 3]), (False, [1, 2, 3])):
         shown = every.ordered(at, descending=descending)
         assert [shown.key(place) for place in range(3)] == order
         assert shown.cells(2)[at] == "-"
         assert float(str(shown.cells(order.index(2))[at])) == pytest.approx(17.3, rel=0.02)
-    slow = flow_rows(view, FlowFilter.parse("rtt>10"), live_table(view, paths))
+    slow = flow_rows(view, "rtt>10", paths)
     assert [slow.key(place) for place in range(slow.rows)] == [2]
 
 

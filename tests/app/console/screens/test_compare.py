@@ -6,13 +6,11 @@ import numpy as np
 
 from app.console.live.flows import LiveFlows, LiveView
 from app.console.screens.flows.columns import CHANGES
-from app.console.screens.flows.compare import flow_changes
 from app.console.screens.flows.part import ShownFlows
-from app.console.tables.array_rows import ArrayRows
 from bpf.arrays import Array
-from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW
 from tests.app.console.fake import desk, flow
+from tests.app.console.screens.shown import flow_changes
 from tests.support.console.feed import window
 
 SECOND = 10**9
@@ -32,7 +30,7 @@ def views(*windows: list[Array]) -> list[LiveView]:
     return found
 
 
-def told(changes: ArrayRows[ShownFlows], *names: str) -> dict[int, tuple[object, ...]]:
+def told(changes: ShownFlows, *names: str) -> dict[int, tuple[object, ...]]:
     """Cells of each flow, by its number."""
     found: dict[int, tuple[object, ...]] = {}
     for index in range(changes.rows):
@@ -50,7 +48,7 @@ def test_flows_are_new_gone_or_changed() -> None:
         [flow(4, 8), flow(3, 24)],
         [flow(4, 8), flow(3, 24)],
     )
-    changes = flow_changes(before, after, FlowFilter())
+    changes = flow_changes(before, after)
     assert told(changes, "change", "rate", "before", "more", "state") == {
         1: ("-80.0 kbit/s", "0 bit/s", "80.0 kbit/s", "0", "gone"),
         2: ("-40.0 kbit/s", "0 bit/s", "40.0 kbit/s", "0", "gone"),
@@ -61,12 +59,12 @@ def test_flows_are_new_gone_or_changed() -> None:
 
 def test_a_flow_that_stays_has_the_difference() -> None:
     before, _, after = views([flow(1, 80), flow(2, 8)], [flow(1, 40)], [flow(1, 16), flow(2, 8)])
-    changes = flow_changes(before, after, FlowFilter())
+    changes = flow_changes(before, after)
     assert told(changes, "change", "more", "state") == {
         1: ("-64.0 kbit/s", "+7", ""),
         2: ("0 bit/s", "+1", ""),
     }
-    back = flow_changes(after, before, FlowFilter())
+    back = flow_changes(after, before)
     assert told(back, "change", "more")[1] == ("+64.0 kbit/s", "-7")
 
 
@@ -74,7 +72,7 @@ def test_the_largest_change_comes_first_whatever_its_sign() -> None:
     before, after = views(
         [flow(1, 10), flow(2, 500), flow(3, 5)], [flow(1, 400), flow(2, 1), flow(3, 5)]
     )
-    changes = flow_changes(before, after, FlowFilter())
+    changes = flow_changes(before, after)
     by_size = changes.ordered(_PLACES["change"], descending=True)
     assert list(told(by_size)) == [2, 1, 3]
     assert by_size.values(_PLACES["change"]) == [-499_000, 390_000, 0]
@@ -86,16 +84,16 @@ def test_the_largest_change_comes_first_whatever_its_sign() -> None:
 
 def test_the_filter_holds_for_both_moments() -> None:
     before, _, after = views([flow(1, 80), flow(2, 40)], [], [flow(3, 8), flow(4, 8, proto=17)])
-    changes = flow_changes(before, after, FlowFilter.parse("proto:tcp"))
+    changes = flow_changes(before, after, "proto:tcp")
     assert sorted(told(changes)) == [1, 2, 3]
-    assert len(changes.part.view.rows) == 4
+    assert len(changes.view.rows) == 4
 
 
 def test_nothing_can_be_compared_to_nothing() -> None:
     empty, full = views([], [flow(1, 8)])
-    assert flow_changes(empty, empty, FlowFilter()).rows == 0
-    assert told(flow_changes(empty, full, FlowFilter()), "state") == {1: ("new",)}
-    assert told(flow_changes(full, empty, FlowFilter()), "state") == {1: ("gone",)}
+    assert flow_changes(empty, empty).rows == 0
+    assert told(flow_changes(empty, full), "state") == {1: ("new",)}
+    assert told(flow_changes(full, empty), "state") == {1: ("gone",)}
 
 
 async def test_a_mark_shows_changes_until_escape_and_a_second_mark_ends_it() -> None:

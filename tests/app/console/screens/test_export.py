@@ -23,17 +23,15 @@ from app import files
 from app.commands.export_target import target
 from app.console.live.flows import LiveFlows, LiveView
 from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.compare import flow_changes
-from app.console.screens.flows.rows import flow_rows
 from app.console.tables import export
-from app.console.tables.array_rows import ArrayRows, ItemRows, item_rows
+from app.console.tables.array_rows import ItemRows
 from app.console.tables.export import TableContent
 from app.console.tables.picture import svg
 from app.console.tables.spec import TableSpec, columns
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import ProbedeckError, UsageError
-from probes.flow.filter import FlowFilter
 from tests.app.console.fake import becomes, desk, flow
+from tests.app.console.screens.shown import flow_changes, flow_rows
 from tests.support.console.feed import Flows, window
 from widgets.table.rows import Column, Value
 
@@ -47,8 +45,8 @@ SOME: tuple[Column[Any], ...] = (
 )  # fmt: skip
 
 
-def rows(*values: tuple[str, Value]) -> ArrayRows[ItemRows]:
-    return item_rows(TableSpec("some", SOME), ((one[0], one) for one in values))
+def rows(*values: tuple[str, Value]) -> ItemRows:
+    return ItemRows.of(TableSpec("some", SOME), ((one[0], one) for one in values))
 
 
 def view(*values: tuple[str, Value]) -> TableContent:
@@ -94,7 +92,7 @@ def many() -> LiveView:
 def test_as_many_flows_as_there_can_be_are_written_within_a_second(
     many: LiveView, tmp_path: Path
 ) -> None:
-    source = flow_rows(many, FlowFilter()).ordered(FLOWS.names.index("rate"), descending=True)
+    source = flow_rows(many).ordered(FLOWS.names.index("rate"), descending=True)
     assert source.rows == 65_536
     told: list[float] = []
     started = time.process_time()
@@ -114,7 +112,7 @@ def test_as_many_flows_as_there_can_be_are_written_within_a_second(
 def test_a_cancelled_export_leaves_what_was_there(many: LiveView, tmp_path: Path) -> None:
     path, cancel = tmp_path / "flows.csv", Cancel()
     path.write_text("before")
-    shown = TableContent(flow_rows(many, FlowFilter()), ((0, columns(FLOWS)[0]),), frozenset())
+    shown = TableContent(flow_rows(many), ((0, columns(FLOWS)[0]),), frozenset())
 
     def later(share: float) -> None:
         if share > 0.5:
@@ -180,7 +178,7 @@ def test_a_name_that_says_no_format_is_refused(file: str, why: str) -> None:
 
 
 def test_what_changed_between_two_moments_can_be_written(many: LiveView) -> None:
-    changes = flow_changes(many, many, FlowFilter())
+    changes = flow_changes(many, many)
     for position in range(9):
         assert len(changes.values(position)) == changes.rows
 

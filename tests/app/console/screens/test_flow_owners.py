@@ -13,9 +13,9 @@ from app.commands.flow_view import OWNER_KINDS, Grouping
 from app.console.dialogs.explain import _shortened
 from app.console.live.flows import LiveFlows
 from app.console.live.owners import LIVE_SOCKET, LiveOwners, OwnerView, owned
-from app.console.screens.flows.grouped import GroupedFlows, Opened
-from app.console.screens.flows.rows import group_rows
+from app.console.screens.flows.rows import shown_rows
 from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.flows.selection import GroupedFlows, Opened
 from app.console.screens.flows.table import live_table
 from app.explain.model import ExplainedHop, ExplainedPlace, Explanation
 from app.outputs.filtering import flow_table
@@ -73,14 +73,14 @@ def test_groups_by_owner_are_exact_sums_with_rows_for_each_reason(kind: str) -> 
     assert groups.column("bytes").sum() == rows["bytes"].sum()
     assert groups.column("packets").sum() == rows["packets"].sum()
     assert groups.rows["flows"].sum() == len(group(rows, "conversations").rows)
-    texts = group_rows(groups).part.texts()
+    texts = shown_rows(groups).texts()
     assert {"no owner: refused", "no owner: forwarded", "no owner yet"} <= set(texts)
     known = {"processes": 3, "units": 3, "containers": 2, "pods": 2, "users": 3}[kind]
     assert len(texts) == len(set(texts)) == known + 3
     for at in range(len(groups.rows)):
         opened = Opened(groups.by, groups.rows[at : at + 1], texts[at])
         assert (opened.mask(view.rows, table.owned) == (groups.of == at)).all()
-    shown = group_rows(groups)
+    shown = shown_rows(groups)
     for place, column in enumerate(shown.spec.columns):
         if not column.drawn:
             assert shown.ordered(place, descending=True).rows == len(shown.values(place))

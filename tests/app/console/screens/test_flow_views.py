@@ -12,9 +12,9 @@ import pytest
 from app.commands.flow_view import GROUPED, LABEL_KINDS, Grouping
 from app.console.live.flows import LiveFlows
 from app.console.screens.flows.group_columns import GROUPS
-from app.console.screens.flows.grouped import GroupedFlows, GroupKey, Opened
-from app.console.screens.flows.rows import group_rows
+from app.console.screens.flows.rows import shown_rows
 from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.flows.selection import GroupedFlows, GroupKey, Opened
 from app.console.screens.flows.table import live_table
 from app.console.screens.overview.busiest import SPECS, Busiest
 from bpf.arrays import Array
@@ -103,7 +103,7 @@ def test_columns_are_sums_of_the_flows_and_an_opened_group_has_exactly_its_flows
         opened = Opened(by, groups.rows[at : at + 1], "")
         assert (opened.mask(flows, groups.table.owned) == (groups.of == at)).all()
     # Each column has a cell, an order and a value for each row.
-    shown = group_rows(groups)
+    shown = shown_rows(groups)
     for place, column in enumerate(shown.spec.columns):
         assert shown.cells(0)[place] is not None
         if not column.drawn:

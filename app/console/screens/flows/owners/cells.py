@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from app.tape.named_state import StateValues
@@ -74,58 +73,14 @@ class RowOwner:
         return str(self.owner["tgid"] or "") if self.owner is not None else ""
 
     @property
-    def user(self) -> str:
-        return self.text("user")
-
-    @property
-    def unit(self) -> str:
-        return self.text("unit")
-
-    @property
-    def container(self) -> str:
-        return self.text("container")
-
-    @property
-    def pod(self) -> str:
-        return self.text("pod")
-
-    @property
     def by(self) -> By:
         return _BY[self.socket["by"]] if self.owner is not None else By.NONE
-
-    @property
-    def owner_by(self) -> str:
-        return self.by.label
 
     @property
     def limited(self) -> Limit:
         return _LIMITS[self.socket["limit"]] if self.socket is not None else Limit.UNKNOWN
 
     @property
-    def limit(self) -> str:
-        return self.limited.label
-
-    @property
-    def process_tone(self) -> Tone:
-        return Tone.NORMAL if self.owner is not None else Tone.MUTED
-
-    @property
     def limit_tone(self) -> Tone:
         """Tone of the limit: trouble of somebody else stands out."""
         return Tone.MUTED if self.limited in _CALM else Tone.WARN
-
-    @property
-    def retrans(self) -> float:
-        """Share of retransmitted segments."""
-        if self.socket is None or not self.socket["recent_segments"]:
-            return math.nan
-        return float(self.socket["recent_retransmitted"] / self.socket["recent_segments"])
-
-    @property
-    def cwnd(self) -> str:
-        return str(self.socket["cwnd"] or "") if self.socket is not None else ""
-
-    @property
-    def delivery(self) -> float:
-        """Bits per second."""
-        return 8.0 * float(self.socket["delivery_rate"]) if self.socket is not None else 0.0

@@ -38,7 +38,7 @@ def owner_words(row: RowOwner) -> str:
     name = f"{name} pid {row.pid}" if row.pid else name
     if row.reason is Reason.SEVERAL:
         name = f"perhaps {name}"
-    parts = name, row.pod, row.container, row.unit, _BY.get(row.by, "")
+    parts = (name, *map(row.text, ("pod", "container", "unit")), _BY.get(row.by, ""))
     return ", ".join(dict.fromkeys(filter(None, parts)))
 
 
@@ -55,12 +55,13 @@ def tcp_words(row: RowOwner) -> list[tuple[str, str]]:
     socket = row.socket
     if socket is None or not socket["rtt_us"]:
         return []
-    loses = "" if math.isnan(row.retrans) else f", {percent(row.retrans)} retransmitted"
+    sent, again = socket["recent_segments"], socket["recent_retransmitted"]
+    loses = f", {percent(float(again / sent))} retransmitted" if sent else ""
     waits = f", {byte_size(int(socket['notsent']))} not sent" if socket["notsent"] else ""
     busy, receiver, buffer = (percent(float(socket[n])) for n in ("busy", "rwnd", "sndbuf"))
     return [
-        ("TCP", f"{bit_rate(8 * float(socket['delivery_rate']))} delivered, cwnd {row.cwnd}"
-         f"{loses}{waits}"),
+        ("TCP", f"{bit_rate(8 * float(socket['delivery_rate']))} delivered,"
+         f" cwnd {socket['cwnd'] or ''}{loses}{waits}"),
         ("Time", f"had data {busy}; waited: receiver {receiver}, buffer {buffer}"),
     ]  # fmt: skip
 

@@ -1,6 +1,7 @@
-"""Numbers of a flow's packets that screens, files and collectors show as they stand.
+"""Columns of flows that screens, files and collectors show as they stand.
 
-An entry is all about a field of FLOW but its filter. The module loads no numpy.
+An entry is all about a field of FLOW but its filter, or all about a text of the flow's owner. The
+module loads no numpy.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from probes.tunnels import tunnel_name
 
 
 class FlowColumn(NamedTuple):
-    """A field of FLOW, and its column in every table of flows."""
+    """A field of FLOW or a text of OWNER, and its column in every table of flows."""
 
     name: str
     """The field, and the column in files and settings."""
@@ -33,6 +34,12 @@ class FlowColumn(NamedTuple):
     """Whether it tells conversations apart, so that these have it, too."""
     element: tuple[str, int, int, str] | None = None
     """Information element of IPFIX: name, number, bytes, and meaning."""
+    owner: str = ""
+    """The field of OWNER, if it is a text of the flow's owner."""
+    term: str = ""
+    """Meaning of its term in filters."""
+    examples: tuple[str, ...] = ()
+    """Values that the completion of a filter offers."""
 
 
 WITH_PORTS = frozenset({6, 17, 33, 132, 136})
@@ -59,3 +66,30 @@ FLOW_COLUMNS = (
         element=("ipClassOfService", 5, 1, "of the flow's first packet"),
     ),
 )  # fmt: skip
+OWNER_COLUMNS = (
+    FlowColumn(
+        "process", "Process", 12,
+        "Process that holds the connection's socket, and +n for n further ones. In parentheses:"
+        " why nobody owns it.",
+        "name of the process that owns the flow; empty if unknown, as the next six", 3,
+        owner="comm", term="name of the process contains the text", examples=("nginx",),
+    ),
+    FlowColumn(
+        "user", "User", 10, "User of the process.", "its user", 3,
+        owner="user", term="name of the process's user contains the text", examples=("root",),
+    ),
+    FlowColumn(
+        "unit", "Unit", 16, "Systemd's unit of the process.", "its unit of systemd", 3,
+        owner="unit", term="systemd's unit contains the text", examples=("web.service",),
+    ),
+    FlowColumn(
+        "container", "Container", 14, "Container of the process: the runtime's name, or its id.",
+        "its container", 3,
+        owner="container", term="name or id of the container contains the text",
+    ),
+    FlowColumn(
+        "pod", "Pod", 14, "Pod of the process: its name or uid.", "its pod", 3,
+        owner="pod", term="name or uid of the pod contains the text",
+    ),
+)  # fmt: skip
+"""Texts of the owners of flows."""
