@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from app.commands.flow_view import DIRECTIONS, LABEL_KINDS, QUIET_NS
@@ -259,25 +258,18 @@ def shown_columns(
     Columns for VLANs, tunnels, lower bounds, RTTs and hosts appear if a row needs them, and columns
     of owners if they fit.
     """
-    is_grouped, view = groups.by.is_grouped, groups.view
+    kind, is_grouped, view = groups.by.kind, groups.by.is_grouped, groups.view
     rows = groups.rows if is_grouped else view.rows
-    has_ends = groups.by.kind == "conversations" and groups.has_other_ends
+    has_ends = kind == "conversations" and groups.has_other_ends
     needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
     needed += ["node"] * (view.node_of is not None)
     needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
     if len(groups.table.owned.sockets) and width >= _OWNED_FROM:
         needed += OWNED_BY_DEFAULT
-    return _columns(groups.by.kind, width, tuple(needed), has_ends=has_ends)
-
-
-@lru_cache(maxsize=64)
-def _columns(
-    kind: str, width: int, needed: tuple[str, ...], *, has_ends: bool
-) -> tuple[Column[ShownFlows], ...]:
-    widths = dict(widths_of(width)) if kind != DIRECTIONS else {}
+    widths = dict(widths_of(width)) if is_grouped else {}
     if width >= _WIDTHS[-1][0] and has_ends:
         widths["local"] = _LOCAL
-    if kind == DIRECTIONS and "totals" in needed:
+    if not is_grouped and "totals" in needed:
         widths["bytes"] = 9
     changes: dict[str, dict[str, Any]] = {name: {"width": widths[name]} for name in widths}
     for name in needed:
