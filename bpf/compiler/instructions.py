@@ -48,7 +48,7 @@ def take_constants(flat: str, flags: Iterable[str]) -> tuple[str, list[str], dic
         number = _NUMBER.fullmatch(flag)
         if number and number[1] in names:
             values[number[1]] = int(number[2], 0) & _WORD
-        elif not number or number[1] in flat or number[1].startswith("_"):
+        elif not number or number[1][0] == "_" or re.search(rf"\b{number[1]}\b", flat):
             rest.append(flag)
 
     def load(match: re.Match[str]) -> str:

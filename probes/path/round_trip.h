@@ -13,7 +13,7 @@
  * last minute, or if the answer left before the next segment arrived. Otherwise the sample says
  * that the packet was answered, and no time.
  *
- * TARGETS, ALL_EXCHANGES (1 for the compiler; user space makes TARGETS * EXCHANGES) and EXPIRY_NS
+ * TARGETS, ALL_EXCHANGES (1 for the compiler; user space makes TARGETS * EXCHANGES) and the expiry
  * come from probes/path/programs.py.
  */
 #ifndef ROUND_TRIP_H
