@@ -131,9 +131,9 @@ class PathProbe(BuiltinProbe[SideProgram]):
 
     def _make_maps(self, sides: Mapping[Side, Compiled]) -> None:
         one = next(iter(sides.values()))
-        slots, targets = self._sizes
+        each, targets = self._sizes
         sizes = {
-            "addresses": targets, "targets": targets, "slots": targets * slots,
+            "addresses": targets, "targets": targets, "slots": targets * each,
             "exchanges": targets * EXCHANGES,
         }  # fmt: skip
         self._tables = ProbeMaps(one, SHARED_MAPS, sizes)

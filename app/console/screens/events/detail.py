@@ -79,7 +79,8 @@ def begin_of(line: Any) -> Event:
     """Return the begin of a line's event if the event is an end, else the event."""
     events = line["group"].events[line["group"].events.index(line["event"]) :]
     begins = (each for each in events if each.phase == "begin")
-    return next(begins, line["event"]) if line["event"].phase == "end" else line["event"]
+    event: Event = line["event"]
+    return next(begins, event) if event.phase == "end" else event
 
 
 def _texts(line: Any) -> Iterator[Line]:

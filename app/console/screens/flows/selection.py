@@ -59,6 +59,8 @@ class GroupedFlows:
         self.view, self.places, self.by, self.table = view, places, by, table
         self.flows = view.rows if len(places) == len(view.rows) else view.rows.take(places)
         """dtype LIVE, (n,)."""
+        self.rows: Array
+        """dtype LIVE or GROUP, (m,)."""
         self.of: Array
         """Place in `rows` of the group of each flow, (n,)."""
         self._columns: dict[str, Array] = {}
