@@ -18,6 +18,8 @@ from bpf.syscall import prog_test_run
 from tests.support.descriptors import open_fds
 
 SOURCE = """\
+#ifdef X /* another program */
+#endif
 struct pair { u32 a, b; };
 BPF_HASH(pairs, u32, struct pair, 16);
 BPF_ARRAY(inner, u64, 4);
@@ -44,7 +46,9 @@ def make(folder: Path) -> Iterator[Make]:
 
         def made(*, warn: Callable[[str], None] = pytest.fail, idle: float = 60) -> Compiler:
             stores = [Store(folder, own=True)]
-            return stack.enter_context(Compiler(stores=stores, idle=idle, warn=warn))
+            compiler = stack.enter_context(Compiler(stores=stores, idle=idle))
+            compiler.warn = warn
+            return compiler
 
         yield made
 
