@@ -60,6 +60,12 @@ class RingReader:
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
 
+    def _data(self) -> mmap.mmap:
+        """Map the data, twice in a row. A process's resident memory has all pages of a mapping, so
+        nobody keeps it."""
+        page = mmap.PAGESIZE
+        return mmap.mmap(self._fd, 2 * self._size, prot=mmap.PROT_READ, offset=2 * page)
+
     def __enter__(self) -> Self:
         return self
 
@@ -82,10 +88,7 @@ class RingReader:
         if not waiting:
             return np.empty(0, self._record)
         at = start % self._size
-        # Not kept: a process's resident memory has all pages of a mapping.
-        page = mmap.PAGESIZE
-        data = mmap.mmap(self._fd, 2 * self._size, prot=mmap.PROT_READ, offset=2 * page)
-        slots = np.frombuffer(data, self._slot, waiting, at)
+        slots = np.frombuffer(self._data(), self._slot, waiting, at)
         headers = slots["header"].copy()
         busy = np.flatnonzero(headers & _BUSY)
         if len(busy):
@@ -109,11 +112,12 @@ class RingReader:
         with contextlib.suppress(UsageError):
             return self.read(), 0
         at, end = int(self._consumed[0]), int(self._produced[0])
+        data = np.frombuffer(self._data(), np.uint8)
         found: list[int] = []
         others = 0
         while at < end:
             place = at % self._size
-            header = int(self._data[place : place + 4].view("u4")[0])
+            header = int(data[place : place + 4].view("u4")[0])
             if header & _BUSY:
                 break
             if not header & _DISCARDED:
@@ -122,7 +126,7 @@ class RingReader:
                 found += [place + _HEADER] if fits else []
             at += record_room(header & _LENGTH)
         places = np.add.outer(np.asarray(found, np.intp), np.arange(self._record.itemsize))
-        taken = self._data[places].reshape(-1).view(self._record)
+        taken = data[places].reshape(-1).view(self._record)
         self._consumed[0] = at
         return taken, others
 
