@@ -63,9 +63,7 @@ class FlowTables:
             within = begin % mmap.ALLOCATIONGRANULARITY
             count = int(self._used[cpu])
             size = round_up(within + count * record.itemsize, mmap.PAGESIZE)
-            memory = mmap.mmap(
-                self.fds["records"], size, prot=mmap.PROT_READ, offset=begin - within
-            )
+            memory = mmap.mmap(self.fds["records"], size, offset=begin - within)
             yield np.frombuffer(memory, record, count, within)
         if len(overflow := self._overflow.read()):
             yield overflow
