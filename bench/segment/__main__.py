@@ -18,6 +18,7 @@ from bpf.compiler import Compiler
 from bpf.programs.program import Program
 from bpf.programs.trial import floor_ns
 from bpf.syscall import prog_test_run
+from probes.path.marks import PROBE_MAGIC
 from probes.segment.options import SegmentOptions
 from probes.segment.probe import SOURCE
 from tests.probes.names.tools import tcp, udp
@@ -40,10 +41,12 @@ def costs(compiler: Compiler, ratio: int, rounds: int) -> Iterator[tuple[str, fl
     """Yield each kind of packet with the ns that the probe takes for one."""
     options = SegmentOptions("bench", ratio)
     for name, (frame, context, packets) in _FRAMES.items():
-        flags = [f"-D{_HOOK.macro}=1", "-DLINK_ETHERNET=1", f"-DLIMIT={options.limit}"]
+        macros = {_HOOK.macro: 1, "LINK_ETHERNET": 1, "MAGIC": PROBE_MAGIC, **options.macros}
+        flags = [f"-D{name}={value}" for name, value in macros.items()]
         source = SOURCE.read_text(encoding="utf-8")
+        headers = {"capture.h": options.capture.to_c()}
         with compiler.compile(
-            source, _HOOK.prog_type, name="segment.c", headers=options.headers, cflags=flags
+            source, _HOOK.prog_type, name="segment.c", headers=headers, cflags=flags
         ) as compiled:
             found = []
             for _ in range(rounds):

@@ -21,7 +21,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.compiler.store import BUNDLED, Store
 from probes.drops import probe as drops
-from probes.flow.clock import TickClock, TimerClock
+from probes.flow.clock import FlowClock, TickClock, TimerClock
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
@@ -85,7 +85,7 @@ def _probes(
 ) -> Iterator[_Closable]:
     """Yield a built-in probe for each choice of its options; the caller closes it."""
     incoming = (Hook.XDP, Hook.TC_INGRESS) if interface.ethernet else (Hook.TC_INGRESS,)
-    clocks = TickClock, TimerClock
+    clocks: tuple[type[FlowClock], ...] = TickClock, TimerClock
     for hook, tunnels, clock in product((*incoming, Hook.TC_EGRESS), Tunnels, clocks):
         way = FlowDirection.EGRESS if hook is Hook.TC_EGRESS else FlowDirection.INGRESS
         sizes = TableSizes(_RECORDS, tunnels=tunnels is not Tunnels.OUTER)

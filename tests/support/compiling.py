@@ -16,7 +16,7 @@ COMPILED = "COMPILED_BY_TESTS"
 
 def share() -> None:
     """Make this process compile by `SharedCompiler`, before other modules import the compiler."""
-    bpf.compiler.Compiler = SharedCompiler  # type: ignore[misc]
+    bpf.compiler.Compiler = SharedCompiler  # type: ignore[misc, assignment]
 
 
 class SharedCompiler(Compiler):

@@ -16,6 +16,7 @@ import pytest
 from bpf.abi import ProgType
 from bpf.compiler import Compiled, CompileError, client
 from bpf.compiler.client import Compiler
+from bpf.compiler.endings import LIMIT_VARIABLE
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from tests.bpf.compiler.sources import FINE, assert_works
 from tests.bpf.tools import LADDER, ended, python
@@ -196,10 +197,10 @@ def test_a_helper_killed_at_its_start_is_told_with_the_remedy() -> None:
 
 
 def test_a_slow_machine_sets_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(client.LIMIT_VARIABLE, "90")
+    monkeypatch.setenv(LIMIT_VARIABLE, "90")
     with Compiler(stores=()) as compiler:
         assert (compiler._cpu_limit, compiler._wall_limit) == (90, 900)
-    monkeypatch.setenv(client.LIMIT_VARIABLE, "soon")
+    monkeypatch.setenv(LIMIT_VARIABLE, "soon")
     with pytest.raises(UsageError, match="PROBEDECK_COMPILE_LIMIT: 'soon' is no number"):
         Compiler(stores=())
 
