@@ -62,11 +62,13 @@ def _commands(root: Any) -> Iterator[str]:
 
 
 def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    below = getattr(command, "commands", {})
-    if not below:
+    if not isinstance(command, click.Group):
         yield name, command
-    for word, each in below.items():
-        if not each.hidden:
+        return
+    context = click.Context(command)
+    for word in command.list_commands(context):
+        each = command.get_command(context, word)
+        if each and not each.hidden:
             yield from _leaves(each, f"{name} {word}".strip())
 
 

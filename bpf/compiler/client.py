@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
-import threading
 import time
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from bpf.abi import AttachType, ProgType
-from bpf.cancel import Cancel, current
+from bpf.cancel import current
 from bpf.compiler.compiled import Compiled, close_all, digest
 from bpf.compiler.diagnostics import CompileError, Diagnostic, parse_clang
 from bpf.compiler.endings import (
@@ -29,6 +25,7 @@ from bpf.compiler.endings import (
 )
 from bpf.compiler.instructions import take_constants
 from bpf.compiler.packages import install
+from bpf.compiler.process import Helper
 from bpf.compiler.quota import map_bytes
 from bpf.compiler.source import flatten
 from bpf.compiler.store import (
@@ -53,7 +50,6 @@ HEADERS = Path(__file__).parent.parent / "headers"
 """A slim stand-in for the running kernel's headers, on top of linux-libc-dev."""
 SYSTEM_PYTHON = "/usr/bin/python3"
 _HELPER = Path(__file__).with_name("helper.py")
-_SCM_MAX_FD = 253
 _HELPERS = "".join(
     f"#undef bpf_probe_read_{each}\n" for each in ("kernel", "user", "kernel_str", "user_str")
 )
@@ -66,8 +62,6 @@ MAP_LIMIT = 1 << 30
 """Bytes of maps that a user's probe may have, unless that is configured."""
 _REPLY_GRACE_S = 5.0
 """The helper ends itself at its limits; this much later the client gives up on it."""
-_LOOK_S = 0.05
-"""Seconds between two looks at whether who waits for his turn still wants it."""
 _IDLE_S = 60.0
 """Seconds without a request after which the helper ends: it holds 130 MB."""
 
@@ -91,10 +85,7 @@ def missing() -> str:
 class Compiler:
     """Gives sources' programs and maps: stored ones, or those of a compile helper.
 
-    The helper starts with the first source that no store has, and again whenever it has died. After
-    `idle` seconds without a request it ends. One request runs at a time; callers of other threads
-    wait for their turn. Cancelling a request (bpf.cancel) ends its helper, and other requests get a
-    new one.
+    The helper starts with the first source that no store has, see `Helper`.
     """
 
     def __init__(
@@ -118,16 +109,13 @@ class Compiler:
         self._wall_limit = self._cpu_limit * WALL_PER_CPU
         own = Store(own_folder(), own=True)
         self._stores = (Store(BUNDLED, own=False), own) if stores is None else tuple(stores)
-        self._idle = idle
         self.warn: Callable[[str], None] = lambda text: None
         """Called with a sentence for each damaged program."""
         self._macros = macros
-        self._timer: threading.Timer | None = None
-        self._unconfined = ""
-        self._lock = threading.Lock()
-        self._closed = False
         self._objects: ObjectCompiler | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._helper = Helper(
+            "compile helper", _command, _no_start, ready_s=self._wall_limit, idle=idle
+        )
 
     @property
     def objects(self) -> ObjectCompiler:
@@ -141,14 +129,12 @@ class Compiler:
     @property
     def pid(self) -> int:
         """Process id of the helper that runs now. Raises ProbedeckError if none does."""
-        if process := self._process:
-            return process.pid
-        raise ProbedeckError("no compile helper runs")
+        return self._helper.pid
 
     @property
     def is_running(self) -> bool:
         """Whether a helper runs."""
-        return self._process is not None
+        return self._helper.is_running
 
     def compile(
         self,
@@ -235,23 +221,23 @@ class Compiler:
         Raises CompileError if the source brings the helper down, KernelError and CancelError.
         """
         fds: list[int] = []
-        cancel = current()
-        with self._turn(cancel):
-            self._ready(cancel)
+        with self._helper.turn() as cancel:
             try:
-                self._socket.settimeout(self._wall_limit + _REPLY_GRACE_S)
-                self._socket.sendall(len(request).to_bytes(4, "little") + request)
-                reply = self._message()
-                self._receive_fds(reply["fd_messages"], fds)
+                reply = self._helper.ask(request, self._wall_limit + _REPLY_GRACE_S, fds)
             except (OSError, EOFError):
                 close_all(fds)
-                self._check_open()
+                self._helper.check_open()
                 cancel.check()
-                diagnostics = self._post_mortem(name, source)
+                status, said = self._helper.ended()
+                if status == -signal.SIGKILL:
+                    text = f"{name} does not compile: {KILLED}"
+                    raise KernelError(text, hint=KILLED_HINT) from None
+                limits = self._cpu_limit, self._wall_limit
+                diagnostics = cause_of_end(status, said, name, source, *limits)
                 # Its author corrects the source, and compiles again.
-                self._start()
+                self._helper.start()
                 raise CompileError(name, diagnostics) from None
-            return reply, fds, self._said()
+            return reply, fds, self._helper.said()
 
     def unconfined(self) -> str:
         """Why the helper could not confine itself; empty if it is confined.
@@ -259,24 +245,14 @@ class Compiler:
         A helper that is not confined can read its user's files, and diagnostics show parts of the
         files that a source includes. Waits for the helper to start; raises KernelError if it can't.
         """
-        cancel = current()
-        with self._turn(cancel):
-            self._ready(cancel)
-            return self._unconfined
+        with self._helper.turn():
+            return str(self._helper.greeting["unconfined"])
 
     def close(self) -> None:
-        """End the helper. A compile that runs in another thread fails at once."""
-        if self._closed:
-            return
-        self._closed = True
+        """End the helpers. A compile that runs in another thread fails at once."""
         if self._objects is not None:
             self._objects.close()
-        self._kill()
-        # The compiling thread has woken up, and releases the lock.
-        with self._lock:
-            self._end()
-            if self._timer:
-                self._timer.cancel()
+        self._helper.close()
 
     def __enter__(self) -> Self:
         return self
@@ -284,158 +260,26 @@ class Compiler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        if not os.path.exists(SYSTEM_PYTHON):
-            text = f"no compiler is installed: there is no {SYSTEM_PYTHON}"
-            raise KernelError(text, hint=install("bcc", "headers"))
-        self._socket, theirs = socket.socketpair()
-        self._output = os.memfd_create("probedeck-compiler")
-        self._is_ready = False
-        with theirs:
-            self._process = subprocess.Popen(
-                [SYSTEM_PYTHON, "-I", str(_HELPER), str(theirs.fileno()), str(HEADERS)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                pass_fds=[theirs.fileno()],
-                # A Ctrl-C in the console must not reach the helper.
-                process_group=0,
-            )
-        return self._process
 
-    @contextlib.contextmanager
-    def _turn(self, cancel: Cancel) -> Iterator[None]:
-        """Lock the helper; `cancel` ends it meanwhile."""
-        with cancel.on_cancel():
-            while not self._lock.acquire(timeout=_LOOK_S):
-                cancel.check()
-        try:
-            if self._timer:
-                self._timer.cancel()
-            with cancel.on_cancel(self._kill):
-                cancel.check()
-                yield
-        finally:
-            try:
-                if cancel.asked and not self._closed:
-                    # The next one must not find a helper that is about to die.
-                    self._end()
-                self._timer = threading.Timer(self._idle, self._end_idle)
-                self._timer.daemon = True
-                self._timer.start()
-            finally:
-                self._lock.release()
+def _command(fd: int) -> list[str]:
+    if not os.path.exists(SYSTEM_PYTHON):
+        text = f"no compiler is installed: there is no {SYSTEM_PYTHON}"
+        raise KernelError(text, hint=install("bcc", "headers"))
+    return [SYSTEM_PYTHON, "-I", str(_HELPER), str(fd), str(HEADERS)]
 
-    def _end_idle(self) -> None:
-        """End the helper, in the timer's thread, unless a request has come meanwhile."""
-        timer = threading.current_thread()
-        with self._lock:
-            if self._timer is timer:
-                self._end()
 
-    def _kill(self) -> None:
-        if process := self._process:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            process.kill()
-
-    def _end(self) -> None:
-        """End the helper, if one runs. The caller has the lock."""
-        if process := self._process:
-            self._kill()
-            process.wait()
-            self._process = None
-            self._socket.close()
-            os.close(self._output)
-
-    def _ready(self, cancel: Cancel) -> None:
-        """Wait until a helper is warm; start one if none runs."""
-        self._check_open()
-        process = self._process
-        if process is None or process.poll() is not None:
-            self._end()
-            process = self._start()
-            # Again: `close` ends the helper that it finds, which may have been the last one.
-            self._check_open()
-        if self._is_ready:
-            return
-        self._socket.settimeout(self._wall_limit)
-        try:
-            self._unconfined = self._message()["unconfined"]
-        except (OSError, EOFError):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                # Its end of the socket is closed before it has written why.
-                process.wait(timeout=1)
-            killed = process.returncode == -signal.SIGKILL
-            self._kill()
-            process.wait()
-            self._check_open()
-            cancel.check()
-            raise self._no_start(killed) from None
-        self._is_ready = True
-
-    def _no_start(self, killed: bool) -> KernelError:
-        """Say why the helper did not become ready; `killed`: by a SIGKILL of somebody else."""
-        said = self._said()
-        errors = (str(d) for d in parse_clang(said) if d.severity == "error")
-        lines = reversed(said.strip().splitlines())
-        reason = next(errors, "") or next(lines, "no reason given")
-        hint = ""
-        if killed:
-            reason, hint = KILLED, KILLED_HINT
-        elif "import bcc" in reason:
-            hint = install("bcc", "headers")
-            return KernelError(f"no compiler is installed: {reason}", hint=hint)
-        elif "file not found" in reason or "headers are missing" in reason:
-            hint = install("headers")
-        elif "not permitted" in said or "super-user" in said:
-            hint = PRIVILEGES
-        return KernelError(f"the compile helper does not start: {reason}", hint=hint)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ProbedeckError("the compile helper is closed") from None
-
-    def _message(self) -> Any:
-        """Receive one message of the helper: its length, then JSON."""
-        return json.loads(self._receive(int.from_bytes(self._receive(4), "little")))
-
-    def _receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._socket.recv(min(size - len(data), 1 << 20))
-            if not part:
-                raise EOFError
-            data += part
-        return bytes(data)
-
-    def _receive_fds(self, messages: int, fds: list[int]) -> None:
-        """Append the descriptors that arrive; fewer than sent if this process may hold no more."""
-        for _ in range(messages):
-            # Not socket.recv_fds: it has no use for its flags.
-            data, ancillary, _, _ = self._socket.recvmsg(
-                1, socket.CMSG_SPACE(_SCM_MAX_FD * 4), socket.MSG_CMSG_CLOEXEC
-            )
-            for _, _, packed in ancillary:
-                fds += array("i", packed)
-            if not data:
-                raise EOFError
-
-    def _said(self) -> str:
-        return os.pread(self._output, os.fstat(self._output).st_size, 0).decode(errors="replace")
-
-    def _post_mortem(self, name: str, source: str) -> tuple[Diagnostic, ...]:
-        """Wait for the helper's death and return its reason.
-
-        Raises KernelError if the reason is not the source.
-        """
-        assert self._process is not None
-        try:
-            status = self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            status = -signal.SIGALRM
-        said = self._said()
-        self._end()
-        if status == -signal.SIGKILL:
-            raise KernelError(f"{name} does not compile: {KILLED}", hint=KILLED_HINT) from None
-        return cause_of_end(status, said, name, source, self._cpu_limit, self._wall_limit)
+def _no_start(said: str, killed: bool) -> KernelError:
+    errors = (str(d) for d in parse_clang(said) if d.severity == "error")
+    lines = reversed(said.strip().splitlines())
+    reason = next(errors, "") or next(lines, "no reason given")
+    hint = ""
+    if killed:
+        reason, hint = KILLED, KILLED_HINT
+    elif "import bcc" in reason:
+        hint = install("bcc", "headers")
+        return KernelError(f"no compiler is installed: {reason}", hint=hint)
+    elif "file not found" in reason or "headers are missing" in reason:
+        hint = install("headers")
+    elif "not permitted" in said or "super-user" in said:
+        hint = PRIVILEGES
+    return KernelError(f"the compile helper does not start: {reason}", hint=hint)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import os
 import re
 import shutil
 import signal
-import socket
-import subprocess
 import sys
-import threading
 import time
-from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +17,9 @@ from bpf.abi import AttachType, ProgType
 from bpf.cancel import current
 from bpf.compiler.compiled import Compiled, close_all
 from bpf.compiler.diagnostics import CompileError, Diagnostic
+from bpf.compiler.endings import KILLED_HINT
 from bpf.compiler.packages import install
+from bpf.compiler.process import Helper
 from bpf.compiler.source import code_of
 from bpf.errors import KernelError, ProbedeckError
 from bpf.objects.dialect import SECTIONS
@@ -32,27 +28,21 @@ from bpf.objects.result import ObjectRequest, result
 _HERE = Path(__file__).parent
 _COMPILER = _HERE.parent / "compiler"
 _HEADERS = _HERE.parent / "headers"
-_SCM_MAX_FD = 253
 _CONSTANT = r"\bconst\s+volatile\b[^;{{=]*\b{}\b|\bvolatile\s+const\b[^;{{=]*\b{}\b"
 _CLANGS = ("clang", *(f"clang-{number}" for number in range(22, 10, -1)))
 _REPLY_S = 200.0
+_IDLE_S = 60.0
 
 
 class ObjectCompiler:
-    """Compiles by clang, and loads by libbpf, in a helper that ends when it has no work.
-
-    One request runs at a time; callers of other threads wait for their turn. Cancelling a request
-    (bpf.cancel) ends the helper, and the next request starts another.
-    """
+    """Compiles by clang, and loads by libbpf, in a helper, see `Helper`."""
 
     def __init__(self, cpu_limit: float) -> None:
         """A request may take `cpu_limit` seconds of CPU time."""
         self._cpu_limit = cpu_limit
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket = socket.socket()
-        self._unconfined = ""
-        self._folder = ""
+        self._helper = Helper(
+            "object helper", _command, _no_start, ready_s=_REPLY_S, idle=_IDLE_S, clean=_clean
+        )
 
     def compile(
         self,
@@ -109,38 +99,22 @@ class ObjectCompiler:
 
     def unconfined(self) -> str:
         """Why the helper could not confine itself; empty if it is confined."""
-        with self._lock:
-            self._ready()
-            return self._unconfined
+        with self._helper.turn():
+            return str(self._helper.greeting["unconfined"])
 
     def close(self) -> None:
         """End the helper."""
-        self._kill()
-        with self._lock:
-            self._stop()
+        self._helper.close()
 
     def _ask(self, request: dict[str, Any], name: str) -> tuple[dict[str, Any], list[int]]:
-        payload = json.dumps(request).encode()
         fds: list[int] = []
-        cancel = current()
-        with cancel.on_cancel(self._kill), self._lock:
-            cancel.check()
+        with self._helper.turn() as cancel:
             try:
-                self._ready()
-                self._socket.settimeout(_REPLY_S)
-                self._socket.sendall(len(payload).to_bytes(4, "little") + payload)
-                reply = self._message()
-                for _ in range(reply.get("fd_messages", 0)):
-                    data, ancillary, _, _ = self._socket.recvmsg(
-                        1, socket.CMSG_SPACE(_SCM_MAX_FD * 4), socket.MSG_CMSG_CLOEXEC
-                    )
-                    for _, _, packed in ancillary:
-                        fds += array("i", packed)
-                    if not data:
-                        raise EOFError
+                reply = self._helper.ask(json.dumps(request).encode(), _REPLY_S, fds)
             except (OSError, EOFError):
                 close_all(fds)
-                self._stop()
+                self._helper.check_open()
+                self._helper.end()
                 cancel.check()
                 raise KernelError(f"{name}: the object helper ended") from None
         if reply["stage"] == "crash":
@@ -152,65 +126,23 @@ class ObjectCompiler:
             raise CompileError(name, [Diagnostic("", 0, 0, "error", text)])
         return reply, fds
 
-    def _ready(self) -> None:
-        """Start a helper if none runs. Raises KernelError if it does not start."""
-        if self._process is not None:
-            if self._process.poll() is None:
-                return
-            self._stop()
-        self._socket, theirs = socket.socketpair()
-        output = os.memfd_create("probedeck-objects")
-        with theirs:
-            command = [sys.executable, "-I", "-S", str(_HERE / "helper.py"), str(theirs.fileno())]
-            self._process = subprocess.Popen(
-                [*command, str(_COMPILER), clang(), str(_HEADERS)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-        self._socket.settimeout(_REPLY_S)
-        try:
-            ready = self._message()
-            self._unconfined, self._folder = ready["unconfined"], ready["folder"]
-        except (OSError, EOFError):
-            self._process.wait(timeout=1)
-            said = os.pread(output, os.fstat(output).st_size, 0).decode(errors="replace")
-            reason = (said.strip().splitlines() or ["no reason given"])[-1]
-            self._stop()
-            hint = install("libbpf") if "libbpf.so" in reason else ""
-            raise KernelError(f"the object helper does not start: {reason}", hint=hint) from None
-        finally:
-            os.close(output)
 
-    def _kill(self) -> None:
-        if self._process is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            self._process.kill()
+def _command(fd: int) -> list[str]:
+    helper = [sys.executable, "-I", "-S", str(_HERE / "helper.py"), str(fd)]
+    return [*helper, str(_COMPILER), clang(), str(_HEADERS)]
 
-    def _stop(self) -> None:
-        self._kill()
-        if self._process is not None:
-            self._process.wait()
-            self._process = None
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = ""
-        self._socket.close()
 
-    def _message(self) -> Any:
-        return json.loads(self._receive(int.from_bytes(self._receive(4), "little")))
+def _no_start(said: str, killed: bool) -> KernelError:
+    reason = (said.strip().splitlines() or ["no reason given"])[-1]
+    hint = install("libbpf") if "libbpf.so" in reason else ""
+    if killed:
+        reason, hint = "it was killed (SIGKILL)", KILLED_HINT
+    return KernelError(f"the object helper does not start: {reason}", hint=hint)
 
-    def _receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._socket.recv(min(size - len(data), 1 << 20))
-            if not part:
-                raise EOFError
-            data += part
-        return bytes(data)
+
+def _clean(greeting: dict[str, Any]) -> None:
+    if folder := greeting.get("folder"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def clang() -> str:

@@ -3,7 +3,7 @@
 It is a script and imports nothing of probedeck. Requests come in and replies go out over the socket
 whose descriptor it is given; descriptors travel beside the reply (SCM_RIGHTS). A child
 answers each request, so a crash of libbpf on a hostile object, or of clang, ends only the child.
-The helper ends with its client, and after a minute without a request.
+The helper ends with its client.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any
 
 CLANG_MEMORY = 1 << 30
 FDS_PER_MESSAGE = 250  # the kernel takes at most SCM_MAX_FD = 253
-IDLE_MS = 60_000
 PR_SET_PDEATHSIG = 1
 DEEP = "a/b/c/d"
 """The source's folder, so deep that headers in parent folders have a place."""
@@ -98,11 +97,9 @@ class ObjectHelper:
         self._include = [self._system, types, libbpf_tree, os.path.join(headers, "include")]
 
     def serve(self) -> None:
-        """Answer requests until the client goes away or is silent for a minute."""
+        """Answer requests until the client goes away."""
         stream = self._sock.makefile("rb")
-        waiting = select.poll()
-        waiting.register(self._sock, select.POLLIN)
-        while waiting.poll(IDLE_MS) and (header := stream.read(4)):
+        while header := stream.read(4):
             request = json.loads(stream.read(int.from_bytes(header, "little")))
             if "vmlinux" in request["source"] + "".join(request["headers"].values()):
                 self._write_kernel_types()

@@ -189,7 +189,7 @@ def greets(stage: Stage) -> None:
         with near:
             near.connect((stage.address, stage.port))
             near.sendall(bytes(517))
-            near.recv(5000)
+            near.recv(4000, socket.MSG_WAITALL)
             stage.over.wait(0.3)
 
     stage.serve(serve)

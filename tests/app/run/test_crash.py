@@ -158,7 +158,9 @@ def kinds(run: Run) -> set[int]:
 
 
 def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> None:
-    with deck(*command(tmp_path), ns=left.ns, cold=True) as run:
+    # A store of its own has no program yet.
+    stores = {**os.environ, "CACHE_DIRECTORY": str(tmp_path / "cache")}
+    with deck(*command(tmp_path), ns=left.ns, cold=True, env=stores) as run:
         assert measures(tmp_path)
         remains = Remains(run)
         os.kill(helper_of(run), signal.SIGKILL)
@@ -171,6 +173,12 @@ def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> Non
     assert sent(tmp_path) == 17
     remains.assert_gone()
     assert xdp_of(left) == 0
+    # Secrets and sizes differ from start to start, and the programs are the same.
+    again = tmp_path / "again"
+    with deck(*command(again), ns=left.ns, cold=True, env=stores) as run:
+        assert measures(again)
+        assert children(run.pid) == ()
+        assert stop(run)[0] == 0
 
 
 def test_a_killed_lab_leaves_nothing(tmp_path: Path) -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from bpf.abi import ProgType
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompileError, client, store
 from bpf.compiler.client import Compiler
 from bpf.compiler.store import DamagedError, Store
 from bpf.errors import KernelError
 from bpf.syscall import prog_test_run
+from probes.flow.probe import FlowProbe
+from probes.flow.records import FlowDirection
+from probes.flow.sizes import TableSizes
+from probes.hooks import Hooks
 from tests.support.descriptors import open_fds
 
 SOURCE = """\
@@ -95,6 +101,21 @@ def test_constants_are_no_part_of_the_stored_program(make: Make, folder: Path) -
     # Another macro is another program.
     compiled(make(), 1, "-DX=1").close()
     assert len(os.listdir(folder)) == 2
+
+
+def test_each_start_has_its_own_secrets(make: Make, folder: Path) -> None:
+    """Whoever knew the factors of the hash could send flows that all meet in one set."""
+    interface, hooks = Interface("lo", 1, ethernet=True), Hooks(lambda point: None)
+    known = set()
+    for _ in range(3):
+        compiler = make()
+        where = [(Hook.TC_EGRESS, FlowDirection.EGRESS)]
+        flows = FlowProbe(compiler, interface, where, hooks, sizes=TableSizes(64))
+        with closing(flows), flows.compile(flows.config) as made:
+            ((_, program),) = made.programs()
+            known.add(program.instructions)
+    assert not compiler.is_running
+    assert len(known) == 3
 
 
 def test_equal_results_are_equal_bytes(make: Make, folder: Path) -> None:
@@ -183,7 +204,7 @@ def test_the_oldest_programs_go_first(
 def test_the_helper_ends_when_it_is_idle_and_comes_back(make: Make) -> None:
     compiler = make(idle=0.2)
     compiled(compiler).close()
-    timer = compiler._timer
+    timer = compiler._helper._timer
     assert timer
     timer.join()
     assert not compiler.is_running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -146,8 +147,8 @@ def test_a_host_without_clang_takes_objects(
 def test_the_helper_comes_back_after_its_death(compiler: Compiler, loose: Loose) -> None:
     loose.add(config(COUNTER))
     objects = compiler.objects
-    assert objects._process is not None
-    objects._process.kill()
-    objects._process.wait()
+    pid = objects._helper.pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     loose.add(config(COUNTER))
     assert objects.unconfined() == ""

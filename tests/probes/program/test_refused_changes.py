@@ -144,7 +144,7 @@ def test_a_full_chain_leaves_all_as_it_is(
     stages = [Stage() for _ in range(MAX_PROBES)]
     with unchanged.compile(moved) as compiled:
         for stage in stages:
-            point.chain.append(stage, compiled.sides[-1].program.fd)
+            point.chain.append(stage, compiled.sides[-1].program.loaded())
         with pytest.raises(UsageError, match="at most 32 probes"):
             unchanged.replace(compiled)
     loose.hooks.release(point)
@@ -159,7 +159,7 @@ def test_a_roll_back_that_finds_no_room_changes_nothing(loose: Loose) -> None:
     stages = [Stage() for _ in range(MAX_PROBES)]
     with probe.compile(probe.config) as compiled:
         for stage in stages:
-            point.chain.append(stage, compiled.sides[0].program.fd)
+            point.chain.append(stage, compiled.sides[0].program.loaded())
         with pytest.raises(UsageError, match="at most 32 probes"):
             probe.roll_back()
         assert (probe.generation, probe.previous) == (2, 1)

@@ -103,7 +103,7 @@ def prometheus(directory: Path, target: str) -> Iterator[Prometheus]:
 
 def test_sums_are_the_controllers_to_the_packet(tmp_path: Path) -> None:
     target = free_address()
-    tokens = token_files(tmp_path) | {"address": target}
+    tokens = token_files(tmp_path) | {"listen": target}
     totals = Totals()
     windows: list[Item] = []
     options = FlowOptions(0.2, None, FlowFilter.parse(""), Tunnels.OUTER)

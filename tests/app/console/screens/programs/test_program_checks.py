@@ -8,7 +8,7 @@ import pytest
 
 from app.console.screens.programs.log import fold
 from bpf.abi import ProgType
-from bpf.compiler import CompileError, Compiler, Diagnostic
+from bpf.compiler import CompileError, Compiler, Diagnostic, client
 from tests.app.console.fake_plane import SOURCE
 from tests.app.console.screens.programs.bench import REFUSED, bench, changes
 
@@ -38,6 +38,22 @@ async def test_a_check_says_what_it_found_while_typing_goes_on(compiler: Compile
         await b.until_still()
         assert "expected ';'" in b.panel
         assert "line 17:16" in b.panel
+
+
+async def test_without_a_compiler_the_screen_names_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "SYSTEM_PYTHON", "/nowhere/python3")
+    with Compiler(stores=()) as missing:
+        async with bench() as b:
+            b.plane.compiler = missing
+            await b.press("f5")
+            said = " ".join(b.text.replace("│", " ").split())
+            assert "no compiler is installed" in said
+            assert "apt install" in said
+            # The rest of the screen works on.
+            await b.write(SOURCE)
+            assert b.editor.text == SOURCE
 
 
 async def test_problems_are_marked_listed_and_gone_to(compiler: Compiler) -> None:
