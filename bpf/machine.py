@@ -1,6 +1,6 @@
 """This machine: its C library and system call numbers, and its CPUs.
 
-The lists of CPUs are those of sysfs (Documentation/admin-guide/cputopology.rst).
+sysfs has the lists of CPUs (Documentation/admin-guide/cputopology.rst).
 """
 
 from __future__ import annotations

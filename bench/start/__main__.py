@@ -2,7 +2,7 @@
 
     python -I -m bench.start [--against COMMIT]
 
-Each run is in a network namespace of its own, where a ping makes a flow. `first` has an empty store
+Each run has a new network namespace, in which a ping makes a flow. `first` has an empty store
 of programs, and compiles; `again` finds its programs there, as a run from a wheel does. `--against`
 measures another commit in the same way: its first run compiles into nothing, if it has no store.
 """

@@ -69,7 +69,7 @@ _NO_BCC = 3
 """Exit status of a look for bcc."""
 
 _Answer = tuple[Any, list[int], str]
-"""The helper's reply, descriptors, and what clang and libbcc printed."""
+"""The helper's reply, descriptors, and the output of clang and libbcc."""
 
 
 def missing() -> str:

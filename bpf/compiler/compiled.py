@@ -43,7 +43,7 @@ class CompiledProgram:
     lines: bytes = b""
     """Its lines, as struct bpf_line_info."""
     has_frames: bool = False
-    """Whether it may have functions of its own: in a chain it is called by another one."""
+    """Whether it may have functions: in a chain another program calls it."""
     load: Callable[[], int] | None = None
     """Loads a stored program for verification. This kernel has verified it before, so it is loaded
     only for a trial."""

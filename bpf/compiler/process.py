@@ -42,8 +42,8 @@ class Helper:
         """Nothing runs yet. `what` is its name in messages.
 
         `command` returns the command line for the descriptor of its socket; it may raise
-        KernelError. `no_start` makes an error of what it printed before it was ready, and of
-        whether somebody killed it (SIGKILL). It is ready within `ready_s` seconds. `clean` gets the
+        KernelError. `no_start` makes an error of its output before it was ready, and of the fact
+        that somebody killed it (SIGKILL). It is ready within `ready_s` seconds. `clean` gets the
         first message of a process that has ended.
         """
         self.greeting: dict[str, Any] = {}
@@ -102,8 +102,8 @@ class Helper:
     def ask(self, request: bytes, limit_s: float, fds: list[int]) -> Any:
         """Return the reply to a request; append the descriptors that come with it to `fds`.
 
-        Fewer descriptors come than were sent if this process may hold no more. The caller has the
-        turn. Raises OSError or EOFError if the process ends, or after `limit_s` seconds.
+        If this process may hold no more, fewer descriptors come than the helper sent. The caller
+        has the turn. Raises OSError or EOFError if the process ends, or after `limit_s` seconds.
         """
         self._socket.settimeout(limit_s)
         self._socket.sendall(len(request).to_bytes(4, "little") + request)
@@ -124,9 +124,9 @@ class Helper:
         return os.pread(self._output, os.fstat(self._output).st_size, 0).decode(errors="replace")
 
     def ended(self) -> tuple[int, str]:
-        """Return the exit status of a process that no longer answers, and what it printed.
+        """Return exit status and output of a process that no longer answers.
 
-        The status is that of SIGALRM if it does not end by itself. The caller has the turn.
+        The status is -SIGALRM if it goes on. The caller has the turn.
         """
         assert self._process is not None
         try:

@@ -33,7 +33,7 @@ _NUMBERS = re.compile(r"[us](?:8|16|32|64)|\w+_t|char|int|long|short|float|doubl
 def record_types(text: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return the C types of the records of rings in `text`, by the rings' names.
 
-    `given` are known types by map; an empty one is looked for in the calls that write records. If
+    `given` are known types by map; the calls that write records tell an empty one. If
     no call tells it, the ring is missing.
     """
     code = code_of(text)

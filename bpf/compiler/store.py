@@ -1,9 +1,9 @@
-"""Stored programs: the results of compiles, by a digest of all that a result depends on.
+"""Stored programs: the results of compiles, by a digest of source, flags and kind of program.
 
-There are two folders: the programs that come with probedeck (`BUNDLED`, made by `probedeck
-prebuild`), and the programs that this host has compiled (`own_folder`). A file is the checksum of
-its content in hexadecimal digits, a line feed, and the content: a JSON object that zlib has
-compressed.
+There are two folders: the programs that come with probedeck (`BUNDLED`, made by
+probes/control/prebuilt.py), and the programs that this host has compiled (`own_folder`). A file is
+the checksum of its content in hexadecimal digits, a line feed, and the content: a JSON object that
+zlib has compressed.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def key_of(request: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredProgram:
-    """The result of a compile: all that makes the same programs and maps again."""
+    """The result of a compile, from which the same programs and maps are made again."""
 
     reply: dict[str, Any]
     """The reply of the compile helper."""
     said: str
-    """What the compiler printed."""
+    """The output of the compiler."""
     types: list[list[int]]
     """Numbers of the types of key and value in the BTF, of each map."""
     inner: dict[str, str]
@@ -114,7 +114,7 @@ class StoredProgram:
             read_info(fd, info)
             types.append([info.btf_key_type_id, info.btf_value_type_id])
         btf = btf_data(fds[-1]).hex() if len(fds) > loaded + len(maps) else ""
-        # Equal results are equal bytes: the helper's descriptors depend on what it has open.
+        # Equal results are equal bytes: the helper's descriptors depend on its open files.
         numbers = {each["bytecode_fd"]: at for at, each in enumerate(maps, 1)}
         maps = [{**each, "bytecode_fd": numbers[each["bytecode_fd"]]} for each in maps]
         programs = [
@@ -180,7 +180,7 @@ class StoredProgram:
 def _made(declared: Mapping[str, Any], inner: int, btf_fd: int, types: tuple[int, int]) -> int:
     spec = MapSpec(*(declared[part] for part in _SPEC))
     if spec.type == MapType.RINGBUF:
-        # In pages, and those of the compiling machine may have been smaller.
+        # In pages: the compiling machine may have had smaller ones.
         return map_create(replace(spec, max_entries=max(spec.max_entries, mmap.PAGESIZE)))
     return map_create(spec, inner_map_fd=inner, btf_fd=btf_fd, types=types)
 

@@ -134,7 +134,7 @@ static __always_inline int first_bit_set_pos(u64 x) {
 /* Attributes of a map are keys of its metric: SWAP is snapshot, EMPTY is init, EXPORT is export. */
 #define __attributes__(...)
 
-/* probedeck chains programs by itself, so this one stays empty. */
+/* probedeck chains programs, so this array stays empty. */
 #ifdef EXTERN_PROGRAM_TYPE_next_MODE
 BPF_PROG_ARRAY(PROGRAM_TYPE_next_MODE, MAX_PROGRAMS_PER_HOOK);
 #endif

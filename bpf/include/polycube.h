@@ -4,7 +4,7 @@
  *
  * The source has handle_rx(). The number of a port is the index of its interface. Messages of
  * pcn_log() are in the queue log_buffer, and the metadata of packets for the controller in the
- * queue controller. Helpers of VLAN tags and checksums are those of TC.
+ * queue controller. VLAN tags and checksums have TC's helpers.
  */
 #pragma once
 

@@ -95,7 +95,7 @@ class Btf:
         return key.type if key else None, value.type if value else None
 
     def named(self, name: str) -> CType | None:
-        """Return a type by its name in C, such as `struct event`; None if there is none."""
+        """Return a type by its name in C, such as `struct event`, or None."""
         word, _, tag = name.rpartition(" ")
         kinds = (word.upper(),) if word else (TypeKind.TYPEDEF.name, TypeKind.INT.name)
         for number, entry in enumerate(self._entries, 1):

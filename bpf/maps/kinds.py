@@ -50,7 +50,7 @@ class MapKind:
     moves: bool = False
     """The kernel may move an entry while a drain walks the map (LRU), which then meets it twice."""
     records: bool = False
-    """Entries are records, whose type and size the map does not tell."""
+    """Entries are records; the map does not tell their type and size."""
     nested: bool = False
     """Values are maps; a new map needs an inner map as its model."""
 

@@ -105,7 +105,7 @@ class RingReader:
         return taken.view(self._record)
 
     def read_among_others(self) -> tuple[Array, int]:
-        """Take out all finished records, as `read` does, and leave those of another size out.
+        """Take out all finished records, as `read` does, except records of another size.
 
         Returns the records, and the number of those that are left out.
         """

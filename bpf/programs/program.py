@@ -3,8 +3,8 @@
 In a chain pass verdicts lead to the next probe, all others are final. A probe's source just returns
 its verdict. When a probe is loaded its bytecode is patched: a prologue saves the context, and each
 exit jumps to an epilogue that tail-calls the next probe if the verdict is a pass. So any program
-can be in a chain, whatever its style. A program with functions of its own stays as it is: a short
-one before it calls it and has the epilogue. So its tail calls return there, too.
+can be in a chain, whatever its style. A program with functions is not patched: a short one
+before it calls it and has the epilogue. So its tail calls return there, too.
 
 The kernel runs an iterator for each of its objects, and returns its records. Kernel 5.8 has them,
 with BTF (Documentation/bpf/bpf_iterators.rst).
@@ -235,7 +235,7 @@ def _load(
 ) -> int:
     """Load a program on the maps at `places`; returns its descriptor.
 
-    `types` are its attach type and the BTF number of what it attaches to.
+    `types` are its attach type and the BTF number of its target.
     """
     code = relocate(program.instructions, places)
     functions, lines = list(_FUNCTION.iter_unpack(program.functions)), program.lines

@@ -24,7 +24,7 @@ class ArrayRows:
     """
 
     has_tones: bool = True
-    """Whether columns have tones of their own."""
+    """Whether columns choose their tones."""
     depths: Sequence[int] | None = None
     """Depth of each row: a row belongs to the nearest earlier row of less depth, and stays below
     it. None: the order of equal rows means nothing."""

@@ -158,7 +158,7 @@ def kinds(run: Run) -> set[int]:
 
 
 def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> None:
-    # A store of its own has no program yet.
+    # A new store has no program yet.
     stores = {**os.environ, "CACHE_DIRECTORY": str(tmp_path / "cache")}
     with deck(*command(tmp_path), ns=left.ns, cold=True, env=stores) as run:
         assert measures(tmp_path)

@@ -1,4 +1,4 @@
-"""What programs for libbpf use: each program counts right in a chain, on two clones."""
+"""Features of programs for libbpf: each program counts right in a chain, on two clones."""
 
 from __future__ import annotations
 

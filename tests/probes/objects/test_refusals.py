@@ -1,4 +1,4 @@
-"""Refused sources and objects: one line that says what is wrong and where; nothing is left."""
+"""Refused sources and objects: one line names mistake and place, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class ShownFlows(ArrayRows):
         self, spec: TableSpec[Any], groups: GroupedFlows, places: Array,
         names: Names | None = None, bar: int = 0, changes: Mapping[str, Array] = _NO_CHANGES,
     ) -> None:  # fmt: skip
-        """`places` (n,) are those of the groups. Rates with a bar have `bar` cells. `changes` have
-        further columns (m,) of all groups."""
+        """`places` (n,) has the place of each group. Rates with a bar have `bar` cells. `changes`
+        have further columns (m,) of all groups."""
         super().__init__(spec)
         self.groups, self.places, self.changes = groups, places, changes
         self.view, self.table = groups.view, groups.table
