@@ -96,7 +96,7 @@ def main() -> None:
     ours: list[float] = []
     plain: list[float] = []
     clones: list[float] = []
-    with tempfile.TemporaryDirectory() as directory, Compiler() as compiler:
+    with tempfile.TemporaryDirectory() as directory, Compiler(stores=()) as compiler:
         headers = options.headers or debian_headers(Path(directory))
         opponent = Plain(headers) if headers else None
         for _ in range(options.rounds + 1):
