@@ -83,7 +83,7 @@ def missing() -> str:
 
 
 class Compiler:
-    """Gives sources' programs and maps: stored ones, or those of a compile helper.
+    """Gives sources' programs and maps, from a store or from a compile helper.
 
     The helper starts with the first source that no store has, see `Helper`.
     """
@@ -99,7 +99,7 @@ class Compiler:
         """A compile may take `cpu_limit` seconds of CPU time; 0: the number of `LIMIT_VARIABLE`.
 
         `stores` are searched in their order, and the last one keeps new programs: by default
-        probedeck's and this host's. `macros` are those of include/kernel.h for another kernel.
+        probedeck's and this host's. `macros` of include/kernel.h are for another kernel than this.
         Raises KernelError if the process or the kernel lacks what every run needs.
         """
         require()

@@ -115,7 +115,7 @@ static __always_inline u64 time_epoch(u64 stamp) {
 #define get_time_epoch(...) time_epoch(ctx->tstamp)
 #endif
 
-/* Number of zeros behind the lowest 1 of `x`; 0 if it has none. */
+/* Number of zeros behind the lowest 1 of `x`; 0 for 0. */
 static __always_inline int first_bit_set_pos(u64 x) {
     int at = 0;
     if (!x)

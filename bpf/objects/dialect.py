@@ -79,7 +79,7 @@ def _section_names(data: bytes) -> Iterator[str]:
             raise UsageError("it is linked: a program is an object file", hint="give the .o file")
         headers = [_SECTION_HEADER.unpack_from(data, table + size * n) for n in range(count)]
         _, _, start, length = headers[names]
-        if max(at + 0 for _, _, at, _ in headers) > len(data) or start + length > len(data):
+        if max(at for _, _, at, _ in headers) > len(data) or start + length > len(data):
             raise UsageError("it is cut short", hint="copy it again")
         text = data[start : start + length]
         for at, *_ in headers:

@@ -114,7 +114,7 @@ class DirectionConfig(Model):
 
     @property
     def prelude_text(self) -> str:
-        """Text of the prelude; empty if there is none."""
+        """Text of the prelude, or empty."""
         if self.prelude and self.prelude not in self.headers:
             bundled = INCLUDES / Path(self.prelude).name
             return bundled.read_text(encoding="utf-8") if bundled.exists() else ""

@@ -53,7 +53,7 @@ def setting(
 def part(options: type[Any]) -> Any:
     """Return a field whose value is an object of another class of options.
 
-    The settings of that class stand among those of this one, and have its prefix in their names.
+    Its settings stand among the other settings of this class, and have its prefix in their names.
     """
     return dataclasses.field(default_factory=options, metadata={"part": options})
 

@@ -1,10 +1,10 @@
-"""Makes the programs that come with probedeck: those of the built-in probes, for all their options.
+"""Makes the programs that come with probedeck: of the built-in probes, for all their options.
 
     python -m probes.control.prebuilt [FOLDER]
 
 Each probe starts on hooks without an interface, and the compiler stores the results. So a run asks
 for the same programs. Root and bcc are needed. The bytes hold for x86-64 and arm64: both are
-little-endian machines of 64 bits, whose difference for the sources is `HAS_ATOMICS`.
+little-endian machines of 64 bits. The sources see their difference as `HAS_ATOMICS`.
 """
 
 from __future__ import annotations

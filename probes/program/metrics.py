@@ -149,7 +149,7 @@ def made_spec(declared: CompiledMap) -> MapSpec:
 
 
 def make_map(declared: CompiledMap) -> int:
-    """Return a new map, or for maps of maps and constants that of compile time: a descriptor."""
+    """Return a descriptor: of a new map, or for maps of maps and constants of the compiled one."""
     if declared.spec.kind.nested or declared.is_constant:
         return os.dup(declared.fd)
     return create_like(declared, _more_flags(declared))

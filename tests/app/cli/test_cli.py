@@ -30,7 +30,7 @@ EXTENT = " is not between 0.01 and 300 seconds"
 
 def complaint(*arguments: str, **options: object) -> tuple[object, str]:
     """Exit code, and the one line on standard error without `probedeck: `. Only two marker lines,
-    which point into the input, may follow. With options, a process of its own runs."""
+    which point into the input, may follow. With options, a new process runs."""
     code, out, err = deck_ends(*arguments, **options) if options else deck_here(*arguments)  # type: ignore[arg-type]
     assert out == ""
     assert err.startswith("probedeck: ")

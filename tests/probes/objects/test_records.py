@@ -62,7 +62,7 @@ def test_records_are_rows(loose: Loose, tmp_path: Path, is_object: bool) -> None
             assert names == ("position", "value.number", "value.saddr", "value.size")
             assert list(flat_rows(table.schema, table.rows)) == truth
         first += sent
-    # libbpf's programs count no loss, but a full ring is told.
+    # libbpf's programs count no loss, but an event tells of a full ring.
     loose.send(600)
     items = probe.export()
     assert [len(table.rows) for table in snapshots(items)] == [4096 // 24, 600]
