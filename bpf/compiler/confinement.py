@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes as ct
 import os
+import re
 import resource
 import shutil
 import struct
@@ -60,6 +61,12 @@ LANDLOCK_EVERY_RIGHT = (1 << 13) - 1
 """Rights of the first version; later ones restrict what this process can't open anyway."""
 
 _LIBC = ct.CDLL(None, use_errno=True)
+
+
+def possible_cpus() -> int:
+    """Return the number of CPUs that may come online, as per-CPU maps have entries."""
+    with open(CPUS, encoding="ascii") as file:
+        return int(re.split("[-,]", file.read().strip())[-1]) + 1
 
 
 def hide_files(

@@ -16,7 +16,6 @@ import ctypes as ct
 import importlib.util
 import json
 import os
-import re
 import resource
 import select
 import signal
@@ -89,8 +88,7 @@ class CompileHelper:
     def __init__(self, headers: str, sock: socket.socket) -> None:
         check_headers(headers)
         confinement, quota, instructions = map(load, ("confinement", "quota", "instructions"))
-        with open(confinement.CPUS) as file:
-            cpus = int(re.split("[-,]", file.read().strip())[-1]) + 1
+        cpus = confinement.possible_cpus()
         from bcc import BPF, lib
 
         class Module(BPF):  # type: ignore[misc]

@@ -60,8 +60,7 @@ class ObjectHelper:
         here = os.path.dirname(os.path.abspath(__file__))
         libbpf = load(os.path.join(here, "libbpf.py"))
         self._object, self._library = libbpf.LoadedObject, libbpf.Libbpf()
-        with open(confinement.CPUS, encoding="ascii") as file:
-            self._cpus = int(file.read().strip().replace(",", "-").rpartition("-")[2]) + 1
+        self._cpus = confinement.possible_cpus()
         self._clang = os.path.realpath(clang) if clang else ""
         self._folder = "/work"
         folders = [os.path.dirname(self._clang)] if clang else []
