@@ -279,7 +279,7 @@ def _no_start(said: str, killed: bool) -> KernelError:
         hint = install("bcc", "headers")
         return KernelError(f"no compiler is installed: {reason}", hint=hint)
     elif "file not found" in reason or "headers are missing" in reason:
-        hint = install("headers")
+        hint = install("bcc", "headers")
     elif "not permitted" in said or "super-user" in said:
         hint = PRIVILEGES
     return KernelError(f"the compile helper does not start: {reason}", hint=hint)

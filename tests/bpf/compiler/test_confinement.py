@@ -107,7 +107,7 @@ def test_missing_headers_are_told_with_the_package_that_has_them(hidden: str) ->
     (said,) = compile_in(confined.hide(hidden)).splitlines()
     assert said.startswith("KernelError 4 the compile helper does not start: ")
     assert hidden in said or "'asm-generic/" in said
-    assert said.endswith("; apt install linux-libc-dev")
+    assert said.endswith("; apt install python3-bpfcc linux-libc-dev")
     assert "root" not in said
 
 
