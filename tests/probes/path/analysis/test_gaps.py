@@ -35,7 +35,7 @@ def by_chance(flows: int, *, seconds: float = 60, rate: float = 40, seed: int = 
 
 @pytest.mark.parametrize("flows", [10, 37, 100])
 def test_a_flow_whose_turn_does_not_come_has_no_pause(flows: int) -> None:
-    assert len(gaps(by_chance(flows, seconds=120))) == 0
+    assert len(gaps(by_chance(flows))) == 0
 
 
 def in_time(drift: float, *, flows: int = 37, seconds: int = 40) -> Array:

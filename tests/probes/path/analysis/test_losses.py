@@ -180,7 +180,7 @@ def test_a_flow_that_is_not_answered_any_more_is_silent_not_lossy() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_little_loss_is_never_told(seed: int) -> None:
     hops = [Hop(answering(idle(), 0.997)) for _ in range(6)]
-    rows = told(Flow(hops, end=300, end_to_end=Hop(answering(idle(), 0.997))), seed=seed)
+    rows = told(Flow(hops, end=100, end_to_end=Hop(answering(idle(), 0.997))), seed=seed)
     assert len(events(rows)) == 0
 
 

@@ -240,11 +240,11 @@ def test_of_a_flow_with_few_probes_a_queue_is_told_where_it_is_or_not_at_all() -
     """Six probes a second and hop: a later hop may have its turn before an earlier one."""
     hops = queue_at(path(), 4, lambda s: sawtooth(s % 15, 5, 11))
     found = []
-    for seed in range(6):
+    for seed in range(3):
         rows = probes(Flow(hops, end=60), seed=seed)
         rows = rows[np.random.default_rng(seed).random(len(rows)) < 0.06]
         analysis = Analysis()
         for part, now_ns in polls(rows):
             found += of(analysis.add(part, now_ns), PathRowKind.QUEUE)["hop"].tolist()
     assert set(found) == {4}
-    assert len(found) > 20
+    assert len(found) > 10
