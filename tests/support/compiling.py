@@ -23,7 +23,7 @@ class SharedCompiler(Compiler):
     """A compiler that shares a folder with other processes."""
 
     def __init__(self, *, cpu_limit: float = 0.0, stores: Sequence[Store] | None = None) -> None:
-        # As programs of a wheel, so that the emulated kernel of .ci/run verifies each one time less.
+        # As programs of a wheel: the emulated kernel of .ci/run then verifies each one time less.
         shared = Store(Path(os.environ[COMPILED]), own=False)
         super().__init__(cpu_limit=cpu_limit, stores=[shared] if stores is None else stores)
 

@@ -14,6 +14,9 @@ from textual.css.types import CSSLocation
 _parsed: LRUCache[tuple[object, ...], list[RuleSet]] = LRUCache(512)
 """Rules by everything that decides them. Textual changes no rule once it is parsed."""
 
+# The same identity, without a call of Python: each style of a widget looks up some hundred rules.
+RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]
+
 
 class KeptStylesheet(Stylesheet):
     """A style sheet that parses the same text with the same variables only once a process."""

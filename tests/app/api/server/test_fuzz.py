@@ -47,7 +47,7 @@ schema = schemathesis.pytest.from_fixture("described")
 @pytest.mark.slow
 @schema.parametrize()
 @settings(
-    max_examples=30,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     database=None,
