@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from bpf.attach import ingress, order
-from bpf.attach import interface as interfaces
+from bpf.attach import group, ingress, order
 from bpf.attach.attachment import Attachment, Hook, attach
 from bpf.attach.chain import Chain, Stage
+from bpf.attach.group import InterfaceGroup, Member
 from bpf.attach.hook import AnyHook, EventHook
 from bpf.attach.ingress import HookChoice
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.programs import grace
+from bpf.syscall import opened, prog_info
 from probes.sharing import SharedMaps
 from probes.snapshot import WAITS, HookStatus
 
+_LOOKS = 16
+"""Interfaces of a group whose programs one look lists."""
 _T = TypeVar("_T")
 
 
@@ -75,7 +79,7 @@ class InterfaceHook:
         self.reason = choice.reason if choice else ""
         self.auto = choice is not None and choice.auto
         """Whether TC may replace it."""
-        self.chain = Chain(self.hook.prog_type, self.hook.attach_type)
+        self.chain = self._chain()
         self.macros = macros_of(interface, self.hook)
         self.program_id = self.chain.info().id
         self.before: tuple[str, ...] = ()
@@ -90,6 +94,9 @@ class InterfaceHook:
         """Why the interface that returned does not take it yet."""
         self.users = 0
         """Number of users; `Hooks` counts them."""
+
+    def _chain(self) -> Chain:
+        return Chain(self.hook.prog_type, self.hook.attach_type)
 
     def attach(self, *, by_link: bool = True) -> None:
         """Attach the chain to the interface. Raises as bpf.attach.attachment.attach does."""
@@ -112,6 +119,10 @@ class InterfaceHook:
         note = self.attachment.note if self.attachment else ""
         reason = "; ".join(filter(None, (self.reason, note, self.refusal)))
         return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
+
+    def own_programs(self) -> Iterable[int]:
+        """Return the ids of its attached programs."""
+        return (self.program_id,)
 
     def look(self, own: set[int]) -> bool:
         """List the programs that run before this one; return whether the list changed.
@@ -142,6 +153,90 @@ class InterfaceHook:
         """Detach an empty hook."""
         self.detach()
         self.chain.close()
+
+
+class GroupHook(InterfaceHook):
+    """One hook of several interfaces: a chain, and a dispatcher on each of them."""
+
+    interface: InterfaceGroup
+    hook: Hook
+
+    def __init__(self, interface: InterfaceGroup, hook: Hook, choice: HookChoice | None) -> None:
+        self._by_link = True
+        self._attached: dict[int, tuple[int, Attachment]] = {}
+        """By slot: the id of the dispatcher, and its attachment."""
+        self._others: dict[int, tuple[str, ...]] = {}
+        """By slot: the programs before ours, as `before`."""
+        self._turn = 0
+        super().__init__(interface, hook, choice)
+
+    def _chain(self) -> Chain:
+        return Chain(self.hook.prog_type, gated=True)
+
+    def attach(self, *, by_link: bool = True) -> None:
+        """Attach it to all interfaces. Raises as bpf.attach.attachment.attach does."""
+        self._by_link = by_link
+        refusal: ProbedeckError | None = None
+        for member in tuple(self.interface.members.values()):
+            try:
+                self.join(member)
+            except ProbedeckError as error:
+                refusal = error
+        if refusal and not self._attached:
+            raise refusal
+        self.attachment = Attachment("tcx" if by_link else "clsact", self._leave_all)
+
+    def join(self, member: Member) -> None:
+        """Attach it to one more interface."""
+        fd = self.chain.dispatcher(
+            member.slot, self.interface.bit, ethernet=member.interface.ethernet
+        )
+        with opened(fd):
+            attached = attach(self.hook, fd, member.interface, by_link=self._by_link)
+            self._attached[member.slot] = prog_info(fd).id, attached
+
+    def leave(self, member: Member) -> None:
+        """Detach it from an interface, which may be gone."""
+        self._others.pop(member.slot, None)
+        if attached := self._attached.pop(member.slot, None):
+            attached[1].close()
+
+    def _leave_all(self) -> None:
+        while self._attached:
+            self._attached.popitem()[1][1].close()
+
+    @property
+    def status(self) -> HookStatus:
+        lacking = [
+            member.interface.name
+            for member in tuple(self.interface.members.values())
+            if member.slot not in self._attached
+        ]
+        where = f"{len(self._attached)} interfaces"
+        if lacking:
+            where += f", not on {', '.join(lacking)}"
+        return replace(super().status, reason=where)
+
+    def own_programs(self) -> Iterable[int]:
+        return [program_id for program_id, _ in tuple(self._attached.values())]
+
+    def look(self, own: set[int]) -> bool:
+        """As for one interface, for the next few of them, so the cost of a look is bounded."""
+        members = list(self.interface.members.values())
+        for at in range(min(len(members), _LOOKS)):
+            member = members[(self._turn + at) % len(members)]
+            # The interface is gone, or ours is removed there.
+            with suppress(OSError, ValueError, KeyError):
+                found = order.on_hook(self.hook, member.interface.index)
+                ids = [program.id for program in found]
+                earlier = found[: ids.index(self._attached[member.slot][0])]
+                name = member.interface.name
+                self._others[member.slot] = tuple(
+                    f"on {name}: {program}" for program in earlier if program.id not in own
+                )
+        self._turn += _LOOKS
+        known, self.before = self.before, tuple(chain.from_iterable(self._others.values()))
+        return known != self.before
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +305,8 @@ class ChainSlot(Generic[H]):
 
 def macros_of(interface: Interface, hook: AnyHook) -> dict[str, int | str]:
     """Return the macros for sources of a hook."""
-    return {hook.macro: 1, "LINK_ETHERNET": int(interface.ethernet)}
+    several = {"INTERFACES": 1} if isinstance(interface, InterfaceGroup) else {}
+    return {hook.macro: 1, "LINK_ETHERNET": int(interface.ethernet), **several}
 
 
 class Hooks:
@@ -247,15 +343,19 @@ class Hooks:
         self._follow()
         with self.lock:
             try:
-                found = interfaces.find(name)
+                found = group.find(name)
             except UsageError:
                 for point in self._points.values():
                     if name in (point.interface.name, *point.interface.former):
                         return point.interface
                 raise
+            several = isinstance(found, InterfaceGroup)
             for each in self.interfaces:
-                if each.index == found.index and each.up is not None:
+                same = each.name == found.name if several else each.up is not None
+                if each.index == found.index and same:
                     return each
+            if isinstance(found, InterfaceGroup):
+                found.claim()
             self.interfaces.add(found)
             return found
 
@@ -270,6 +370,13 @@ class Hooks:
             return choice
 
     def _choice(self, interface: Interface, wish: Hook | None, reason: str) -> HookChoice:
+        if isinstance(interface, InterfaceGroup):
+            if wish is Hook.XDP:
+                raise UsageError(
+                    f"XDP is for one interface, and {interface.name} may be several",
+                    hint="leave out --ingress xdp",
+                )
+            return HookChoice(Hook.TC_INGRESS, "several interfaces share the programs of TC")
         if wish is Hook.XDP and not interface.ethernet:
             # Without Ethernet, drivers give XDP programs different data.
             return HookChoice(Hook.TC_INGRESS, "no Ethernet header")
@@ -297,7 +404,11 @@ class Hooks:
             point = self._points.get(key)
             if point is None:
                 choice = self._choices.get(interface, {}).get(hook)
-                point = self._points[key] = InterfaceHook(interface, hook, choice)
+                if isinstance(interface, InterfaceGroup) and isinstance(hook, Hook):
+                    point = GroupHook(interface, hook, choice)
+                else:
+                    point = InterfaceHook(interface, hook, choice)
+                self._points[key] = point
             point.users += 1
             return point
 
@@ -362,7 +473,7 @@ class Hooks:
         """List the programs before ours on each hook; return the hooks whose list changed."""
         with self.lock:
             attached = [point for point in self._points.values() if point.attachment]
-            own = {point.program_id for point in attached}
+            own = {each for point in attached for each in point.own_programs()}
             return [point for point in attached if point.look(own)]
 
     def release(self, point: ProbeHook) -> None:

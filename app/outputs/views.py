@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
 from app.outputs.owners.socket_views import OWNED_COLUMNS, SOCKET_VIEWS, owned_share
@@ -20,6 +21,7 @@ from app.outputs.view import (
     Part,
     address,
     addresses,
+    decoded,
     flow_column,
     is_table,
     iso,
@@ -31,6 +33,7 @@ from app.outputs.view import (
 )
 from probes.filter.hosts import protocol_name
 from probes.flow.grouping import PREFIXES, group
+from probes.flow.kinds import INTERFACES, REPEATED
 from probes.flow.records import FlowDirection
 from probes.flow.services import service_name
 from probes.snapshot import Event, LossReason, Snapshot
@@ -63,6 +66,29 @@ def _listed(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
 
+def _interfaces(part: Part) -> Iterable[str]:
+    names = part.rows["interface"]
+    if isinstance(part.item, Snapshot) and not names.any():
+        return repeat(part.item.interface, len(names))
+    return (name.decode(errors="replace") for name in names.tolist())
+
+
+_FLOW = (
+    text("interface", "interface of the packets", _interfaces),
+    labelled("direction", "in or out, seen from this host", DIRECTIONS),
+    OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
+    OutputColumn("protocol", "IANA protocol number"),
+    address("source", "address"),
+    OutputColumn("source_port", "of ICMP: the identifier of echo and the like; 0: no ports"),
+    address("destination", "address"),
+    OutputColumn("destination_port", "of ICMP: type * 256 + code"),
+    OutputColumn("packets", "in this window"),
+    OutputColumn("bytes", "in this window, of frames without FCS"),
+    OutputColumn("tcp_flags", "all flags seen in this window, by OR; 0 unless TCP"),
+    time("first", "UTC: first packet in this window, to a millisecond", "first_ns"),
+    time("last", "UTC: last packet in this window, to a millisecond", "last_ns"),
+    *map(flow_column, FLOW_COLUMNS),
+)
 FLOWS = OutputView(
     "flows",
     3,
@@ -70,24 +96,32 @@ FLOWS = OutputView(
         WINDOW,
         START,
         END,
-        one_text("interface", "interface of the packets"),
-        labelled("direction", "in or out, seen from this host", DIRECTIONS),
-        OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
-        OutputColumn("protocol", "IANA protocol number"),
-        address("source", "address"),
-        OutputColumn("source_port", "of ICMP: the identifier of echo and the like; 0: no ports"),
-        address("destination", "address"),
-        OutputColumn("destination_port", "of ICMP: type * 256 + code"),
-        OutputColumn("packets", "in this window"),
-        OutputColumn("bytes", "in this window, of frames without FCS"),
-        OutputColumn("tcp_flags", "all flags seen in this window, by OR; 0 unless TCP"),
-        time("first", "UTC: first packet in this window, to a millisecond", "first_ns"),
-        time("last", "UTC: last packet in this window, to a millisecond", "last_ns"),
-        *map(flow_column, FLOW_COLUMNS),
+        *_FLOW,
         *OWNED_COLUMNS,
     ),
     "flow",
-)  # fmt: skip
+)
+REPEATED_FLOWS = OutputView(REPEATED, 1, (WINDOW, START, END, *_FLOW), "flow", REPEATED)
+INTERFACE_TOTALS = OutputView(
+    INTERFACES,
+    1,
+    (
+        WINDOW,
+        START,
+        END,
+        decoded("interface", "its name"),
+        OutputColumn("in_packets", "packets that count as `in` here"),
+        OutputColumn("in_bytes", "bytes of these frames, without FCS"),
+        OutputColumn("out_packets", "packets that count as `out` here"),
+        OutputColumn("out_bytes", "bytes of these frames, without FCS"),
+        OutputColumn("repeated_in_packets", "incoming packets that another interface counts"),
+        OutputColumn("repeated_in_bytes", "bytes of these frames, without FCS"),
+        OutputColumn("repeated_out_packets", "outgoing packets that another interface counts"),
+        OutputColumn("repeated_out_bytes", "bytes of these frames, without FCS"),
+    ),
+    "flow",
+    INTERFACES,
+)
 WINDOWS = OutputView(
     "windows",
     5,
@@ -234,8 +268,8 @@ GROUP_VIEWS = (
 VIEWS = {
     view.name: view
     for view in (
-        FLOWS, *GROUP_VIEWS, HOPS, PATHS, TRACES, METRICS, TRIGGERS, POLICIES, *SOCKET_VIEWS,
-        WINDOWS, EVENTS,
+        FLOWS, REPEATED_FLOWS, INTERFACE_TOTALS, *GROUP_VIEWS, HOPS, PATHS, TRACES, METRICS,
+        TRIGGERS, POLICIES, *SOCKET_VIEWS, WINDOWS, EVENTS,
     )
 }  # fmt: skip
 _BUILT_IN = {(view.probe, view.table): view for view in VIEWS.values() if view.probe}

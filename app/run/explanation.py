@@ -12,6 +12,7 @@ from app.explain import (
     far_end,
     nothing_passes,
 )
+from app.outputs.view import is_table
 from app.resolve import detour
 from app.run.headless import say
 from app.run.item_loop import ItemLoop
@@ -121,7 +122,7 @@ def run(spec: RunSpec, text: str, seconds: float | None) -> Explanation:
         for item in loop.items():
             if isinstance(item, Event) and item.severity != "info":
                 say(f"{item.source}: {item.text}")
-            if isinstance(item, Snapshot) and item.probe == "flow" and watch.take(item):
+            if is_table(item, "flow", "") and watch.take(item):
                 break
         if loop.failures:
             raise loop.failures[0]

@@ -17,7 +17,7 @@ from bpf import quantities
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.config.options import as_given, part, setting
-from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
+from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
 from probes.monitor.options import MONITOR, Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.output_control import OutputConfig
@@ -313,18 +313,21 @@ class Options:
         return Networks(self.networks).describe
 
     def output_spec(
-        self, saved: Mapping[str, str], every: Sequence[str] = (), usual: str = ""
-    ) -> OutputSpec:
+        self, saved: Mapping[str, str], every: Sequence[str] = (), usual: str = "", *,
+        several: bool = False,
+    ) -> OutputSpec:  # fmt: skip
         """Return the output of the run. Raises UsageError for an unknown view.
 
         Without --views, standard output gets the view `usual`, and a directory `every` view; by
-        default these follow from the other options. The view `metrics` is the monitor's table, and
-        a table for each metric of each probe. Standard output takes one table: the monitor's, if
+        default these follow from the other options, and from `several`: whether the run may watch
+        several interfaces. The view `metrics` is the monitor's table, and a table for each metric
+        of each probe. Standard output takes one table: the monitor's, if
         the monitor runs.
         """
         traces = self.trace or self.policy or self.policies
         left_out = {
             *KINDS,
+            *(() if several else (REPEATED, INTERFACES)),
             *(("flows",) if self.only else ()),
             *(() if traces else ("hops", "paths", "traces")),
             *(() if self.monitors else (TRIGGERS_TABLE, POLICIES_TABLE)),

@@ -12,7 +12,7 @@ from app.files import as_invoker
 from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import Policies, policies_of, receiver_of
 from app.run.options import SOCKET_TABLES, Options
-from bpf.attach import interface as interfaces
+from bpf.attach import group
 from bpf.errors import UsageError
 from probes.config.options import settings_of, values_of
 from probes.monitor.options import MonitorOptions
@@ -69,11 +69,11 @@ class RunSpec:
         """Raise UsageError for an unknown interface or impossible options of path tracing."""
         self.path_options.check()
         if self.interface:
-            interfaces.find(self.interface)
+            group.find(self.interface)
         for probe in (*self.probes, *self.policies.applications):
             for _, direction in probe.directions():
                 if direction.interface:
-                    interfaces.find(direction.interface)
+                    group.find(direction.interface)
 
 
 def probes_of(paths: list[str], interface: str, interval: float) -> tuple[ProbeConfig, ...]:

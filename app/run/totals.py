@@ -10,6 +10,7 @@ import numpy as np
 from app.outputs.view import is_table
 from app.outputs.views import counted
 from bpf.arrays import Array, Rows
+from probes.flow.kinds import REPEATED
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
 from probes.path.analysis.statistics import cleared, hop_statistics
 from probes.path.records import HOP, HOP_COUNT, HOPS_TABLE, MeasuredBy, ProbeOutcome
@@ -65,7 +66,8 @@ class Totals:
         elif sums := counted(item):
             self.windows += 1
             self.packets += sums[0]
-        add_losses(self._losses.setdefault((item.interface, item.probe), {}), item.losses)
+        if item.metric != REPEATED:
+            add_losses(self._losses.setdefault((item.interface, item.probe), {}), item.losses)
 
     def note(self, traced: Iterable[Traced]) -> None:
         """Keep the state of the traced destinations."""

@@ -4,6 +4,12 @@ The attached program calls the first probe through a program array, and every pr
 through one of its own (`bpf.programs.program`). So a chain is a linked list of program
 arrays: to add, remove or replace a probe is one atomic write into the array before it, and no
 packet sees a chain that is half changed. Index 0, a constant, makes each call a direct jump.
+
+The chain of several interfaces has a dispatcher for each. It marks the packet as counted by a bit
+of `tc_index`, which stays with the packet on its way through the host: over bridges, routes and
+tunnels, and into other network namespaces. In the control block it tells the probes the interface,
+and whether the bit was set before (include/interfaces.h). A gate in the chain keeps marked packets
+from the probes behind it, so each of them sees a packet once.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from contextlib import contextmanager
 from bpf.abi import AttachType, MapType, ProgType
 from bpf.errors import KernelError, UsageError
 from bpf.programs import grace
-from bpf.programs.program import PACKET_TYPES, VERDICT_PASS, pack, tail_call_stub
+from bpf.programs.program import PACKET_TYPES, VERDICT_PASS, Instruction, pack, tail_call_stub
 from bpf.syscall import (
     PRIVILEGES,
     MapSpec,
@@ -28,6 +34,10 @@ from bpf.syscall import (
     prog_load,
 )
 
+_TC_INDEX, _CB4 = 44, 64
+"""Offsets in struct __sk_buff."""
+_AGAIN_BIT, _RAW = 16, 1 << 17
+"""As in include/interfaces.h."""
 MAX_PROBES = 32
 """The kernel allows 33 tail calls (MAX_TAIL_CALL_CNT); a user's program may want one for itself."""
 
@@ -50,9 +60,16 @@ class Stage:
 class Chain:
     """The probes of one hook, and the program to attach there. For use by several threads."""
 
-    def __init__(self, prog_type: ProgType, attach_type: AttachType | None = None) -> None:
-        """Load the dispatcher. Raises KernelError if the kernel refuses."""
+    def __init__(
+        self, prog_type: ProgType, attach_type: AttachType | None = None, *, gated: bool = False
+    ) -> None:
+        """Load the dispatcher. `gated`: for several interfaces, with `dispatcher` for each.
+
+        Raises KernelError if the kernel refuses.
+        """
         self._stages: list[Stage] = []
+        self._prog_type = prog_type
+        self._gate: Stage | None = None
         self._preempted = prog_type not in PACKET_TYPES
         self._reserved = 0
         """Tail calls that the probes make beside those to the next probe."""
@@ -65,12 +82,28 @@ class Chain:
                     prog_type, "probedeck", attach_type=attach_type or 0,
                 )  # fmt: skip
                 """Descriptor of the dispatcher, to be attached."""
+                if gated:
+                    self._gate = Stage("gate")
+                    gate = prog_load(pack(_gate(self._gate.next_fd)), prog_type, "gate")
+                    self.append(self._gate, gate)
         except KernelError:
             os.close(self._head_fd)
             raise
 
     def __len__(self) -> int:
-        return len(self._stages)
+        """Return the number of probes."""
+        return len(self._stages) - (self._gate is not None)
+
+    def dispatcher(self, slot: int, bit: int, *, ethernet: bool) -> int:
+        """Load a dispatcher for one of several interfaces; return its descriptor.
+
+        `slot` is the interface's number, 1 to 65535, and `bit` the run's bit of `tc_index`.
+        Raises KernelError if the kernel refuses.
+        """
+        code = [*_marking(slot, bit, ethernet=ethernet),
+                *tail_call_stub(self._head_fd, VERDICT_PASS[self._prog_type])]  # fmt: skip
+        with _refusals():
+            return prog_load(pack(code), self._prog_type, "probedeck")
 
     def info(self) -> ProgInfo:
         """Identity and statistics of the dispatcher.
@@ -85,21 +118,16 @@ class Chain:
 
         Raises UsageError if the chain is full.
         """
-        with self._lock:
-            self._refuse_too_many()
-            stage.prog_fd = prog_fd
-            prog_array_set(self._entry(len(self._stages)), 0, prog_fd)
-            self._stages.append(stage)
+        self._insert(len(self._stages), stage, prog_fd)
+
+    def before_gate(self, stage: Stage, prog_fd: int) -> None:
+        """As `append`, for a probe that also gets packets that another interface counts."""
+        gate = self._gate
+        self._insert(self._stages.index(gate) if gate else len(self._stages), stage, prog_fd)
 
     def prepend(self, stage: Stage, prog_fd: int) -> None:
         """As `append`, at the chain's start: the others get only packets that it passes."""
-        with self._lock:
-            self._refuse_too_many()
-            stage.prog_fd = prog_fd
-            if self._stages:
-                prog_array_set(stage.next_fd, 0, self._stages[0].prog_fd)
-            prog_array_set(self._head_fd, 0, prog_fd)
-            self._stages.insert(0, stage)
+        self._insert(0, stage, prog_fd)
 
     def reserve(self, calls: int) -> None:
         """Keep so many of the kernel's tail calls for a probe's own programs; negative: give back.
@@ -134,9 +162,20 @@ class Chain:
     def close(self) -> None:
         os.close(self.fd)
         os.close(self._head_fd)
+        if self._gate:
+            os.close(self._gate.prog_fd)
         for stage in self._stages:
             stage.close()
         self._stages.clear()
+
+    def _insert(self, at: int, stage: Stage, prog_fd: int) -> None:
+        with self._lock:
+            self._refuse_too_many()
+            stage.prog_fd = prog_fd
+            if at < len(self._stages):
+                prog_array_set(stage.next_fd, 0, self._stages[at].prog_fd)
+            prog_array_set(self._entry(at), 0, prog_fd)
+            self._stages.insert(at, stage)
 
     def _refuse_too_many(self, more: int = 1) -> None:
         if len(self._stages) + self._reserved + more > MAX_PROBES:
@@ -149,6 +188,32 @@ class Chain:
     def _entry(self, at: int) -> int:
         """Return the array through which stage `at` is called."""
         return self._stages[at - 1].next_fd if at else self._head_fd
+
+
+def _marking(slot: int, bit: int, *, ethernet: bool) -> list[Instruction]:
+    """Set the bit of `tc_index`, and write cb[4]: the slot, _AGAIN if it was set, _RAW."""
+    mark = 1 << bit
+    return [
+        (0x61, 0x12, _TC_INDEX, 0),  # w2 = ctx->tc_index
+        (0xBF, 0x23, 0, 0),  # r3 = r2
+        (0x57, 0x03, 0, mark),  # r3 &= mark
+        (0x67, 0x03, 0, _AGAIN_BIT - bit),  # r3 <<= ...
+        (0x47, 0x03, 0, slot | (0 if ethernet else _RAW)),  # r3 |= slot
+        (0x63, 0x31, _CB4, 0),  # ctx->cb[4] = w3
+        (0x47, 0x02, 0, mark),  # r2 |= mark
+        (0x63, 0x21, _TC_INDEX, 0),  # ctx->tc_index = w2
+    ]
+
+
+def _gate(next_fd: int) -> list[Instruction]:
+    """Tail-call the next probe, unless the packet was counted before."""
+    call = tail_call_stub(next_fd, VERDICT_PASS[ProgType.SCHED_CLS])
+    return [
+        (0x61, 0x12, _CB4, 0),  # w2 = ctx->cb[4]
+        (0x57, 0x02, 0, 1 << _AGAIN_BIT),  # r2 &= again
+        (0x55, 0x02, len(call) - 2, 0),  # if r2 != 0 goto r0 = verdict
+        *call,
+    ]
 
 
 def _program_array(name: str) -> int:

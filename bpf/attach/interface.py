@@ -13,7 +13,8 @@ from bpf.errors import UsageError, did_you_mean, printable
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFHWADDR = 0x8927
 _IFF_UP = 0x1
-_ARPHRD_WITH_ETHERNET_HEADER = {1, 772}  # Ethernet and loopback
+WITH_ETHERNET_HEADER = frozenset((1, 772))
+"""ARPHRD_ETHER and ARPHRD_LOOPBACK."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -68,7 +69,7 @@ def find(name: str) -> Interface:
         names = [n for _, n in socket.if_nameindex()]
         text = f"no interface {name!r}" if name else "the interface is missing: give its name"
         raise UsageError(text, hint=did_you_mean(name, names)) from None
-    return Interface(name, index, hardware in _ARPHRD_WITH_ETHERNET_HEADER)
+    return Interface(name, index, hardware in WITH_ETHERNET_HEADER)
 
 
 def _ioctl(request: int, name: str) -> bytes:

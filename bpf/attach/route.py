@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import struct
@@ -11,6 +12,8 @@ from enum import IntEnum
 
 from bpf.attach import rtnetlink
 
+DEFAULT_ROUTED = ("192.0.2.1", "2001:db8::1")
+"""Documentation addresses (RFC 5737, RFC 3849): only a default route leads to them."""
 _GETROUTE = 26
 _ROUTE = struct.Struct("BBBBBBBBI")
 _RTA_DST, _RTA_OIF = 1, 4
@@ -59,6 +62,15 @@ def passes(upper: int, interface: int) -> bool:
     ports = _chain(interface, lambda link: link.master)
     below = _chain(upper, lambda link: link.lower)
     return not ports.isdisjoint(below)
+
+
+def uplinks() -> set[int]:
+    """Return the interfaces of the default routes, and those below them."""
+    found: set[int] = set()
+    for address in DEFAULT_ROUTED:
+        with contextlib.suppress(OSError):
+            found |= _chain(lookup(address).ifindex, lambda link: link.lower)
+    return found
 
 
 def _chain(ifindex: int, following: Callable[[rtnetlink.LinkInfo], int]) -> set[int]:

@@ -1,4 +1,4 @@
-"""Netlink requests: an interface's link, its queueing disciplines and traffic-control filters.
+"""Netlink requests: the links of interfaces, its queueing disciplines and traffic-control filters.
 
 The module speaks the protocol itself because importing pyroute2 takes 100 ms. Requests go to the
 calling thread's network namespace.
@@ -34,6 +34,8 @@ _LINK_GROUP = 1
 _GETLINK, _NEWQDISC, _GETQDISC = 18, 36, 38
 _NEWTFILTER, _DELTFILTER, _GETTFILTER = 44, 45, 46
 _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID, _IFLA_XDP = 5, 10, 18, 37, 43
+_IFLA_IFNAME, _IFLA_EXT_MASK = 3, 29
+_SKIP_STATS = 1 << 3
 _IFLA_INFO_KIND = 1
 _IFLA_XDP_IDS = (7, 5, 6, 4)
 """Attributes with a program id: the NIC's, which runs first, native, generic, and any."""
@@ -57,6 +59,10 @@ class LinkInfo:
     """Ids of its XDP programs: one, and one more if the NIC itself runs one, first."""
     lower: int = 0
     """Index of the interface of this namespace below it, as of a VLAN; 0 without one."""
+    index: int = 0
+    name: str = ""
+    hardware: int = 0
+    """ARPHRD_* of linux/if_arp.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,19 @@ class TcFilter:
 def link(ifindex: int) -> LinkInfo:
     """Return an interface's link. Raises OSError if the interface does not exist."""
     body = _LINK.pack(socket.AF_UNSPEC, 0, ifindex, 0, 0)
-    reply = next(request(socket.NETLINK_ROUTE, _GETLINK, body))
+    return _link(next(request(socket.NETLINK_ROUTE, _GETLINK, body)))
+
+
+def links() -> list[LinkInfo]:
+    """Return the links of all interfaces."""
+    body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+    # Without statistics and virtual functions a link takes a fifth of the bytes.
+    body += attribute(_IFLA_EXT_MASK, struct.pack("I", _SKIP_STATS))
+    return [_link(reply) for reply in request(socket.NETLINK_ROUTE, _GETLINK, body, DUMP)]
+
+
+def _link(reply: bytes) -> LinkInfo:
+    _, hardware, index, _, _ = _LINK.unpack_from(reply)
     found = attributes(reply[_LINK.size :])
     info = attributes(found.get(_IFLA_LINKINFO, b""))
     xdp = attributes(found.get(_IFLA_XDP, b""))
@@ -91,6 +109,9 @@ def link(ifindex: int) -> LinkInfo:
         _number(found.get(_IFLA_MASTER, b"")),
         tuple(dict.fromkeys(filter(None, ids))),
         0 if elsewhere else _number(found.get(_IFLA_LINK, b"")),
+        index,
+        text(found.get(_IFLA_IFNAME, b"")),
+        hardware,
     )
 
 

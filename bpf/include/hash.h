@@ -22,7 +22,7 @@ static __always_inline u64 mix64(u64 hash) {
  */
 static __always_inline u64 hash_of(struct flow_key *key) {
     u64 hash = CONSTANT(HASH_5) + key->transport * CONSTANT(HASH_4);
-#if TUNNELS
+#if TUNNELS || INTERFACES
     hash += fold64(key->tunnel) * CONSTANT(HASH_6);
 #endif
     if (VERSION(key) == 4)

@@ -24,6 +24,9 @@ struct cursor {
     void *end;
     void *start; /* of the bytes at hand */
     u64 vlan;    /* id of the first tag that was skipped */
+#if INTERFACES
+    u64 raw; /* whether the frame starts with the IP header */
+#endif
 };
 
 static __always_inline void take_vlan(struct cursor *c, void *tag) {
@@ -31,11 +34,7 @@ static __always_inline void take_vlan(struct cursor *c, void *tag) {
         c->vlan = bpf_ntohs(*(__be16 *)tag) & VLAN_ID;
 }
 
-/* Move `c` from a frame's first byte to its network header and set `type`, its Ethernet type.
- * Returns false if the bytes at hand end before that header. */
-static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
-#if LINK_ETHERNET
-    c->start = c->at;
+static __always_inline bool skip_ethernet(struct cursor *c, __be16 *type) {
     c->at += ETH_HLEN;
     if (c->at > c->end)
         return false;
@@ -50,13 +49,28 @@ static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
         *type = ((__be16 *)c->at)[1];
         c->at += VLAN_TAG_SIZE;
     }
-#else
+    return true;
+}
+
+static __always_inline bool skip_nothing(struct cursor *c, __be16 *type) {
     u8 *first = c->at;
     if ((void *)(first + 1) > c->end)
         return false;
     *type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-#endif
     return true;
+}
+
+/* Move `c` from a frame's first byte to its network header and set `type`, its Ethernet type.
+ * Returns false if the bytes at hand end before that header. */
+static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
+    c->start = c->at;
+#if INTERFACES
+    return unlikely(c->raw) ? skip_nothing(c, type) : skip_ethernet(c, type);
+#elif LINK_ETHERNET
+    return skip_ethernet(c, type);
+#else
+    return skip_nothing(c, type);
+#endif
 }
 
 /* The Ethernet type of the packet behind the last MPLS label; 0 if the bytes at hand end there. */

@@ -49,8 +49,10 @@ struct flow_key {
     u64 source[2]; /* network order; IPv4 in the first four bytes, the rest zero */
     u64 destination[2];
     u64 transport; /* see TRANSPORT */
-#if TUNNELS
-    u64 tunnel; /* its id, and above 32 bits its kind (enum tunnel); 0: outside of tunnels */
+#if TUNNELS || INTERFACES
+    /* Its id, and above 32 bits its kind (enum tunnel); 0: outside of tunnels. In flows of several
+     * interfaces the interface's number is above 40 bits, and above 56 COUNTED_BEFORE. */
+    u64 tunnel;
 #endif
 };
 
@@ -69,7 +71,7 @@ struct flow_key {
 #define VLAN(key) ((key)->transport >> 48)
 #if TUNNELS
 #define TUNNEL_ID(key) ((key)->tunnel & 0xffffffff)
-#define TUNNEL_KIND(key) ((key)->tunnel >> 32)
+#define TUNNEL_KIND(key) ((key)->tunnel >> 32 & 0xff)
 #else
 #define TUNNEL_ID(key) 0
 #define TUNNEL_KIND(key) 0
@@ -239,8 +241,11 @@ static __always_inline int parse_frame(struct cursor *c, struct packet *packet) 
 }
 
 /* As `parse_frame`, of a frame whose transport header nobody asks for. */
-static __always_inline int parse(void *data, void *end, struct packet *packet) {
-    struct cursor c = {data, end};
+static __always_inline int parse(CONTEXT *ctx, struct packet *packet) {
+    struct cursor c = {(void *)(long)ctx->data, (void *)(long)ctx->data_end};
+#if INTERFACES
+    c.raw = LINK_RAW(ctx);
+#endif
     return parse_frame(&c, packet);
 }
 
@@ -253,13 +258,13 @@ static __always_inline bool is_later_fragment(struct packet *packet) {
 /* Fill `packet`, which is zero, from the hook's; a socket buffer's headers are made readable. */
 static __always_inline int parse_packet(CONTEXT *ctx, struct packet *packet) {
 #ifdef HOOK_XDP
-    return parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet);
+    return parse(ctx, packet);
 #else
     int result;
 #pragma nounroll
     for (int attempt = 0; attempt < 2; attempt++) {
         *packet = (struct packet){};
-        result = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet);
+        result = parse(ctx, packet);
         if (result != PARSED_CUT && result != PARSED_SHORT)
             break;
         if (bpf_skb_pull_data(ctx, min(ctx->len, (u32)HEADERS_PULLED)))
@@ -276,6 +281,8 @@ static __always_inline int parse_packet(CONTEXT *ctx, struct packet *packet) {
 static __always_inline bool parse_or_lose(CONTEXT *ctx, struct packet *packet, u64 packets,
                                           u64 bytes) {
     int result = parse_packet(ctx, packet);
+    if (COUNTED_BEFORE(ctx))
+        packets = bytes = 0;
     if (result == PARSED_NOT_IP)
         lose(LOSS_NOT_IP, packets, bytes);
     else if (result == PARSED_MALFORMED || result == PARSED_SHORT)

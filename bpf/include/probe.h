@@ -8,6 +8,7 @@
 
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>
+#include "interfaces.h"
 #include "losses.h"
 #include "segment.h"
 

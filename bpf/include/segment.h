@@ -68,11 +68,7 @@ static __always_inline u32 number_of(u8 *bytes) {
  * protocol number.
  */
 static __always_inline u32 headers_of(struct __sk_buff *skb) {
-#if LINK_ETHERNET
-    u32 at = 0, header = ETH_P_TEB;
-#else
-    u32 at = 0, header = bpf_ntohs(skb->protocol);
-#endif
+    u32 at = 0, header = LINK_RAW(skb) ? bpf_ntohs(skb->protocol) : ETH_P_TEB;
     u8 start[HEADER_START];
 #pragma nounroll
     for (int i = 0; i < MAX_HEADERS; i++) {

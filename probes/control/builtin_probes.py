@@ -14,7 +14,7 @@ from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from probes.flow.options import FlowOptions
-from probes.flow.probe import FlowProbe
+from probes.flow.probe import FlowProbe, has_wide_keys
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
@@ -26,7 +26,6 @@ from probes.path.options import PathOptions
 from probes.poller import Publish
 from probes.snapshot import Event
 from probes.switches import Switch
-from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from probes.monitor.probe import MonitorProbe
@@ -73,7 +72,7 @@ def _prepare_flow(
         least = TableSizes.least().memory
         refuse_over(host.memory_limit, host.memory_used, least, FlowProbe.name)
         memory = free
-    sizes = TableSizes.within(memory, tunnels=options.tunnels is not Tunnels.OUTER)
+    sizes = TableSizes.within(memory, wide=has_wide_keys(interface, options.tunnels))
     text = f"the tables take {sizes.summary} (--memory: {size_text(host.memory_limit)})"
     host.publish(Event.now("info", FlowProbe.name, text))
 

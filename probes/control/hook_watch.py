@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from bpf.attach import ingress, rtnetlink
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
+from bpf.attach.group import InterfaceGroup
 from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError, UsageError, printable
-from probes.hooks import Hooks, InterfaceHook
+from probes.hooks import GroupHook, Hooks, InterfaceHook
 from probes.poller import Publish
 from probes.snapshot import Event, HookStatus
 
@@ -71,6 +72,9 @@ class HookWatch:
 
     def _follow(self, interface: Interface, points: list[InterfaceHook]) -> Iterator[Event]:
         """Follow an interface that goes, returns, goes down or up, or gets another name."""
+        if isinstance(interface, InterfaceGroup):
+            yield from _follow_group(interface, points)
+            return
         was = interface.up
         if was is not None:
             name = printable(interface.name_now())
@@ -119,8 +123,27 @@ class HookWatch:
     def _join(self, point: InterfaceHook) -> Event:
         """Attach a hook; return the event about it."""
         point.attach(by_link=self._by_link)
-        point.look({other.program_id for other in self.hooks.in_use()})
+        point.look({each for other in self.hooks.in_use() for each in other.own_programs()})
         return _attached(point.status)
+
+
+def _follow_group(group: InterfaceGroup, points: list[InterfaceHook]) -> Iterator[Event]:
+    """Follow the interfaces that join a group and leave it."""
+    joined, left = group.renew()
+    attached = [point for point in points if isinstance(point, GroupHook) and point.attachment]
+    for member in left:
+        for point in attached:
+            point.leave(member)
+    for member in joined:
+        for point in attached:
+            try:
+                point.join(member)
+            except ProbedeckError as error:
+                name = member.interface.name
+                yield Event.now("error", name, f"{point.hook.value}: not attached: {error}")
+    for changed, verb in ((left, "left"), (joined, "joined")):
+        for member in changed if attached else ():
+            yield Event.now("info", member.interface.name, f"{verb} {group.name}")
 
 
 def _changed(interface: Interface, what: str) -> Event:

@@ -22,7 +22,7 @@ from bpf.compiler import Compiler
 from bpf.compiler.store import BUNDLED, Store
 from probes.drops import probe as drops
 from probes.flow.clock import FlowClock, TickClock, TimerClock
-from probes.flow.probe import FlowProbe
+from probes.flow.probe import FlowProbe, has_wide_keys
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
@@ -88,7 +88,7 @@ def _probes(
     clocks: tuple[type[FlowClock], ...] = TickClock, TimerClock
     for hook, tunnels, clock in product((*incoming, Hook.TC_EGRESS), Tunnels, clocks):
         way = FlowDirection.EGRESS if hook is Hook.TC_EGRESS else FlowDirection.INGRESS
-        sizes = TableSizes(_RECORDS, tunnels=tunnels is not Tunnels.OUTER)
+        sizes = TableSizes(_RECORDS, wide=has_wide_keys(interface, tunnels))
         where = [(hook, way)]
         yield FlowProbe(
             compiler, interface, where, hooks, sizes=sizes, tunnels=tunnels, clock=clock()

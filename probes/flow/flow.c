@@ -32,7 +32,7 @@
 #define NUMBER_MASK ((1 << NUMBER_BITS) - 1)
 #define LATE_ALARM_MASK 15 /* at one time of 16 */
 
-/* One cache line, for IPv4 and IPv6 alike; with TUNNELS one word more. */
+/* One cache line, for IPv4 and IPv6 alike; with TUNNELS or INTERFACES one word more. */
 struct flow_record {
     struct flow_key key;
     u64 bytes;   /* and the first packet's type of service, in its highest byte */
@@ -41,6 +41,8 @@ struct flow_record {
     u32 last;
 };
 #define TOS_SHIFT 56
+#define INTERFACE_SHIFT 40 /* in the tunnel's word of the key */
+#define AGAIN_SHIFT 56
 #define FLAGS_SHIFT 56
 
 /* A way has a part of the hash, never 0, above the number of a record; 0: it is free. */
@@ -62,7 +64,7 @@ BPF_RINGBUF_OUTPUT(alarm, 1);
 static __always_inline bool same_flow(struct flow_key *a, struct flow_key *b) {
     return a->source[0] == b->source[0] && a->source[1] == b->source[1] &&
            a->destination[0] == b->destination[0] && a->destination[1] == b->destination[1] &&
-#if TUNNELS
+#if TUNNELS || INTERFACES
            a->tunnel == b->tunnel &&
 #endif
            a->transport == b->transport;
@@ -82,12 +84,22 @@ static __always_inline struct flow_record *record_of(u64 cpu, u64 number) {
     return records.lookup(&at);
 }
 
+/* Whether another interface's hook has counted the packet. Then a loss is one of another table: it
+ * takes the place of LOSS_OVERRUN, which no other loss here has. */
+static __always_inline bool is_again(struct packet *packet) {
+#if INTERFACES
+    return packet->key.tunnel >> AGAIN_SHIFT;
+#else
+    return false;
+#endif
+}
+
 /* Send a record of this one packet to user space at once. */
 static __always_inline void send_alone(struct packet *packet, struct wire_size *size, u64 now) {
     struct flow_record single;
     fill(&single, packet, size, now);
     if (overflow.ringbuf_output(&single, sizeof(single), BPF_RB_NO_WAKEUP))
-        lose(LOSS_TABLE_FULL, size->packets, size->bytes);
+        lose(is_again(packet) ? LOSS_OVERRUN : LOSS_TABLE_FULL, size->packets, size->bytes);
 }
 
 /* Begin a record with this packet: append it, or send it to user space at once. */
@@ -148,10 +160,13 @@ static __always_inline void count(struct packet *packet, struct wire_size *size)
     append(set, way, tag, cpu, packet, size, now);
 }
 
-static __always_inline void take(struct packet *packet, struct wire_size *size) {
+static __always_inline void take(struct packet *packet, struct wire_size *size, u64 where) {
+#if INTERFACES
+    packet->key.tunnel |= where;
+#endif
     if (captured(packet))
         count(packet, size);
-    else
+    else if (!is_again(packet))
         lose(LOSS_FILTERED, size->packets, size->bytes);
 }
 
@@ -160,13 +175,14 @@ int flow(CONTEXT *ctx) {
         return VERDICT_PASS;
     struct packet packet = {};
     struct wire_size size = size_on_wire(ctx);
+    u64 where = (u64)INTERFACE(ctx) << INTERFACE_SHIFT | (u64)COUNTED_BEFORE(ctx) << AGAIN_SHIFT;
     if (!parse_flow(ctx, &packet, size.packets, size.bytes))
         return VERDICT_PASS;
 #if TUNNELS
     struct inside *inside = enter_tunnels(ctx, &packet);
     if (TUNNELS == 2 && inside)
-        take(&inside->outer, &size);
+        take(&inside->outer, &size, where);
 #endif
-    take(&packet, &size);
+    take(&packet, &size, where);
     return VERDICT_PASS;
 }

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bpf.arrays import Array
+from bpf.attach.group import InterfaceGroup
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from probes.flow.clock import FlowClock
-from probes.flow.records import FlowDirection, rows_of
+from probes.flow.records import FlowDirection, rows_of, split_again
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import ChainSlot, InterfaceHook
 from probes.life import Bundle
-from probes.snapshot import Losses
+from probes.snapshot import Loss, Losses, LossReason
 
 if TYPE_CHECKING:
     from probes.config.model import Side
@@ -102,14 +103,23 @@ class FlowHook:
         self.tables[idle].close()
         self._programs[idle], self.tables[idle] = program, tables
 
-    def drain(self, tables: FlowTables, clock: FlowClock) -> tuple[Array, Losses]:
-        """Take out rows of dtype FLOW, one a flow, and losses.
+    def drain(self, tables: FlowTables, clock: FlowClock) -> Iterator[tuple[Array, Losses]]:
+        """Take out rows of dtype FLOW, one a flow, and losses: of counted packets, and of packets
+        that another interface has counted.
 
         Exact only when no CPU runs the tables' program any more.
         """
-        rows = rows_of(list(tables.records()), self._direction, clock)
+        losses = tables.losses()
+        again = losses.pop(LossReason.OVERRUN, Loss())  # as flow.c has it
+        group = self._slot.point.interface
+        if not isinstance(group, InterfaceGroup):
+            yield rows_of(list(tables.records()), self._direction, clock), losses
+        else:
+            first, later = split_again(tables.records())
+            yield rows_of(first, self._direction, clock, group), losses
+            lost = {LossReason.TABLE_FULL: again} if again.packets else {}
+            yield rows_of(later, self._direction, clock, group), lost
         tables.clear()
-        return rows, tables.losses()
 
     def _load(
         self,

@@ -1,9 +1,13 @@
-"""Kinds of groups of flows, and the networks' prefixes. The module loads no numpy."""
+"""Tables and groups of flows, and the prefixes of networks. The module loads no numpy."""
 
 from __future__ import annotations
 
 from bpf.errors import UsageError
 
+REPEATED = "repeated"
+"""Table of packets that another interface counts, at their later interfaces."""
+INTERFACES = "interfaces"
+"""Table of totals by interface."""
 KINDS = ("conversations", "hosts", "services", "networks")
 PREFIXES = (24, 64)
 """Lengths of networks' prefixes, of IPv4 and IPv6."""

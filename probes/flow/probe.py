@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import numpy as np
 from bpf.abi import MapType
 from bpf.arrays import Array, Rows
 from bpf.attach.attachment import Hook
+from bpf.attach.group import InterfaceGroup
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import ProbedeckError
@@ -30,6 +31,8 @@ from probes.builtin import BuiltinProbe, Generation
 from probes.flow.clock import FlowClock, flow_clock
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook
+from probes.flow.interfaces import totals
+from probes.flow.kinds import INTERFACES, REPEATED
 from probes.flow.records import FLOW, FlowDirection
 from probes.flow.sizes import DATAGRAMS, TableSizes
 from probes.flow.tables import FlowTables
@@ -49,6 +52,19 @@ _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 """As flow.c declares it; both hooks and all generations share one."""
 _DATAGRAMS = MapSpec("datagrams", MapType.LRU_HASH, 40, 16, DATAGRAMS)
 """As fragment.h declares it; shared as the alarm is."""
+
+
+def has_wide_keys(interface: Interface, tunnels: Tunnels) -> bool:
+    """Whether the key of a flow has a sixth word."""
+    return tunnels is not Tunnels.OUTER or isinstance(interface, InterfaceGroup)
+
+
+@dataclass(slots=True)
+class _Drained:
+    """What the drains of a window have taken out for one table."""
+
+    rows: list[Array] = field(default_factory=list)
+    losses: dict[LossReason, Loss] = field(default_factory=dict)
 
 
 class FlowProbe(BuiltinProbe[Bundle[Program]]):
@@ -88,12 +104,13 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         """Which flows are counted; all others are counted as filtered."""
         self._memory = flow_share(default_limit()) if memory is None else memory
         self._tunnels = tunnels
-        inside = tunnels is not Tunnels.OUTER
-        self._sizes = sizes or TableSizes.within(self._memory, tunnels=inside)
+        wide = has_wide_keys(interface, tunnels)
+        self._sizes = sizes or TableSizes.within(self._memory, wide=wide)
         self._cpus = self._sizes.cpus
         """CPUs that the tables were to be made for; fewer have records if memory was short."""
-        self._rows: list[Array] = []
-        self._losses: dict[LossReason, Loss] = {}
+        again = [REPEATED] if isinstance(interface, InterfaceGroup) else []
+        self._drained = {table: _Drained() for table in ("", *again)}
+        """By the name of the table."""
         self._occupancy = 0.0
         self._hooks: list[FlowHook] = []
         self._clock = clock or flow_clock()
@@ -125,14 +142,14 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
     def poll(self) -> Snapshot:
         """Swap every hook, wait until the old programs are done, and take their windows."""
         with self._lock:
-            (snapshot,) = super().export()
+            snapshot = super().export()[0]
             assert isinstance(snapshot, Snapshot)
             return snapshot
 
     def export(self) -> tuple[Item, ...]:
-        """The window, as `poll` gives it, and events of its tables."""
+        """The window's tables, first the one that `poll` gives, and events of the kernel's."""
         with self._lock:
-            return (*self._follow_cpus(), self.poll())
+            return (*self._follow_cpus(), *super().export())
 
     def reconfigure(self, capture: FlowFilter) -> float:
         """Capture other flows from now on; no packet is lost (S4.3). Returns seconds it took.
@@ -175,7 +192,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         text = f"CPU {cpus - 1} is online"
         try:
             if sizes.memory > self._memory:
-                sizes = TableSizes.within(self._memory, cpus, tunnels=sizes.tunnels)
+                sizes = TableSizes.within(self._memory, cpus, wide=sizes.wide)
             self._resize(sizes)
         except ProbedeckError as error:
             problem = f"{text}, and has no flow tables: {error}"
@@ -197,6 +214,11 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
             self._sizes = before
             raise
 
+    def _join(self) -> None:
+        for side, program, _ in self._reached():
+            slot = self._slots[side]
+            slot.point.chain.before_gate(slot.stage, program.fd)
+
     def _turn_over(self, loaded: Generation[Bundle[Program]]) -> None:
         """Let packets reach the other halves, and take the tables that were active."""
         ended = self._direct(loaded)
@@ -216,28 +238,40 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         grace.wait()
         quiet = time.monotonic_ns()
         self._collect(ended)
-        rows = _joined(self._rows)
-        # A time may be before or after its packet by a part of the clock's step.
-        for name in ("first_ns", "last_ns"):
-            np.clip(rows[name], self._start_ns, end_ns, out=rows[name])
         self.window += 1
-        snapshot = self._snapshot(
-            rows, end_ns, self.points().values(), quiet_ns=quiet, swap_ns=quiet - started_ns,
-            losses=self._losses, occupancy=self._occupancy,
-        )  # fmt: skip
-        self._rows, self._losses, self._occupancy = [], {}, 0.0
+        self.latest = tuple(self._tables(end_ns, quiet, quiet - started_ns))
+        self._occupancy = 0.0
         self._start_ns = end_ns
-        self.latest = (snapshot,)
         return self.latest
+
+    def _tables(self, end_ns: int, quiet_ns: int, swap_ns: int) -> Iterator[Snapshot]:
+        points = self.points().values()
+        found: list[Rows[FLOW]] = []
+        for table, drained in self._drained.items():
+            rows = _joined(drained.rows)
+            found.append(rows)
+            # A time may be before or after its packet by a part of the clock's step.
+            for name in ("first_ns", "last_ns"):
+                np.clip(rows[name], self._start_ns, end_ns, out=rows[name])
+            yield self._snapshot(
+                rows, end_ns, points, quiet_ns=quiet_ns, swap_ns=swap_ns,
+                losses=drained.losses, occupancy=self._occupancy, table=table,
+            )  # fmt: skip
+            self._drained[table] = _Drained()
+        if len(found) > 1:
+            yield self._snapshot(
+                totals(*found), end_ns, points, quiet_ns=quiet_ns, table=INTERFACES
+            )
 
     def _collect(self, quiet: Sequence[tuple[FlowHook, FlowTables]]) -> None:
         """Take the contents of tables that no CPU writes any more."""
         self._clock.update()
         for hook, tables in quiet:
             self._occupancy = max(self._occupancy, tables.occupancy())
-            rows, losses = hook.drain(tables, self._clock)
-            self._rows.append(rows)
-            add_losses(self._losses, losses)
+            parts = hook.drain(tables, self._clock)
+            for drained, (rows, losses) in zip(self._drained.values(), parts, strict=True):
+                drained.rows.append(rows)
+                add_losses(drained.losses, losses)
 
     def _compile(self, side: Side, source: str) -> Compiled:
         """Compile with hash factors that nobody knows."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from bpf.arrays import Array, Rows
+from bpf.attach.group import NAME_SIZE, InterfaceGroup
 from probes.flow.clock import FlowClock
 
 
@@ -32,30 +33,38 @@ def _record(key_words: int) -> np.dtype[Any]:
     )
 
 
-RECORD, TUNNEL_RECORD = _record(5), _record(6)
-"""`struct flow_record` of flow.c: 64 bytes, or 72 with the tunnel in the key. `tos` is the highest
-byte of `bytes`, and `tcp_flags` that of `packets`."""
+RECORD, WIDE_RECORD = _record(5), _record(6)
+"""`struct flow_record` of flow.c: 64 bytes, or 72 with a tunnel or an interface in the key. `tos`
+is the highest byte of `bytes`, and `tcp_flags` that of `packets`."""
 _COUNT = np.uint64((1 << 56) - 1)
 
+NAME = np.dtype(f"S{NAME_SIZE}")
+"""The name of an interface."""
 FLOW = np.dtype([
     ("source", "u1", (16,)), ("destination", "u1", (16,)), ("source_port", ">u2"),
     ("destination_port", ">u2"), ("protocol", "u1"), ("version", "u1"), ("vlan", "u2"),
     ("tunnel_id", "u4"), ("tunnel", "u1"), ("direction", "u1"), ("tcp_flags", "u1"), ("tos", "u1"),
-    ("packets", "u8"), ("bytes", "u8"), ("first_ns", "i8"), ("last_ns", "i8"),
+    ("interface", NAME), ("packets", "u8"), ("bytes", "u8"), ("first_ns", "i8"), ("last_ns", "i8"),
 ])  # fmt: skip
 """A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes.
 The ports of ICMP are its identifier (of echo and the like), and type * 256 + code. `tunnel` is one
-of TUNNELS or 0; `tos` is of the first packet; bytes are of frames without FCS. Times are
-CLOCK_MONOTONIC to `FlowClock.error_ns`, never outside the window."""
+of TUNNELS or 0; `interface` is empty if the probe watches only one; `tos` is of the first packet;
+bytes are of frames without FCS. Times are CLOCK_MONOTONIC to `FlowClock.error_ns`, never outside
+the window."""
 OF_FIRST_PACKET = ("tos",)
 """Fields of a flow's first packet."""
 
-KEY_WORDS = 6
+KEY_WORDS = 8
 _BLOCK = 8192
 _DIRECTION_SHIFT = 40
 """Place of `direction` in the sixth word of a row."""
-KEY_MASK = np.array([~0, ~0, ~0, ~0, ~0, (1 << 48) - 1], "i8").view("u8")
-"""The key's part of a row's first six words: all but `tcp_flags` and `tos`."""
+KEY_MASK = np.array([~0, ~0, ~0, ~0, ~0, (1 << 48) - 1, ~0, ~0], "i8").view("u8")
+"""The key's part of a row's first words: all but `tcp_flags` and `tos`."""
+_TUNNEL_WORD = 5
+"""Of a record's key, and of a row."""
+_SLOT_SHIFT, _AGAIN_SHIFT = 40, 56
+"""In that word: INTERFACE_SHIFT and AGAIN_SHIFT of flow.c."""
+_TUNNEL = np.uint64((1 << _SLOT_SHIFT) - 1)
 _FACTORS = np.frombuffer(os.urandom(8 * KEY_WORDS), "u8") | np.uint64(1)
 """Secret, so that nobody outside can make two flows collide."""
 
@@ -76,17 +85,29 @@ def hash_keys(keys: Array) -> Array:
 
 
 def words_of(rows: Rows[FLOW]) -> Array:
-    """Rows of dtype FLOW (n,) as 64-bit words (n, 10): the same memory."""
+    """Rows of dtype FLOW (n,) as 64-bit words (n, 12): the same memory."""
     return rows.view("u8").reshape(len(rows), FLOW.itemsize // 8)
 
 
 def key_words(rows: Rows[FLOW]) -> Array:
-    """The key of each row of dtype FLOW, as words (n, 6)."""
+    """The key of each row of dtype FLOW, as words (n, 8)."""
     return words_of(rows)[:, :KEY_WORDS] & KEY_MASK
 
 
-def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: FlowClock) -> Rows[FLOW]:
-    """Rows of dtype FLOW, one a flow, from records (n,); a flow may have several records."""
+def split_again(parts: Iterable[Array]) -> tuple[list[Array], list[Array]]:
+    """Split records (n,) into those that count packets and those that count packets again."""
+    split = [(records, records["key"][:, _TUNNEL_WORD] >> _AGAIN_SHIFT != 0) for records in parts]
+    return [r[~again] for r, again in split], [r[again] for r, again in split]
+
+
+def rows_of(
+    parts: Sequence[Array], direction: FlowDirection, clock: FlowClock,
+    group: InterfaceGroup | None = None,
+) -> Rows[FLOW]:  # fmt: skip
+    """Rows of dtype FLOW, one a flow, from records (n,); a flow may have several records.
+
+    `group`: the interfaces of the hook, if they are several.
+    """
     size = sum(map(len, parts))
     rows = np.empty(size, FLOW)
     hashes = np.empty(size, "u8")
@@ -96,7 +117,7 @@ def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: FlowClock) 
         for start in range(0, len(records), _BLOCK):
             block = records[start : start + _BLOCK]
             to = slice(at, at + len(block))
-            _fill(rows[to], block, direction, clock)
+            _fill(rows[to], block, direction, clock, group)
             hashes[to] = hash_keys(block["key"])
             at += len(block)
     in_order = np.sort(hashes)
@@ -105,12 +126,21 @@ def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: FlowClock) 
     return _merged(rows, hashes)
 
 
-def _fill(rows: Rows[FLOW], records: Array, direction: FlowDirection, clock: FlowClock) -> None:
+def _fill(
+    rows: Rows[FLOW], records: Array, direction: FlowDirection, clock: FlowClock,
+    group: InterfaceGroup | None,
+) -> None:  # fmt: skip
     words = words_of(rows)
     key = records["key"]
-    words[:, KEY_WORDS - 1] = 0
+    words[:, _TUNNEL_WORD:KEY_WORDS] = 0
     words[:, : key.shape[1]] = key
-    words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)
+    if group is None:
+        words[:, _TUNNEL_WORD] |= np.uint64(direction << _DIRECTION_SHIFT)
+    else:
+        slots = (words[:, _TUNNEL_WORD] >> _SLOT_SHIFT) & np.uint64(0xFFFF)
+        words[:, _TUNNEL_WORD] &= _TUNNEL
+        rows["interface"] = np.frombuffer(group.names, NAME)[slots]
+        rows["direction"] = np.frombuffer(group.inside, "u1")[slots] ^ direction
     for name in ("tcp_flags", *OF_FIRST_PACKET):
         rows[name] = records[name]
     for name in ("packets", "bytes"):

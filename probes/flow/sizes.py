@@ -10,7 +10,7 @@ import numpy as np
 
 from bpf.errors import UsageError
 from bpf.machine import numbered_cpus, possible_cpus
-from probes.flow.records import RECORD, TUNNEL_RECORD
+from probes.flow.records import RECORD, WIDE_RECORD
 from probes.memory_limit import limit_for_flows, size_text
 
 _TABLES = 4
@@ -41,17 +41,17 @@ class TableSizes:
     """CPUs that have records. Packets of a CPU with a higher number go to the overflow ring."""
     ring: int = _RINGS[1]
     """Bytes of the overflow ring, a power of two and at least a page."""
-    tunnels: bool = False
-    """Whether flows of other tunnels are other flows."""
+    wide: bool = False
+    """Whether flows of other tunnels or interfaces are other flows."""
 
     @classmethod
-    def within(cls, memory: int, cpus: int | None = None, *, tunnels: bool = False) -> Self:
+    def within(cls, memory: int, cpus: int | None = None, *, wide: bool = False) -> Self:
         """The largest sizes with which a probe takes at most `memory` bytes.
 
         `cpus` are the online ones by default. Raises UsageError if the smallest tables take more.
         """
         cpus = numbered_cpus() if cpus is None else cpus
-        least = replace(cls.least(cpus), tunnels=tunnels)
+        least = replace(cls.least(cpus), wide=wide)
         if least.memory > memory:
             raise UsageError(
                 f"the flow tables of {cpus} CPUs do not fit into {size_text(memory)} "
@@ -76,7 +76,7 @@ class TableSizes:
     @property
     def record(self) -> np.dtype[Any]:
         """`struct flow_record` of flow.c."""
-        return TUNNEL_RECORD if self.tunnels else RECORD
+        return WIDE_RECORD if self.wide else RECORD
 
     @property
     def memory(self) -> int:

@@ -76,7 +76,7 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
                 [(hook, direction)],
                 hooks,
                 FlowFilter.parse(capture),
-                sizes or TableSizes(records, tunnels=tunnels is not Tunnels.OUTER),
+                sizes or TableSizes(records, wide=tunnels is not Tunnels.OUTER),
                 memory=memory,
                 tunnels=tunnels,
             )

@@ -19,6 +19,7 @@ from app.config.model import CONSOLE, Settings, Ui
 from app.run.options import GENERAL, PLAIN_HELP, Options
 from app.run.spec import Beside, run_spec
 from app.tape.options import NOTHING, Startup, TapeOptions
+from bpf.attach.group import is_group
 from bpf.errors import UsageError
 from probes.path.options import PathOptions
 
@@ -219,7 +220,8 @@ def _start(
     if spec.api is not None and listen is not None:
         spec = replace(spec, api=replace(spec.api, opened=listen))
     as_lines = not tour and is_plain(options.plain, options.headless, startup)
-    output = options.output_spec(settings.filters) if options.headless else None
+    several = is_group(interface)
+    output = options.output_spec(settings.filters, several=several) if options.headless else None
     if output is not None and output.needs_owners:
         spec = replace(spec, switches=tuple({*spec.switches, "sockets"}))
     if output is not None and startup.tape is None:

@@ -12,6 +12,7 @@ from app.cli.decorator import takes
 from app.config.model import Settings
 from app.run.options import GENERAL, Options, OutputSpec
 from app.run.spec import run_spec
+from bpf.attach.group import is_group
 from probes.config.options import settings_of
 from probes.path.options import PathOptions
 
@@ -51,5 +52,8 @@ def serve(options: Options, paths: PathOptions, settings: Settings, interface: s
     paths.check()
     spec = run_spec(options, interface, VERSION, paths)
     has_tables = options.out != "-"
-    output = options.output_spec(settings.filters) if has_tables else OutputSpec.nothing()
+    several = is_group(interface)
+    output = OutputSpec.nothing()
+    if has_tables:
+        output = options.output_spec(settings.filters, several=several)
     headless.run(replace(spec, is_service=is_unasked), output)

@@ -132,7 +132,7 @@ class LivePulses:
             probes = self._view.probes
             pulse = _pulse(probes.get(snapshot.probe), snapshot)
             view = replace(self._view, probes=MappingProxyType({**probes, pulse.name: pulse}))
-            if snapshot.probe == FLOW and not snapshot.is_metric:
+            if (snapshot.probe, snapshot.metric) == (FLOW, ""):
                 view = replace(view, flows=self._flows.with_row(_of_flows(snapshot)))
             elif snapshot.probe == MONITOR and snapshot.metric == METRICS_TABLE:
                 row, metrics = _window(snapshot), snapshot.rows[:1]

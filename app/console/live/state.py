@@ -12,6 +12,7 @@ from app.console.live.flows import Focus, LiveFlows, LiveView
 from app.console.live.overview_feed import FLOW, LivePulses, Pulses
 from app.console.live.owners import LiveOwners, OwnerView
 from app.console.live.paths import LivePaths, PathView
+from probes.flow.kinds import INTERFACES, REPEATED
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import (
@@ -171,7 +172,8 @@ class LiveState:
                 MONITOR: self._monitor,
                 SOCKETS: self._owners,
             }
-            if (view := views.get(item.probe)) is not None:
+            view = views.get(item.probe)
+            if view is not None and item.metric not in (REPEATED, INTERFACES):
                 view.add(item)
         with self._lock:
             if item.is_metric:

@@ -2,7 +2,7 @@
 
 from probes.filter.fields.field import Field, Test, Value, plain
 from probes.filter.fields.icmp import IcmpIdentifiers, IcmpTypes
-from probes.filter.fields.numbers import Quantity, Texts, passing, times
+from probes.filter.fields.numbers import Names, Quantity, Texts, passing, times
 from probes.filter.fields.packet import (
     ENDS,
     Addresses,
@@ -22,6 +22,7 @@ __all__ = [
     "Flags",
     "IcmpIdentifiers",
     "IcmpTypes",
+    "Names",
     "Ports",
     "Quantity",
     "Test",

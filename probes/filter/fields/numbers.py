@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
 
 import numpy as np
 
@@ -102,6 +104,34 @@ class Texts:
                 return np.asarray(few[found.codes])
             texts = table[self.column]
             return np.fromiter((passes(_text(text)) for text in texts.tolist()), bool, len(texts))
+
+        return Test(mask)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A column of short names in bytes: a value is a name, or a pattern such as `eth*`."""
+
+    column: str
+    help: str
+    examples: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.examples, "")
+
+    def test(self, operator: str, value: Value) -> Test:
+        if operator not in EQUAL:
+            raise value.wrong(f"{operator} is for numbers", "write : instead")
+        wanted = value.text
+        if value.kind != "pattern" and not set(wanted) & set("*?["):
+            return Test(lambda table: table[self.column] == wanted.encode())
+        passes = passing(value) if value.kind == "pattern" else partial(fnmatchcase, pat=wanted)
+
+        def mask(table: RowTable) -> Array:
+            names, of = np.unique(table[self.column], return_inverse=True)
+            few = [passes(_text(name)) for name in names.tolist()]
+            return np.array(few, bool)[of]
 
         return Test(mask)
 
