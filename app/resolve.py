@@ -21,14 +21,12 @@ _NO_HOST: dict[int, str] = {
     RouteType.ANYCAST: "it is the anycast address of a network's routers",
     RouteType.MULTICAST: "it is not of one host",
 }
-_ANYWHERE = ("192.0.2.1", "2001:db8::1")
-"""Documentation addresses (RFC 5737, RFC 3849): only a default route leads to them."""
 _OCTAL = re.compile(r"(^|\.)0\d")
 
 
 def default_interface() -> str:
     """Return the interface of the default route. Raises UsageError without one."""
-    for anywhere in _ANYWHERE:
+    for anywhere in route.DEFAULT_ROUTED:
         with suppress(OSError):
             if index := route.lookup(anywhere).ifindex:
                 return socket.if_indextoname(index)
@@ -89,7 +87,7 @@ def detour(destination: str, interface: Interface) -> str:
         return f"has no route: {os.strerror(error.errno or 0)}"
     if found.type not in (RouteType.UNICAST, *_NO_HOST):
         return "has no route: the routing table refuses it"
-    if not found.ifindex or route.passes(found.ifindex, interface.index):
+    if not found.ifindex or any(route.passes(found.ifindex, each) for each in interface.indices):
         return ""
     try:
         other = socket.if_indextoname(found.ifindex)

@@ -20,7 +20,8 @@ from bpf.errors import KernelError, UsageError
 from bpf.maps.kinds import map_memory
 from bpf.programs.program import Program, create_like
 from bpf.syscall import VerifierError
-from probes.hooks import ChainSlot, Hooks, InterfaceHook, macros_of
+from probes.hooks import ChainSlot, Hooks
+from probes.hooks.interface_hook import InterfaceHook, macros_of
 from probes.life import Bundle, CompiledConfig, L, LiveProbe
 from probes.map_reading import LentMap, lend
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo

@@ -18,7 +18,7 @@ from app.run.headless import say
 from app.run.item_loop import ItemLoop
 from app.run.spec import RunSpec
 from app.run.totals import Totals
-from bpf.attach import interface as interfaces
+from bpf.attach import group
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.path.options import OwnFlow
@@ -95,7 +95,7 @@ class _Watch:
     def _absence(self) -> str:
         """Why there may be no probes of the path, or no answers; empty if nothing is known."""
         far = far_end(self._conversation)
-        words = detour(far, interfaces.find(self._spec.interface))
+        words = detour(far, group.find(self._spec.interface))
         notes = [note for each in self._controller.traced() for note in each.notes
                  if each.destination == far]  # fmt: skip
         return f"the path is not traced: {far} {words}" if words else next(iter(notes), "")

@@ -15,6 +15,7 @@ from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import policies_of
 from bpf import quantities
 from bpf.attach.attachment import Hook
+from bpf.attach.group import ANY, is_group
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.config.options import as_given, part, setting
 from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
@@ -97,6 +98,15 @@ Switched = make_dataclass(
 class Options:
     """Options of a run: probes, duration, tables and API."""
 
+    interface: str = setting(
+        GENERAL,
+        "",
+        "Interface to monitor, or several: names and patterns such as eth0,wg0 or 'eth*'; any: all "
+        "of the host. A packet that passes several counts once.",
+        "NAMES",
+        usual="any",
+        flags=("-i", "--interface"),
+    )
     interval: float = setting(GENERAL, 1.0, "Length of a window, 0.01 to 300.", "SECONDS")
     ready_file: str = setting(
         GENERAL, "", "Write this file as soon as every probe measures; removed at the end.", "FILE"
@@ -287,6 +297,11 @@ class Options:
         yield from _error("filter", lambda: self.output_spec(saved).filtering())
 
     @property
+    def watched(self) -> str:
+        """The interfaces; empty if all probes name their own."""
+        return self.interface or ("" if self.only else ANY)
+
+    @property
     def hook(self) -> Hook | None:
         """The hook that counts incoming packets; None: chosen for the interface."""
         return INGRESS[self.ingress]
@@ -313,21 +328,19 @@ class Options:
         return Networks(self.networks).describe
 
     def output_spec(
-        self, saved: Mapping[str, str], every: Sequence[str] = (), usual: str = "", *,
-        several: bool = False,
-    ) -> OutputSpec:  # fmt: skip
+        self, saved: Mapping[str, str], every: Sequence[str] = (), usual: str = ""
+    ) -> OutputSpec:
         """Return the output of the run. Raises UsageError for an unknown view.
 
         Without --views, standard output gets the view `usual`, and a directory `every` view; by
-        default these follow from the other options, and from `several`: whether the run may watch
-        several interfaces. The view `metrics` is the monitor's table, and a table for each metric
-        of each probe. Standard output takes one table: the monitor's, if
+        default these follow from the other options. The view `metrics` is the monitor's table, and
+        a table for each metric of each probe. Standard output takes one table: the monitor's, if
         the monitor runs.
         """
         traces = self.trace or self.policy or self.policies
         left_out = {
             *KINDS,
-            *(() if several else (REPEATED, INTERFACES)),
+            *(() if is_group(self.watched) else (REPEATED, INTERFACES)),
             *(("flows",) if self.only else ()),
             *(() if traces else ("hops", "paths", "traces")),
             *(() if self.monitors else (TRIGGERS_TABLE, POLICIES_TABLE)),

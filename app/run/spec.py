@@ -99,12 +99,9 @@ def probes_of(paths: list[str], interface: str, interval: float) -> tuple[ProbeC
     return found
 
 
-def run_spec(
-    options: Options, interface: str, version: str, paths: PathOptions | None = None
-) -> RunSpec:
-    """Return the parameters of a run on `interface`. Raises UsageError."""
-    if not options.only and not interface:
-        raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
+def run_spec(options: Options, version: str, paths: PathOptions | None = None) -> RunSpec:
+    """Return the parameters of a run. Raises UsageError."""
+    interface = options.watched
     probes = probes_of(options.probe, interface, options.interval)
     monitor, policies = _monitor(options, interface, probes)
     addresses: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from app.outputs.view import is_table
 from app.run.options import byte_count
 from app.run.readiness import announced
 from app.run.spec import RunSpec
-from bpf.attach import interface as interfaces
+from bpf.attach import group
 from bpf.compiler import CompileError
 from bpf.errors import ProbedeckError
 from probes.control.builtin_probes import FLOW_PROBE
@@ -76,7 +76,7 @@ def start(
         from app.resolve import detour  # imports much of path tracing
 
         controller.trace(address, own=spec.own_flow)
-        if words := detour(address, interfaces.find(spec.interface)):
+        if words := detour(address, group.find(spec.interface)):
             controller.publish(Event.now("warning", "path", f"{address} {words}"))
     controller.read_only = "started with --read-only" if options.read_only else ""
     if spec.api:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bpf.attach import interface as interfaces
+from bpf.attach import group
 from bpf.errors import UsageError
 from probes.path.traced import Traced, Unprobed
 
@@ -35,7 +35,7 @@ def _absence(destination: str, interface: str) -> str:
     from app.resolve import detour  # imports much of path tracing
 
     try:
-        found = detour(destination, interfaces.find(interface))
+        found = detour(destination, group.find(interface))
     except UsageError as error:
         return error.message  # the interface has gone
     return f"it {found}" if found else f"no packet to it left by {interface}"

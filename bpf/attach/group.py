@@ -43,7 +43,7 @@ NAME_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """An interface of a group."""
 
     slot: int
@@ -60,7 +60,7 @@ class InterfaceGroup(Interface):
 
     bit: int = 0
     """The bit of `tc_index` that marks packets as counted by this run."""
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, GroupMember] = field(default_factory=dict)
     """By index of the interface."""
     names: bytearray = field(default_factory=lambda: bytearray(NAME_SIZE * (_MOST + 1)))
     """Names by slot, padded with zeros; a slot keeps its name until another interface gets it."""
@@ -99,7 +99,7 @@ class InterfaceGroup(Interface):
             hint="end one of them, or give -i NAME with one interface",
         )
 
-    def renew(self) -> tuple[Sequence[Member], Sequence[Member]]:
+    def renew(self) -> tuple[Sequence[GroupMember], Sequence[GroupMember]]:
         """Compare with the interfaces that there are; return the members that joined and left.
 
         Raises OSError if the kernel does not tell.
@@ -125,12 +125,14 @@ class InterfaceGroup(Interface):
             if _is_pattern(part)
         )
 
-    def _join(self, link: LinkInfo, is_uplink: bool) -> Member:
+    def _join(self, link: LinkInfo, is_uplink: bool) -> GroupMember:
         used = {member.slot for member in self.members.values()}
         slots = itertools.chain(range(self._next + 1, _MOST + 1), range(1, _MOST + 1))
         slot = self._next = next(slot for slot in slots if slot not in used)
         ethernet = link.hardware in WITH_ETHERNET_HEADER
-        member = self.members[link.index] = Member(slot, Interface(link.name, link.index, ethernet))
+        member = self.members[link.index] = GroupMember(
+            slot, Interface(link.name, link.index, ethernet)
+        )
         self._name(slot, link.name)
         self.inside[slot] = ethernet and link.kind in _INSIDE and not is_uplink
         return member
@@ -138,6 +140,10 @@ class InterfaceGroup(Interface):
     def _name(self, slot: int, name: str) -> None:
         at = slot * NAME_SIZE
         self.names[at : at + NAME_SIZE] = name.encode()[:NAME_SIZE].ljust(NAME_SIZE, b"\0")
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        return tuple(self.members)
 
     def is_up(self) -> bool:
         return True

@@ -33,6 +33,11 @@ class Interface:
     def __post_init__(self) -> None:
         self.name = printable(self.name)
 
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Its index, or those of the interfaces that it stands for."""
+        return (self.index,)
+
     def is_up(self) -> bool:
         """Whether the interface exists and is up."""
         try:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
+from bpf.attach import route
+from bpf.attach.group import InterfaceGroup
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
@@ -79,7 +81,13 @@ class Controller(ProbeRunner):
             self._refuse_changes()
             if self._tracing is None:
                 raise UsageError("no interface is watched whose packets could be compared")
-            return self.start(SEGMENT_PROBE, self._tracing[0].name, options)
+            interface = self._tracing[0]
+            if isinstance(interface, InterfaceGroup):
+                raise UsageError(
+                    f"a segment is of one interface, and {interface.name} may be several",
+                    hint="run probedeck with -i NAME on this host",
+                )
+            return self.start(SEGMENT_PROBE, interface.name, options)
 
         def end_segment() -> None:
             text = "ends: nobody has renewed its lease"
@@ -200,8 +208,16 @@ class Controller(ProbeRunner):
                 if self._tracing is None:
                     raise UsageError("no interface is watched on which paths could be traced")
                 interface, options = self._tracing
-                probe = self.start(PATH_PROBE, interface.name, options)
+                name = interface_to(destination, interface)
+                probe = self.start(PATH_PROBE, name, options)
                 undo.callback(self._remove, PATH_PROBE.name)
+            elif self._tracing and isinstance(self._tracing[0], InterfaceGroup):
+                name, taken = interface_to(destination, self._tracing[0]), probe.interface.name
+                if name != taken:
+                    raise UsageError(
+                        f"paths are traced on {taken}, and {destination} is routed over {name}",
+                        hint=f"stop tracing on {taken} first",
+                    )
             probe.trace(destination, flow, own)
             undo.pop_all()
 
@@ -378,6 +394,25 @@ class Controller(ProbeRunner):
         if service := self._running_service():
             return service
         raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")
+
+
+def interface_to(destination: str, interface: Interface) -> str:
+    """Return the interface on which to trace a destination: of several, that of its route.
+
+    Raises UsageError if the route leads over another one.
+    """
+    if not isinstance(interface, InterfaceGroup):
+        return interface.name
+    try:
+        upper = route.lookup(destination).ifindex
+    except OSError as error:
+        raise UsageError(f"{destination} has no route: {error.strerror}") from None
+    members = tuple(interface.members.values())
+    direct = [each for each in members if each.interface.index == upper]
+    below = (each for each in members if route.passes(upper, each.interface.index))
+    for member in (*direct, *below):
+        return member.interface.name
+    raise UsageError(f"{destination} is routed over no interface of {interface.name}")
 
 
 def _trace_anew(controller: Controller, traced: Sequence[Traced]) -> None:

@@ -13,7 +13,8 @@ from bpf.attach.attachment import Hook
 from bpf.attach.group import InterfaceGroup
 from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError, UsageError, printable
-from probes.hooks import GroupHook, Hooks, InterfaceHook
+from probes.hooks import Hooks
+from probes.hooks.interface_hook import GroupHook, InterfaceHook
 from probes.poller import Publish
 from probes.snapshot import Event, HookStatus
 

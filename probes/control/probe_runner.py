@@ -34,7 +34,8 @@ from probes.control_plane import (
     Replacement,
     Value,
 )
-from probes.hooks import InterfaceHook, on_best_hook
+from probes.hooks import on_best_hook
+from probes.hooks.interface_hook import InterfaceHook
 from probes.life import CompiledConfig
 from probes.memory_limit import default_limit, refuse_over
 from probes.output_control import NoOutputs, OutputControl

@@ -46,7 +46,7 @@ _DSCPS = {
 _TUNNELS = {"none": 0, **TUNNELS}
 _COUNTED: dict[str, fields.Field] = {
     "dir": fields.Codes("direction", "direction, seen from this host", "direction", _DIRECTIONS),
-    "if": fields.Names("interface", "interface that counts the packets", ("eth0", "veth*")),
+    "if": fields.InterfaceNames("interface", "interface that counts it", ("eth0", "veth*")),
     "rate": fields.Quantity("bit_rate", "bits per second", quantities.BIT_RATES),
     "packet_rate": fields.Quantity("packet_rate", "packets per second", quantities.RATES),
     "pps": fields.Quantity("packet_rate", "packets per second", quantities.RATES),

@@ -14,7 +14,8 @@ from probes.flow.clock import FlowClock
 from probes.flow.records import FlowDirection, rows_of, split_again
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
-from probes.hooks import ChainSlot, InterfaceHook
+from probes.hooks import ChainSlot
+from probes.hooks.interface_hook import InterfaceHook
 from probes.life import Bundle
 from probes.snapshot import Loss, Losses, LossReason
 

@@ -45,7 +45,8 @@ from probes.config.hook_choice import hook_of
 from probes.config.map_config import MapOptions, Metric
 from probes.config.metric_checks import check_metrics
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
-from probes.hooks import Hooks, macros_of
+from probes.hooks import Hooks
+from probes.hooks.interface_hook import macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
 from probes.program.compiled import CompiledProbe, CompiledSide, check_memory
 from probes.program.map_options import (

@@ -58,8 +58,8 @@ for line in "toy.count on", "toy.count off", "toy.count":
 print(json.dumps({{
     "help": CliRunner().invoke(cli, ["run", "--help"]).output,
     "file": template(),
-    "starts": run_spec(Options(switches=Switched(toys=True), headless=True), "lo", "1").switches,
-    "usual": run_spec(Options(headless=True), "lo", "1").switches,
+    "starts": run_spec(Options("lo", switches=Switched(toys=True), headless=True), "1").switches,
+    "usual": run_spec(Options("lo", headless=True), "1").switches,
     "command": [REGISTRY["toy.count"].usage, REGISTRY["toy.count"].writes],
     "said": said,
 }}))

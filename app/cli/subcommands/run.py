@@ -16,17 +16,18 @@ from app.api.sockets import Listening
 from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
 from app.config.model import CONSOLE, Settings, Ui
-from app.run.options import GENERAL, PLAIN_HELP, Options
+from app.run.options import PLAIN_HELP, Options
 from app.run.spec import Beside, run_spec
 from app.tape.options import NOTHING, Startup, TapeOptions
-from bpf.attach.group import is_group
 from bpf.errors import UsageError
+from probes.config.options import settings_of
 from probes.path.options import PathOptions
 
 # After \b, click keeps line breaks.
 RUN_EXAMPLES = """\b
 Examples:
-  probedeck run -i eth0
+  probedeck run
+  probedeck run -i eth0,eth1
   probedeck run -i eth0 --capture 'proto:tcp port:80,443 !net:10.0.0.0/8'
   probedeck run -i eth0 --headless -o /var/log/flows --duration 3600
   probedeck run -i eth0 --headless --views windows | head
@@ -59,18 +60,23 @@ TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
 
 
 @click.command(cls=GroupedCommand, epilog=RUN_EXAMPLES)
-@option("-i", "--interface", metavar="NAME", group=GENERAL, help="Interface to monitor.")
 @takes(Options, Ui, TapeOptions, PathOptions)
-def run(
-    options: Options, paths: PathOptions, settings: Settings, playing: TapeOptions, interface: str
-) -> int:
-    """Monitor an interface, in the console or into tables.
+def run(options: Options, paths: PathOptions, settings: Settings, playing: TapeOptions) -> int:
+    """Monitor interfaces, in the console or into tables.
 
     Each flag has an opposite, which overrides the configuration file: --no-headless, --names.
     """
-    instead = f"probedeck run -i {interface or 'NAME'} --headless"
+    which = f" -i {options.interface}" if options.interface else ""
+    instead = f"probedeck run{which} --headless"
     startup = playing.startup(settings, shown=not options.headless)
-    return _start(options, paths, settings, interface, instead, startup)
+    return _start(options, paths, settings, instead, startup)
+
+
+_OF_LAB = tuple(
+    {name for of in (Options, Ui, TapeOptions, PathOptions) for name in settings_of(of)}
+    - {"interface"}
+)
+"""The lab has an interface of its own."""
 
 
 @click.command(cls=GroupedCommand, epilog=LAB_EXAMPLES)
@@ -91,7 +97,7 @@ def run(
     "--max-gap", default=None, metavar="SECONDS", usual="10", group="Lab",
     help="Leave out what is longer of a time without frames in the capture; inf: nothing.",
 )  # fmt: skip
-@takes(Options, Ui, TapeOptions, PathOptions)
+@takes(Options, Ui, TapeOptions, PathOptions, only=_OF_LAB)
 def lab(
     options: Options, paths: PathOptions, settings: Settings, playing: TapeOptions,
     factor: float | None, replay: str, speed: str, max_gap: float | None,
@@ -132,9 +138,8 @@ def lab(
             # Packets of the start must not be measured.
             network.settle()
         beside = partial(capture.running, network.replay) if capture else network.watched
-        return _start(
-            options, paths, settings, network.interface, instead, startup, beside, listen=listen
-        )
+        options = replace(options, interface=network.interface)
+        return _start(options, paths, settings, instead, startup, beside, listen=listen)
 
 
 @click.command(cls=GroupedCommand)
@@ -146,10 +151,10 @@ def tour(settings: Settings) -> int:
     _need_terminal("probedeck man")
     with Lab() as network:
         network.enter()
-        options = Options(probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True)
-        return _start(
-            options, PathOptions(), settings, network.interface, "probedeck man", tour=True
+        options = Options(
+            network.interface, probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True
         )
+        return _start(options, PathOptions(), settings, "probedeck man", tour=True)
 
 
 @click.command(cls=GroupedCommand, epilog=CONSOLE_EXAMPLES)
@@ -206,7 +211,7 @@ def fleet(settings: Settings, playing: TapeOptions, file: str, headless: bool) -
 
 
 def _start(
-    options: Options, paths: PathOptions, settings: Settings, interface: str, instead: str,
+    options: Options, paths: PathOptions, settings: Settings, instead: str,
     startup: Startup = NOTHING, beside: Beside | None = None, *, tour: bool = False,
     listen: Callable[[str], Listening] | None = None,
 ) -> int:  # fmt: skip
@@ -214,14 +219,13 @@ def _start(
     `listen` opens the API's TCP socket."""
     options.check(settings.filters)
     paths.check()
-    spec = run_spec(options, interface, VERSION, paths)
+    spec = run_spec(options, VERSION, paths)
     outputs = (*settings.outputs, *spec.outputs)
     spec = replace(spec, beside=beside, tour=tour, outputs=outputs)
     if spec.api is not None and listen is not None:
         spec = replace(spec, api=replace(spec.api, opened=listen))
     as_lines = not tour and is_plain(options.plain, options.headless, startup)
-    several = is_group(interface)
-    output = options.output_spec(settings.filters, several=several) if options.headless else None
+    output = options.output_spec(settings.filters) if options.headless else None
     if output is not None and output.needs_owners:
         spec = replace(spec, switches=tuple({*spec.switches, "sockets"}))
     if output is not None and startup.tape is None:

@@ -7,12 +7,11 @@ from dataclasses import replace
 import click
 
 from app import VERSION
-from app.cli.command import GroupedCommand, option
+from app.cli.command import GroupedCommand
 from app.cli.decorator import takes
 from app.config.model import Settings
-from app.run.options import GENERAL, Options, OutputSpec
+from app.run.options import Options, OutputSpec
 from app.run.spec import run_spec
-from bpf.attach.group import is_group
 from probes.config.options import settings_of
 from probes.path.options import PathOptions
 
@@ -27,12 +26,8 @@ _OPTIONS = tuple({*settings_of(Options), *settings_of(PathOptions)} - _OF_SCREEN
 
 
 @click.command(cls=GroupedCommand, epilog=EXAMPLES)
-@option(
-    "-i", "--interface", metavar="NAME", default="", group=GENERAL,
-    usual="the default route's", help="Interface to monitor.",
-)  # fmt: skip
 @takes(Options, PathOptions, only=_OPTIONS)
-def serve(options: Options, paths: PathOptions, settings: Settings, interface: str) -> None:
+def serve(options: Options, paths: PathOptions, settings: Settings) -> None:
     """Run the controller as a service, for consoles that connect.
 
     The API listens on a Unix socket. Events are lines on standard error, with a priority where the
@@ -40,20 +35,14 @@ def serve(options: Options, paths: PathOptions, settings: Settings, interface: s
     have Type=notify and WatchdogSec=.
     """
     # Imported here: other commands start without numpy.
-    from app import resolve
     from app.run import headless
 
     options = replace(options, headless=True, api=True)
     if is_unasked := options.owners is None:
         options = replace(options, owners=True)
     options.check(settings.filters)
-    if not (interface or options.only):
-        interface = resolve.default_interface()
     paths.check()
-    spec = run_spec(options, interface, VERSION, paths)
+    spec = run_spec(options, VERSION, paths)
     has_tables = options.out != "-"
-    several = is_group(interface)
-    output = OutputSpec.nothing()
-    if has_tables:
-        output = options.output_spec(settings.filters, several=several)
+    output = options.output_spec(settings.filters) if has_tables else OutputSpec.nothing()
     headless.run(replace(spec, is_service=is_unasked), output)

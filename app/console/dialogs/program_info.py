@@ -17,7 +17,7 @@ from bpf.errors import printable
 from bpf.quantities import REPLACED, byte_size, duration, percent, si
 from bpf.syscall import enable_run_time_stats
 from probes.control_plane import MemoryUse
-from probes.hooks import InterfaceHook
+from probes.hooks.interface_hook import InterfaceHook
 from widgets.terminal.compositor import DiffModalScreen
 
 _PERIOD = 1.0

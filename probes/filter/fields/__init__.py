@@ -2,7 +2,7 @@
 
 from probes.filter.fields.field import Field, Test, Value, plain
 from probes.filter.fields.icmp import IcmpIdentifiers, IcmpTypes
-from probes.filter.fields.numbers import Names, Quantity, Texts, passing, times
+from probes.filter.fields.numbers import InterfaceNames, Quantity, Texts, passing, times
 from probes.filter.fields.packet import (
     ENDS,
     Addresses,
@@ -22,7 +22,7 @@ __all__ = [
     "Flags",
     "IcmpIdentifiers",
     "IcmpTypes",
-    "Names",
+    "InterfaceNames",
     "Ports",
     "Quantity",
     "Test",

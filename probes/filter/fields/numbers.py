@@ -109,7 +109,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class InterfaceNames:
     """A column of short names in bytes: a value is a name, or a pattern such as `eth*`."""
 
     column: str

@@ -11,7 +11,8 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.programs import grace
 from bpf.programs.program import Program
-from probes.hooks import ChainSlot, Hooks, InterfaceHook
+from probes.hooks import ChainSlot, Hooks
+from probes.hooks.interface_hook import InterfaceHook
 from probes.life import Bundle
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.programs import MonitorPrograms, SketchHalf, macros_of, own_macros

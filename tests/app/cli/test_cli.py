@@ -48,7 +48,7 @@ def complaint(*arguments: str, **options: object) -> tuple[object, str]:
     [
         ("runn", "No such command 'runn'. Did you mean 'run'?"),
         ("--verson", "No such option '--verson'. Did you mean '--version'?"),
-        ("run", "nothing to watch; give -i NAME, or --only with --probe FILE"),
+        ("run -i lo,lp", "no interface 'lp'; there are "),
         ("run -i lo --hedless", "No such option '--hedless'. (Did you mean one of: '--headless'"),
         (
             "trace -i lo 192.0.2.1 --report html",

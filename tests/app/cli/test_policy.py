@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,7 +58,7 @@ def file(tmp_path: Path) -> Callable[[str], str]:
 
 
 def monitor_of(**options: Any) -> MonitorOptions:
-    found = run_spec(Options(**options), "lo", "1").monitor
+    found = run_spec(Options("lo", **options), "1").monitor
     assert found is not None
     return found
 
@@ -89,13 +90,13 @@ def test_any_of_its_options_runs_it(given: Any) -> None:
     # Nothing else need run.
     only = Options(only=True, **given)
     only.check()
-    assert run_spec(only, "lo", "1").options.only
+    assert run_spec(replace(only, interface="lo"), "1").options.only
     with pytest.raises(UsageError, match=r"nothing for the monitor to watch; give -i NAME"):
-        run_spec(only, "", "1")
+        run_spec(only, "1")
 
 
 def test_without_them_there_is_none() -> None:
-    watch = run_spec(Options(), "lo", "1")
+    watch = run_spec(Options("lo"), "1")
     assert (watch.monitor, watch.policies) == (None, Policies())
 
 
@@ -140,7 +141,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
             return lambda *given, **named: calls.append((name, given, named))
 
     with ExitStack() as stack:
-        start(cast(Controller, Recorder()), run_spec(options, "lo", "1"), stack)
+        start(cast(Controller, Recorder()), run_spec(replace(options, interface="lo"), "1"), stack)
     # Outputs hear from the start. Limits come next, then paths: a policy may trace some at once.
     assert [name for name, _, _ in calls] == [
         "listen", "configure_programs", "configure_paths", "watch_metrics",
@@ -176,7 +177,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
 def test_what_can_not_be_is_refused(given: Any, words: str) -> None:
     """Of issue 5: a bad expression is refused with the column."""
     with pytest.raises(UsageError) as caught:
-        run_spec(Options(**given), "lo", "1")
+        run_spec(Options("lo", **given), "1")
     assert words in str(caught.value)
 
 
@@ -197,7 +198,7 @@ def test_the_interface_of_an_application_must_be_there(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(APPLICATION.replace("hook", 'interface = "none-such"\nhook'))
     with pytest.raises(UsageError, match="no interface 'none-such'"):
-        run_spec(Options(probe=[str(path)], monitor=True), "lo", "1")
+        run_spec(Options("lo", probe=[str(path)], monitor=True), "1")
 
 
 def check(*arguments: str) -> None:
@@ -304,7 +305,7 @@ def test_all_mistakes_of_a_file_and_of_texts_are_told_at_once(tmp_path: Path) ->
     path = tmp_path / "policies.toml"
     path.write_text('[[policy]]\nname = "a"\ncondition = "flws > 5"\nrun = ["dsn"]\n')
     with pytest.raises(UsageError) as caught:
-        run_spec(Options(policies=str(path), policy=["b: flows > -> dns", FLOOD, FLOOD]), "lo", "1")
+        run_spec(Options("lo", policies=str(path), policy=["b: flows > -> dns", FLOOD, FLOOD]), "1")
     assert [str(each) for each in caught.value.mistakes] == [
         f"{path}:3:14: policy[0].condition: 'flws' is no metric; did you mean flows?",
         f"{path}:4:8: policy[0].run[0]: there is no application 'dsn'; did you mean dns?",

@@ -160,7 +160,9 @@ def test_a_command_goes_by_the_file_and_an_option_wins(file: Path) -> None:
     )
     terminal = deck_here("run", "-i", "lo", "--interval", "1", "--no-headless")[2]
     assert terminal.startswith("probedeck: the console needs a terminal")
-    assert deck_here("run", "--config", "none")[2].startswith("probedeck: nothing to watch")
+    assert deck_here("run", "--config", "none")[2] == (
+        "probedeck: the console needs a terminal; without one: probedeck run --headless\n"
+    )
 
 
 def test_what_is_wrong_stops_a_command_but_not_help(file: Path) -> None:

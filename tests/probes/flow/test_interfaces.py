@@ -15,11 +15,11 @@ from bpf.compiler import Compiler
 from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
+from probes.flow.interfaces import INTERFACE
 from probes.flow.kinds import INTERFACES, REPEATED
 from probes.flow.options import FlowOptions
 from probes.snapshot import Event, Item, Snapshot
-from tests.support.compiling import Shared
-from tests.support.pod_host import (
+from tests.probes.flow.pod_host import (
     BRIDGE,
     FAR,
     PEER,
@@ -30,6 +30,7 @@ from tests.support.pod_host import (
     ping,
     pod_host,
 )
+from tests.support.compiling import Shared
 
 COUNT = 5
 ICMP = 1
@@ -69,15 +70,20 @@ class Window:
     @property
     def total(self) -> int:
         """Packets that count, with those that are in no flow."""
-        lost = sum(loss.packets for item in self._tables if not item.metric
-                   for loss in item.losses.values())  # fmt: skip
+        lost = sum(
+            loss.packets
+            for item in self._tables
+            if not item.metric
+            for loss in item.losses.values()
+        )
         return int(self.rows()["packets"].sum()) + lost
 
     def both_ways(self, name: str) -> int:
         """Packets of an interface, of its row of totals."""
         row = self.rows(INTERFACES)
         row = row[row["interface"] == name.encode()]
-        return sum(int(row[field].sum()) for field in row.dtype.names if field.endswith("packets"))
+        fields = [name for name in INTERFACE.names or () if name.endswith("packets")]
+        return sum(int(row[field].sum()) for field in fields)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
-from probes.hooks import Hooks, InterfaceHook
+from probes.hooks import Hooks
+from probes.hooks.interface_hook import InterfaceHook
 from probes.monitor.applications.application import ApplicationProbe
 from probes.monitor.engine import PolicyTransition
 from probes.monitor.options import MonitorOptions

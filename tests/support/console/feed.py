@@ -20,7 +20,7 @@ from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError
 from probes.control_plane import Listener, MemoryUse, ProbeInfo
 from probes.flow.records import FLOW, FlowDirection
-from probes.hooks import InterfaceHook
+from probes.hooks.interface_hook import InterfaceHook
 from probes.monitor.info import MonitorInfo
 from probes.path.records import HOP, HOPS_TABLE, ProbeOutcome
 from probes.path.traced import Traced

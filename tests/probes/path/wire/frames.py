@@ -23,7 +23,8 @@ from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import find
 from bpf.compiler import Compiled, Compiler
-from probes.hooks import Hooks, InterfaceHook
+from probes.hooks import Hooks
+from probes.hooks.interface_hook import InterfaceHook
 from probes.path.options import Guard, Order, PathOptions
 from probes.path.probe import PathProbe
 from tests.support.paths import probe_numbers

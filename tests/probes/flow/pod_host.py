@@ -26,6 +26,10 @@ class PodHost:
     peer: int
     containers: list[int] = field(default_factory=list)
 
+    def close(self) -> None:
+        for ns in (self.host, self.peer, *self.containers):
+            os.close(ns)
+
     def address(self, container: int) -> str:
         """Return the address of a container, from 1."""
         return f"10.96.2.{10 + container}"
@@ -72,7 +76,7 @@ def pod_host(containers: int) -> Iterator[PodHost]:
     """Make the namespaces; all neighbours are known, so only the test's packets flow."""
     with ExitStack() as stack:
         found = PodHost(fresh(), fresh())
-        stack.callback(lambda: [os.close(ns) for ns in (found.host, found.peer, *found.containers)])
+        stack.callback(found.close)
         for space in (found.host, found.peer):
             _still(space)
         peer = path(found.peer)
