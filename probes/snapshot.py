@@ -228,14 +228,14 @@ class History:
                 if self._tables[key][-1].is_metric:
                     del self._tables[key], self._sizes[key]
 
-    def snapshots(self, probe: str = "") -> tuple[Snapshot, ...]:
-        """Return all snapshots, or those of one probe, oldest first."""
+    def snapshots(self, probe: str = "", table: str | None = None) -> tuple[Snapshot, ...]:
+        """Return all snapshots, or those of one probe or of one of its tables, oldest first."""
         with self._lock:
             found = [
                 snapshot
-                for (name, _, _), table in self._tables.items()
-                if name == probe or not probe
-                for snapshot in table
+                for (name, _, metric), kept in self._tables.items()
+                if (name == probe or not probe) and table in (None, metric)
+                for snapshot in kept
             ]
         return tuple(sorted(found, key=lambda snapshot: snapshot.end_ns))
 

@@ -36,8 +36,8 @@ PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 SOCKET_TABLES = ("sockets", "owners", "ownership")
 """Tables of the probe of sockets: a run that names one of them looks for owners."""
 VIEWS = (
-    "flows", *KINDS, "hops", "paths", "traces", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE,
-    *SOCKET_TABLES, "windows", "events",
+    "flows", REPEATED, INTERFACES, *KINDS, "hops", "paths", "traces", METRICS_TABLE, TRIGGERS_TABLE,
+    POLICIES_TABLE, *SOCKET_TABLES, "windows", "events",
 )  # fmt: skip
 
 

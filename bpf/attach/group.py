@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from bpf.attach import interface as interfaces
 from bpf.attach import route, rtnetlink
-from bpf.attach.interface import WITH_ETHERNET_HEADER, Interface
+from bpf.attach.interface import LOOPBACK, WITH_ETHERNET_HEADER, Interface
 from bpf.attach.rtnetlink import LinkInfo
 from bpf.errors import UsageError
 
@@ -49,6 +49,7 @@ class GroupMember:
     slot: int
     """Its number, from 1."""
     interface: Interface
+    is_loopback: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +132,7 @@ class InterfaceGroup(Interface):
         slot = self._next = next(slot for slot in slots if slot not in used)
         ethernet = link.hardware in WITH_ETHERNET_HEADER
         member = self.members[link.index] = GroupMember(
-            slot, Interface(link.name, link.index, ethernet)
+            slot, Interface(link.name, link.index, ethernet), link.hardware == LOOPBACK
         )
         self._name(slot, link.name)
         self.inside[slot] = ethernet and link.kind in _INSIDE and not is_uplink

@@ -13,8 +13,10 @@ from bpf.errors import UsageError, did_you_mean, printable
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFHWADDR = 0x8927
 _IFF_UP = 0x1
-WITH_ETHERNET_HEADER = frozenset((1, 772))
-"""ARPHRD_ETHER and ARPHRD_LOOPBACK."""
+LOOPBACK = 772
+"""ARPHRD_LOOPBACK of linux/if_arp.h."""
+WITH_ETHERNET_HEADER = frozenset((1, LOOPBACK))
+"""Also ARPHRD_ETHER."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

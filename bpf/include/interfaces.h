@@ -16,5 +16,9 @@
 #else
 #define INTERFACE(ctx) 0
 #define COUNTED_BEFORE(ctx) 0
-#define LINK_RAW(ctx) (!LINK_ETHERNET)
+#if LINK_ETHERNET
+#define LINK_RAW(ctx) 0
+#else
+#define LINK_RAW(ctx) 1
+#endif
 #endif

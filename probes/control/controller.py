@@ -319,7 +319,7 @@ class Controller(ProbeRunner):
         in_time = running.wait_for(end_ns, _LONGEST_WAIT_S)
         windows = [
             window
-            for window in self.history.snapshots(FLOW_PROBE.name)
+            for window in self.history.snapshots(FLOW_PROBE.name, "")
             if min(window.end_ns, end_ns) - max(window.start_ns, start_ns)
             > _OVERLAP * min(window.end_ns - window.start_ns, end_ns - start_ns)
         ]

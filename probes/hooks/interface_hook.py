@@ -134,7 +134,7 @@ class GroupHook(InterfaceHook):
         """Attach it to all interfaces. Raises as bpf.attach.attachment.attach does."""
         self._by_link = by_link
         refusal: ProbedeckError | None = None
-        for member in tuple(self.interface.members.values()):
+        for member in self._members():
             try:
                 self.join(member)
             except ProbedeckError as error:
@@ -143,8 +143,15 @@ class GroupHook(InterfaceHook):
             raise refusal
         self.attachment = Attachment("tcx" if by_link else "clsact", self._leave_all)
 
+    def _members(self) -> list[GroupMember]:
+        leaves = self.hook is Hook.TC_EGRESS
+        members = tuple(self.interface.members.values())
+        return [each for each in members if not (leaves and each.is_loopback)]
+
     def join(self, member: GroupMember) -> None:
-        """Attach it to one more interface."""
+        """Attach it to one more interface. Packets on loopback count when they come in."""
+        if member not in self._members():
+            return
         fd = self.chain.dispatcher(
             member.slot, self.interface.bit, ethernet=member.interface.ethernet
         )
@@ -165,9 +172,7 @@ class GroupHook(InterfaceHook):
     @property
     def status(self) -> HookStatus:
         lacking = [
-            member.interface.name
-            for member in tuple(self.interface.members.values())
-            if member.slot not in self._attached
+            member.interface.name for member in self._members() if member.slot not in self._attached
         ]
         where = f"{len(self._attached)} interfaces"
         if lacking:
@@ -179,7 +184,7 @@ class GroupHook(InterfaceHook):
 
     def look(self, own: set[int]) -> bool:
         """As for one interface, for the next few of them, so the cost of a look is bounded."""
-        members = list(self.interface.members.values())
+        members = self._members()
         for at in range(min(len(members), _LOOKS)):
             member = members[(self._turn + at) % len(members)]
             # The interface is gone, or ours is removed there.

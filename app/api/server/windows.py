@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from app.api.models import UnknownError
 from app.outputs.owners.owner_join import with_owners
+from app.outputs.view import is_table
 from probes.control_plane import ProbeInfo
 from probes.snapshot import Snapshot
 
@@ -39,11 +40,11 @@ def find_flows(kept: Sequence[Snapshot], info: ProbeInfo, number: int | None) ->
 
     Owners come a moment after their flows: the last window is the one before while they do.
     """
-    (flows,) = find(kept, info, number)
+    flows = next(table for table in find(kept, info, number) if not table.metric)
     found = with_owners(flows, kept)
     if number is None and found is flows:
         for item in kept:
-            if item.probe == info.name and item.window == flows.window - 1:
+            if is_table(item, info.name, "") and item.window == flows.window - 1:
                 before = with_owners(item, kept)
                 return before if before is not item else flows
     return found

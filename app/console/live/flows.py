@@ -26,7 +26,7 @@ LIVE = np.dtype(
 """FLOW with totals since the flow was first seen. A flow keeps its `id` until its row is removed.
 Rates are per second over the last `RATE_NS` or more; `new_*` count towards the next rate.
 `at_least` is 1 if the totals are lower bounds: the flow may have been left out before.
-`history` has the bytes of the last minute in cells of CELL_NS, the newest last: 48 of the 176 bytes
+`history` has the bytes of the last minute in cells of CELL_NS, the newest last: 48 of the 192 bytes
 of a row. An idle flow leaves after a minute, so no row has an older past."""
 MAX_FLOWS = 65536
 MAX_NEW_FLOWS = 16384
@@ -246,5 +246,5 @@ def _live(rows: Rows[FLOW], ids: Array) -> Rows[LIVE]:
 
 
 def _words(rows: Rows[LIVE]) -> Array:
-    """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 22), FLOW's first."""
+    """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 24), FLOW's first."""
     return rows.view("u8").reshape(len(rows), LIVE.itemsize // 8)

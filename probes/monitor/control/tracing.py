@@ -136,7 +136,7 @@ class Tracing:
 
     def _renew(self, request: TraceRequest) -> str:
         """Trace up to the requested number of flows. Returns a reason if there are fewer."""
-        windows = self._history.snapshots("flow")
+        windows = self._history.snapshots("flow", "")
         since = windows[-1].end_ns - _GONE * 1e9 if windows else 0
         recent = [window.rows for window in windows if window.end_ns > since]
         found = self._top_flows(np.concatenate(recent, dtype=FLOW), request) if recent else []

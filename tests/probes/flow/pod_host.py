@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -29,6 +30,18 @@ class PodHost:
     def close(self) -> None:
         for ns in (self.host, self.peer, *self.containers):
             os.close(ns)
+
+    def keep_neighbours(self) -> None:
+        """Make the known neighbours permanent: no ARP is sent any more."""
+        for ns in (self.host, self.peer, *self.containers):
+            with inside(ns):
+                shown = subprocess.run(["ip", "-j", "neigh"], capture_output=True, check=True)
+            known = [each for each in json.loads(shown.stdout) if "lladdr" in each]
+            ip(ns, *(
+                f"neigh replace {each['dst']} lladdr {each['lladdr']} dev {each['dev']} "
+                "nud permanent"
+                for each in known
+            ))  # fmt: skip
 
     def address(self, container: int) -> str:
         """Return the address of a container, from 1."""

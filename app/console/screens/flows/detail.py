@@ -105,7 +105,7 @@ class FlowDetail(Horizontal):
         # After the ends: a low pane has no room for the rest.
         facts[_ENDS:_ENDS] = self._owner_facts(subject.owner, history, now_ns)
         self.query_one(Static).update(_labelled(facts), layout=False)
-        for window in history.snapshots("flow"):
+        for window in history.snapshots("flow", ""):
             if window.end_ns > self._seen_ns:
                 seconds = max(window.seconds, 1e-3)
                 if (sizes := subject.measure(window)) is None:

@@ -272,7 +272,7 @@ def test_columns_begin_with_those_of_a_window() -> None:
         assert LIVE.fields is not None
         assert FLOW.fields is not None
         assert LIVE.fields[name] == FLOW.fields[name]
-    assert words_of(np.zeros(3, FLOW)).shape == (3, 10)
+    assert words_of(np.zeros(3, FLOW)).shape == (3, 12)
 
 
 def test_views_are_whole_while_windows_come() -> None:
