@@ -15,7 +15,7 @@ from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import policies_of
 from bpf import quantities
 from bpf.attach.attachment import Hook
-from bpf.attach.group import ANY, is_group
+from bpf.attach.group import ANY, EVERYWHERE, is_group
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.config.options import as_given, part, setting
 from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
@@ -106,6 +106,14 @@ class Options:
         "NAMES",
         usual="any",
         flags=("-i", "--interface"),
+    )
+    netns: str = setting(
+        GENERAL,
+        "",
+        "Run in a network namespace, by its name of ip-netns or by a process; all: watch the "
+        "interfaces of all namespaces.",
+        "NAME|PID|all",
+        usual="the present one",
     )
     interval: float = setting(GENERAL, 1.0, "Length of a window, 0.01 to 300.", "SECONDS")
     ready_file: str = setting(
@@ -299,7 +307,8 @@ class Options:
     @property
     def watched(self) -> str:
         """The interfaces; empty if all probes name their own."""
-        return self.interface or ("" if self.only else ANY)
+        found = self.interface or ("" if self.only else ANY)
+        return found + EVERYWHERE if found and self.netns == "all" else found
 
     @property
     def hook(self) -> Hook | None:

@@ -12,16 +12,21 @@ import fnmatch
 import itertools
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from bpf.attach import interface as interfaces
 from bpf.attach import route, rtnetlink
 from bpf.attach.interface import LOOPBACK, WITH_ETHERNET_HEADER, Interface
 from bpf.attach.rtnetlink import LinkInfo
+from bpf.attach.spaces import Space, entered, every, here
 from bpf.errors import UsageError
 
 ANY = "any"
+EVERYWHERE = "@all"
+"""End of a text that means the interfaces of all network namespaces."""
 ABOVE = frozenset((
     "bridge", "bond", "team", "vlan", "macsec", "vrf", "hsr", "batadv", "openvswitch", "ifb",
     "rmnet", "vxlan", "geneve", "gre", "gretap", "ip6gre", "ip6gretap", "erspan", "ip6erspan",
@@ -49,7 +54,9 @@ class GroupMember:
     slot: int
     """Its number, from 1."""
     interface: Interface
+    """Its name has the label of a namespace that is not the run's own: `eth0@web`."""
     is_loopback: bool
+    space: Space
 
 
 @dataclass(slots=True, eq=False)
@@ -61,8 +68,8 @@ class InterfaceGroup(Interface):
 
     bit: int = 0
     """The bit of `tc_index` that marks packets as counted by this run."""
-    members: dict[int, GroupMember] = field(default_factory=dict)
-    """By index of the interface."""
+    members: dict[tuple[int, int], GroupMember] = field(default_factory=dict)
+    """By the namespace's inode and the interface's index."""
     names: bytearray = field(default_factory=lambda: bytearray(NAME_SIZE * (_MOST + 1)))
     """Names by slot, padded with zeros; a slot keeps its name until another interface gets it."""
     inside: bytearray = field(default_factory=lambda: bytearray(_MOST + 1))
@@ -75,7 +82,7 @@ class InterfaceGroup(Interface):
     def of(cls, name: str) -> InterfaceGroup:
         """Return a group by its text. Raises UsageError if it names an unknown interface."""
         for part in _parts(name):
-            if not _is_pattern(part):
+            if not _is_pattern(part) and not name.endswith(EVERYWHERE):
                 interfaces.find(part)
         group = cls(name, -1, ethernet=True)
         group.renew()
@@ -105,14 +112,30 @@ class InterfaceGroup(Interface):
 
         Raises OSError if the kernel does not tell.
         """
-        wanted = {link.index: link for link in rtnetlink.links() if self._takes(link)}
-        left = [self.members.pop(index) for index in self.members.keys() - wanted.keys()]
-        for index, member in self.members.items():
-            member.interface.name = wanted[index].name
-            self._name(member.slot, wanted[index].name)
-        new = [link for index, link in wanted.items() if index not in self.members]
-        uplinks = route.uplinks() if new else set()
-        return [self._join(link, link.index in uplinks) for link in new], left
+        wanted = dict(self._wanted())
+        left = [self.members.pop(key) for key in self.members.keys() - wanted.keys()]
+        for key, member in self.members.items():
+            member.interface.name = self._name(member.slot, *wanted[key])
+        joined = []
+        for space, links in itertools.groupby(
+            (each for key, each in wanted.items() if key not in self.members), itemgetter(0)
+        ):
+            with suppress(OSError), entered(space):
+                uplinks = route.uplinks()
+                joined += [self._join(*link, link[1].index in uplinks) for link in links]
+        return joined, left
+
+    def _wanted(self) -> Iterator[tuple[tuple[int, int], tuple[Space, LinkInfo]]]:
+        for space in every() if self.name.endswith(EVERYWHERE) else (here(),):
+            try:
+                with entered(space):
+                    links = rtnetlink.links()
+            except OSError:
+                if not space.path:
+                    raise
+                continue  # The namespace has ended.
+            for link in filter(self._takes, links):
+                yield (space.inode, link.index), (space, link)
 
     def _takes(self, link: LinkInfo) -> bool:
         if link.hardware not in _WITH_IP:
@@ -126,25 +149,33 @@ class InterfaceGroup(Interface):
             if _is_pattern(part)
         )
 
-    def _join(self, link: LinkInfo, is_uplink: bool) -> GroupMember:
+    def _join(self, space: Space, link: LinkInfo, is_uplink: bool) -> GroupMember:
         used = {member.slot for member in self.members.values()}
         slots = itertools.chain(range(self._next + 1, _MOST + 1), range(1, _MOST + 1))
         slot = self._next = next(slot for slot in slots if slot not in used)
         ethernet = link.hardware in WITH_ETHERNET_HEADER
-        member = self.members[link.index] = GroupMember(
-            slot, Interface(link.name, link.index, ethernet), link.hardware == LOOPBACK
+        name = self._name(slot, space, link)
+        member = self.members[space.inode, link.index] = GroupMember(
+            slot, Interface(name, link.index, ethernet), link.hardware == LOOPBACK, space
         )
-        self._name(slot, link.name)
         self.inside[slot] = ethernet and link.kind in _INSIDE and not is_uplink
         return member
 
-    def _name(self, slot: int, name: str) -> None:
-        at = slot * NAME_SIZE
-        self.names[at : at + NAME_SIZE] = name.encode()[:NAME_SIZE].ljust(NAME_SIZE, b"\0")
+    def _name(self, slot: int, space: Space, link: LinkInfo) -> str:
+        """Give a slot its name, and return that. It is cut where it is too long, and its end is
+        the slot's number if another member has that name."""
+        name = f"{link.name}@{space.label}" if space.label else link.name
+        at, raw = slot * NAME_SIZE, name.encode()[:NAME_SIZE]
+        taken = {each.interface.name for each in self.members.values() if each.slot != slot}
+        if raw.decode(errors="replace") in taken:
+            end = f"~{slot}".encode()
+            raw = raw[: NAME_SIZE - len(end)] + end
+        self.names[at : at + NAME_SIZE] = raw.ljust(NAME_SIZE, b"\0")
+        return raw.decode(errors="replace")
 
     @property
     def indices(self) -> tuple[int, ...]:
-        return tuple(self.members)
+        return tuple(index for _, index in self.members)
 
     def is_up(self) -> bool:
         return True
@@ -167,11 +198,12 @@ def find(name: str) -> Interface:
 
 def is_group(name: str) -> bool:
     """Whether a text means several interfaces, even if there is only one at the moment."""
-    return len(_parts(name)) > 1 or any(map(_is_pattern, _parts(name)))
+    several = len(_parts(name)) > 1 or name.endswith(EVERYWHERE)
+    return several or any(map(_is_pattern, _parts(name)))
 
 
 def _parts(name: str) -> list[str]:
-    return name.split(",")
+    return name.removesuffix(EVERYWHERE).split(",")
 
 
 def _is_pattern(part: str) -> bool:

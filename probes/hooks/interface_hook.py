@@ -14,6 +14,7 @@ from bpf.attach.group import GroupMember, InterfaceGroup
 from bpf.attach.hook import AnyHook, EventHook
 from bpf.attach.ingress import HookChoice
 from bpf.attach.interface import Interface
+from bpf.attach.spaces import entered
 from bpf.errors import ProbedeckError
 from bpf.syscall import opened, prog_info
 from probes.snapshot import WAITS, HookStatus
@@ -155,7 +156,8 @@ class GroupHook(InterfaceHook):
         fd = self.chain.dispatcher(
             member.slot, self.interface.bit, ethernet=member.interface.ethernet
         )
-        with opened(fd):
+        # Its namespace may have ended.
+        with opened(fd), suppress(OSError), entered(member.space):
             attached = attach(self.hook, fd, member.interface, by_link=self._by_link)
             self._attached[member.slot] = prog_info(fd).id, attached
 
@@ -174,9 +176,9 @@ class GroupHook(InterfaceHook):
         lacking = [
             member.interface.name for member in self._members() if member.slot not in self._attached
         ]
-        where = f"{len(self._attached)} interfaces"
+        where = f"on {len(self._attached)} of {len(self._members())} interfaces"
         if lacking:
-            where += f", not on {', '.join(lacking)}"
+            where += f": not on {', '.join(lacking)}"
         return replace(super().status, reason=where)
 
     def own_programs(self) -> Iterable[int]:
@@ -188,7 +190,7 @@ class GroupHook(InterfaceHook):
         for at in range(min(len(members), _LOOKS)):
             member = members[(self._turn + at) % len(members)]
             # The interface is gone, or ours is removed there.
-            with suppress(OSError, ValueError, KeyError):
+            with suppress(OSError, ValueError, KeyError), entered(member.space):
                 found = order.on_hook(self.hook, member.interface.index)
                 ids = [program.id for program in found]
                 earlier = found[: ids.index(self._attached[member.slot][0])]

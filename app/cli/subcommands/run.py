@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -69,14 +70,15 @@ def run(options: Options, paths: PathOptions, settings: Settings, playing: TapeO
     which = f" -i {options.interface}" if options.interface else ""
     instead = f"probedeck run{which} --headless"
     startup = playing.startup(settings, shown=not options.headless)
-    return _start(options, paths, settings, instead, startup)
+    with namespace(options) as listen:
+        return _start(options, paths, settings, instead, startup, listen=listen)
 
 
 _OF_LAB = tuple(
     {name for of in (Options, Ui, TapeOptions, PathOptions) for name in settings_of(of)}
-    - {"interface"}
+    - {"interface", "netns"}
 )
-"""The lab has an interface of its own."""
+"""The lab has an interface and namespaces of its own."""
 
 
 @click.command(cls=GroupedCommand, epilog=LAB_EXAMPLES)
@@ -208,6 +210,22 @@ def fleet(settings: Settings, playing: TapeOptions, file: str, headless: bool) -
     from app.console import entry
 
     return entry.fleet(hosts, settings, startup)
+
+
+@contextmanager
+def namespace(options: Options) -> Iterator[Callable[[str], Listening] | None]:
+    """Be in the network namespace of --netns for the block. Raises UsageError or KernelError.
+
+    Yields a function by which the API listens in the present namespace; None if that stays.
+    """
+    if options.netns in ("", "all"):
+        yield None
+        return
+    from app.lab.netns import host_listener
+    from bpf.attach.spaces import inside
+
+    with host_listener() as listen, inside(options.netns):
+        yield listen
 
 
 def _start(

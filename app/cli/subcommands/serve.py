@@ -9,6 +9,7 @@ import click
 from app import VERSION
 from app.cli.command import GroupedCommand
 from app.cli.decorator import takes
+from app.cli.subcommands.run import namespace
 from app.config.model import Settings
 from app.run.options import Options, OutputSpec
 from app.run.spec import run_spec
@@ -42,7 +43,10 @@ def serve(options: Options, paths: PathOptions, settings: Settings) -> None:
         options = replace(options, owners=True)
     options.check(settings.filters)
     paths.check()
-    spec = run_spec(options, VERSION, paths)
     has_tables = options.out != "-"
     output = options.output_spec(settings.filters) if has_tables else OutputSpec.nothing()
-    headless.run(replace(spec, is_service=is_unasked), output)
+    with namespace(options) as listen:
+        spec = replace(run_spec(options, VERSION, paths), is_service=is_unasked)
+        if spec.api is not None and listen is not None:
+            spec = replace(spec, api=replace(spec.api, opened=listen))
+        headless.run(spec, output)

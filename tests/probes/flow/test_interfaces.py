@@ -45,6 +45,11 @@ def _shared(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def pods() -> Iterator[PodHost]:
     with pod_host(4) as found:
+        # The bridge knows its ports then, and hosts know their neighbours.
+        _send_everywhere(found, 1)
+        ping(found.host, "127.0.0.1", 1)
+        ping(found.containers[0], BRIDGE, 1)
+        found.keep_neighbours()
         yield found
 
 
@@ -120,9 +125,6 @@ def test_each_packet_counts_once_in_every_kind_of_path(pods: PodHost) -> None:
         "host to container": (host, pods.address(2), "veth2", []),
         "loopback": (host, "127.0.0.1", "lo", []),
     }
-    for ns, address, *_ in paths.values():
-        ping(ns, address, 1)  # Neighbours are known, and the bridge knows its ports.
-    ping(two, FAR, 1)
     with watching(host, "any") as window:
         for ns, address, counts, again in paths.values():
             window()
@@ -141,8 +143,6 @@ def test_each_packet_counts_once_in_every_kind_of_path(pods: PodHost) -> None:
 
 def test_totals_of_an_interface_are_the_kernels_counters(pods: PodHost) -> None:
     names = ["eth0", *(f"veth{n}" for n in range(1, 5))]
-    _send_everywhere(pods, 1)
-    pods.keep_neighbours()
     with watching(pods.host, "any") as window:
         before = {name: sum(counters(pods.host, name)) for name in names}
         window()
@@ -179,7 +179,6 @@ def test_interfaces_join_and_leave(pods: PodHost) -> None:
 
 def test_two_runs_on_the_same_interfaces_count_the_same(pods: PodHost) -> None:
     one = pods.containers[0]
-    ping(one, PEER, 1)
     with watching(pods.host, "any") as first, watching(pods.host, "eth0,veth1") as second:
         first(), second()
         ping(one, PEER, COUNT)
@@ -190,7 +189,6 @@ def test_two_runs_on_the_same_interfaces_count_the_same(pods: PodHost) -> None:
 
 def test_a_list_counts_packets_that_come_by_no_interface_of_it(pods: PodHost) -> None:
     one = pods.containers[0]
-    ping(one, PEER, 1)
     with watching(pods.host, "eth0,lo") as window:
         window()
         ping(one, PEER, COUNT)
