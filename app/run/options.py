@@ -108,7 +108,7 @@ class Options:
         flags=("-i", "--interface"),
     )
     netns: str = setting(
-        GENERAL,
+        PACKETS,
         "",
         "Run in a network namespace, by its name of ip-netns or by a process; all: watch the "
         "interfaces of all namespaces.",
@@ -177,8 +177,8 @@ class Options:
     views: str | None = setting(
         OUTPUT,
         None,
-        f"Tables to write: {', '.join(VIEWS)}. metrics are the monitor's; into a DIR, also a table "
-        "for each metric of a probe.",
+        f"Tables to write: {', '.join(VIEWS)}. metrics: the monitor's; into a DIR, a table for "
+        "each metric, too.",
         "NAME,NAME...",
         usual="all but groups of flows into a DIR; flows to standard output",
     )

@@ -70,8 +70,8 @@ def complaint(*arguments: str, **options: object) -> tuple[object, str]:
         ("run -i lo --ingress nat", "--ingress 'nat' is not auto, xdp, tc"),
         (
             "run -i lo --headless --views hop",
-            "no view 'hop'; there are flows, conversations, hosts, services, networks, hops, "
-            "paths, traces, metrics, triggers, policies, sockets, owners, ownership, "
+            "no view 'hop'; there are flows, repeated, interfaces, conversations, hosts, services, "
+            "networks, hops, paths, traces, metrics, triggers, policies, sockets, owners, ownership, "
             "windows, events",
         ),
         ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
