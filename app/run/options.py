@@ -110,10 +110,9 @@ class Options:
     netns: str = setting(
         PACKETS,
         "",
-        "Run in a network namespace, by its name of ip-netns or by a process; all: watch the "
-        "interfaces of all namespaces.",
+        "Network namespace; all: interfaces of all namespaces.",
         "NAME|PID|all",
-        usual="the present one",
+        usual="here",
     )
     interval: float = setting(GENERAL, 1.0, "Length of a window, 0.01 to 300.", "SECONDS")
     ready_file: str = setting(
@@ -177,10 +176,10 @@ class Options:
     views: str | None = setting(
         OUTPUT,
         None,
-        f"Tables to write: {', '.join(VIEWS)}. metrics: the monitor's; into a DIR, a table for "
-        "each metric, too.",
+        f"Tables to write: {', '.join(VIEWS)}. metrics are the monitor's; into a DIR, each "
+        "metric of a probe, too.",
         "NAME,NAME...",
-        usual="all but groups of flows into a DIR; flows to standard output",
+        usual="into a DIR all but groups; flows to standard output",
     )
     network_prefix: str = setting(
         OUTPUT,

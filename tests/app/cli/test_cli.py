@@ -71,8 +71,8 @@ def complaint(*arguments: str, **options: object) -> tuple[object, str]:
         (
             "run -i lo --headless --views hop",
             "no view 'hop'; there are flows, repeated, interfaces, conversations, hosts, services, "
-            "networks, hops, paths, traces, metrics, triggers, policies, sockets, owners, ownership, "
-            "windows, events",
+            "networks, hops, paths, traces, metrics, triggers, policies, sockets, owners, "
+            "ownership, windows, events",
         ),
         ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
         ("run -i lo --headless --capture prot:tcp", "--capture: flows have no 'prot' (column 1); "),
