@@ -161,9 +161,10 @@ def _verdict(material: Material, last: Row[SOCKET], *, told: bool) -> tuple[Limi
     verdict, since_s = Limit(int(last["limit"])), float(last["limit_s"])
     pause = material.pauses[-1] if material.pauses else Silence(0.0, False, False)
     rests = pause.seconds >= _RESTS_S
-    if not len(sockets):  # Nobody looked while its socket was open.
-        alone = not material.conversation["in_packets"]
-        verdict = Limit(int(vain(*(np.array([each]) for each in (flags, back, alone, rests)))[0]))
+    alone = not material.conversation["in_packets"]
+    failed = Limit(int(vain(*(np.array([each]) for each in (flags, back, alone, rests)))[0]))
+    if failed or not len(sockets):  # Hardly anybody looks while such a socket is open.
+        verdict = failed
     life_s = float(material.conversation["last_ns"] - material.conversation["first_ns"]) / 1e9
     waited = sum(_waits_s(material)) >= max(_HALF * life_s, _ANSWER_S)
     ended = "reset" if back & RST else "closed" if flags & (FIN | RST) else ""

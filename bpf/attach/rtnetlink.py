@@ -189,14 +189,15 @@ def qdiscs(ifindex: int) -> list[str]:
 def backlog(ifindex: int) -> tuple[str, int]:
     """Return the kind of an interface's fullest queueing discipline, and its bytes that wait."""
     body = _TC.pack(socket.AF_UNSPEC, ifindex, 0, 0, 0)
-    found = [("", 0)]
+    found: list[tuple[str, int]] = []
     for reply in request(socket.NETLINK_ROUTE, _GETQDISC, body, DUMP):
         fields = attributes(reply[_TC.size :])
         queue = attributes(fields.get(_TCA_STATS2, b"")).get(_TCA_STATS_QUEUE, bytes(8))
         if _TC.unpack_from(reply)[1] == ifindex:
             found.append((text(fields[_TCA_KIND]), _number(queue[4:8])))
-    # A class has its own; the first one, the root, has their sum.
-    return max(found, key=lambda each: each[1])
+    fullest = max([("", 0), *found], key=lambda each: each[1])
+    # The first one, the root, has the sum of all. Packets come and go between the two numbers.
+    return next((root for root in found[:1] if 2 * root[1] > fullest[1]), fullest)
 
 
 def request(family: int, kind: int, body: bytes, flags: int = 0) -> Iterator[bytes]:

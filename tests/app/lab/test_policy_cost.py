@@ -40,6 +40,7 @@ def test_a_packet_of_each_selection() -> None:
                 assert bed.monitor.selected[metric].value == 1, metric
 
 
+@pytest.mark.timing
 def test_the_cost_of_policies_is_measured_in_two_seconds() -> None:
     texts = ("plain: flows > 5 -> dns", "ntp: rate(packets on proto:udp sport:123) > 1k/s -> dns")
     policies = [Policy.parse_short(text) for text in texts]

@@ -185,7 +185,8 @@ def test_applications_come_with_their_policy_and_go_with_the_monitor(monitored: 
     assert info
     assert (info.interface, info.hook, info.input) == ("right", "xdp", Input.REGULAR)
     assert [app.packets for app in info.applications] == [10, 10]
-    assert all(app.active and 0 < app.ns < 5000 for app in info.applications)
+    # An interrupt may come in one of ten runs.
+    assert all(app.active and 0 < app.ns < 100_000 for app in info.applications)
     assert not any(math.isnan(app.ns) for app in info.applications)
     assert all(app.summary for app in info.applications)
     controller.remove_policy("all")
