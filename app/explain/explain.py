@@ -222,7 +222,7 @@ def _place_of(
         hop = times.last if loss["hop"] == DESTINATION_HOP else int(loss["hop"])
         return _at(hop, 0.0, "packets are lost", hops)
     own = _own_queue(material) if why.limit == Limit.QUEUE.label else ""
-    if own and queues.argmax() <= _NEAR:
+    if own and (queues.argmax() <= _NEAR or queues.max() < _HALF * why.queue_us * 1e3):
         text = f"{duration(why.queue_us / 1e6)} of queue in this host's own {own}, before hop 1"
         return ExplainedPlace(1, queue_ms=why.queue_us / 1e3, own=own, text=text, hops=hops)
     if queues.any():
