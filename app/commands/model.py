@@ -36,7 +36,7 @@ class ParameterKind(StrEnum):
     PROBE = "probe"
     POLICY = "policy"
     NEW_POLICY = "new policy"
-    """The name of a ready policy, or a policy in its short form."""
+    """A ready policy or a group of them by name, or a policy in its short form."""
     TAPE = "tape"
     """A tape's file, or the letter of a register."""
     LAYOUT = "layout"

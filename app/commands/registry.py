@@ -249,7 +249,7 @@ _TRIGGERS = (
             (_POLICY,), writes=True, remote=remote.toggle_policy),
     Command("trigger.add", "Add a policy", "a", "triggers", "Add",
             (Parameter("policy", ParameterKind.NEW_POLICY, rest=True, check=values.policy),),
-            writes=True, asks=True, remote=remote.set_policy,
+            writes=True, asks=True, remote=remote.set_policies,
             help="The name of a policy that comes with probedeck, such as syn_flood, or one of your"
             " own: NAME: CONDITION -> RUN."),
     Command("trigger.change", "Change the policy", "e", "triggers", "", (_POLICY,), writes=True,

@@ -80,11 +80,12 @@ def _start(plane: ControlPlane, config: ProbeConfig, *, force: bool) -> ProbeInf
     return plane.add(config, force=force)
 
 
-def set_policy(plane: ControlPlane, text: str) -> PolicyInfo:
-    """Add a ready policy by its name, or one in its short form; it replaces one of its name."""
-    from probes.monitor.policy.ready import policy_of
+def set_policies(plane: ControlPlane, text: str) -> tuple[PolicyInfo, ...]:
+    """Add ready policies by their name or group, or one in its short form; they replace those of
+    their names."""
+    from probes.monitor.policy.ready import policies_of
 
-    return plane.set_policy(policy_of(text))
+    return tuple(map(plane.set_policy, policies_of(text)))
 
 
 def toggle_policy(plane: ControlPlane, name: str) -> None:

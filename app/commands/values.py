@@ -50,9 +50,9 @@ def event_filter(text: str, saved: Saved) -> None:
 
 
 def policy(text: str, saved: Saved) -> None:
-    from probes.monitor.policy.ready import policy_of
+    from probes.monitor.policy.ready import policies_of
 
-    policy_of(text)
+    policies_of(text)
 
 
 def destination(text: str, saved: Saved) -> None:

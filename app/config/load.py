@@ -168,7 +168,8 @@ def _value(
         raise UsageError("unknown key", hint=hint)
     setting = settings[name]
     value = setting.of_toml(given)
-    if setting.metavar not in ("FILE", "PATH"):
+    kind, *words = setting.metavar.split("|")
+    if kind not in ("FILE", "PATH") or value in words:
         return value
     if isinstance(value, list):
         return [paths.beside(document.path, each) for each in value]

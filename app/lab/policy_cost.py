@@ -52,7 +52,8 @@ class PolicyCost(NamedTuple):
 def policy_costs(
     policies: Sequence[Policy], options: MonitorOptions
 ) -> tuple[float, list[PolicyCost]]:
-    """Return the nanoseconds a packet of the monitor alone, and of each policy.
+    """Return the nanoseconds a packet of the monitor alone, and of each policy. The last cost is of
+    all policies together, if there are several.
 
     Raises KernelError without the right to load programs.
     """
@@ -79,6 +80,10 @@ def policy_costs(
             chosen = max(0.0, _ns(fd, frame) - alone[frame])
             monitor.remove_policy(policy.name)
             costs.append(PolicyCost(min(usual, chosen), max(0.0, chosen - usual)))
+        if len(policies) > 1:
+            for policy in policies:
+                monitor.set_policy(policy, ())
+            costs.append(PolicyCost(max(0.0, _ns(fd, USUAL) - alone[USUAL]), 0.0))
     return alone[USUAL] - floor_ns(ProgType.XDP), costs
 
 
@@ -90,7 +95,7 @@ def cost_texts(policies: Sequence[Policy], options: MonitorOptions) -> dict[str,
         reason = error.strerror if isinstance(error, OSError) else error
         return {"cost": f"not measured, as no program can be loaded: {reason}"}
     texts = map(str, costs)
-    names = (policy.name for policy in policies)
+    names = (*(policy.name for policy in policies), *["all of them"] * (len(policies) > 1))
     every = {"monitor": f"costs {alone:.0f} ns a packet without policies"}
     return every | dict(zip(names, texts, strict=True))
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
     from probes.monitor.policy import Policy
 
+SHIPPED, NO_POLICIES = "shipped", "none"
+"""Names in place of a file of policies: the ready ones, and none."""
 _END = r"(?:\[([^]]+)\]|([^][:]+)):(\d{1,5})"
 _RECEIVER = re.compile(f"{_END}-{_END}", re.ASCII)
 
@@ -38,8 +40,11 @@ def policies_of(
     """Return policies, and the fields of MonitorOptions that the file at `path` sets.
 
     Policies come from the file and from `texts` in their short form; applications come from the
-    file and from `probes`. Raises UsageError for a mistake, also one of their combination.
+    file and from `probes`. The path may be SHIPPED or NO_POLICIES. Raises UsageError for a mistake,
+    also one of their combination.
     """
+    if path == NO_POLICIES:
+        path = ""
     if not (path or texts or probes):
         # Without policies, the start needs no pydantic.
         return Policies(), {}
@@ -48,7 +53,11 @@ def policies_of(
     own = tuple(probe for probe in probes if probe.is_application)
     errors: list[ProbedeckError] = []
     file = PolicyFile()
-    if path:
+    if path == SHIPPED:
+        from probes.monitor.policy.ready import shipped
+
+        file = shipped()
+    elif path:
         try:
             with as_invoker():
                 file = load(path, [each.name for each in own])

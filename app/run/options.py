@@ -12,7 +12,7 @@ from app.config.model import CONSOLE, Ui
 from app.exporters.kinds import EXPORTERS, parse
 from app.outputs.formats import FORMATS
 from app.outputs.routers import Describe, nothing_known
-from app.run.monitor import policies_of
+from app.run.monitor import NO_POLICIES, SHIPPED, policies_of
 from bpf import quantities
 from bpf.attach.attachment import Hook
 from bpf.attach.group import ANY, EVERYWHERE, is_group
@@ -216,8 +216,7 @@ class Options:
     monitor: bool = setting(
         MONITOR,
         False,
-        "Run the monitor: counters and a sketch of all incoming packets. Each option of "
-        "this group runs it.",
+        "Run the monitor, as other options of this group do.",
     )
     policy: list[str] = setting(
         MONITOR,
@@ -227,8 +226,13 @@ class Options:
         "TEXT",
     )
     policies: str = setting(
-        MONITOR, "", "Read policies and their applications from .toml or .json.", "FILE"
+        MONITOR,
+        "",
+        "Read policies from .toml or .json.",
+        f"FILE|{SHIPPED}|{NO_POLICIES}",
+        usual=f"{SHIPPED} in the console and serve",
     )
+    trusted: list[str] = setting(MONITOR, [], "Hosts that never alarm.", "PREFIX")
     bits: int | None = as_given(MonitorOptions, "bits")
     seed_file: str = setting(
         MONITOR,
@@ -287,9 +291,11 @@ class Options:
         yield from _error("seed_file", self.seed)
         for url in self.output:
             yield from _error("output", partial(parse, OutputConfig(url)))
+        trusted = MonitorOptions(trusted=tuple(self.trusted))
+        yield from _error("trusted", trusted.check)
         if (bits := self.bits) is not None:
             yield from _error("bits", lambda: MonitorOptions(bits=bits).check())
-        if saved is not None and (self.policies or self.policy):
+        if saved is not None and (self.has_policies or self.policy):
             for _, error in _error("policies", self._check_policies):
                 for each in error.mistakes:
                     of_text = isinstance(each, TextError) and not each.placed
@@ -320,10 +326,20 @@ class Options:
         return bool(self.api or self.listener.socket or self.listener.listen)
 
     @property
+    def has_policies(self) -> bool:
+        """Whether `--policies` names policies."""
+        return self.policies not in ("", NO_POLICIES)
+
+    @property
+    def watches(self) -> bool:
+        """Whether a run that people look at has the shipped policies without being asked."""
+        return not (self.only or self.policies or self.monitors)
+
+    @property
     def monitors(self) -> bool:
         """Whether the monitor runs: the options contain one of its options."""
         flags = self.monitor or self.drop_others or self.offload
-        lists = self.policy or self.policies or self.receiver or self.seed_file
+        lists = self.policy or self.has_policies or self.receiver or self.seed_file
         return bool(flags or lists) or self.bits is not None or self.input is not None
 
     def describe(self) -> Describe:
@@ -345,7 +361,7 @@ class Options:
         a table for each metric of each probe. Standard output takes one table: the monitor's, if
         the monitor runs.
         """
-        traces = self.trace or self.policy or self.policies
+        traces = self.trace or self.policy or self.has_policies
         left_out = {
             *KINDS,
             *(() if is_group(self.watched) else (REPEATED, INTERFACES)),

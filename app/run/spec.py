@@ -52,6 +52,8 @@ class RunSpec:
     """Options of the monitor; None: the monitor does not run."""
     policies: Policies = field(default_factory=Policies)
     """Policies of the monitor."""
+    watches: bool = False
+    """Whether the monitor starts after the first window of flows, with the shipped policies."""
     outputs: tuple[OutputConfig, ...] = ()
     beside: Beside | None = None
     is_service: bool = False
@@ -99,11 +101,17 @@ def probes_of(paths: list[str], interface: str, interval: float) -> tuple[ProbeC
     return found
 
 
-def run_spec(options: Options, version: str, paths: PathOptions | None = None) -> RunSpec:
-    """Return the parameters of a run. Raises UsageError."""
+def run_spec(
+    options: Options, version: str, paths: PathOptions | None = None, *, is_shown: bool = False
+) -> RunSpec:
+    """Return the parameters of a run. `is_shown` tells whether a console shows it, now or later:
+    then it watches for attacks by default. Raises UsageError."""
     interface = options.watched
     probes = probes_of(options.probe, interface, options.interval)
-    monitor, policies = _monitor(options, interface, probes)
+    watches = is_shown and options.watches
+    monitor, policies = None, Policies()
+    if options.monitors or watches:
+        monitor, policies = _monitor(options, interface, () if watches else probes)
     addresses: tuple[str, ...] = ()
     if options.trace:
         from app import resolve
@@ -132,6 +140,7 @@ def run_spec(options: Options, version: str, paths: PathOptions | None = None) -
         outputs=tuple(map(OutputConfig, options.output)),
         monitor=monitor,
         policies=policies,
+        watches=watches,
     )
     spec.check()
     return spec
@@ -147,10 +156,8 @@ def _looks_for_owners(options: Options) -> bool:
 
 def _monitor(
     options: Options, interface: str, probes: Sequence[ProbeConfig]
-) -> tuple[MonitorOptions | None, Policies]:
+) -> tuple[MonitorOptions, Policies]:
     """Return options and policies; `probes` may contain applications of the policies."""
-    if not options.monitors:
-        return None, Policies()
     if not interface:
         raise UsageError("nothing for the monitor to watch", hint="give -i NAME")
     policies, said = policies_of(options.policies, options.policy, probes)
@@ -162,6 +169,7 @@ def _monitor(
         "ingress": options.hook,
         "tunnels": Tunnels(options.tunnels) if options.tunnels != Tunnels.OUTER else None,
         "seed": options.seed() or None,
+        "trusted": (*said.get("trusted", ()), *options.trusted) or None,
     }
     over = {name: value for name, value in given.items() if value is not None}
     found = MonitorOptions(**{"interval": options.interval, **said, **over})

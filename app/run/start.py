@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from app.exporters.delivery import Outputs
@@ -20,12 +21,13 @@ from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.snapshot import Event, Item
-from probes.switches import SWITCHES, ProbePlace, Switch
+from probes.switches import SWITCHES, ProbePlace
 from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from app.api.server.command_endpoints import CommandRunner
     from app.exporters.openmetrics.metric_state import MetricState
+    from probes.monitor.options import MonitorOptions
 
 
 def start(
@@ -52,7 +54,10 @@ def start(
     if spec.interface:
         # The policies, which start below, may trace paths.
         controller.configure_paths(spec.interface, spec.path_options)
-    if spec.monitor:
+    if spec.monitor and spec.watches:
+        watch = partial(_watch, controller, spec.interface, spec.monitor)
+        _Later(controller, "monitor", "alarms", watch)
+    elif spec.monitor:
         controller.watch_metrics(
             spec.interface,
             spec.monitor,
@@ -63,10 +68,11 @@ def start(
     for switch in map(SWITCHES.__getitem__, spec.switches):
         if switch.place is ProbePlace.FLOWS and options.only:
             continue
+        begin = partial(controller.switch, switch.name)
         if switch.is_late and (console is not None or spec.is_service):
-            _Later(controller, switch)
+            _Later(controller, switch.name, switch.option, partial(begin, True))
         else:
-            controller.switch(switch.name, True)
+            begin(True)
     for probe in spec.probes:
         try:
             controller.add(probe, force=options.force)
@@ -88,6 +94,13 @@ def start(
     stack.enter_context(announced(options.ready_file))
 
 
+def _watch(controller: Controller, interface: str, options: MonitorOptions) -> None:
+    """Start the monitor with the shipped policies, whose applications wait for the first alarm."""
+    from probes.monitor.policy.ready import shipped
+
+    controller.watch_metrics(interface, options, policies=shipped().policy, late=True)
+
+
 def _metrics(controller: Controller) -> MetricState:
     """Return the series of metrics, which begin before the first window."""
     from app.exporters.openmetrics.metric_state import MetricState
@@ -98,21 +111,24 @@ def _metrics(controller: Controller) -> MetricState:
 
 
 class _Later:
-    """Starts an optional probe once the first window of flows has ended."""
+    """Starts a probe once the first window of flows has ended."""
 
-    def __init__(self, controller: Controller, switch: Switch) -> None:
-        self._controller, self._switch = controller, switch
-        self._begun = False
+    def __init__(
+        self, controller: Controller, name: str, gives: str, begin: Callable[[], None]
+    ) -> None:
+        """`gives` is what the run lacks if the start fails."""
+        self._controller, self._name, self._gives = controller, name, gives
+        self._begin, self._begun = begin, False
         controller.listen(self._hear)
 
     def _hear(self, item: Item) -> None:
         if not self._begun and is_table(item, "flow", ""):
             self._begun = True
-            threading.Thread(target=self._start, name=self._switch.name, daemon=True).start()
+            threading.Thread(target=self._start, name=self._name, daemon=True).start()
 
     def _start(self) -> None:
         try:
-            self._controller.switch(self._switch.name, True)
+            self._begin()
         except ProbedeckError as error:
-            text = f"no {self._switch.option}: {error}"
-            self._controller.publish(Event.now("warning", self._switch.name, text))
+            text = f"no {self._gives}: {error}"
+            self._controller.publish(Event.now("warning", self._name, text))

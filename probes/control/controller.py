@@ -249,8 +249,10 @@ class Controller(ProbeRunner):
         policies: Sequence[Policy] = (),
         profiles: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         applications: Sequence[ProbeConfig] = (),
+        late: bool = False,
     ) -> None:
-        """Start the monitor on an interface (S2).
+        """Start the monitor on an interface (S2). `late`: built-in applications are loaded when a
+        policy first needs them.
 
         Raises UsageError for an unknown interface and for policies that don't fit, KernelError or
         ProbedeckError if it can't attach. On an error, nothing of it runs on.
@@ -264,7 +266,7 @@ class Controller(ProbeRunner):
             for application in applications:
                 self.add(application)
             for policy in policies:
-                service.set_policy(policy)
+                service.set_policy(policy, late=late)
             undo.pop_all()
         if note := probe.offload:
             self.publish(Event.now("warning", MONITOR_PROBE.name, note))
@@ -301,6 +303,10 @@ class Controller(ProbeRunner):
     def monitor(self) -> MonitorInfo | None:
         service = self._running_service()
         return service.info() if service else None
+
+    def load_application(self, config: ProbeConfig) -> None:
+        """Load an application for a policy, also if the controller is read-only."""
+        on_best_hook(lambda: self._add(config, force=False))
 
     def applications(self) -> Sequence[ApplicationProbe]:
         from probes.monitor.applications.application import ApplicationProbe

@@ -28,7 +28,7 @@ from probes.filter.fields import Quantity, times
 from probes.monitor.condition import Condition
 from probes.monitor.condition.logic import Comparison
 from probes.monitor.condition.terms import Number
-from probes.monitor.policy.ready import policy_of
+from probes.monitor.policy.ready import policies_of
 from probes.path.events.words import describe
 from probes.path.options import PathOptions
 from probes.path.records import PATH, PathRowKind
@@ -67,7 +67,7 @@ Read = Callable[[str], float]
 TIMES: dict[str, Read] = {
     "filter": lambda text: filtered(times("x", "", "s"), text, 1e-9),
     "condition": lambda text: Condition.parse(f"avg(packets, {text}) > 5").span,
-    "policy": lambda text: policy_of(f"a: flows > 5 hold {text} -> dns").hold,
+    "policy": lambda text: policies_of(f"a: flows > 5 hold {text} -> dns")[0].hold,
     "tape": lambda text: TapeLine(text).duration(),
     "tape condition": lambda text: stated(f"path.rtt < {text}"),
     "output": lambda text: read_options(CommandOptions, {"timeout": text}).timeout,

@@ -12,7 +12,7 @@ import click
 
 from app.cli.command import CommandGroup, argument, option
 from app.files import write_atomic
-from app.run.monitor import policies_of
+from app.run.monitor import SHIPPED, policies_of
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import duration
 from probes.monitor.options import MonitorOptions
@@ -41,7 +41,7 @@ policy = CommandGroup(
 
 
 @policy.command(epilog=EXAMPLES)
-@argument("given", "TEXT|FILE", "A policy, or a .toml or .json file of policies.")
+@argument("given", "TEXT|FILE", "A policy, or a .toml or .json file of policies; or shipped.")
 @option("--probe", multiple=True, metavar="FILE", help="An application's configuration.")
 @option("--cost", is_flag=True, help="Measure the nanoseconds a packet of each policy; as root.")
 def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
@@ -49,7 +49,7 @@ def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
     from probes.config.model import load
 
     probes = [load(path) for path in probe]
-    path, texts = (given, []) if is_file(given) else ("", [given])
+    path, texts = (given, []) if is_file(given) or given == SHIPPED else ("", [given])
     policies, said = policies_of(path, texts, probes)
     interval = said.get("interval", MonitorOptions().interval)
     for each in policies.policies:

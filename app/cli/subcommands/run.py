@@ -237,7 +237,7 @@ def _start(
     `listen` opens the API's TCP socket."""
     options.check(settings.filters)
     paths.check()
-    spec = run_spec(options, VERSION, paths)
+    spec = run_spec(options, VERSION, paths, is_shown=not (options.headless or tour))
     outputs = (*settings.outputs, *spec.outputs)
     spec = replace(spec, beside=beside, tour=tour, outputs=outputs)
     if spec.api is not None and listen is not None:

@@ -46,7 +46,8 @@ def serve(options: Options, paths: PathOptions, settings: Settings) -> None:
     has_tables = options.out != "-"
     output = options.output_spec(settings.filters) if has_tables else OutputSpec.nothing()
     with namespace(options) as listen:
-        spec = replace(run_spec(options, VERSION, paths), is_service=is_unasked)
+        spec = run_spec(options, VERSION, paths, is_shown=True)
+        spec = replace(spec, is_service=is_unasked)
         if spec.api is not None and listen is not None:
             spec = replace(spec, api=replace(spec.api, opened=listen))
         headless.run(spec, output)

@@ -110,10 +110,10 @@ class CommandLine:
     def _policy(self, text: str, position: int) -> Completion:
         from app.console.prompt.policy_completion import complete
         from probes.filter import RowTable
-        from probes.monitor.policy.ready import purposes
+        from probes.monitor.policy.ready import menu
 
         flows = RowTable(self._frame().flows.rows)
-        return complete(text, position, purposes(), self._runs, flows, self._settings().filters)
+        return complete(text, position, menu(), self._runs, flows, self._settings().filters)
 
     def _filter(self, text: str, position: int) -> Completion:
         from app.console.prompt.filter_completion import complete

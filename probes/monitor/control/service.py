@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from bpf.errors import ProbedeckError
@@ -32,7 +34,7 @@ class Host(FlowWindows, Protocol):
 
     def applications(self) -> Sequence[ApplicationProbe]: ...
 
-    def add(self, config: ProbeConfig) -> object: ...
+    def load_application(self, config: ProbeConfig) -> None: ...
 
     def remove(self, name: str) -> object: ...
 
@@ -92,15 +94,16 @@ class MonitorService:
             self._profiles,
         )
 
-    def set_policy(self, policy: Policy) -> PolicyInfo:
-        """Add a policy, or replace the one of this name; see ControlPlane."""
+    def set_policy(self, policy: Policy, *, late: bool = False) -> PolicyInfo:
+        """Add a policy, or replace the one of this name; see ControlPlane. `late`: built-in
+        applications are loaded when the policy becomes active."""
         loaded = [*self.probe.router.given()]
         check_names(policy, {*loaded, *BUILT_IN}, self._profiles)
         applications, traced = resolve(policy, self._profiles)
         with ExitStack() as undo:
-            for name in applications:
+            for name in () if late and policy.mode != "permanent" else applications:
                 if name not in loaded:
-                    self._host.add(catalog.built_in(name, self.probe.interface.name))
+                    self._load(name)
                     undo.callback(self._host.remove, name)
             self.probe.set_policy(policy, applications)
             undo.pop_all()
@@ -150,8 +153,37 @@ class MonitorService:
             text = f"policy {policy.name} waits for owners: {error.message}"
             self._host.publish(Event.now("warning", self.probe.name, text))
 
+    def _load(self, name: str) -> None:
+        self._host.load_application(catalog.built_in(name, self.probe.interface.name))
+
+    def _load_late(self, policies: Collection[str]) -> None:
+        """Load the applications that policies lack; packets reach them from then on."""
+        for each in self.probe.policies():
+            wanted = resolve(each.policy, self._profiles)[0]
+            if each.policy.name not in policies or not each.state.runs:
+                continue
+            for name in wanted:
+                if name in self.probe.router.given():
+                    continue
+                try:
+                    self._load(name)
+                except ProbedeckError as error:
+                    text = f"policy {each.policy.name} runs without it: {error}"
+                    self._host.publish(Event.now("warning", name, text))
+        self._wake()
+
     def _follow(self, transitions: Sequence[PolicyTransition]) -> None:
         self._wake()
+        loaded = self.probe.router.given()
+        begun = {each.policy for each in transitions if each.begins}
+        if any(
+            each.policy.name in begun
+            and not set(resolve(each.policy, self._profiles)[0]) <= loaded.keys()
+            for each in self.probe.policies()
+        ):
+            # The poller, which calls this, must not wait for the verifier.
+            start = partial(self._load_late, begun)
+            threading.Thread(target=start, name="applications", daemon=True).start()
         for transition in transitions:
             request = self._traced.get(transition.policy)
             if request and request.count:

@@ -156,6 +156,41 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("given", "watches"),
+    [
+        ({}, True),
+        ({"trusted": ["192.0.2.0/24"]}, True),
+        ({"policies": "none"}, False),
+        ({"policies": "shipped"}, False),
+        ({"monitor": True}, False),
+        ({"policy": [FLOOD]}, False),
+        ({"only": True, "api": True}, False),
+    ],
+)
+def test_a_shown_run_watches_unless_the_user_chooses(given: Any, watches: bool) -> None:
+    options = Options(**given)
+    spec = run_spec(replace(options, interface="lo"), "1", is_shown=True)
+    assert spec.watches is watches
+    hidden = run_spec(replace(options, interface="lo"), "1")
+    assert not hidden.watches
+    assert (hidden.monitor is None) == (
+        watches or given in ({"policies": "none"}, {"only": True, "api": True})
+    )
+    assert spec.policies == hidden.policies
+    if watches:
+        assert not spec.policies.policies
+        assert spec.monitor
+        assert spec.monitor.trusted == tuple(given.get("trusted", ()))
+
+
+def test_shipped_policies_by_name_and_a_host_that_is_none() -> None:
+    spec = run_spec(Options("lo", policies="shipped"), "1")
+    assert len(spec.policies.policies) > 30
+    with pytest.raises(UsageError, match="'host' is no address or network"):
+        Options(trusted=["host"]).check()
+
+
+@pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"bits": 3}, "bits = 3 is not between 4 and 14"),

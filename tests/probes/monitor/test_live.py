@@ -204,6 +204,33 @@ def test_applications_come_with_their_policy_and_go_with_the_monitor(monitored: 
         controller.add(application("late", interface="right"))
 
 
+def test_late_applications_come_with_the_first_alarm(deck: Deck) -> None:
+    """Also while the controller is read-only: policies of the start may wake their applications."""
+    controller = deck.controller
+    policies = [Policy.parse_short(f"{name}: operator -> {name}") for name in ("dns", "half_open")]
+    always = Policy.parse_short("always: always -> accounting")
+    controller.watch_metrics(
+        "right", MonitorOptions(bits=8, interval=0.1), policies=[*policies, always], late=True
+    )
+    assert [info.name for info in controller.probes()] == [PROBE, "accounting"]
+    controller.activate_policy("half_open")
+    wait_for(lambda: len(controller.probes()) == 3)
+    deck.receive(10)
+
+    def counted() -> dict[str, int]:
+        info = controller.monitor()
+        assert info
+        return {app.name: app.packets for app in info.applications}
+
+    wait_for(lambda: counted() == {"accounting": 10, "half_open": 10})
+    controller.deactivate_policy("half_open")
+    deck.receive(5)
+    wait_for(lambda: counted() == {"accounting": 15, "half_open": 10})
+    # The next policy that is set loads its application at once.
+    controller.set_policy(policies[0])
+    assert "dns" in counted()
+
+
 def test_what_does_not_fit_leaves_nothing_behind(deck: Deck) -> None:
     controller = deck.controller
     wrong = (Policy.parse_short("a: always -> nothing"),)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from app.commands.remote import add_probe, set_policy
+from app.commands.remote import add_probe, set_policies
 from app.console.dialogs.list_box import ListBox
 from app.console.screen import ConsoleScreen
 from app.console.tasks import Task
@@ -113,13 +113,13 @@ class HostChanges:
 
     def do_host_policy(self, text: str = "") -> None:
         if text:
-            self._change(f"policy {text}", lambda plane: set_policy(plane, text))
+            self._change(f"policy {text}", lambda plane: set_policies(plane, text))
         else:
-            from probes.monitor.policy.ready import purposes
+            from probes.monitor.policy.ready import menu
 
             title = f"A policy for {counted(len(self._hosts().chosen), 'host')}"
             example = "flood: flows > 500 -> heavy_hitters"
-            self._screen.prompt.ask("host.policy", title, example, "", menu=purposes())
+            self._screen.prompt.ask("host.policy", title, example, "", menu=menu())
 
     def do_host_report(self) -> None:
         if not self._hosts().reports:

@@ -205,9 +205,19 @@ def ranked(paths: Paths) -> list[RankedHop]:
     return sorted(found, key=attrgetter("rank"))
 
 
+_CALM = 4
+"""Rows for policies that are far from their thresholds."""
+
+
 def pressing(triggers: Triggers, cells: int) -> list[PolicyView]:
     """Return every policy, the most pressing first, with time lines of `cells` cells."""
     return sorted(triggers.statuses(cells), key=_rank)
+
+
+def notable_policies(triggers: Triggers) -> int:
+    """Return how many policies run or are near their thresholds; of calm ones, a few count, too."""
+    every = triggers.statuses(0)
+    return max(min(_CALM, len(every)), sum(one.info.state.runs or one.ratio > 0.5 for one in every))
 
 
 def _rank(one: PolicyView) -> tuple[int, float]:

@@ -27,6 +27,7 @@ from app.console.screens.overview.model import (
     allotted,
     block_columns,
     late,
+    notable_policies,
     pressing,
     rates,
     span_of,
@@ -274,7 +275,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         shown = pulses.both_ways or not pulses.probes
         wanted = {kind: self._busiest.count(kind) if shown else 0 for kind in GROUPS} | {
             "hops": self._hops.notable + (0 < self._hops.notable < len(self._hops)),
-            "policies": len(self._triggers.info.policies) if self._triggers.info else 0,
+            "policies": notable_policies(self._triggers),
             "events": len(fold(self._events)),
         }
         if shown and not self.console.frame.flows.rows.size:

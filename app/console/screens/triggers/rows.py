@@ -37,10 +37,10 @@ def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
     if not known:
         return ""
     if info is None:
-        told = f"no monitor runs\n\nprobedeck run -i IFACE --policy '{EXAMPLE}'"
-        return told if read_only else f"{told}\n\na adds a policy, which starts it here"
+        told = "no monitor runs\n\nprobedeck run -i IFACE --policies shipped"
+        return told if read_only else f"{told}\n\na adds policies, which start it here"
     told = "there is no policy: only counters and flows are measured"
-    return told if read_only else f"{told}\n\na adds one, such as\n{EXAMPLE}"
+    return told if read_only else f"{told}\n\na adds one, a group of them, or all"
 
 
 def policy_columns(

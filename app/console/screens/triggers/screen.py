@@ -8,7 +8,7 @@ from functools import partial, partialmethod
 from textual import events, on
 from textual.widget import Widget
 
-from app.commands.remote import set_policy
+from app.commands.remote import set_policies
 from app.console.culprit import CulpritCommands
 from app.console.polling import PollingScreen
 from app.console.protocol import on_host
@@ -44,6 +44,14 @@ _NARROW, _WIDE = (11, 12), (30, 24)
 
 def _tell(screen: ConsoleScreen, host: str, info: PolicyInfo) -> None:
     text = f"{info.policy.name} is {info.state.label}{on_host(host)}"
+    screen.notify(text, timeout=2.0, markup=False)
+
+
+def _tell_all(screen: ConsoleScreen, host: str, infos: tuple[PolicyInfo, ...]) -> None:
+    if len(infos) == 1:
+        _tell(screen, host, infos[0])
+        return
+    text = f"{len(infos)} policies are set{on_host(host)}"
     screen.notify(text, timeout=2.0, markup=False)
 
 
@@ -103,7 +111,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
             StatusStrip(id="counters", classes="counters"),
             StatusStrip(id="mix", classes="counters"),
             SortedTable(POLICIES),
-            SortedTable(APPLICATIONS, empty="no application is loaded"),
+            SortedTable(APPLICATIONS, empty="none is awake: a policy wakes them"),
             TriggerDetail(),
         ]
 
@@ -314,14 +322,14 @@ class TriggersScreen(PollingScreen[_Fetched]):
             # A whole line has the same command, and is about all hosts.
             answers = self.prompt.is_open and self.prompt.command == "trigger.add"
             host = self._edited if answers else ""
-            ask = partial(set_policy, self.console.hosts.plane(host), text)
-            self.change(f"setting the policy{on_host(host)}", ask, partial(_tell, self, host))
+            ask = partial(set_policies, self.console.hosts.plane(host), text)
+            self.change(f"setting the policy{on_host(host)}", ask, partial(_tell_all, self, host))
         else:
-            from probes.monitor.policy.ready import purposes
+            from probes.monitor.policy.ready import menu
 
             self._edited, hosts = "", self.console.hosts
             question = f"Add on {len(hosts.planes.chosen)} hosts" if hosts.several else "Add"
-            self.prompt.ask("trigger.add", question, EXAMPLE, "", menu=purposes())
+            self.prompt.ask("trigger.add", question, EXAMPLE, "", menu=menu())
 
     def do_trigger_change(self, policy: str = "") -> None:
         self._edited, info = self._target(policy)

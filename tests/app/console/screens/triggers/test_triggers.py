@@ -221,8 +221,8 @@ async def test_values_have_units_and_the_chart_says_which_comparison() -> None:
 async def test_no_monitor_and_no_policy_say_how_to_get_one() -> None:
     async with console(runs=False) as c:
         assert "no monitor runs" in c.text
-        assert "probedeck run -i IFACE --policy 'flood: flows > 500 -> heavy_hitters'" in c.text
-        assert "a adds a policy" in c.text
+        assert "probedeck run -i IFACE --policies shipped" in c.text
+        assert "a adds policies, which start it here" in c.text
         assert "Application" not in c.text
         await c.press("o", "x", "e", "enter", "s")
         assert c.complaints == ["there is no policy here"] * 3
