@@ -41,7 +41,7 @@ PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 BUDGETS = {
     "app": (380, "files, names of addresses, the store and events of all commands"),
     "app/api": (1840, "REST, its client, and what keeps a hostile client out"),
-    "app/cli": (1250, "one file a command of the shell"),
+    "app/cli": (1255, "one file a command of the shell"),
     "app/commands": (730, "commands of console, tapes and REST, declared once"),
     "app/config": (570, "settings, themes, and mistakes with their line"),
     "app/console": (
@@ -54,7 +54,7 @@ BUDGETS = {
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
     "app/lab": (1640, "networks of namespaces, replay, and the test of policies"),
     "app/outputs": (1720, "each table as columns, and reports"),
-    "app/run": (1075, "options of a run, and its life without a screen"),
+    "app/run": (1082, "options of a run, and its life without a screen"),
     "app/tape": (1060, "a language with its player and recorder"),
     "bpf": (
         7120,
