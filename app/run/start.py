@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from app.exporters.delivery import Outputs
 from app.outputs.view import is_table
+from app.run.monitor import SHIPPED
 from app.run.options import byte_count
 from app.run.readiness import announced
 from app.run.spec import RunSpec
@@ -64,6 +65,7 @@ def start(
             policies=spec.policies.policies,
             profiles=spec.policies.profiles,
             applications=spec.policies.applications,
+            late=options.policies == SHIPPED,
         )
     for switch in map(SWITCHES.__getitem__, spec.switches):
         if switch.place is ProbePlace.FLOWS and options.only:

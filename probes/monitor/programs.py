@@ -19,6 +19,7 @@ from bpf.compiler import Compiled
 from bpf.machine import possible_cpus
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_clear, prog_array_set
+from probes.hooks.interface_hook import macros_of as hook_macros
 from probes.life import Bundle
 from probes.losses import read_losses
 from probes.monitor.options import Input, MonitorOptions, Receiver
@@ -66,8 +67,7 @@ _FLAGS = {
 def macros_of(options: MonitorOptions, interface: Interface, hook: AnyHook) -> dict[str, int | str]:
     """Macros for applications and the monitor itself."""
     return {
-        hook.macro: 1,
-        "LINK_ETHERNET": int(interface.ethernet),
+        **hook_macros(interface, hook),
         "TUNNELS": int(options.tunnels is not Tunnels.OUTER),
         "RECORDS": RECORDS if options.input is Input.TELEMETRY else 1,
         **{f"HASH_{n}": f"{factor:#x}ULL" for n, factor in enumerate(hash_factors(options.seed))},

@@ -231,6 +231,18 @@ def test_late_applications_come_with_the_first_alarm(deck: Deck) -> None:
     assert "dns" in counted()
 
 
+def test_a_group_of_interfaces_has_outgoing_metrics_and_applications(deck: Deck) -> None:
+    """Programs of a group share maps, whose keys are longer."""
+    texts = "out: rate(out_bytes on udp) > 1Gbit/s -> dns", "in: always -> heavy_hitters"
+    policies = [Policy.parse_short(text) for text in texts]
+    with netns.inside(deck.right.ns):
+        deck.controller.watch_metrics("right,lo", MonitorOptions(bits=8), policies=policies)
+    info = deck.controller.monitor()
+    assert info
+    assert {each.name for each in info.applications} == {"dns", "heavy_hitters"}
+    assert {p.hook for p in deck.controller.hooks()} == {Hook.TC_INGRESS, Hook.TC_EGRESS}
+
+
 def test_what_does_not_fit_leaves_nothing_behind(deck: Deck) -> None:
     controller = deck.controller
     wrong = (Policy.parse_short("a: always -> nothing"),)
