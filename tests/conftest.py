@@ -41,8 +41,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that mostly wait: last, they would leave workers without a test."""
+    """Begin with the tests that mostly wait: last, they would leave workers without a test.
+
+    All but the first case of a test with the mark `repeats` are slow tests.
+    """
     groups = _FIRST, _WAITING, _LONG
+    tested = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("repeats") and test in tested:
+            item.add_marker("slow")
+        tested.add(test)
     items.sort(key=lambda item: [not item.nodeid.startswith(group) for group in groups])
 
 

@@ -54,6 +54,8 @@ from tests.probes.names.tools import DNS_FRAME, TLS_FRAME
 from tests.probes.test_examples import CONFIGS
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["deck"]
 
 PACKETS = 300

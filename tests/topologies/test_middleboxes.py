@@ -15,6 +15,8 @@ from tests.topologies.network import PLAIN, VERSIONS, Topology
 from tests.topologies.scenes import Scene, play, together
 from tests.topologies.tracing import Tracing, wait
 
+pytestmark = pytest.mark.slow
+
 EXPEDITED = 184
 """The TOS of class EF (RFC 3246)."""
 SMALL_MTU = 1300

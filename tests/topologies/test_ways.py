@@ -14,6 +14,8 @@ from tests.topologies.network import ROUTERS, VERSIONS, Topology
 from tests.topologies.scenes import Scene, play, together
 from tests.topologies.tracing import Tracing, wait, wait_until
 
+pytestmark = pytest.mark.slow
+
 UDP = 17
 FLOWS = 8
 """With fewer, the kernel too often puts all of them on one branch."""

@@ -22,6 +22,8 @@ from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.fake_triggers import monitor, policy
 
+pytestmark = pytest.mark.repeats
+
 
 async def play(console: Desk, text: str, *, allow_write: bool = False) -> str:
     """Play a tape; where it was stopped. Raises StepError."""

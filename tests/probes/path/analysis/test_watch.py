@@ -32,6 +32,8 @@ from tests.probes.path.analysis.simulated import (
     wide_area,
 )
 
+pytestmark = pytest.mark.repeats
+
 
 @pytest.mark.parametrize(
     ("hops", "seconds", "rate"),
