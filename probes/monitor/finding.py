@@ -16,6 +16,7 @@ from probes.filter import RowTable, parse
 from probes.filter.hosts import address_text, protocol_name
 from probes.flow.filter import WINDOW_FLOWS
 from probes.flow.records import FLOW, hash_keys, key_words
+from probes.monitor.policy.sentences import verb_of
 
 _TOP = 3
 _NAMED = 0.5
@@ -105,13 +106,14 @@ def finding_of(
     lost: int = 0,
     by: str = "",
     note: str = "",
+    policy: str = "",
 ) -> Finding:
     """Summarise the flows of `rows` (dtype FLOW, (n,), of one direction) that pass one of the
     filters.
 
     `seconds` is the time that the rows cover; `lost` the number of packets that they lack. `by` is
     the unit of shares, `packets` or `flows`; by default flows if most flows have few packets.
-    `note` says in a phrase which flows the rows lack.
+    `note` says in a phrase which flows the rows lack. The name of the `policy` chooses the verb.
     Raises TextError for a wrong filter.
     """
     rows = _passing(rows, suspects, seconds)
@@ -143,7 +145,7 @@ def finding_of(
         protocols=_numbers(protocol, weights, every, protocol_name),
         flags=_numbers(rows["tcp_flags"], weights, tcp, _flags_name),
     )
-    return replace(finding, text=_with(note, _line(finding)), filter=_filter(finding))
+    return replace(finding, text=_with(note, _line(finding, policy)), filter=_filter(finding))
 
 
 def _with(note: str, line: str) -> str:
@@ -233,7 +235,7 @@ def _flags_name(flags: int) -> str:
 # The line
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Finding, policy: str) -> str:
     sources = _ends(finding.sources, "sources")
     if service := _service(finding):
         sources += f" from {service} ({percent(finding.source_ports.top[0].share)})"
@@ -241,14 +243,17 @@ def _line(finding: Finding) -> str:
     amount = f"{finding.packets:,} packets, {byte_size(finding.bytes)} in {took}"
     if finding.lost:
         amount = f"at least {amount}; {finding.lost:,} packets are in no flow"
-    return (
-        f"{sources} -> {_ends(finding.destinations, 'destinations')}{_targets(finding)}; {amount}"
-    )
+    is_one = finding.sources.top[0].share >= _MOST
+    verb = verb_of(policy, 1 if is_one else finding.sources.count)
+    whom = f"{_ends(finding.destinations, 'destinations')}{_targets(finding)}"
+    return f"{sources} {verb} {whom}; {amount}"
 
 
 def _ends(ends: Distinct, noun: str) -> str:
-    """`192.0.2.7 (100 %)`, `250 sources of 10.0.0.0/24, none over 2 %`."""
+    """`192.0.2.7`, `192.0.2.7 (99.8 %)`, `250 sources of 10.0.0.0/24, none over 2 %`."""
     listed = ends.listed
+    if ends.count == 1:
+        return ends.top[0].name
     if not ends.chief and (ends.network or not listed):
         within = f" of {ends.network}" if ends.network else ""
         return f"{ends.count:,} {noun}{within}, none over {math.ceil(100 * ends.top[0].share)} %"

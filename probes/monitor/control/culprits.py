@@ -83,7 +83,9 @@ def finding_for(
             if owners is None:
                 return Finding("who is unknown: owners of flows are not known")
             rows, suspects = rows[owners.passing(rows, suspects)], ()
-        return finding_of(rows, suspects, seconds=seconds, lost=lost, by=by, note=note)
+        return finding_of(
+            rows, suspects, seconds=seconds, lost=lost, by=by, note=note, policy=status.policy.name
+        )
     except Exception as error:  # One policy's failure stops no other.
         return Finding(f"who is unknown: {error}")
 

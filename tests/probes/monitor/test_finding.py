@@ -12,6 +12,8 @@ import pytest
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW
 from probes.monitor.finding import Finding, finding_of
+from probes.monitor.policy.ready import shipped
+from probes.monitor.policy.sentences import ARROW, verb_of
 
 ICMP, TCP, UDP, GRE = 1, 6, 17, 47
 SYN, SYN_ACK = 0x02, 0x12
@@ -68,32 +70,32 @@ class Case:
 KINDS = {
     "scan by one source": Case(
         SCAN,
-        "192.0.2.7 (100 %) -> 10.0.0.1 (100 %), 1,998 ports by TCP SYN;"
+        "192.0.2.7 -> 10.0.0.1, 1,998 ports by TCP SYN;"
         " 1,998 packets, 117 KiB in 900 ms",
         "proto:tcp src:192.0.2.7",
     ),
     "scan beside a bulk transfer": Case(
         np.concatenate((SCAN, BULK)),
-        "192.0.2.7 (99.8 %) -> 10.0.0.1 (100 %), 1,999 ports by TCP SYN;"
+        "192.0.2.7 (99.8 %) -> 10.0.0.1, 1,999 ports by TCP SYN;"
         " 9,998 packets, 11.7 MiB in 900 ms",
         "proto:tcp src:192.0.2.7",
     ),
     "scan in a selection": Case(
         np.concatenate((SCAN, BULK)),
-        "192.0.2.7 (100 %) -> 10.0.0.1 (100 %), 1,998 ports by TCP SYN;"
+        "192.0.2.7 -> 10.0.0.1, 1,998 ports by TCP SYN;"
         " 1,998 packets, 117 KiB in 900 ms",
         "proto:tcp src:192.0.2.7",
         ("dst:10.9.9.9", "flags:S packets<=3"),
     ),
     "sweep over many hosts": Case(
         flows(800, CULPRIT, number("10.0.0.0") + np.arange(800), 50000, 445, flags=SYN),
-        "192.0.2.7 (100 %) -> 800 destinations of 10.0.0.0/22, none over 1 % tcp:445 (100 %)"
+        "192.0.2.7 -> 800 destinations of 10.0.0.0/22, none over 1 % tcp:445 (100 %)"
         " by SYN; 800 packets, 46.9 KiB in 900 ms",
         "proto:tcp src:192.0.2.7",
     ),
     "sweep by ICMP": Case(
         flows(200, CULPRIT, number("10.0.0.0") + np.arange(200), 0, 0, protocol=ICMP),
-        "192.0.2.7 (100 %) -> 200 destinations of 10.0.0.0/24, none over 1 % by ICMP;"
+        "192.0.2.7 -> 200 destinations of 10.0.0.0/24, none over 1 % by ICMP;"
         " 200 packets, 11.7 KiB in 900 ms",
         "proto:icmp src:192.0.2.7",
     ),
@@ -112,25 +114,25 @@ KINDS = {
             flows(1, "192.0.2.8", ME, 4000, 9, protocol=UDP, packets=30_000, size=554),
             flows(4, "10.0.0.2", ME, range(4), 443, flags=0x1B, packets=500),
         )),
-        "192.0.2.7 (68.6 %), 192.0.2.8 (29.4 %) -> 10.0.0.1 (100 %)"
+        "192.0.2.7 (68.6 %), 192.0.2.8 (29.4 %) -> 10.0.0.1"
         " udp:9 (98.0 %); 102,000 packets, 52.9 MiB in 900 ms",
         "proto:udp src:192.0.2.7,192.0.2.8",
     ),
     "amplification": Case(
         reflectors(300, 10, 490),
-        "300 sources, none over 1 % from udp:123 (100 %) -> 10.0.0.1 (100 %) udp:40000 (100 %);"
+        "300 sources, none over 1 % from udp:123 (100 %) -> 10.0.0.1 udp:40000 (100 %);"
         " 3,000 packets, 1.40 MiB in 900 ms",
         "proto:udp dst:10.0.0.1 dport:40000 sport:123",
     ),
     "amplification by one reflector": Case(
         flows(1, CULPRIT, ME, 53, 4444, protocol=UDP, packets=5000, size=1400),
-        "192.0.2.7 (100 %) from udp:53 (100 %) -> 10.0.0.1 (100 %) udp:4444 (100 %);"
+        "192.0.2.7 from udp:53 (100 %) -> 10.0.0.1 udp:4444 (100 %);"
         " 5,000 packets, 6.68 MiB in 900 ms",
         "proto:udp src:192.0.2.7 sport:53",
     ),
     "reflected SYN-ACKs": Case(
         flows(500, random_addresses(500), ME, 443, range(500), flags=SYN_ACK),
-        "500 sources, none over 1 % from tcp:443 (100 %) -> 10.0.0.1 (100 %), 500 ports"
+        "500 sources, none over 1 % from tcp:443 (100 %) -> 10.0.0.1, 500 ports"
         " by TCP SYN-ACK; 500 packets, 29.3 KiB in 900 ms",
         "proto:tcp dst:10.0.0.1 sport:443",
     ),
@@ -145,17 +147,17 @@ KINDS = {
     ),
     "GRE flood": Case(
         flows(1, CULPRIT, ME, 0, 0, protocol=GRE, packets=5000),
-        "192.0.2.7 (100 %) -> 10.0.0.1 (100 %) by GRE; 5,000 packets, 293 KiB in 900 ms",
+        "192.0.2.7 -> 10.0.0.1 by GRE; 5,000 packets, 293 KiB in 900 ms",
         "proto:gre src:192.0.2.7",
     ),
     "scan of IP protocols": Case(
         np.concatenate([flows(1, CULPRIT, ME, 0, 0, protocol=p) for p in range(256)]),
-        "192.0.2.7 (100 %) -> 10.0.0.1 (100 %) by 256 protocols; 256 packets, 15.0 KiB in 900 ms",
+        "192.0.2.7 -> 10.0.0.1 by 256 protocols; 256 packets, 15.0 KiB in 900 ms",
         "src:192.0.2.7",
     ),
     "scan by IPv6": Case(
         flows(100, "2001:db8::7", "2001:db8::1", 40000, range(1, 101), flags=SYN),
-        "2001:db8::7 (100 %) -> 2001:db8::1 (100 %), 100 ports by TCP SYN;"
+        "2001:db8::7 -> 2001:db8::1, 100 ports by TCP SYN;"
         " 100 packets, 5.86 KiB in 900 ms",
         "proto:tcp src:2001:db8::7",
     ),
@@ -169,6 +171,17 @@ def test_an_attack_names_attacker_and_victim(case: Case) -> None:
     assert finding.filter == case.filter
     passed = case.rows[FlowFilter.parse(finding.filter).mask(case.rows)]
     assert passed["packets"].sum() > 0.1 * case.rows["packets"].sum()
+
+
+def test_a_shipped_policy_has_a_verb_that_fits_the_number_of_culprits() -> None:
+    one = finding_of(SCAN, seconds=0.9, policy="port_scan").text
+    assert one.startswith("192.0.2.7 scans 10.0.0.1, 1,998 ports by TCP SYN; 1,998 packets, ")
+    other = flows(1998, "192.0.2.8", ME, 50000, np.arange(1, 1999), flags=SYN)
+    two = finding_of(np.concatenate((SCAN, other)), seconds=0.9, policy="port_scan").text
+    assert two.startswith("192.0.2.7 (50.0 %), 192.0.2.8 (50.0 %) scan 10.0.0.1, 1,998 ports")
+    assert " -> 10.0.0.1" in finding_of(SCAN, seconds=0.9, policy="mine").text
+    told = [each.name for each in shipped().policy if each.mode == "triggered"]
+    assert {name for name in told if verb_of(name, 1) == ARROW} == {"arp_storm"}
 
 
 def test_counts_and_shares_are_exact() -> None:

@@ -84,14 +84,14 @@ def test_a_scan_is_told_with_the_scanner(deck: Deck, interval: float) -> None:
     assert (
         row["finding"]
         .decode()
-        .startswith(f"{left} (100 %) -> {right} (100 %), {PORTS} ports by UDP; {PORTS} packets, ")
+        .startswith(f"{left} -> {right}, {PORTS} ports by UDP; {PORTS} packets, ")
     )
     assert row["filter"].decode() == f"proto:udp src:{left}"
     assert (row["found_packets"], row["found_flows"], row["ports"]) == (PORTS, PORTS, PORTS)
     assert (row["sources"], row["top_source"].decode()) == (1, left)
     assert (row["top_source_share"], row["top_destination"].decode()) == (1.0, right)
     (told,) = deck.said("warning", PROBE)
-    assert told.startswith(f"scan: {left} (100 %) -> {right} (100 %), {PORTS} ports by UDP; ")
+    assert told.startswith(f"scan: {left} -> {right}, {PORTS} ports by UDP; ")
     assert "; fired: flows " in told
     info = deck.controller.monitor()
     assert info

@@ -189,7 +189,7 @@ def test_a_policy_that_fires_says_who_and_no_formula() -> None:
     live.add(fake.transition("scan", armed, active, "flows 20", finding=who))
     info = monitor(policy("scan: flows > 10 -> dns", active))
     (told,) = found(triggers=Triggers(live.view(), info))
-    assert told.text == f"Policy scan fires: {who.text}"
+    assert told.text == f"scan: {who.text}"
 
 
 def test_events_about_a_present_trouble_are_no_second_sentence_and_others_go_on() -> None:
