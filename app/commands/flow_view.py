@@ -15,7 +15,9 @@ OWNER_KINDS = {
 """Kinds of groups by owner, and the column that groups them."""
 NODES = "nodes"
 """Groups by the host of a fleet that saw the flows."""
-LABEL_KINDS = {**OWNER_KINDS, NODES: "node"}
+INTERFACES = "interfaces"
+"""Groups by the interface that counts the packets."""
+LABEL_KINDS = {**OWNER_KINDS, NODES: "node", INTERFACES: "interface"}
 """Kinds of groups by a label of the flow, and the column that has it."""
 GROUPED = ("conversations", "hosts", "services", "networks", *LABEL_KINDS)
 """KINDS of groups, then those by label."""
@@ -49,7 +51,7 @@ class Grouping:
 
     @property
     def is_by_label(self) -> bool:
-        """Whether a group belongs to an owner, or to a host of a fleet."""
+        """Whether a group belongs to an owner, a host of a fleet, or an interface."""
         return self.kind in LABEL_KINDS
 
     @property

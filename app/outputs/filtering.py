@@ -56,10 +56,7 @@ def flow_table(item: Snapshot) -> RowTable:
         return tables[name].rows if name in tables else np.empty(0, dtype)
 
     owned = Owned(rows, of(SOCKETS_TABLE, SOCKET), of(OWNERS_TABLE, OWNER))
-    names = rows["interface"]
     made = {
-        # A run on one interface has no names in its rows.
-        "interface": lambda: names if names.any() else np.full(len(rows), item.interface.encode()),
         "bit_rate": lambda: rows["bytes"] * (8 / seconds),
         "packet_rate": lambda: rows["packets"] / seconds,
     }

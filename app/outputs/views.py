@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
 from app.outputs.owners.socket_views import OWNED_COLUMNS, SOCKET_VIEWS, owned_share
@@ -66,15 +65,8 @@ def _listed(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
 
-def _interfaces(part: Part) -> Iterable[str]:
-    names = part.rows["interface"]
-    if isinstance(part.item, Snapshot) and not names.any():
-        return repeat(part.item.interface, len(names))
-    return (name.decode(errors="replace") for name in names.tolist())
-
-
 _FLOW = (
-    text("interface", "interface of the packets", _interfaces),
+    decoded("interface", "interface that counts the packets"),
     labelled("direction", "in or out, seen from this host", DIRECTIONS),
     OutputColumn("ip_version", "4 or 6", lambda part: part.versions),
     OutputColumn("protocol", "IANA protocol number"),

@@ -165,7 +165,7 @@ class InterfaceGroup(Interface):
         """Give a slot its name, and return that. It is cut where it is too long, and its end is
         the slot's number if another member has that name."""
         name = f"{link.name}@{space.label}" if space.label else link.name
-        at, raw = slot * NAME_SIZE, name.encode()[:NAME_SIZE]
+        at, raw = slot * NAME_SIZE, name.encode(errors="replace")[:NAME_SIZE]
         taken = {each.interface.name for each in self.members.values() if each.slot != slot}
         if raw.decode(errors="replace") in taken:
             end = f"~{slot}".encode()

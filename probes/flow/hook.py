@@ -112,14 +112,14 @@ class FlowHook:
         """
         losses = tables.losses()
         again = losses.pop(LossReason.OVERRUN, Loss())  # as flow.c has it
-        group = self._slot.point.interface
-        if not isinstance(group, InterfaceGroup):
-            yield rows_of(list(tables.records()), self._direction, clock), losses
+        interface = self._slot.point.interface
+        if not isinstance(interface, InterfaceGroup):
+            yield rows_of(list(tables.records()), self._direction, clock, interface), losses
         else:
             first, later = split_again(tables.records())
-            yield rows_of(first, self._direction, clock, group), losses
+            yield rows_of(first, self._direction, clock, interface), losses
             lost = {LossReason.TABLE_FULL: again} if again.packets else {}
-            yield rows_of(later, self._direction, clock, group), lost
+            yield rows_of(later, self._direction, clock, interface), lost
         tables.clear()
 
     def _load(

@@ -11,6 +11,7 @@ import numpy as np
 
 from bpf.arrays import Array, Rows
 from bpf.attach.group import NAME_SIZE, InterfaceGroup
+from bpf.attach.interface import Interface
 from probes.flow.clock import FlowClock
 
 
@@ -48,7 +49,7 @@ FLOW = np.dtype([
 ])  # fmt: skip
 """A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes.
 The ports of ICMP are its identifier (of echo and the like), and type * 256 + code. `tunnel` is one
-of TUNNELS or 0; `interface` is empty if the probe watches only one; `tos` is of the first packet;
+of TUNNELS or 0; `interface` is the name of the one that counts; `tos` is of the first packet;
 bytes are of frames without FCS. Times are CLOCK_MONOTONIC to `FlowClock.error_ns`, never outside
 the window."""
 OF_FIRST_PACKET = ("tos",)
@@ -102,12 +103,9 @@ def split_again(parts: Iterable[Array]) -> tuple[list[Array], list[Array]]:
 
 def rows_of(
     parts: Sequence[Array], direction: FlowDirection, clock: FlowClock,
-    group: InterfaceGroup | None = None,
+    interface: Interface,
 ) -> Rows[FLOW]:  # fmt: skip
-    """Rows of dtype FLOW, one a flow, from records (n,); a flow may have several records.
-
-    `group`: the interfaces of the hook, if they are several.
-    """
+    """Rows of dtype FLOW, one a flow, from records (n,); a flow may have several records."""
     size = sum(map(len, parts))
     rows = np.empty(size, FLOW)
     hashes = np.empty(size, "u8")
@@ -117,7 +115,7 @@ def rows_of(
         for start in range(0, len(records), _BLOCK):
             block = records[start : start + _BLOCK]
             to = slice(at, at + len(block))
-            _fill(rows[to], block, direction, clock, group)
+            _fill(rows[to], block, direction, clock, interface)
             hashes[to] = hash_keys(block["key"])
             at += len(block)
     in_order = np.sort(hashes)
@@ -128,19 +126,20 @@ def rows_of(
 
 def _fill(
     rows: Rows[FLOW], records: Array, direction: FlowDirection, clock: FlowClock,
-    group: InterfaceGroup | None,
+    interface: Interface,
 ) -> None:  # fmt: skip
     words = words_of(rows)
     key = records["key"]
     words[:, _TUNNEL_WORD:KEY_WORDS] = 0
     words[:, : key.shape[1]] = key
-    if group is None:
+    if not isinstance(interface, InterfaceGroup):
         words[:, _TUNNEL_WORD] |= np.uint64(direction << _DIRECTION_SHIFT)
+        rows["interface"] = interface.name.encode(errors="replace")
     else:
         slots = (words[:, _TUNNEL_WORD] >> _SLOT_SHIFT) & np.uint64(0xFFFF)
         words[:, _TUNNEL_WORD] &= _TUNNEL
-        rows["interface"] = np.frombuffer(group.names, NAME)[slots]
-        rows["direction"] = np.frombuffer(group.inside, "u1")[slots] ^ direction
+        rows["interface"] = np.frombuffer(interface.names, NAME)[slots]
+        rows["direction"] = np.frombuffer(interface.inside, "u1")[slots] ^ direction
     for name in ("tcp_flags", *OF_FIRST_PACKET):
         rows[name] = records[name]
     for name in ("packets", "bytes"):

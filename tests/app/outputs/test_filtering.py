@@ -27,6 +27,7 @@ ALL = tuple(VIEWS)
 def flows(*numbers: int) -> Snapshot:
     """A window of two seconds with flows to ports of these numbers, each of as many packets."""
     table = np.zeros(len(numbers), FLOW)
+    table["interface"] = b"eth0"
     table["version"], table["protocol"] = 4, 17
     table["source"][:, :4] = (10, 0, 0, 1)
     table["destination"][:, :4] = (192, 0, 2, 1)

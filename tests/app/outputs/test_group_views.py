@@ -26,6 +26,7 @@ MOMENTS = "2025-12-31T23:59:59.500000000Z,2026-01-01T00:00:00.000000000Z"
 def window() -> Snapshot:
     """HTTPS with one host in a VLAN, both directions, and DNS with another, one direction."""
     table = np.zeros(3, FLOW)
+    table["interface"] = b"eth0"
     table["version"], table["protocol"] = 4, (6, 6, 17)
     here, web, dns = (192, 0, 2, 1), (198, 51, 100, 7), (198, 51, 101, 53)
     table["source"][:, :4] = here, web, here

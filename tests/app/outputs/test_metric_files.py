@@ -69,6 +69,7 @@ def wide(count: int = 1) -> Any:
 
 def flows() -> Snapshot:
     rows = np.zeros(2, FLOW)
+    rows["interface"] = b"eth0"
     rows["version"], rows["packets"], rows["bytes"] = 4, 3, 200
     return Snapshot("flow", "eth0", 1, 1, END - 10**9, END, UTC, rows, {}, 0.25, 50_000, 1_000_000)
 

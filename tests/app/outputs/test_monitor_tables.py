@@ -136,15 +136,17 @@ def target(*, out: str = "dir", views: str | None = None, **options: Any) -> Out
 
 def test_a_directory_gets_all_that_a_monitor_gives() -> None:
     """Of issue 5, 8."""
-    told = target(monitor=True)
+    told = target(interface="eth0", monitor=True)
     assert told.views == ("flows", "metrics", "triggers", "policies", "windows", "events")
     assert told.metrics
+    several = target(monitor=True)
+    assert {*several.views} - {*told.views} == {"repeated", "interfaces"}
     told = target(policy=["a: always -> trace"])
     assert {"hops", "paths", "triggers"} <= {*told.views}
     told = target(bits=8, only=True)
     assert told.views == ("metrics", "triggers", "policies", "windows", "events")
-    assert target().views == ("flows", "windows", "events")
-    assert target().metrics
+    assert target(interface="eth0").views == ("flows", "windows", "events")
+    assert target(interface="eth0").metrics
     told = target(views="metrics,triggers", policy=["a: always -> dns"])
     assert (told.views, told.metrics) == (("metrics", "triggers"), True)
     # The API may add a policy, and that starts a monitor.

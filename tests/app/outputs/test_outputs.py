@@ -8,6 +8,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,6 +19,8 @@ from app.outputs.formats import FORMATS
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from bpf.errors import UsageError
+from probes.flow.interfaces import totals
+from probes.flow.kinds import INTERFACES, REPEATED
 from probes.flow.records import FLOW
 from probes.monitor.state import PolicyState
 from probes.path.records import PathRowKind, ProbeOutcome
@@ -34,6 +37,7 @@ MS_RDONLY, MS_REMOUNT = 1, 32
 
 def snapshot(flows: int = 3, interface: str = "eth0", window: int = 1) -> Snapshot:
     table = np.zeros(flows, FLOW)
+    table["interface"] = interface.encode(errors="replace")
     random = np.random.default_rng(window)
     table["version"] = np.where(np.arange(flows) % 2, 6, 4)
     table["source"] = random.integers(0, 256, (flows, 16))
@@ -111,6 +115,9 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
     for name in FORMATS:
         with Sink(str(tmp_path), name, ALL) as sink:
             sink.write(snapshot(50))
+            sink.write(replace(snapshot(50), metric=REPEATED))
+            totals_of = totals(snapshot(50).rows, snapshot(0).rows)
+            sink.write(replace(snapshot(), metric=INTERFACES, rows=totals_of))
             sink.write(paths.probes(*ProbeOutcome, losses=paths.OVERRUN))
             sink.write(paths.told(*PathRowKind))
             sink.write(paths.traces("192.0.2.2"))
@@ -152,7 +159,7 @@ def test_an_interface_may_have_any_name(tmp_path: Path, name: str) -> None:
     with Sink(str(tmp_path), name, ALL) as sink:
         for interface in names:
             sink.write(snapshot(1, interface=interface))
-    found = [row["interface"] for row in rows_in(tmp_path / f"flows.{name}")]
+    found = [row["interface"] for row in rows_in(tmp_path / f"windows.{name}")]
     assert found[:2] == names[:2]
     # Neither XML nor UTF-8 has characters for the last one.
     shown = {"csv": "\x01\\udc80", "xml": "\\x01\\udc80"}
@@ -261,7 +268,7 @@ def test_directories_are_made(tmp_path: Path) -> None:
 
 
 def test_standard_output_takes_one_view() -> None:
-    with pytest.raises(UsageError, match="one view, not 16; choose with --views"):
+    with pytest.raises(UsageError, match="one view, not 18; choose with --views"):
         Sink("-", "csv", ALL)
 
 

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bpf.arrays import Array
+from bpf.attach.interface import Interface
 from probes.flow import records as module
 from probes.flow.clock import TickClock
 from probes.flow.records import RECORD, FlowDirection, hash_keys, key_words, rows_of
+
+ETH = Interface("eth0", 2, ethernet=True)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def check_merge(numbers: Array, clock: TickClock) -> None:
     now = clock._jiffies
     given_["first"] = now - 10 - (numbers + np.arange(len(numbers), dtype="u8") * 7) % 5
     given_["last"] = now - np.arange(len(numbers))
-    rows = rows_of([given_[:7], given_[7:]], FlowDirection.EGRESS, clock)
+    rows = rows_of([given_[:7], given_[7:]], FlowDirection.EGRESS, clock, ETH)
     assert len(rows) == len(np.unique(numbers))
     for row in rows:
         of_flow = numbers == int.from_bytes(row["source"].tobytes()[:8], "little")
@@ -76,9 +79,9 @@ def test_flows_whose_hashes_collide_stay_apart(
 def test_a_flow_has_one_key_whatever_its_flags(clock: TickClock) -> None:
     both = some_records(np.zeros(1, "u8")), some_records(np.zeros(1, "u8"))
     both[1]["tcp_flags"] = both[1]["tos"] = 0xFF
-    first, second = (key_words(rows_of([r], FlowDirection.INGRESS, clock)) for r in both)
+    first, second = (key_words(rows_of([r], FlowDirection.INGRESS, clock, ETH)) for r in both)
     assert np.array_equal(first, second)
-    out = key_words(rows_of([both[0]], FlowDirection.EGRESS, clock))
+    out = key_words(rows_of([both[0]], FlowDirection.EGRESS, clock, ETH))
     assert not np.array_equal(first, out)
     assert hash_keys(first) != hash_keys(out)
 

@@ -81,6 +81,7 @@ class Flows:
         self._away = np.zeros(count)
         flow = np.arange(count)
         self._rows = rows = np.zeros(count, FLOW)
+        rows["interface"] = b"eth0"
         rows["source"][:, 0], rows["destination"][:, 0] = 10, 10
         rows["source"][:, 1:4] = random.integers(0, 255, (count, 3))
         rows["destination"][:, 1:4] = random.integers(0, 4, (count, 3))

@@ -76,6 +76,11 @@ NODE: Column[ShownFlows] = Column(
     "node", "Node", 8, hidden=True,
     help="The host of the fleet that sees the flow, where several hosts are chosen.",
     values=lambda part: part.shared("node"), order=lambda part: part.ranks("node"))  # fmt: skip
+INTERFACE: Column[ShownFlows] = Column(
+    "interface", "Interface", 9, priority=3, hidden=True,
+    help="The interface that counts the packets, where several are watched.",
+    values=lambda part: part.shared("interface"),
+    order=lambda part: part.ranks("interface"))  # fmt: skip
 PROTOCOL: Column[ShownFlows] = Column(
     "protocol", "Proto", 5, priority=1,
     help="TCP, UDP, ICMP and so on; a number if the protocol has no usual name.",
@@ -149,6 +154,7 @@ FLOWS: TableSpec[ShownFlows] = TableSpec(
         _end("destination", "Address and port that the packets go to; for ICMP the message's"
             " type."),
         NODE,
+        INTERFACE,
         *PROCESS,
         Column("rate", "Rate", 11, "right", unit="bps", larger_first=True, text=bit_rate,
             help="Bits per second over the last window, or the last half second."),

@@ -6,10 +6,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.commands.flow_view import GROUP_NOUNS, NODES, QUIET_NS, Grouping
+from app.commands.flow_view import GROUP_NOUNS, INTERFACES, NODES, QUIET_NS, Grouping
 from app.console.live.flows import LIVE
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.group_columns import SPECS
+from app.console.screens.flows.owners.labels import has_interfaces
 from app.console.screens.flows.part import ShownFlows, path_of
 from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey
@@ -80,6 +81,7 @@ class ViewCommands:
     def _turn(self, by: int) -> None:
         frame = self._screen.console.frame
         labels = [*frame.owners.kinds, *[NODES] * bool(frame.flows.nodes)]
+        labels += [INTERFACES] * has_interfaces(frame.flows.rows)
         self._turn_to(self._shown.by.turned(by, labels))
 
     def _turn_to(self, by: Grouping) -> None:

@@ -27,6 +27,7 @@ from app.console.screens.flows.columns import (
     whole,
 )
 from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
+from app.console.screens.flows.owners.labels import has_interfaces
 from app.console.tables.spec import TableSpec, columns
 from bpf.quantities import byte_size, si
 from widgets.table.rows import Column, Pieces
@@ -207,7 +208,8 @@ OWNED: TableSpec[ShownFlows] = TableSpec(
     "owners",
     (
         Column("owner", "Owner", 22, grows=True,
-            help="Process, unit, container, pod or user of the flows; or why nobody owns them.",
+            help="Process, unit, container, pod, user or interface of the flows; or why nobody owns"
+            " them.",
             values=lambda part: part.texts(), order=lambda part: part.text_ranks(str.casefold),
             tone=lambda part: [
                 Tone.MUTED if text.startswith("no ") else Tone.NORMAL for text in part.texts()]),
@@ -263,6 +265,7 @@ def shown_columns(
     has_ends = kind == "conversations" and groups.has_other_ends
     needed = [name for name in ("vlan", "tunnel", "tunnel_id") if rows[name].any()]
     needed += ["node"] * (view.node_of is not None)
+    needed += ["interface"] * (kind == DIRECTIONS and has_interfaces(view.rows))
     needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
     if len(groups.table.owned.sockets) and width >= _OWNED_FROM:
         needed += OWNED_BY_DEFAULT

@@ -10,12 +10,12 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from app.commands.flow_view import Grouping
+from app.commands.flow_view import INTERFACES, Grouping
 from app.console.host_names import Names
 from app.console.live.flows import LIVE, Focus, LiveView
 from app.console.live.owners import OwnerView
 from app.console.live.state import Frame
-from app.console.screens.flows.owners.labels import owner_labels
+from app.console.screens.flows.owners.labels import labels_of
 from app.console.screens.flows.table import LiveTable, Rtts, live_table
 from bpf.arrays import Array, Rows
 from probes.flow.filter import FlowFilter
@@ -68,11 +68,15 @@ class GroupedFlows:
             self.rows, self.of = self.flows, np.arange(len(places))
             return
         salts = table.owned.salts
+        if by.is_by_label:
+            numbers, self.labels = labels_of(by.kind, table.rows, table.owned)
+        if by.kind == INTERFACES:
+            # Both directions of a conversation may have other interfaces.
+            salts, conversations = numbers if salts is None else numbers ^ salts, None
         found = conversations or group(
             self.flows, "conversations", salts=None if salts is None else salts[places]
         )
         if by.is_by_label:
-            numbers, self.labels = owner_labels(by.kind, table.owned)
             of_talk = np.empty(len(found.rows), "u8")
             of_talk[found.of] = numbers[places]
             groups = relabel(found, of_talk)
@@ -193,7 +197,7 @@ class Opened:
         """Return which of `flows` (n,), with the fields of dtype FLOW, are in the group; `owned`
         has their owners."""
         if self.by.is_by_label:
-            numbers, _ = owner_labels(self.by.kind, owned)
+            numbers, _ = labels_of(self.by.kind, flows, owned)
             return np.asarray(numbers == self.key["id"][0])
         if not self.by.is_grouped:
             return self._is_flow(flows)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS, OwnerView, owned
 from app.console.live.paths import PathView
+from app.console.screens.flows.owners.labels import interfaces
 from bpf.arrays import Array, Rows
 from probes.filter.table import AddressNames, Coded, RowTable
 from probes.flow.records import FLOW, FlowDirection, hash_keys
@@ -88,7 +89,12 @@ def live_table(
         codes = np.zeros(len(rows), "u2") if view.node_of is None else view.node_of
         return Coded(codes, view.nodes or ("",))
 
-    return LiveTable(rows, made, names, {**of.coded, "node": nodes}, owned=of)
+    @cache
+    def named() -> Coded:
+        return interfaces(rows)
+
+    coded: dict[str, Callable[[], Coded]] = {**of.coded, "node": nodes, "interface": named}
+    return LiveTable(rows, made, names, coded, owned=of)
 
 
 def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
