@@ -203,9 +203,9 @@ _FLOWS = (
             (Parameter("view", ParameterKind.CHOICE, VIEWS),
              Parameter("by", rest=True, check=values.flow_grouping)),
             help="Conversations, hosts, services, networks, processes, units, containers, pods,"
-            " users, interfaces or directions. hosts local has this host's ends; networks take lengths of"
-            " prefixes: flow.view networks 16, or 24 48 for IPv4 and IPv6. v leaves out owners that"
-            " no flow has."),
+            " users, interfaces or directions. hosts local has this host's ends; networks take"
+            " lengths of prefixes: flow.view networks 16, or 24 48 for IPv4 and IPv6. v leaves out"
+            " owners that no flow has."),
     Command("flow.group", "Group by process, unit, host, ...", "", "flows",
             parameters=(Parameter("by", ParameterKind.CHOICE, tuple(GROUP_NOUNS), needed=True),),
             help="The groups add up to exactly the sums of the flows. Flows without an owner have a"
