@@ -15,7 +15,8 @@ INCLUDES = Path(__file__).parent.parent / "include"
 """Headers for probes."""
 _NAME = "\0"
 """Stands for the name of a source, which contains no NUL."""
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"(?P<name>[^"]+)"')
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"(?P<name>[^"]+)"')
+INCLUDE_SYSTEM = re.compile(r"^\s*#\s*include\s*<(?P<name>[^>]+)>")
 _CONTEXTS = {
     ProgType.XDP: "xdp_md",
     ProgType.SCHED_CLS: "__sk_buff",
@@ -90,10 +91,13 @@ def find_header(name: str, including: str, headers: Iterable[str]) -> str:
     return ""
 
 
-def included(text: str) -> Iterator[str]:
-    """Yield the names in `#include "..."`, in order; also those in branches that are not taken."""
+def included(text: str, form: re.Pattern[str] = _INCLUDE) -> Iterator[str]:
+    """Yield the names in `#include "..."`, in order; also those in branches that are not taken.
+
+    With `form = INCLUDE_SYSTEM` the names in `#include <...>`.
+    """
     for line, code in zip(text.split("\n"), code_of(text).split("\n"), strict=True):
-        if code.lstrip().startswith("#") and (match := _INCLUDE.match(line)):
+        if code.lstrip().startswith("#") and (match := form.match(line)):
             yield match["name"]
 
 

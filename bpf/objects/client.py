@@ -22,7 +22,7 @@ from bpf.compiler.packages import install
 from bpf.compiler.process import Helper
 from bpf.compiler.source import code_of
 from bpf.errors import KernelError, ProbedeckError
-from bpf.objects.dialect import SECTIONS
+from bpf.objects.dialect import SECTIONS, modern_maps
 from bpf.objects.result import ObjectRequest, result
 
 _HERE = Path(__file__).parent
@@ -71,8 +71,8 @@ class ObjectCompiler:
             macros = {n for n in define if not re.search(_CONSTANT.format(n, n), code)}
             cflags = [*cflags, *(f"-D{n}={define.pop(n)}" for n in macros)]
         request = {
-            "source": source,
-            "headers": dict(headers or {}),
+            "source": modern_maps(source),
+            "headers": {name: modern_maps(text) for name, text in (headers or {}).items()},
             "name": name,
             "object": base64.b64encode(data).decode(),
             "cflags": list(cflags),

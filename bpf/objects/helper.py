@@ -31,7 +31,8 @@ DEEP = "a/b/c/d"
 KERNEL_TYPES = "vmlinux.h"
 FLAGS = ("--target=bpf", "-g", "-O2", "-nostdlibinc", "-fno-caret-diagnostics",
          "-fno-color-diagnostics", "-Wno-unused-command-line-argument", "-Wno-unknown-attributes",
-         "-Wno-compare-distinct-pointer-types",
+         "-Wno-compare-distinct-pointer-types", "-Wno-builtin-macro-redefined",
+         "-D__STDC_HOSTED__=0",  # its own stdint.h, and a sign for the tree of headers
          "-Werror=implicit-function-declaration")  # fmt: skip
 MACHINES = {"x86_64": "x86", "aarch64": "arm64"}
 """Architectures by the names that bpf_tracing.h has for them."""
@@ -85,7 +86,7 @@ class ObjectHelper:
         # bpf_helpers.h of libbpf comes before the tree's own, which is bcc's.
         self._system = os.path.join(self._folder, "system")
         os.makedirs(os.path.join(self._system, "types"))
-        for name in ("bpf", "linux", "asm-generic"):
+        for name in ("bpf", "linux", "asm-generic", "xdp"):
             os.symlink(f"/usr/include/{name}", os.path.join(self._system, name))
         places = (f"/usr/include/{os.uname().machine}-linux-gnu/asm", "/usr/include/asm")
         if machine_headers := next(filter(os.path.isdir, places), ""):
@@ -93,7 +94,10 @@ class ObjectHelper:
         libbpf_tree = os.path.join(headers, "libbpf")
         # The tree's vmlinux.h is bcc's, too.
         types = os.path.join(self._system, "types")
-        self._include = [self._system, types, libbpf_tree, os.path.join(headers, "include")]
+        system = [libbpf_tree, self._system, types, os.path.join(self._system, "bpf")]
+        self._include = [part for each in system for part in ("-isystem", each)]
+        # clang's own headers, such as stdbool.h, come before the tree's stand-ins.
+        self._include += "-idirafter", os.path.join(headers, "include")
 
     def serve(self) -> None:
         """Answer requests until the client goes away."""
@@ -227,10 +231,9 @@ class ObjectHelper:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
-        includes = [part for each in self._include for part in ("-isystem", each)]
         machine = MACHINES.get(os.uname().machine, "")
         command = [self._clang, *FLAGS, f"-D__TARGET_ARCH_{machine}", *request["cflags"], "-I.",
-                   *includes, "-c", request["name"], "-o", "-"]  # fmt: skip
+                   *self._include, "-c", request["name"], "-o", "-"]  # fmt: skip
         output, messages = os.memfd_create("object"), os.memfd_create("messages")
         clang = os.fork()
         if not clang:

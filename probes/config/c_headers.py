@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpf.compiler.source import included
+from bpf.compiler.source import INCLUDE_SYSTEM, included
 from bpf.errors import UsageError
 from probes.config.files import read_text
 
+KERNEL_TYPES = "vmlinux.h"
+"""Made of the running kernel's types: a file of this name is another kernel's, and too long."""
 MAX_HEADERS = 1 << 20
 """Bytes of all headers of one source."""
 NAME = re.compile(r"(?:\.\./)*[\w.+-]+(?:/[\w.+-]+)*")
@@ -31,9 +33,10 @@ class HeaderSearch:
     def read(self, source: str, where: str) -> dict[str, str]:
         """Return the headers that `source`, the text of the file, includes by `#include "..."`.
 
-        Keys are paths relative to the file's directory, or to one of `include`. Headers may include
-        others. Files outside of the directories are left out, also behind symbolic links: root
-        compiles them, somebody else may own them, and diagnostics quote them.
+        Those of `#include <...>` are searched in `include` only. Keys are paths relative to the
+        file's directory, or to one of `include`. Headers may include others. Files outside of the
+        directories are left out, also behind symbolic links: root compiles them, somebody else may
+        own them, and diagnostics quote them.
         Raises UsageError, which begins with `where`, for a header without text, or for too many
         bytes.
         """
@@ -42,9 +45,11 @@ class HeaderSearch:
         waiting = [("", source)]
         while waiting:
             including, text = waiting.pop()
-            for name in included(text):
-                header, path = next(self._existing(name, including), ("", self.file))
-                if not header or header in found:
+            quoted = (self._existing(name, including) for name in included(text))
+            system = (self._existing(name, "", 1) for name in included(text, INCLUDE_SYSTEM))
+            for existing in (*quoted, *system):
+                header, path = next(existing, ("", self.file))
+                if not header or header in found or header == KERNEL_TYPES:
                     continue
                 found[header] = read_text(path, MAX_HEADERS, f"{where}: {path}")
                 size += len(found[header])
@@ -57,12 +62,15 @@ class HeaderSearch:
         """Return the file of a header that `read` found."""
         return next((path for _, path in self._existing(header, "")), self.file.parent / header)
 
-    def _existing(self, name: str, including: str) -> Iterator[tuple[str, Path]]:
-        """Yield the headers that exist where `bpf.compiler.source.find_header` looks for one."""
+    def _existing(self, name: str, including: str, first: int = 0) -> Iterator[tuple[str, Path]]:
+        """Yield the headers that exist where `bpf.compiler.source.find_header` looks for one.
+
+        `first` is the first directory: 0 is the file's own, and those of `include` follow.
+        """
         folders = [(self.file.parent, self.root), *((each, each) for each in self.include)]
         for path in (posixpath.join(posixpath.dirname(including), name), name):
             header = posixpath.normpath(path)
-            for folder, root in folders if NAME.fullmatch(header) else ():
+            for folder, root in folders[first:] if NAME.fullmatch(header) else ():
                 file = folder / header
                 file = file.resolve() if header.startswith("../") else file
                 if file.is_file() and file.resolve().is_relative_to(root.resolve()):

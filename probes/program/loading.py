@@ -236,7 +236,8 @@ def _program_of(
     if len(names) > 1:
         raise UsageError(
             f"{key}.source: it has {len(names)} programs ({', '.join(names)})",
-            hint=f"name one with {side}.function, or make the others static",
+            hint=f"name one with {side}.function"
+            + ("" if direction.is_for_libbpf else ", or make the others static"),
         )
     return compiled.programs[names[0]]
 

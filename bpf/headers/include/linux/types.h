@@ -11,6 +11,7 @@ typedef __s32 s32;
 typedef __u32 u32;
 typedef __s64 s64;
 typedef __u64 u64;
+#if __STDC_HOSTED__ /* bcc's compiler; clang for libbpf has these headers of its own */
 typedef __s8 int8_t;
 typedef __u8 uint8_t;
 typedef __s16 int16_t;
@@ -22,6 +23,11 @@ typedef __u64 uint64_t;
 typedef _Bool bool;
 enum { false = 0, true = 1 };
 typedef __kernel_size_t size_t;
+#else
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#endif
 typedef __kernel_ssize_t ssize_t;
 typedef __kernel_pid_t pid_t;
 typedef unsigned int gfp_t;
@@ -45,6 +51,7 @@ typedef unsigned long uintptr_t;
 #ifndef __maybe_unused
 #define __maybe_unused __attribute__((unused))
 #endif
+#if __STDC_HOSTED__
 /* None: bcc puts a program into a section of its own, and only there are its lines known. */
 #ifndef __section
 #define __section(name) __attribute__((used))
@@ -53,9 +60,6 @@ typedef unsigned long uintptr_t;
 #ifndef __noinline
 #define __noinline
 #endif
-#ifndef barrier
-#define barrier() asm volatile("" ::: "memory")
-#endif
 /* bcc has variables of these names too; of several licences the source's comes first, and counts.
  */
 #define PROBEDECK_PASTE(a, b) a##b
@@ -63,7 +67,10 @@ typedef unsigned long uintptr_t;
     __attribute__((section(#section_), used)) PROBEDECK_PASTE(_##section_, number)
 #define _license PROBEDECK_IN(license, __COUNTER__)
 #define _version PROBEDECK_IN(version, __COUNTER__)
-
+#endif
+#ifndef barrier
+#define barrier() asm volatile("" ::: "memory")
+#endif
 /* What the compiler makes instructions of, where the size is a constant. */
 void *memcpy(void *to, const void *from, size_t size);
 void *memmove(void *to, const void *from, size_t size);
