@@ -1,12 +1,12 @@
 """Screen 2: traced paths, and the hops of one."""
 
 from app.console.screens.info import ScreenInfo
-from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
+from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS, UNTRACED
 from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
     "paths", "2", "Paths", "app.console.screens.paths.screen:PathsScreen",
-    tables=(HOPS, HOP_CHANGES, DESTINATIONS),
+    tables=(HOPS, HOP_CHANGES, DESTINATIONS, UNTRACED),
     blocks=("hops",),
     probes=("path",),
     first_states="app.console.screens.paths.screen:first_states",

@@ -10,6 +10,7 @@ from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
+    from app.console.screens.paths.untraced import Untraced
     from app.console.tables.array_rows import FewRows
 
 _TIME_LINE = (
@@ -207,4 +208,29 @@ HOP_CHANGES: TableSpec[FewRows] = TableSpec(
             tone=Tone.MUTED),
     ),
     sort="hop",
+)  # fmt: skip
+
+UNTRACED: TableSpec[Untraced] = TableSpec(
+    "untraced",
+    (
+        Column("destination", "Not traced", 18, grows=True,
+            help="A destination of this host's TCP connections. Enter traces its path.",
+            cells=lambda one: one.key.destination),
+        Column("node", "Node", 8, hidden=True, help="The host of the fleet.",
+            cells=lambda one: one.key.host),
+        Column("rtt", "RTT ms", 9, "right", unit="ms", larger_first=True,
+            help="Round-trip time of the largest connection, as its own segments tell it.",
+            cells=lambda one: milliseconds(one.rtt), written=lambda one: one.rtt * 1e3,
+            order=lambda one: one.rtt),
+        Column("least", "Least", 9, "right", unit="ms", larger_first=True, priority=2,
+            help="The least round-trip time of that connection.",
+            cells=lambda one: milliseconds(one.least), written=lambda one: one.least * 1e3,
+            order=lambda one: one.least),
+        Column("connections", "Convs", 6, "right", larger_first=True, priority=1,
+            help="TCP connections of the last minute.",
+            cells=lambda one: str(one.connections), written=lambda one: one.connections),
+        Column("state", "State", 18, priority=3,
+            help="Time since the last packet, or the time of a round trip above the least one.",
+            cells=lambda one: one.state[0], tone=lambda one: one.state[1]),
+    ),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from app.console.live.paths import PathView
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
 from app.console.protocol import Console
-from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
+from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS, UNTRACED
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.hop import HOP, PathKey
 from app.console.screens.paths.hosts import (
@@ -41,6 +41,8 @@ from app.console.screens.paths.rows import (
     scale_of,
 )
 from app.console.screens.paths.trace_commands import TracingCommands
+from app.console.screens.paths.untraced import untraced
+from app.console.tables.array_rows import ItemRows
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.tape.named_state import StateValues
 from bpf import arrays
@@ -107,6 +109,8 @@ class PathsScreen(PollingScreen[TracedByHost]):
     PathsScreen #paths { max-height: 5; }
     PathsScreen.-tall #paths { max-height: 33%; }
     PathsScreen.-empty #paths, PathsScreen.-short.-detail #paths { display: none; }
+    PathsScreen #untraced { display: none; }
+    PathsScreen.-untraced #untraced { display: block; height: 1fr; }
     PathsScreen #way { display: none; margin: 0 1; }
     PathsScreen.-measured #way { display: block; }
     PathsScreen.-tall.-measured #hops, PathsScreen.-tall.-measured #hop_changes {
@@ -145,6 +149,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         return [
             self.listing,
             TonedLine(id="way"),
+            SortedTable(UNTRACED),
             SortedTable(HOPS, empty=_NOTHING),
             changes,
             self.detail,
@@ -163,7 +168,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
     @property
     def table(self) -> SortedTable:
         """The table of hops, or of their changes between two moments."""
-        return next(t for t in self.tables if t.display and t.spec is not DESTINATIONS)
+        return next(t for t in self.tables if t.display and t.spec not in (DESTINATIONS, UNTRACED))
 
     # What is traced
 
@@ -204,6 +209,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         listing = self.listing
         listing.follow(self._filter, self.console.names)
         self.set_class(not listing.source.rows, "-empty")
+        self._show_untraced()
         chosen = None if listing.display else self.choice
         notes = note_items(self._hosts, listing.passing, self._filter, chosen)
         trouble = StatusItem(self._trouble, Tone.BAD, priority=1)
@@ -213,6 +219,22 @@ class PathsScreen(PollingScreen[TracedByHost]):
         same = self._drawn == self._state and view is not before and self.console.time.is_live
         if not (same and 0 < view.now_ns - self._drawn_ns < _SOON_NS):
             self._show_hops()
+
+    def _show_untraced(self) -> None:
+        """While no path is traced, list the destinations whose round trips are known anyway."""
+        table, own = self.query_one("#untraced", SortedTable), self._hosts.choices
+        found = untraced(self.console.frame) if not own else []
+        shown = bool(found)
+        if shown != self.has_class("-untraced"):
+            self.set_class(shown, "-untraced")
+            self._show_hops()
+            self.call_after_refresh(self.set_focus, table if shown else self.table)
+        table.fill(ItemRows.of(UNTRACED, ((one.key, one) for one in found)))
+
+    @on(VirtualTable.RowSelected, "#untraced")
+    def _untraced_selected(self, event: VirtualTable.RowSelected) -> None:
+        if not event.clicked:
+            self.trace(cast("PathKey", event.key))
 
     @property
     def _state(self) -> tuple[object, ...]:
@@ -275,6 +297,8 @@ class PathsScreen(PollingScreen[TracedByHost]):
         self.set_class(table.source.rows > 0, "-measured")
         always = self.has_class("-tall") and table.source.rows > 0
         table.styles.height = 1 + table.source.rows if always else "1fr"
+        if self.has_class("-untraced"):
+            table.styles.height = 0
         self._show_detail()
 
     @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")
