@@ -111,7 +111,7 @@ hash(struct xdp_md *ctx)
     if (!packet)
         return XDP_DROP;
     *packet = (struct packet){};
-    if (parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet) != PARSED)
+    if (parse(ctx, packet) != PARSED)
         return VERDICT_PASS;
     u64 bytes = ctx->data_end - ctx->data;
     u64 now = bpf_jiffies64();

@@ -70,6 +70,9 @@ class Chain:
         self._stages: list[Stage] = []
         self._prog_type = prog_type
         self._gate: Stage | None = None
+        self._members_fd = -1
+        """Array by which the dispatchers of interfaces call this chain's. A write into an array
+        patches all programs that call through it: 3 ms with 200, at each swap."""
         self._preempted = prog_type not in PACKET_TYPES
         self._reserved = 0
         """Tail calls that the probes make beside those to the next probe."""
@@ -86,6 +89,9 @@ class Chain:
                     self._gate = Stage("gate")
                     gate = prog_load(pack(_gate(self._gate.next_fd)), prog_type, "gate")
                     self.append(self._gate, gate)
+                    self._members_fd = _program_array("chain_members")
+                    prog_array_set(self._members_fd, 0, self.fd)
+                    self._reserved = 1
         except KernelError:
             os.close(self._head_fd)
             raise
@@ -101,7 +107,7 @@ class Chain:
         Raises KernelError if the kernel refuses.
         """
         code = [*_marking(slot, bit, ethernet=ethernet),
-                *tail_call_stub(self._head_fd, VERDICT_PASS[self._prog_type])]  # fmt: skip
+                *tail_call_stub(self._members_fd, VERDICT_PASS[self._prog_type])]  # fmt: skip
         with _refusals():
             return prog_load(pack(code), self._prog_type, "probedeck")
 
@@ -164,6 +170,7 @@ class Chain:
         os.close(self._head_fd)
         if self._gate:
             os.close(self._gate.prog_fd)
+            os.close(self._members_fd)
         for stage in self._stages:
             stage.close()
         self._stages.clear()

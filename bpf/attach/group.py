@@ -126,7 +126,7 @@ class InterfaceGroup(Interface):
         return joined, left
 
     def _wanted(self) -> Iterator[tuple[tuple[int, int], tuple[Space, LinkInfo]]]:
-        for space in every() if self.name.endswith(EVERYWHERE) else (here(),):
+        for space in every() if self.is_everywhere else (here(),):
             try:
                 with entered(space):
                     links = rtnetlink.links()
@@ -172,6 +172,11 @@ class InterfaceGroup(Interface):
             raw = raw[: NAME_SIZE - len(end)] + end
         self.names[at : at + NAME_SIZE] = raw.ljust(NAME_SIZE, b"\0")
         return raw.decode(errors="replace")
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it takes interfaces of all network namespaces."""
+        return self.name.endswith(EVERYWHERE)
 
     @property
     def indices(self) -> tuple[int, ...]:

@@ -45,15 +45,22 @@ class HookWatch:
             os.close(self._stop_fd)
             self._stop_fd = -1
 
-    def follow(self) -> None:
-        """Renew the names and states of the interfaces, and attach the hooks that waited."""
+    def follow(self, *, changed: bool = True) -> None:
+        """Renew the names and states of the interfaces, and attach the hooks that waited.
+
+        `changed`: an interface of this namespace may have changed.
+        """
         with self.hooks.lock:
             points: dict[Interface, list[InterfaceHook]] = {x: [] for x in self.hooks.interfaces}
             for point in self.hooks.in_use():
                 points.get(point.interface, []).append(point)
             # Nobody asks about an interface without hooks.
             events = [
-                e for each in points for e in self._follow(each, points[each]) if points[each]
+                e
+                for each in points
+                if changed or not isinstance(each, InterfaceGroup) or each.is_everywhere
+                for e in self._follow(each, points[each])
+                if points[each]
             ]
         for event in events:
             self._publish(event)
@@ -67,9 +74,14 @@ class HookWatch:
                 for fd in (changes.fileno(), self._stop_fd):
                     poll.register(fd, select.POLLIN)
                 self.follow()
-                for point in self.hooks.look():
-                    self._publish(_order_changed(point.status))
-                ended = self._stop_fd in dict(poll.poll(PERIOD * 1000))
+                ready: dict[int, int] = {}
+                while not ready:
+                    for point in self.hooks.look():
+                        self._publish(_order_changed(point.status))
+                    ready = dict(poll.poll(PERIOD * 1000))
+                    if not ready:
+                        self.follow(changed=False)
+                ended = self._stop_fd in ready
 
     def _follow(self, interface: Interface, points: list[InterfaceHook]) -> Iterator[Event]:
         """Follow an interface that goes, returns, goes down or up, or gets another name."""
@@ -142,6 +154,8 @@ def _follow_group(group: InterfaceGroup, points: list[InterfaceHook]) -> Iterato
             except ProbedeckError as error:
                 name = member.interface.name
                 yield Event.now("error", name, f"{point.hook.value}: not attached: {error}")
+    for point in attached if joined or left else ():
+        point.tell()
     for changed, verb in ((left, "left"), (joined, "joined")):
         for member in changed if attached else ():
             yield Event.now("info", member.interface.name, f"{verb} {group.name}")

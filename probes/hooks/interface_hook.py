@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain, takewhile
 
 from bpf.attach import order
@@ -142,6 +141,7 @@ class GroupHook(InterfaceHook):
                 refusal = error
         if refusal and not self._attached:
             raise refusal
+        self.tell()
         self.attachment = Attachment("tcx" if by_link else "clsact", self._leave_all)
 
     def _members(self) -> list[GroupMember]:
@@ -171,15 +171,13 @@ class GroupHook(InterfaceHook):
         while self._attached:
             self._attached.popitem()[1][1].close()
 
-    @property
-    def status(self) -> HookStatus:
-        lacking = [
-            member.interface.name for member in self._members() if member.slot not in self._attached
-        ]
-        where = f"on {len(self._attached)} of {len(self._members())} interfaces"
+    def tell(self) -> None:
+        """Renew the reason of the status, which each window asks for."""
+        members = self._members()
+        lacking = [each.interface.name for each in members if each.slot not in self._attached]
+        self.reason = f"on {len(self._attached)} of {len(members)} interfaces"
         if lacking:
-            where += f": not on {', '.join(lacking)}"
-        return replace(super().status, reason=where)
+            self.reason += f": not on {', '.join(lacking)}"
 
     def own_programs(self) -> Iterable[int]:
         return [program_id for program_id, _ in tuple(self._attached.values())]
