@@ -1,0 +1,1 @@
+"""Cost of several interfaces in one run."""
