@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ from bpf.maps.btf import EACH_BYTES, FIXED_BYTES, HEADER, MAGIC, QUALIFIERS, Typ
 VMLINUX = Path("/sys/kernel/btf/vmlinux")
 _OFFSET = re.compile(r"\bKERNEL_OFFSET\(\s*(\w+)\s*,\s*([\w.]+)\s*\)")
 _QUALIFIERS = frozenset((*QUALIFIERS, TypeKind.TYPEDEF))
+_DERIVED = _QUALIFIERS | {TypeKind.PTR, TypeKind.ARRAY}
+_ENUMERATORS = {TypeKind.ENUM: struct.Struct("<Ii"), TypeKind.ENUM64: struct.Struct("<IiI")}
+_DECLARED = (TypeKind.STRUCT, TypeKind.UNION, TypeKind.TYPEDEF, *_ENUMERATORS)
 _TYPE_WORDS = 3
 _MEMBER = struct.Struct("<III")
-_ENUMERATOR = struct.Struct("<Ii")
 
 
 class KernelTypes:
@@ -85,24 +88,73 @@ class KernelTypes:
     def enumerators(self, name: str) -> dict[int, str]:
         """Return the names of an enum's values. Raises KernelError if the kernel lacks it."""
         at, info, _ = self._entry(self.number(name, TypeKind.ENUM))
-        data = self._types[at : at + _ENUMERATOR.size * (info & 0xFFFF)]
-        return {value: self._text(word) for word, value in _ENUMERATOR.iter_unpack(data)}
+        layout = _ENUMERATORS[TypeKind.ENUM]
+        data = self._types[at : at + layout.size * (info & 0xFFFF)]
+        return {value: self._text(word) for word, value in layout.iter_unpack(data)}
+
+    def needed(self, words: Container[str]) -> list[int]:
+        """Return the numbers of the types that a source with these words can use.
+
+        They are the types and enumerators that it names, and the types behind pointers whose
+        members it names.
+        """
+        found = {
+            number for name, all_ in self._declared.items() if name in words for number in all_
+        }
+        waiting = list(found)
+        while waiting:
+            for word, type_, _ in self._members(waiting.pop()):
+                number, is_pointer = self._target(type_)
+                is_used = not is_pointer or self._text(word) in words
+                if number and is_used and number not in found:
+                    found.add(number)
+                    waiting.append(number)
+        return sorted(found)
+
+    @functools.cached_property
+    def _declared(self) -> dict[str, list[int]]:
+        """The numbers of types by their names, and of enums by their enumerators'."""
+        found: dict[str, list[int]] = {}
+        for index in map(int, np.flatnonzero(np.isin(self._kinds, _DECLARED))):
+            words = [int(self._names[index])]
+            at, info, _ = self._entry(index + 1)
+            if layout := _ENUMERATORS.get(self._kinds[index]):
+                data = self._types[at : at + layout.size * (info & 0xFFFF)]
+                words += [each[0] for each in layout.iter_unpack(data)]
+            for word in filter(None, words):
+                found.setdefault(self._text(word), []).append(index + 1)
+        return found
 
     def _member(self, number: int, name: str) -> tuple[int, int] | None:
         """Return a member's byte offset and type, also of a member of an anonymous member."""
-        at, info, other = self._entry(number)
-        while info >> 24 & 31 in _QUALIFIERS:
-            at, info, other = self._entry(other)
-        if info >> 24 & 31 not in (TypeKind.STRUCT, TypeKind.UNION):
-            return None
-        data = self._types[at : at + _MEMBER.size * (info & 0xFFFF)]
-        for word, type_, place in _MEMBER.iter_unpack(data):
-            offset = (place & 0xFFFFFF if info >> 31 else place) // 8
+        for word, type_, offset in self._members(number):
             if word and self._text(word) == name:
                 return offset, type_
             if not word and (found := self._member(type_, name)):
                 return offset + found[0], found[1]
         return None
+
+    def _members(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Yield name, type and byte offset of each member of a struct or union."""
+        at, info, _ = self._entry(self._target(number, _QUALIFIERS)[0])
+        if info >> 24 & 31 in (TypeKind.STRUCT, TypeKind.UNION):
+            data = self._types[at : at + _MEMBER.size * (info & 0xFFFF)]
+            for word, type_, place in _MEMBER.iter_unpack(data):
+                yield word, type_, (place & 0xFFFFFF if info >> 31 else place) // 8
+
+    def _target(self, number: int, through: Container[int] = _DERIVED) -> tuple[int, bool]:
+        """Return the type behind types of the kinds `through`, and whether a pointer was among
+        them."""
+        is_pointer = False
+        while number:
+            at, info, other = self._entry(number)
+            if (kind := info >> 24 & 31) not in through:
+                break
+            is_pointer |= kind == TypeKind.PTR
+            number = (
+                struct.unpack_from("<I", self._types, at)[0] if kind == TypeKind.ARRAY else other
+            )
+        return number, is_pointer
 
     def _entry(self, number: int) -> tuple[int, int, int]:
         """Return the place of a type's further data, its info, and its size or other type."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from bpf import features, requirements
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
-from bpf.compiler.packages import install
 from bpf.compiler.store import BUNDLED
 from bpf.errors import ProbedeckError
 from bpf.features import Capability
+from bpf.packages import install
 from bpf.programs import grace
 from bpf.quantities import duration
 from bpf.requirements import HostCheck, Status, fatal, missing, note, ok

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,17 +16,16 @@ from typing import TYPE_CHECKING, Any, Self
 from bpf.abi import AttachType, ProgType
 from bpf.cancel import current
 from bpf.compiler.compiled import Compiled, close_all, digest
-from bpf.compiler.diagnostics import CompileError, Diagnostic, parse_clang
-from bpf.compiler.endings import (
-    KILLED,
-    KILLED_HINT,
+from bpf.compiler.diagnostics import (
     LIMIT_VARIABLE,
     WALL_PER_CPU,
+    CompileError,
+    Diagnostic,
     cause_of_end,
+    parse_clang,
 )
 from bpf.compiler.instructions import take_constants
-from bpf.compiler.packages import install
-from bpf.compiler.process import Helper
+from bpf.compiler.process import KILLED, KILLED_HINT, Helper
 from bpf.compiler.quota import map_bytes
 from bpf.compiler.source import flatten
 from bpf.compiler.store import (
@@ -40,6 +40,7 @@ from bpf.compiler.store import (
 from bpf.errors import KernelError, ProbedeckError
 from bpf.features import kernel_macros
 from bpf.machine import possible_cpus, time_limit
+from bpf.packages import install
 from bpf.requirements import require
 from bpf.syscall import PRIVILEGES
 
@@ -123,7 +124,9 @@ class Compiler:
         from bpf.objects.client import ObjectCompiler  # few runs need it
 
         if self._objects is None:
-            self._objects = ObjectCompiler(self._cpu_limit)
+            self._objects = ObjectCompiler(
+                self._cpu_limit, self._stores, lambda text: self.warn(text)
+            )
         return self._objects
 
     @property
@@ -190,7 +193,8 @@ class Compiler:
 
     def _stored(self, request: Mapping[str, Any]) -> _Answer | None:
         """Return the answer to a request by a stored program; None if none fits."""
-        for found in stored_in(self._stores, key_of(request), self.warn):
+        for content in stored_in(self._stores, key_of(request), compiler_id(), self.warn):
+            found = StoredProgram(**content)
             limit = request["map_limit"]
             if limit and found.memory(partial(map_bytes, cpus=possible_cpus())) > limit:
                 continue
@@ -209,7 +213,7 @@ class Compiler:
         reply, fds, said = self._ask(json.dumps(request).encode(), name, source)
         try:
             if self._stores and (made := StoredProgram.of(request["source"], reply, fds, said)):
-                self._stores[-1].keep(key_of(request), made)
+                self._stores[-1].keep(key_of(request), asdict(made))
         except BaseException:
             close_all(fds)
             raise

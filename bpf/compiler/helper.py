@@ -12,9 +12,8 @@ compile in two threads: none of that may happen in the process that draws the sc
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes as ct
-import importlib.util
-import json
 import os
 import resource
 import select
@@ -23,11 +22,18 @@ import socket
 import stat
 import sys
 import threading
+from importlib import import_module
 from typing import Any
+
+# Its directory must not stay on the import path: bcc imports modules of its own.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+bcc_headers, confinement, helper_io, instructions, quota = map(
+    import_module, ("bcc_headers", "confinement", "helper_io", "instructions", "quota")
+)
+del sys.path[0]
 
 MEMORY_LIMIT = 1 << 30
 TRACING = 26  # BPF_PROG_TYPE_TRACING
-FDS_PER_MESSAGE = 250  # the kernel takes at most SCM_MAX_FD = 253
 LOG_BYTES = 1 << 24
 LOG_LEAST = 128  # what a kernel takes
 MOST_PLACES = 4096
@@ -71,23 +77,11 @@ def check_headers(path: str) -> None:
         at = os.path.dirname(at)
 
 
-def load(name: str) -> Any:
-    """Load a module beside this one; their directory must not be on the import path."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class CompileHelper:
     """bcc, loaded, confined and warmed up."""
 
     def __init__(self, headers: str, sock: socket.socket) -> None:
         check_headers(headers)
-        confinement, quota, instructions = map(load, ("confinement", "quota", "instructions"))
         cpus = confinement.possible_cpus()
         from bcc import BPF, lib
 
@@ -102,6 +96,9 @@ class CompileHelper:
             def _trace_autoload(self) -> None:
                 """Attach nothing: bcc would, by the name of a function such as kprobe__x."""
 
+        library = bcc_headers.library()
+        self.headers = None
+        """Cuts bcc's headers to the needs of a source; None where no file can be written."""
         self.unconfined = ""
         """Why this process can read the files of its user; empty if it is confined."""
         try:
@@ -111,11 +108,12 @@ class CompileHelper:
                 confinement.restrict_files(headers)
             except OSError as other:
                 self.unconfined = f"{error.strerror}; {other.strerror}"
+        else:
+            self.headers = bcc_headers.BccHeaders(library, headers)
         confinement.drop_privileges(others_files=headers != confinement.HEADERS)
         # Only now: a thread keeps the root and the capabilities that it started with.
         threading.Thread(target=end_with_client, args=(sock,), daemon=True).start()
         self.quota = quota.Quota(cpus)
-        self.place_constants = instructions.place_constants
         os.environ["BCC_KERNEL_SOURCE"] = headers
         self.bpf, self.lib = Module, lib
         # bcc 0.26 leaves a part of its own interface undeclared.
@@ -132,7 +130,7 @@ class CompileHelper:
         for self.flags in (list(ZERO), list(ZERO[:1]), []):
             clear_output()
             try:
-                warm = Module(text=text, cflags=self.flags)
+                warm = self.module(text, [])
             except Exception:  # libbcc has printed why
                 continue
             warm.cleanup()
@@ -142,15 +140,26 @@ class CompileHelper:
                 return
         raise SystemExit(1)
 
+    def module(self, source: str, cflags: list[str], map_limit: int = 0) -> Any:
+        """Return the source as a module of bcc, whose maps may take `map_limit` bytes."""
+        flags = [*self.flags, *cflags]
+        # Only whole headers tell a mistake of the source from a declaration that was cut.
+        with contextlib.suppress(Exception):
+            if self.headers and (cut := self.headers.flags("\n".join((source, *cflags)))):
+                self.quota.begin(map_limit)
+                return self.bpf(text=source, cflags=[*flags, *cut])
+        clear_output()
+        self.quota.begin(map_limit)
+        return self.bpf(text=source, cflags=flags)
+
     def compile(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int], Any]:
         """Compile and verify; returns (reply, descriptors, the object that keeps them open)."""
         reply: dict[str, Any] = {"programs": [], "functions": [], "maps": [], "error": ""}
         fds: list[int] = []
         lowest = os.dup(2)
         os.close(lowest)
-        self.quota.begin(request["map_limit"])
         try:
-            module = self.bpf(text=request["source"], cflags=[*self.flags, *request["cflags"]])
+            module = self.module(request["source"], request["cflags"], request["map_limit"])
         except Exception as error:
             # The reason is on fd 2; bcc's own exception has none.
             reply["error"] = str(error) or type(error).__name__
@@ -199,7 +208,7 @@ class CompileHelper:
         size = self.lib.bpf_function_size(handle, name)
         code = ct.string_at(self.lib.bpf_function_start(handle, name), size)
         constants = {int(marker): number for marker, number in request["constants"].items()}
-        placed = ct.create_string_buffer(self.place_constants(code, constants), size)
+        placed = ct.create_string_buffer(instructions.place_constants(code, constants), size)
         license_name = self.lib.bpf_module_license(handle)
 
         def load(level: int, buffer: Any, length: int) -> int:
@@ -245,17 +254,9 @@ def clear_output() -> None:
     os.lseek(2, 0, os.SEEK_SET)
 
 
-def send(sock: socket.socket, message: dict[str, Any]) -> None:
-    """Send one message: its length, then JSON."""
-    payload = json.dumps(message).encode()
-    sock.sendall(len(payload).to_bytes(4, "little") + payload)
-
-
 def serve(sock: socket.socket, helper: CompileHelper) -> None:
     """Answer requests until the client goes away."""
-    stream = sock.makefile("rb")
-    while header := stream.read(4):
-        request = json.loads(stream.read(int.from_bytes(header, "little")))
+    for request in helper_io.requests(sock):
         clear_output()
         # The signals' default action ends this process wherever LLVM is; the client starts another.
         signal.setitimer(signal.ITIMER_PROF, request["cpu_limit"])
@@ -263,11 +264,7 @@ def serve(sock: socket.socket, helper: CompileHelper) -> None:
         reply, fds, module = helper.compile(request)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        messages = [fds[i : i + FDS_PER_MESSAGE] for i in range(0, len(fds), FDS_PER_MESSAGE)]
-        reply["fds"], reply["fd_messages"] = len(fds), len(messages)
-        send(sock, reply)
-        for part in messages:
-            socket.send_fds(sock, [b"F"], part)
+        helper_io.send(sock, reply, fds)
         if module is not None:
             for program_fd in fds[: sum(p["loaded"] for p in reply["programs"])]:
                 os.close(program_fd)
@@ -285,14 +282,12 @@ def end_with_client(sock: socket.socket) -> None:
 
 
 def main() -> None:
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    # A terminal's Ctrl-C is the console's business; the socket's end is this process's.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sock = helper_io.connected(sys.argv[1])
     try:
         helper = CompileHelper(sys.argv[2], sock)
     except ImportError as error:
         raise SystemExit(f"Python cannot import bcc: {error}") from None
-    send(sock, {"unconfined": helper.unconfined})
+    helper_io.send(sock, {"unconfined": helper.unconfined})
     serve(sock, helper)
 
 

@@ -16,6 +16,10 @@ from typing import Any
 from bpf.cancel import Cancel, current
 from bpf.errors import KernelError, ProbedeckError
 
+KILLED = "the compile helper was killed (SIGKILL), as the kernel does when memory runs out"
+KILLED_HINT = (
+    "give the host, or the memory.max of this cgroup, 300 MB or more; dmesg has the kernel's words"
+)
 _SCM_MAX_FD = 253
 _LOOK_S = 0.05
 """Seconds between two looks at whether who waits for his turn still wants it."""

@@ -19,7 +19,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -42,7 +42,7 @@ FORMAT = 1
 BUNDLED = Path(__file__).parent.parent / "prebuilt"
 """Programs that come with probedeck."""
 _MOST = 512
-"""Programs that this host keeps; the oldest go first. One has some 10 KB."""
+"""Programs that this host keeps; the oldest go first, some at a time. One has some 10 KB."""
 _COMPILER = ("/usr/lib*/libbcc.so.0", "/usr/lib/*/libbcc.so.0", "/usr/include/linux/bpf.h")
 """Files that change with the compiler and its headers."""
 _OF_MAPS = (MapType.ARRAY_OF_MAPS, MapType.HASH_OF_MAPS)
@@ -194,8 +194,8 @@ class Store:
         self._folder = folder
         self._own = own
 
-    def find(self, key: str) -> StoredProgram | None:
-        """Return a stored program, or None. Raises DamagedError."""
+    def find(self, key: str) -> dict[str, Any] | None:
+        """Return what was stored, or None. Raises DamagedError."""
         try:
             fd = os.open(self._folder / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
@@ -206,14 +206,17 @@ class Store:
             digest, _, content = file.read().partition(b"\n")
         if hashlib.sha256(key.encode() + content).hexdigest().encode() != digest:
             raise DamagedError(f"the stored program {self._folder / key} is damaged")
-        return StoredProgram(**json.loads(zlib.decompress(content)))
+        found: dict[str, Any] = json.loads(zlib.decompress(content))
+        return found
 
-    def keep(self, key: str, stored: StoredProgram) -> None:
-        """Store a program. A full or read-only disk stores none."""
+    def keep(self, key: str, stored: Mapping[str, Any]) -> None:
+        """Store a result, such as the fields of a StoredProgram. A full or read-only disk stores
+        none."""
         if not self._own:
             # For any host: whatever compiler and kernel it has.
-            stored = replace(stored, compiler="", kernel="")
-        content = zlib.compress(json.dumps(asdict(stored)).encode(), 9)
+            stored = {**stored, "compiler": "", "kernel": ""}
+        # An edit waits for the host's own.
+        content = zlib.compress(json.dumps(stored).encode(), 1 if self._own else 9)
         digest = hashlib.sha256(key.encode() + content).hexdigest()
         temporary = self._folder / f".{key}.{os.getpid()}"
         with suppress(OSError):
@@ -226,26 +229,29 @@ class Store:
                 self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        files = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        for path in files[:-_MOST]:
-            path.unlink()
+        if len(os.listdir(self._folder)) > _MOST + _MOST // 8:
+            files = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+            for path in files[:-_MOST]:
+                path.unlink()
 
 
 def stored_in(
-    stores: Sequence[Store], key: str, warn: Callable[[str], None]
-) -> Iterator[StoredProgram]:
-    """Yield the programs of stores that serve this host. Raises DamagedError without a compiler;
-    with one, `warn` gets a sentence instead."""
+    stores: Sequence[Store], key: str, compiler: str, warn: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """Yield the results in stores that serve a host whose compiler has the id `compiler`.
+
+    Raises DamagedError without a compiler; with one, `warn` gets a sentence instead.
+    """
     for store in stores:
         try:
             found = store.find(key)
         except DamagedError as error:
-            if not compiler_id():
+            if not compiler:
                 raise
             warn(f"{error.message}: it is compiled anew")
             continue
         # A new compiler makes other programs. Without any, an older one's serve.
-        if found and found.compiler in ("", compiler_id() or found.compiler):
+        if found and found["compiler"] in ("", compiler or found["compiler"]):
             yield found
 
 

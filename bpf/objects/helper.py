@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import base64
 import ctypes as ct
-import importlib.util
-import json
+import hashlib
 import os
 import re
 import resource
@@ -21,10 +20,18 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
+# These directories must not stay on the import path.
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), sys.argv[2]]
+confinement, helper_io, libbpf, quota = map(
+    import_module, ("confinement", "helper_io", "libbpf", "quota")
+)
+del sys.path[:2]
+
 CLANG_MEMORY = 1 << 30
-FDS_PER_MESSAGE = 250  # the kernel takes at most SCM_MAX_FD = 253
 PR_SET_PDEATHSIG = 1
 DEEP = "a/b/c/d"
 """The source's folder, so deep that headers in parent folders have a place."""
@@ -37,30 +44,17 @@ FLAGS = ("--target=bpf", "-g", "-O2", "-nostdlibinc", "-fno-caret-diagnostics",
 MACHINES = {"x86_64": "x86", "aarch64": "arm64"}
 """Architectures by the names that bpf_tracing.h has for them."""
 LIBC = ct.CDLL(None)
-
-
-def load(path: str) -> Any:
-    """Load a module by its path: the product's directories must not be on the import path."""
-    name = os.path.basename(path).removesuffix(".py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+_UNKNOWN = re.compile("undeclared|unknown type|incomplete|implicit|no member")
+"""clang's words for a name that only more of the kernel's types may declare."""
 
 
 class ObjectHelper:
     """libbpf, loaded and confined."""
 
-    def __init__(self, sock: socket.socket, compiler: str, clang: str, headers: str) -> None:
-        """`compiler` is the folder of confinement.py, `headers` the header tree."""
+    def __init__(self, sock: socket.socket, clang: str, headers: str) -> None:
+        """`headers` is the header tree."""
         self._sock = sock
-        confinement = load(os.path.join(compiler, "confinement.py"))
-        self._map_bytes = load(os.path.join(compiler, "quota.py")).map_bytes
-        here = os.path.dirname(os.path.abspath(__file__))
-        libbpf = load(os.path.join(here, "libbpf.py"))
-        self._object, self._library = libbpf.LoadedObject, libbpf.Libbpf()
+        self._library = libbpf.Libbpf()
         self._cpus = confinement.possible_cpus()
         self._clang = os.path.realpath(clang) if clang else ""
         self._folder = "/work"
@@ -69,6 +63,7 @@ class ObjectHelper:
         if os.path.exists(libbpf.BTF_FILE):
             with open(libbpf.BTF_FILE, "rb") as btf:
                 kernel[libbpf.BTF_FILE] = btf.read()
+        given = headers
         self.unconfined = ""
         """Why this process can read the files of its user; empty if it is confined."""
         self.visible_folder = ""
@@ -85,27 +80,25 @@ class ObjectHelper:
         confinement.drop_privileges(others_files=headers != confinement.HEADERS)
         # bpf_helpers.h of libbpf comes before the tree's own, which is bcc's.
         self._system = os.path.join(self._folder, "system")
-        os.makedirs(os.path.join(self._system, "types"))
+        for folder in ("types", "whole"):
+            os.makedirs(os.path.join(self._system, folder))
         for name in ("bpf", "linux", "asm-generic", "xdp"):
             os.symlink(f"/usr/include/{name}", os.path.join(self._system, name))
         places = (f"/usr/include/{os.uname().machine}-linux-gnu/asm", "/usr/include/asm")
         if machine_headers := next(filter(os.path.isdir, places), ""):
             os.symlink(machine_headers, os.path.join(self._system, "asm"))
-        libbpf_tree = os.path.join(headers, "libbpf")
         # The tree's vmlinux.h is bcc's, too.
-        types = os.path.join(self._system, "types")
-        system = [libbpf_tree, self._system, types, os.path.join(self._system, "bpf")]
-        self._include = [part for each in system for part in ("-isystem", each)]
+        libbpf_tree, bpf = os.path.join(headers, "libbpf"), os.path.join(self._system, "bpf")
+        self._include = [f"-isystem{each}" for each in (libbpf_tree, self._system, bpf)]
         # clang's own headers, such as stdbool.h, come before the tree's stand-ins.
         self._include += "-idirafter", os.path.join(headers, "include")
+        self._trees = f"{headers}/", f"{given}/"
 
     def serve(self) -> None:
         """Answer requests until the client goes away."""
-        stream = self._sock.makefile("rb")
-        while header := stream.read(4):
-            request = json.loads(stream.read(int.from_bytes(header, "little")))
-            if "vmlinux" in request["source"] + "".join(request["headers"].values()):
-                self._write_kernel_types()
+        for request in helper_io.requests(self._sock):
+            if request["types"]:
+                self._library.read_kernel_types()
             child = os.fork()
             if not child:
                 self._answer(request)
@@ -123,24 +116,7 @@ class ObjectHelper:
         os.close(process)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status and not gone:
-            send(self._sock, {"stage": "crash", "status": status})
-
-    def _write_kernel_types(self) -> None:
-        path = os.path.join(self._system, "types", KERNEL_TYPES)
-        if os.path.exists(path):
-            return
-        self._library.write_kernel_types(f"{path}.c")
-        with (
-            open(f"{path}.c", encoding="utf-8") as types,
-            open(path, "w", encoding="utf-8") as file,
-        ):
-            file.write(
-                "#ifndef __VMLINUX_H__\n#define __VMLINUX_H__\n#pragma clang attribute push "
-                "(__attribute__((preserve_access_index)), apply_to = record)\n"
-            )
-            shutil.copyfileobj(types, file)
-            file.write("#pragma clang attribute pop\n#endif\n")
-        os.unlink(f"{path}.c")
+            helper_io.send(self._sock, {"stage": "crash", "status": status})
 
     def _answer(self, request: dict[str, Any]) -> None:
         """Compile, load and reply; ends this process."""
@@ -149,13 +125,8 @@ class ObjectHelper:
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             seconds = request["cpu_limit"]
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-            reply: dict[str, Any] = {"stage": "", "said": "", "programs": [], "maps": [], "fds": []}
-            fds = self._made(request, reply)
-            messages = [fds[i : i + FDS_PER_MESSAGE] for i in range(0, len(fds), FDS_PER_MESSAGE)]
-            reply["fds"], reply["fd_messages"] = len(fds), len(messages)
-            send(self._sock, reply)
-            for part in messages:
-                socket.send_fds(self._sock, [b"F"], part)
+            reply: dict[str, Any] = {"stage": "", "said": "", "programs": [], "maps": []}
+            helper_io.send(self._sock, reply, self._made(request, reply))
             status = 0
         finally:
             os._exit(status)
@@ -163,6 +134,7 @@ class ObjectHelper:
     def _made(self, request: dict[str, Any], reply: dict[str, Any]) -> list[int]:
         """Fill in a reply; returns the descriptors of its programs, its maps and its types."""
         data = base64.b64decode(request["object"])
+        reply["said"] = request["said"]
         if not data:
             data = self._compiled(request, reply)
             if not data:
@@ -170,7 +142,7 @@ class ObjectHelper:
                 return []
         reply["stage"] = "open"
         try:
-            opened = self._object(self._library, data)
+            opened = libbpf.LoadedObject(self._library, data)
         except OSError as error:
             reply["said"] = "\n".join(self._library.said) or error.strerror
             return []
@@ -194,7 +166,7 @@ class ObjectHelper:
         limit, total = request["map_limit"], 0
         for declared, _ in opened.maps():
             sizes = (declared[key] for key in ("type", "key_size", "value_size", "max_entries"))
-            total += self._map_bytes(*sizes, self._cpus)
+            total += quota.map_bytes(*sizes, self._cpus)
             if limit and total > limit:
                 reply["stage"], reply["said"] = "memory", declared["name"]
                 return []
@@ -231,9 +203,29 @@ class ObjectHelper:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
+        if request["types"]:
+            self._write_kernel_types("types", request["types"])
+        data = self._run_clang(request, reply, beside, "types")
+        if not data and request["types"] and _UNKNOWN.search(reply["said"]):
+            self._write_kernel_types("whole", ())
+            data = self._run_clang(request, reply, beside, "whole")
+        return data
+
+    def _write_kernel_types(self, folder: str, numbers: Sequence[int]) -> None:
+        """Write vmlinux.h with the types `numbers`, or once with all types."""
+        path = os.path.join(self._system, folder, KERNEL_TYPES)
+        if numbers or not os.path.exists(path):
+            self._library.write_kernel_types(path, numbers)
+
+    def _run_clang(
+        self, request: dict[str, Any], reply: dict[str, Any], beside: str, types: str
+    ) -> bytes:
+        """Run clang in the folder `beside`, with vmlinux.h of the folder `types`."""
         machine = MACHINES.get(os.uname().machine, "")
+        used = os.path.join(self._folder, "used")
         command = [self._clang, *FLAGS, f"-D__TARGET_ARCH_{machine}", *request["cflags"], "-I.",
-                   *self._include, "-c", request["name"], "-o", "-"]  # fmt: skip
+                   f"-isystem{os.path.join(self._system, types)}", *self._include,
+                   "-MD", "-MF", used, "-c", request["name"], "-o", "-"]  # fmt: skip
         output, messages = os.memfd_create("object"), os.memfd_create("messages")
         clang = os.fork()
         if not clang:
@@ -248,21 +240,28 @@ class ObjectHelper:
                 os._exit(127)
         reply["clang"] = os.waitstatus_to_exitcode(os.waitpid(clang, 0)[1])
         reply["said"] = os.pread(messages, os.fstat(messages).st_size, 0).decode(errors="replace")
-        return os.pread(output, os.fstat(output).st_size, 0) if not reply["clang"] else b""
+        if reply["clang"]:
+            return b""
+        data = os.pread(output, os.fstat(output).st_size, 0)
+        reply["object"] = base64.b64encode(data).decode()
+        reply["files"] = dict(self._digests(used))
+        return data
 
-
-def send(sock: socket.socket, message: dict[str, Any]) -> None:
-    """Send one message: its length, then JSON."""
-    payload = json.dumps(message).encode()
-    sock.sendall(len(payload).to_bytes(4, "little") + payload)
+    def _digests(self, used: str) -> Iterator[tuple[str, str]]:
+        """Yield path and digest of each system header in a list of make's form."""
+        with open(used, encoding="utf-8") as file:
+            names = file.read().replace("\\\n", " ").split()
+        for path in {os.path.realpath(name) for name in names if os.path.isabs(name)}:
+            if not path.startswith(f"{self._folder}/"):
+                with open(path, "rb") as header:
+                    digest = hashlib.sha256(header.read()).hexdigest()
+                yield path.replace(*self._trees), digest
 
 
 def main() -> None:
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    # A terminal's Ctrl-C is the console's business; the socket's end is this process's.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    helper = ObjectHelper(sock, *sys.argv[2:])
-    send(sock, {"unconfined": helper.unconfined, "folder": helper.visible_folder})
+    sock = helper_io.connected(sys.argv[1])
+    helper = ObjectHelper(sock, *sys.argv[3:])
+    helper_io.send(sock, {"unconfined": helper.unconfined, "folder": helper.visible_folder})
     helper.serve()
 
 

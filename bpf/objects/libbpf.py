@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes as ct
 import mmap
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 LIBRARY = "libbpf.so.1"
@@ -17,8 +17,13 @@ BTF_FILE = "/sys/kernel/btf/vmlinux"
 OBJECT = "probe"
 """Name that libbpf puts before the names of the maps of global variables."""
 LOG_BYTES = 1 << 24
-KIND_FUNC, KIND_DATASEC = 12, 15
+KIND_STRUCT, KIND_FUNC, KIND_DATASEC = 4, 12, 15
 WARNING = 0
+_BEFORE_TYPES = b"""#ifndef __VMLINUX_H__
+#define __VMLINUX_H__
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
+"""
+_BEHIND_TYPES = b"#pragma clang attribute pop\n#endif\n"
 RDONLY_PROG = 1 << 7
 """BPF_F_RDONLY_PROG: the flag of maps of constants."""
 FUNC_RECORD, LINE_RECORD = 8, 16
@@ -101,6 +106,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "btf__name_by_offset": (_TEXT, _P, _U32),
     "btf_dump__new": (_P, _P, _P, _P, _P),
     "btf_dump__dump_type": (_INT, _P, _U32),
+    "btf_dump__free": (None, _P),
 }
 """The type of the result, then the types of the arguments."""
 _MAP_PARTS = {
@@ -125,6 +131,8 @@ class Libbpf:
         self._libc.fopen.restype = _P
         self._libc.fopen.argtypes = [_TEXT, _TEXT]
         self._libc.fclose.argtypes = [_P]
+        self._libc.fputs.argtypes = [_TEXT, _P]
+        self._kernel: int | None = None
         self.said: list[str] = []
         self._print = _PRINT(self._hear)
         self.functions.libbpf_set_print(self._print)
@@ -136,17 +144,21 @@ class Libbpf:
             self.said.append(line.value.decode(errors="replace").removeprefix("libbpf: ").strip())
         return 0
 
-    def write_kernel_types(self, path: str) -> None:
-        """Write the types of this kernel as C: the inside of vmlinux.h. Raises OSError."""
-        btf = self.functions.btf__parse(BTF_FILE.encode(), None)
-        if not btf:
-            raise OSError(ct.get_errno(), "this kernel describes no types (BTF)")
+    def read_kernel_types(self) -> None:
+        """Read the types of this kernel, once."""
+        self._kernel = self._kernel or self.functions.btf__parse(BTF_FILE.encode(), None)
+
+    def write_kernel_types(self, path: str, numbers: Sequence[int]) -> None:
+        """Write these types of this kernel as C, or all types if there are no `numbers`."""
         file = self._libc.fopen(path.encode(), b"w")
+        self._libc.fputs(_BEFORE_TYPES, file)
         # libc's own function is the callback: half a million calls of Python take a second.
         print_to_file = ct.cast(self._libc.vfprintf, _P)
-        dump = self.functions.btf_dump__new(btf, print_to_file, file, None)
-        for number in range(1, self.functions.btf__type_cnt(btf)):
+        dump = self.functions.btf_dump__new(self._kernel, print_to_file, file, None)
+        for number in numbers or range(1, self.functions.btf__type_cnt(self._kernel)):
             self.functions.btf_dump__dump_type(dump, number)
+        self.functions.btf_dump__free(dump)
+        self._libc.fputs(_BEHIND_TYPES, file)
         self._libc.fclose(file)
 
 
@@ -240,6 +252,7 @@ class LoadedObject:
 
     def maps(self) -> Iterator[tuple[dict[str, Any], int]]:
         """Yield each map with its descriptor, -1 before `load`."""
+        values = dict(self._values())
         for handle in self._each("map"):
             declared: dict[str, Any] = {
                 key: getattr(self._functions, f"bpf_map__{function}")(handle)
@@ -251,6 +264,7 @@ class LoadedObject:
             declared["internal"] = internal
             if internal:
                 declared["variables"] = [name for name, _, _ in self._variables(handle)]
+            declared["values"] = values.get(name, declared["max_entries"])
             yield declared, self._functions.bpf_map__fd(handle)
 
     def btf_fd(self) -> int:
@@ -292,6 +306,17 @@ class LoadedObject:
     def _name(self, words: Any) -> str:
         name: bytes = self._functions.btf__name_by_offset(self._btf, words[0])
         return name.decode(errors="replace")
+
+    def _values(self) -> Iterator[tuple[str, int]]:
+        """Yield each map that the object declares, and the number of values that it puts in."""
+        for number in range(1, self._functions.btf__type_cnt(self._btf) if self._btf else 1):
+            words = self._type(number)
+            if words[1] >> 24 & 31 == KIND_DATASEC and self._name(words) == ".maps":
+                for at in range(3, 3 + 3 * (words[1] & 0xFFFF), 3):
+                    variable = self._type(words[at])
+                    declared = self._type(variable[2])
+                    if declared[1] >> 24 & 31 == KIND_STRUCT:
+                        yield self._name(variable), (words[at + 2] - declared[2]) // 8
 
     def _variables(self, handle: int) -> Iterator[tuple[str, int, int]]:
         """Yield name, offset and bytes of each variable in a section."""

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from bpf.syscall import MapSpec, btf_data, map_lookup, prog_info
 _NO_FUNCTION = re.compile(r"extern \(func ksym\) '(\w+)': not found")
 _NO_MAP = re.compile(r"map '([\w.]+)': failed to create: ([^(]*)\(")
 _DATA_MAPS = (".rodata", ".data", ".bss", ".kconfig")
-_MOST_SLOTS = 4096
 _CHARACTER = np.dtype("i1")
 
 
@@ -184,11 +182,11 @@ def _map(
     if declared["internal"]:
         contents = map_lookup(fd, bytes(4), spec.value_size) or b""
     elif kind is MapType.PROG_ARRAY:
-        found = ((n, map_lookup(fd, n.to_bytes(4, "little"), 4)) for n in range(spec.max_entries))
-        used = islice(((n, id_) for n, id_ in found if id_), _MOST_SLOTS)
-        slots = {
-            n: ids[number] for n, id_ in used if (number := int.from_bytes(id_, "little")) in ids
-        }
+        # Slots behind the declared values are empty, and may be a million.
+        for slot in range(declared["values"]):
+            number = int.from_bytes(map_lookup(fd, slot.to_bytes(4, "little"), 4) or b"", "little")
+            if number in ids:
+                slots[slot] = ids[number]
     return CompiledMap(
         spec, key, value, fd, declared["bytecode_fd"], unreadable,
         line=_line(asked.source, name), btf_fd=btf_fd, contents=contents, slots=slots,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bpf.compiler import packages
+from bpf import packages
 from bpf.compiler.client import Compiler
 from bpf.compiler.confinement import CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON
 from tests.bpf.compiler import confined
@@ -23,7 +23,8 @@ needs_landlock = pytest.mark.skipif(not confined.has_landlock(), reason="no Land
 COMPILE = """
 import sys
 from bpf.abi import ProgType
-from bpf.compiler import Compiler, packages
+from bpf import packages
+from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
 source = '{include}int f(struct xdp_md *ctx) {{ return XDP_PASS; }}\\n'
 try:

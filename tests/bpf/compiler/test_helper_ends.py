@@ -16,7 +16,7 @@ import pytest
 from bpf.abi import ProgType
 from bpf.compiler import Compiled, CompileError, client
 from bpf.compiler.client import Compiler
-from bpf.compiler.endings import LIMIT_VARIABLE
+from bpf.compiler.diagnostics import LIMIT_VARIABLE
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from tests.bpf.compiler.sources import FINE, assert_works
 from tests.bpf.tools import LADDER, ended, python

@@ -152,7 +152,8 @@ def test_without_a_compiler_a_changed_byte_is_an_error(
     make: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled(make()).close()
-    monkeypatch.setattr(store, "compiler_id", lambda: "")
+    for module in (client, store):
+        monkeypatch.setattr(module, "compiler_id", lambda: "")
     compiled(make()).close()
     damage(folder)
     before = open_fds()
