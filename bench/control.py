@@ -1,6 +1,6 @@
 """The controller: what a snapshot costs to compile and to export, and whether packets are missed.
 
-    python -I -m bench.control [--rounds 15]
+    python -I -m bench.control [--rounds 15] [--part swaps]
 
 Repeats figures 4a and 4b of the control plane's paper, on live frames over a veth; see
 tests/support/generator.py for where they come from.
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from app.lab import netns
@@ -49,9 +49,10 @@ int count(struct xdp_md *ctx) {
     return XDP_%s;
 }
 """
-_VARIANTS = (
-    _COUNT % "PASS",
-    """
+_VARIANTS = {
+    "bcc": (
+        _COUNT % "PASS",
+        """
 BPF_HASH(packets, u32, u64, 2048);
 
 int by_port(struct xdp_md *ctx) {
@@ -63,7 +64,7 @@ int by_port(struct xdp_md *ctx) {
     return XDP_PASS;
 }
 """,
-    """
+        """
 struct seen { u64 packets; u64 bytes; };
 BPF_PERCPU_HASH(packets, u32, struct seen, 64);
 BPF_ARRAY(largest, u64, 1);
@@ -80,7 +81,7 @@ int by_protocol(struct xdp_md *ctx) {
     return XDP_PASS;
 }
 """,
-    """
+        """
 BPF_ARRAY(packets, u64, 4096);
 
 int by_size(struct xdp_md *ctx) {
@@ -91,7 +92,9 @@ int by_size(struct xdp_md *ctx) {
     return XDP_PASS;
 }
 """,
-    """
+    ),
+    "libbpf": (
+        """
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 struct {
@@ -109,7 +112,7 @@ SEC("xdp") int count(struct xdp_md *ctx) {
 }
 char LICENSE[] SEC("license") = "GPL";
 """,
-    """
+        """
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 __u64 packets;
@@ -119,9 +122,11 @@ SEC("xdp") int count(struct xdp_md *ctx) {
 }
 char LICENSE[] SEC("license") = "GPL";
 """,
-)
+    ),
+}
 """Programs that all count packets in a map `packets`, of other kinds, layouts and sizes."""
 
+_SWAP_PPS = 15_000
 _TIMED = """
 BPF_ARRAY(first, u64, 1);
 
@@ -163,9 +168,10 @@ def config(
     return parse({"name": name, "interval": interval, "ingress": direction}, "bench")
 
 
-def variant(number: int, interface: str) -> ProbeConfig:
-    """The counter in one of its shapes."""
-    source = _VARIANTS[number % len(_VARIANTS)]
+def variant(number: int, interface: str, dialects: Sequence[str]) -> ProbeConfig:
+    """The counter in one of its shapes in these dialects."""
+    sources = [source for dialect in dialects for source in _VARIANTS[dialect]]
+    source = sources[number % len(sources)]
     percpu = "BPF_PERCPU" in source.partition("packets")[0] or "PERCPU_HASH(packets" in source
     return config("counter", interface, source, agg="sum" if percpu else "")
 
@@ -259,8 +265,13 @@ def stretch(controller: Controller, hertz: float) -> float:
     return count / (time.perf_counter() - started)
 
 
-def exactness(report: Report, exports: int, replacements: int) -> None:
-    """Every packet in one window of one generation, while it is exported and replaced."""
+def exactness(
+    report: Report, exports: int, replacements: int, dialects: Sequence[str], pps: float = 0
+) -> None:
+    """Every packet in one window of one generation, while it is exported and replaced.
+
+    `pps` packets a second come, or as many as the machine can send.
+    """
     counted = {"packets": 0, "windows": 0}
 
     def add(item: Item) -> None:
@@ -274,28 +285,44 @@ def exactness(report: Report, exports: int, replacements: int) -> None:
         controller.listen(add)
         reference = config("reference", right.ifname, _COUNT % "PASS", agg="sum", snapshot=False)
         controller.add(reference)
-        controller.add(variant(0, right.ifname))
+        controller.add(variant(0, right.ifname, dialects))
         controller.add(config("end", right.ifname, _COUNT % "DROP"), force=True)
         with Generator(compiler, left) as generator:
-            with generator.streaming():
+            with generator.streaming(pps):
+                started = time.perf_counter()
                 for number in range(replacements):
-                    controller.replace(variant(number + 1, right.ifname))
+                    controller.replace(variant(number + 1, right.ifname, dialects))
                     for _ in range(exports // replacements):
                         controller.export("counter")
                         time.sleep(0.005)
-            rate = generator.sent() / generator.seconds / 1e6
+                seconds = time.perf_counter() - started
+            sent = generator.sent()
         time.sleep(0.1)
         controller.remove("counter")
         seen = int(controller.export("reference")[0].rows["value"].sum())
     report.target(
-        f"{exports} exports and {replacements} replacements at {rate:.1f} Mpps",
-        f"{seen} packets seen, {counted['packets']} in {counted['windows']} windows",
-        counted["packets"] == seen and counted["windows"] >= exports + replacements,
+        f"{exports} exports and {replacements} replacements of {' and '.join(dialects)} at "
+        f"{sent / seconds / 1e3:,.1f} kpps",
+        f"{sent} packets sent, {seen} seen, {counted['packets']} in {counted['windows']} windows",
+        counted["packets"] == seen
+        and (not pps or seen == sent)
+        and counted["windows"] >= exports + replacements,
     )
 
 
-def editing(report: Report, rounds: int, dialect: str, source: str, most_ms: int) -> None:
-    """From the key to the first packet that the edited program counts."""
+def swaps(report: Report, replacements: int) -> None:
+    """Replacements in each dialect at a rate that a host of the field may have."""
+    for dialect in _VARIANTS:
+        exactness(report, replacements, replacements, [dialect], _SWAP_PPS)
+
+
+def editing(report: Report, rounds: int) -> None:
+    """From the key to the first packet that the edited program counts, in each dialect."""
+    for dialect, source, most_ms in (("bcc", _TIMED, 60), ("libbpf", _TIMED_FOR_LIBBPF, 80)):
+        edits(report, rounds, dialect, source, most_ms)
+
+
+def edits(report: Report, rounds: int, dialect: str, source: str, most_ms: int) -> None:
     with controller_on_veth() as (controller, left, right):
         with netns.inside(left.ns):
             command = [sys.executable, "-I", "-c", _TRICKLE, right.ipv4]
@@ -327,16 +354,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--exports", type=int, default=1000)
     parser.add_argument("--replacements", type=int, default=200)
+    parser.add_argument("--part", action="append", help="run this part only; may be repeated")
     options = parser.parse_args()
     report = Report("the controller")
     with tempfile.TemporaryDirectory() as store:
         # Edits that an earlier run has stored would not be compiled.
         os.environ["CACHE_DIRECTORY"] = store
-        compiling(report, options.rounds)
-        editing(report, options.rounds, "bcc", _TIMED, 60)
-        editing(report, options.rounds, "libbpf", _TIMED_FOR_LIBBPF, 80)
-        exactness(report, options.exports, options.replacements)
-        throughput(report, options.rounds)
+        parts: dict[str, Callable[[], None]] = {
+            "compiling": lambda: compiling(report, options.rounds),
+            "editing": lambda: editing(report, options.rounds),
+            "swaps": lambda: swaps(report, options.replacements),
+            "exactness": lambda: exactness(
+                report, options.exports, options.replacements, list(_VARIANTS)
+            ),
+            "throughput": lambda: throughput(report, options.rounds),
+        }
+        for part in options.part or parts:
+            parts[part]()
     report.end()
 
 

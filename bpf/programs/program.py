@@ -137,7 +137,8 @@ def caller_of(prog_type: ProgType, next_fd: int) -> bytes:
     return pack([(0xBF, 0x16, 0, 0), call]) + end
 
 
-_FUNCTION, _LINE = struct.Struct("<II"), struct.Struct("<I12s")
+FUNCTION, LINE = struct.Struct("<II"), struct.Struct("<I12s")
+"""Records of func_info and line_info, which begin with the number of an instruction."""
 
 
 class Program:
@@ -238,15 +239,15 @@ def _load(
     `types` are its attach type and the BTF number of its target.
     """
     code = relocate(program.instructions, places)
-    functions, lines = list(_FUNCTION.iter_unpack(program.functions)), program.lines
+    functions, lines = list(FUNCTION.iter_unpack(program.functions)), program.lines
     if next_fd is not None and program.has_frames:
         caller = caller_of(program.type, next_fd)
         code = caller + code
         by = len(caller) // 8
         # Each function needs an entry, and a line at its first instruction.
         functions = functions[:1] + [(at + by, type_) for at, type_ in functions]
-        moved = (_LINE.pack(at + by, rest) for at, rest in _LINE.iter_unpack(lines))
-        lines = lines[: _LINE.size] + b"".join(moved)
+        moved = (LINE.pack(at + by, rest) for at, rest in LINE.iter_unpack(lines))
+        lines = lines[: LINE.size] + b"".join(moved)
     elif next_fd is not None:
         code = chain_program(code, program.type, next_fd)
     elif passes:

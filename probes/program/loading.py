@@ -39,6 +39,7 @@ from bpf.errors import KernelError, UsageError
 from bpf.kernel_types import resolve_offsets
 from bpf.maps.kinds import map_memory
 from bpf.maps.map import Map
+from bpf.objects.lost_records import count_lost_records
 from bpf.programs.program import Program
 from bpf.syscall import VerifierError
 from probes.config.hook_choice import hook_of
@@ -200,6 +201,11 @@ def _compile_side(
         undo.enter_context(compiled)
         if for_libbpf:
             compiled = with_records(compiled, records)
+            if any(found.spec.kind.records for found in compiled.maps.values()):
+                counts = LOSSES, len(LossReason), LossReason.TABLE_FULL
+                compiled = count_lost_records(compiled, *counts)
+                undo.pop_all()
+                undo.enter_context(compiled)
         if monitored:
             monitored.prepare(compiled)
         served = {*(monitored.shared if monitored else ()), *(m.map for m in direction.metrics)}

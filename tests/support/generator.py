@@ -119,13 +119,19 @@ class Generator:
         worker.join()
 
     @contextmanager
-    def streaming(self) -> Iterator[None]:
-        """Send frames without a pause until the block ends."""
+    def streaming(self, rate: float = 0) -> Iterator[None]:
+        """Send frames until the block ends: `rate` frames a second, or without a pause if it is
+        0."""
         done = threading.Event()
+        started = time.perf_counter()
 
         def send() -> None:
+            sent = 0
             while not done.is_set():
-                self._send(_CHUNK)
+                count = int((time.perf_counter() - started) * rate) - sent if rate else _CHUNK
+                self._send(count)
+                sent += count
+                done.wait(0.005 if rate else 0)
 
         worker = threading.Thread(target=send)
         worker.start()

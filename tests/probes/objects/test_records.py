@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bpf.errors import UsageError
+from probes.snapshot import LossReason
 from probes.tables.conversion import columns, flat_rows
 from tests.probes.objects.sources import HEAD, LICENSE, compiled, config
 from tests.probes.program.tools import Loose, events, metric, snapshots
@@ -47,6 +48,29 @@ int report(struct xdp_md *ctx)
 {LICENSE}"""
 
 
+CALLBACK = f"""\
+{HEAD}
+struct {{
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);
+}} ring SEC(".maps");
+
+static long each(__u32 index, void *context)
+{{
+    __u64 record = index;
+    bpf_ringbuf_output(&ring, &record, sizeof(record), 0);
+    return 0;
+}}
+SEC("xdp")
+int report(struct xdp_md *ctx)
+{{
+    bpf_loop(2, each, 0, 0);
+    return XDP_PASS;
+}}
+
+{LICENSE}"""
+
+
 @pytest.mark.parametrize("is_object", [False, True])
 def test_records_are_rows(loose: Loose, tmp_path: Path, is_object: bool) -> None:
     source = compiled(SOURCE, tmp_path) if is_object else SOURCE
@@ -62,11 +86,44 @@ def test_records_are_rows(loose: Loose, tmp_path: Path, is_object: bool) -> None
             assert names == ("position", "value.number", "value.saddr", "value.size")
             assert list(flat_rows(table.schema, table.rows)) == truth
         first += sent
-    # libbpf's programs count no loss, but an event tells of a full ring.
+    # Records that do not fit are counted; an event tells of a full ring.
+    room = 4096 // 24
+    for sent in (600, 5, 200):
+        loose.send(sent)
+        items = probe.export()
+        ring, perf = snapshots(items)
+        assert (len(ring.rows), len(perf.rows)) == (min(sent, room), sent)
+        lost = ring.losses.get(LossReason.TABLE_FULL)
+        assert (lost.packets if lost else 0) == max(0, sent - room)
+        assert not perf.losses
+        told = ["ingress.ring is full" in each.text for each in events(items)]
+        assert told == [True] * (sent > room)
+
+
+def test_records_that_a_callback_loses_are_counted(loose: Loose) -> None:
+    probe = loose.add(config(CALLBACK, metric("ring")))
     loose.send(600)
-    items = probe.export()
-    assert [len(table.rows) for table in snapshots(items)] == [4096 // 24, 600]
-    assert ["ingress.ring is full" in each.text for each in events(items)] == [True]
+    (table,) = snapshots(probe.export())
+    room = len(table.rows)
+    assert room in range(200, 257)
+    assert table.losses[LossReason.TABLE_FULL].packets == 1200 - room
+
+
+def test_a_source_with_a_map_of_losses_keeps_it(loose: Loose) -> None:
+    own = """
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} losses SEC(".maps");
+"""
+    probe = loose.add(
+        config(SOURCE.replace("__u64 numbers;", f"{own}__u64 numbers;"), metric("ring"))
+    )
+    loose.send(600)
+    (table,) = snapshots(probe.export())
+    assert not table.losses
 
 
 def test_an_object_does_not_tell_the_type_of_records(loose: Loose, tmp_path: Path) -> None:
