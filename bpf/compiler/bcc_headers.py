@@ -9,7 +9,6 @@ The compile helper alone loads this module: it imports nothing of probedeck.
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 
@@ -26,12 +25,12 @@ _PART = re.compile(
 """A pointer to a function, a function, or a struct."""
 _WORD = re.compile(r"\w+")
 _ALWAYS = frozenset(
-    ("map_lookup_elem", "map_update_elem", "map_delete_elem", "perf_event_output", "probe_read",
-     "probe_read_kernel", "tail_call", "trace_printk")
+    ("bpf_map_lookup_elem_", "bpf_map_update_elem_", "bpf_map_delete_elem", "bpf_tail_call_",
+     "bpf_perf_event_output", "bpf_probe_read", "bpf_probe_read_kernel", "bpf_trace_printk_")
 )  # fmt: skip
-"""Calls that bcc's rewriter may put into any source."""
-_CALLS = ("bpf_%s", "bpf_%s_", "bpf_map_%s_elem")
-"""Functions that replace a map's method."""
+"""Functions that bcc's rewriter calls where a source calls others."""
+_METHODS = ("bpf_%s", "bpf_map_%s_elem")
+"""Functions that it calls for a map's method."""
 
 
 def library() -> str:
@@ -47,10 +46,11 @@ class BccHeaders:
         """`library` is the path of libbcc. A header for each source is written to `folder`."""
         self._path = os.path.join(folder, _FILE)
         text = ""
-        with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-            begins = [data.find(begin) for begin in _BEGINS]
-            if min(begins) >= 0:
-                text = "".join(data[at : data.find(b"\0", at)].decode() for at in begins)
+        with open(library, "rb") as file:
+            data = file.read()
+        if all(begin in data for begin in _BEGINS):
+            begins = map(data.index, _BEGINS)
+            text = "".join(data[at : data.index(b"\0", at)].decode() for at in begins)
         self._pieces: list[tuple[str, str]] = []
         self._words: dict[str, set[str]] = {}
         at, text = 0, _COMMENT.sub("", text)
@@ -60,17 +60,15 @@ class BccHeaders:
             self._words.setdefault(name, set()).update(_WORD.findall(match[0]))
             at = match.end()
         self._pieces.append(("", text[at:]))
-        self._always = {word for name, piece in self._pieces[::2] for word in _WORD.findall(piece)}
+        rest = (word for _, piece in self._pieces[::2] for word in _WORD.findall(piece))
+        self._always = {*rest, *_ALWAYS}
 
     def flags(self, source: str) -> list[str]:
         """Write the header for a source, and return the flags by which it replaces libbcc's."""
         if not self._words:
             return []
-        named = {*_WORD.findall(source), *_ALWAYS}
-        named |= {
-            form % word for word in named for form in ("bpf_%s", "bpf_%s_", "bpf_map_%s_elem")
-        }
-        named |= self._always
+        words = _WORD.findall(source)
+        named = {*words, *self._always, *(form % word for word in words for form in _METHODS)}
         kept: set[str] = set()
         while new := (named & self._words.keys()) - kept:
             kept |= new

@@ -39,6 +39,9 @@ LOG_LEAST = 128  # what a kernel takes
 MOST_PLACES = 4096
 """Bytes of a log's lines that are searched for the last one."""
 
+UNRESOLVED = b"\x85\x10\0\0\xff\xff\xff\xff"
+"""The call of a function that nothing defines: bcc's rewriter calls some that were cut."""
+
 UAPI_HEADER = "/usr/include/linux/bpf.h"
 """A header of the kernel's user-space API, to which the header tree links."""
 
@@ -147,7 +150,11 @@ class CompileHelper:
         with contextlib.suppress(Exception):
             if self.headers and (cut := self.headers.flags("\n".join((source, *cflags)))):
                 self.quota.begin(map_limit)
-                return self.bpf(text=source, cflags=[*flags, *cut])
+                made = self.bpf(text=source, cflags=[*flags, *cut])
+                if not any(UNRESOLVED in code for code in self.functions(made).values()):
+                    return made
+                made.cleanup()
+                atexit.unregister(made.cleanup)
         clear_output()
         self.quota.begin(map_limit)
         return self.bpf(text=source, cflags=flags)
@@ -165,13 +172,12 @@ class CompileHelper:
             reply["error"] = str(error) or type(error).__name__
             return reply, fds, None
         handle = module.module
-        count = self.lib.bpf_num_functions(handle)
-        names = [self.lib.bpf_function_name(handle, i) for i in range(count)]
-        reply["functions"] = [name.decode() for name in names]
-        for name in names:
+        functions = self.functions(module)
+        reply["functions"] = [name.decode() for name in functions]
+        for name, code in functions.items():
             if request["function"] not in ("", name.decode()):
                 continue
-            program, fd = self.verify(handle, name, request)
+            program, fd = self.verify(handle, name, code, request)
             reply["programs"].append(program)
             if fd >= 0:
                 fds.append(fd)
@@ -184,6 +190,17 @@ class CompileHelper:
         maps = [declared["bytecode_fd"] for declared in reply["maps"]]
         fds += [*maps, *self.btf(lowest, min(maps, default=lowest))]
         return reply, fds, module
+
+    def functions(self, module: Any) -> dict[bytes, bytes]:
+        """Return the instructions of each function of a module, by its name."""
+        handle, lib = module.module, self.lib
+        names = [lib.bpf_function_name(handle, i) for i in range(lib.bpf_num_functions(handle))]
+        return {
+            name: ct.string_at(
+                lib.bpf_function_start(handle, name), lib.bpf_function_size(handle, name)
+            )
+            for name in names
+        }
 
     def btf(self, lowest: int, end: int) -> list[int]:
         """The descriptor of the source's BTF, which libbcc loads just before it makes the maps.
@@ -198,15 +215,14 @@ class CompileHelper:
         return []
 
     def verify(
-        self, handle: Any, name: bytes, request: dict[str, Any]
+        self, handle: Any, name: bytes, code: bytes, request: dict[str, Any]
     ) -> tuple[dict[str, Any], int]:
         """Load one function; a refused one is loaded again for the verifier's log.
 
         Tracing programs stay unverified: libbcc looks for the kernel's BTF, which is hidden here.
         """
         prog_type, attach_type = request["type"], request["attach_type"]
-        size = self.lib.bpf_function_size(handle, name)
-        code = ct.string_at(self.lib.bpf_function_start(handle, name), size)
+        size = len(code)
         constants = {int(marker): number for marker, number in request["constants"].items()}
         placed = ct.create_string_buffer(instructions.place_constants(code, constants), size)
         license_name = self.lib.bpf_module_license(handle)

@@ -23,7 +23,7 @@ from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.compiler.instructions import relocate
-from probes.hooks import macros_of
+from probes.hooks.interface_hook import macros_of
 flags = [f"-D{{n}}={{v}}" for n, v in macros_of(Interface("lo", 1, True), Hook.XDP).items()]
 with Compiler(stores=()) as compiler:
     for name in ("destinations", "dropper", "events", "networks", "sampler", "sizes", "tcp-flags"):
