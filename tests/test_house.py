@@ -60,7 +60,7 @@ BUDGETS = {
         7190,
         "interfaces, maps, links, sockets, the compile helper, stored programs, and headers",
     ),
-    "bpf/objects": (740, "programs for libbpf and ready objects: clang and libbpf in a child"),
+    "bpf/objects": (780, "programs for libbpf and ready objects: clang and libbpf in a child"),
     "probes": (2860, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
         1045,
@@ -71,7 +71,7 @@ BUDGETS = {
     "probes/flow": (960, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (5200, "metrics, conditions, policies, and nine applications in C"),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),
-    "probes/program": (710, "users' programs: compile, compare, replace, roll back"),
+    "probes/program": (715, "users' programs: compile, compare, replace, roll back"),
     "probes/sockets": (1930, "owners of flows, and the health of connections"),
     "widgets": (2240, "table, terminal and charts: Textual's are too slow for ten thousand rows"),
 }
