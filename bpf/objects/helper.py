@@ -39,7 +39,8 @@ KERNEL_TYPES = "vmlinux.h"
 FLAGS = ("--target=bpf", "-g", "-O2", "-nostdlibinc", "-fno-caret-diagnostics",
          "-fno-color-diagnostics", "-Wno-unused-command-line-argument", "-Wno-unknown-attributes",
          "-Wno-compare-distinct-pointer-types", "-Wno-builtin-macro-redefined",
-         "-U__STDC_HOSTED__", "-D__STDC_HOSTED__=0",  # its own stdint.h, and a sign for the tree of headers
+         # Its own stdint.h, and a sign for the tree of headers.
+         "-U__STDC_HOSTED__", "-D__STDC_HOSTED__=0",
          "-Werror=implicit-function-declaration")  # fmt: skip
 MACHINES = {"x86_64": "x86", "aarch64": "arm64"}
 """Architectures by the names that bpf_tracing.h has for them."""
