@@ -17,6 +17,46 @@ _WAITING = ("tests/topologies/", "tests/probes/path/active/", "tests/app/cli/", 
 _LONG = ("tests/app/console/", "tests/app/api/", "tests/widgets/", "tests/probes/path/analysis/")
 """Their files take up to half a minute of CPU: at the end, one would run alone."""
 
+_ALIKE = frozenset(
+    [
+        "app/api/server/test_commands",
+        "app/console/screens/programs/test_library",
+        "app/console/screens/programs/test_maps",
+        "app/console/screens/triggers/test_ready_policies",
+        "app/console/test_help",
+        "app/exporters/files/test_sql",
+        "app/tape/test_player",
+        "bpf/compiler/test_headers",
+        "bpf/compiler/test_verifier_reasons",
+        "bpf/maps/test_compiled_maps",
+        "probes/control/test_hook_order",
+        "probes/flow/test_filter",
+        "probes/flow/test_parser",
+        "probes/flow/test_source",
+        "probes/flow/test_tunnels",
+        "probes/flow/test_windows",
+        "probes/foreign/test_events",
+        "probes/foreign/test_foreign",
+        "probes/monitor/test_example_policies",
+        "probes/monitor/test_monitor",
+        "probes/path/active/test_without_traffic",
+        "probes/path/analysis/round_trips/test_watch_delays",
+        "probes/path/analysis/test_gaps",
+        "probes/path/analysis/test_losses",
+        "probes/path/analysis/test_watch",
+        "probes/path/analysis/test_watch_routes",
+        "probes/path/beside/test_own_traffic",
+        "probes/path/events/test_situations",
+        "probes/path/wire/test_wire_answers",
+        "probes/test_examples",
+        "probes/test_hostile",
+        "probes/test_netflow",
+        "probes/test_old_kernels",
+        "probes/test_on_the_wire",
+    ]
+)
+"""Modules of tests whose cases are much alike: all but the first case of each are slow."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hide the user's settings from the tests, and the tests' state from the user."""
@@ -41,15 +81,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that mostly wait: last, they would leave workers without a test.
-
-    All but the first case of a test with the mark `repeats` are slow tests.
-    """
+    """Begin with the tests that mostly wait: last, they would leave workers without a test."""
     groups = _FIRST, _WAITING, _LONG
     tested = set()
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        if item.get_closest_marker("repeats") and test in tested:
+        module, _, rest = item.nodeid.removeprefix("tests/").partition(".py::")
+        test = module, rest.partition("[")[0]
+        if module in _ALIKE and test in tested:
             item.add_marker("slow")
         tested.add(test)
     items.sort(key=lambda item: [not item.nodeid.startswith(group) for group in groups])

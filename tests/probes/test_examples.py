@@ -40,8 +40,6 @@ from tests.probes.running import (
     running,
 )
 
-pytestmark = pytest.mark.repeats
-
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 CONFIGS = sorted(

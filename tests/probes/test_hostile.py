@@ -26,8 +26,6 @@ from probes.snapshot import Snapshot
 from tests.probes.program.tools import COUNTER, Traffic, held_ids
 from tests.support.sight import becomes
 
-pytestmark = pytest.mark.repeats
-
 TIME_LIMIT = 1.0
 """CPU time of a compile."""
 WALL_LIMIT = 10 * TIME_LIMIT + 6

@@ -44,8 +44,6 @@ from tests.probes.running import (
     sk_buff,
 )
 
-pytestmark = pytest.mark.repeats
-
 ROOT = Path(__file__).parents[2]
 DROPPER = '#include "probe.h"\nint drop(CONTEXT *ctx) { return VERDICT_DROP; }\n'
 NOISE = (ARP, IPV6, MALFORMED)

@@ -23,8 +23,6 @@ from probes.monitor import programs
 from probes.monitor.options import Input, MonitorOptions
 from probes.netflow.generator import FEATURES, Method, source
 
-pytestmark = pytest.mark.repeats
-
 APPLICATIONS = sorted(Path(programs.__file__).with_name("applications").glob("*.toml"))
 NEED_PACKETS = {"tcp_health"}
 """Applications that refuse the records of telemetry."""

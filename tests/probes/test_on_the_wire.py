@@ -35,8 +35,6 @@ from tests.probes.running import running
 from tests.support.compiling import Shared
 from tests.support.veth import End, veth_pair
 
-pytestmark = pytest.mark.repeats
-
 SIZE = 4_000_000
 LINK, IPV4, IPV6, TCP_HEADER, TIMESTAMP, SYN_OPTIONS = 14, 20, 40, 20, 12, 8
 TAG = 4

@@ -11,8 +11,6 @@ from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.fake_triggers import monitor, policy
 from widgets.table.table import VirtualTable
 
-pytestmark = pytest.mark.repeats
-
 
 @pytest.mark.parametrize("mode", ["overview", "paths", "flows", "triggers", "programs", "events"])
 async def test_each_column_on_a_screen_is_explained(mode: str) -> None:

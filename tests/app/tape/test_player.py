@@ -22,8 +22,6 @@ from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.fake_triggers import monitor, policy
 
-pytestmark = pytest.mark.repeats
-
 
 async def play(console: Desk, text: str, *, allow_write: bool = False) -> str:
     """Play a tape; where it was stopped. Raises StepError."""

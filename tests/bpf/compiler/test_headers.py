@@ -13,8 +13,6 @@ from bpf.compiler import Compiled, CompileError, Compiler
 from bpf.compiler.client import HEADERS
 from tests.bpf.tools import PACKET
 
-pytestmark = pytest.mark.repeats
-
 _LISTED = """
 linux/types.h linux/bpf.h linux/in.h linux/in6.h linux/ip.h linux/ipv6.h linux/tcp.h linux/udp.h
 linux/icmp.h linux/icmpv6.h linux/if_arp.h linux/if_ether.h linux/if_vlan.h linux/if_tunnel.h

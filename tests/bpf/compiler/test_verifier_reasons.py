@@ -8,8 +8,6 @@ from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler
 from tests.bpf.compiler.marked_source import marked
 
-pytestmark = pytest.mark.repeats
-
 FINE = "int f(struct xdp_md *ctx)\n{\n    return XDP_PASS;\n}\n"
 
 

@@ -16,8 +16,6 @@ from bpf.abi import ProgType
 from bpf.compiler import Compiler
 from bpf.compiler.maps import map_places
 
-pytestmark = pytest.mark.repeats
-
 ROOT = Path(__file__).parents[3]
 PROGRAM = "int program(struct xdp_md *ctx) { return XDP_PASS; }\n"
 

@@ -41,8 +41,6 @@ from tests.support.compiling import Shared
 from tests.support.kernel import TC_MODE, needs_tcx
 from tests.support.sight import becomes
 
-pytestmark = pytest.mark.repeats
-
 __all__ = ["deck"]
 
 PORTABLE = """\

@@ -16,8 +16,6 @@ from probes.flow.filter import FlowFilter
 from probes.snapshot import LossReason
 from tests.probes.conftest import MakeProbe
 
-pytestmark = pytest.mark.repeats
-
 FRAMES = [
     bytes(Ether(dst="02:00:00:00:00:02") / network / transport)
     for network in (

@@ -30,8 +30,6 @@ from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.oracle import Flow, Oracle
 
-pytestmark = pytest.mark.repeats
-
 HOOKS = [Hook.XDP, Hook.TC_INGRESS, Hook.TC_EGRESS]
 PASSED = {Hook.XDP: 2, Hook.TC_INGRESS: 0xFFFFFFFF, Hook.TC_EGRESS: 0xFFFFFFFF}
 SHORTEST = 15

@@ -18,8 +18,6 @@ from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.test_windows import frame
 from tests.probes.program.tools import Traffic, held_ids
 
-pytestmark = pytest.mark.repeats
-
 FLOW_C = SOURCE.read_text(encoding="utf-8")
 TWICE = FLOW_C.replace(
     "record->bytes += size->bytes;", "record->bytes += 2 * size->bytes;"

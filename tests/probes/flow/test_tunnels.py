@@ -27,8 +27,6 @@ from tests.probes.flow.test_parser import (
     without_flags,
 )
 
-pytestmark = pytest.mark.repeats
-
 INNER = {4: IP(src="10.0.0.1", dst="10.0.0.2"), 6: IPv6(src="fd00::1", dst="fd00::2")}
 UDP_IN = UDP(sport=1111, dport=53) / Raw(b"y" * 30)
 TYPE = {4: "0800", 6: "86dd"}

@@ -34,8 +34,6 @@ from tests.support.compiling import Shared
 from tests.support.generator import Generator
 from tests.support.veth import End, veth_pair
 
-pytestmark = pytest.mark.repeats
-
 
 @pytest.fixture(autouse=True)
 def _shared(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,6 @@ from tests.probes.program.tools import (
 )
 from tests.support.descriptors import open_fds
 
-pytestmark = pytest.mark.repeats
-
 SOURCE = """\
 #include <uapi/linux/bpf.h>
 struct event {

@@ -29,8 +29,6 @@ from tests.probes.foreign.truth import datarec
 from tests.probes.running import UDP
 from tests.support.veth import veth_pair
 
-pytestmark = pytest.mark.repeats
-
 FOREIGN = Path(__file__).parent
 
 

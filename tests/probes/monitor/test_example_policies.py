@@ -20,8 +20,6 @@ from tests.support.made.judge import alarms, generator, named
 from tests.support.made.loads import LOADS, office
 from tests.support.made.traffic import later, mixed
 
-pytestmark = pytest.mark.repeats
-
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ALL = load(EXAMPLES / "policies.toml")
 ONE_BY_ONE = sorted((EXAMPLES / "policies").glob("*.toml"))

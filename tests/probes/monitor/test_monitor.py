@@ -38,8 +38,6 @@ from tests.probes.monitor.bed import (
     udp,
 )
 
-pytestmark = pytest.mark.repeats
-
 RECEIVER = Receiver("192.0.2.1", 5000, "198.51.100.2", 6343)
 
 

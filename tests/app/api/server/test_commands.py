@@ -20,8 +20,6 @@ from probes.config.model import dump
 from tests.app.api.conftest import READ_TOKEN, TOKEN, Site, body_of, token_files
 from tests.app.api.fake import FakePlane, config
 
-pytestmark = pytest.mark.repeats
-
 
 def ask(http: httpx.Client, line: str) -> tuple[int, Any]:
     told = http.post("/v1/commands", json={"line": line})

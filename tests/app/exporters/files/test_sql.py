@@ -20,8 +20,6 @@ from bpf.errors import UsageError
 from tests.app.exporters.files.made import everything, output
 from tests.app.outputs.test_owner_tables import flows
 
-pytestmark = pytest.mark.repeats
-
 
 @pytest.fixture(scope="module", params=["parquet", "jsonl", "csv", "json"])
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -28,8 +28,6 @@ from tests.probes.path.wire.frames import FAMILY
 from tests.support.compiling import Shared
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.repeats
-
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 PORT = 4000
 OF_LINK = 130 << 8

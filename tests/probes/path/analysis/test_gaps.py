@@ -19,8 +19,6 @@ from tests.probes.path.analysis.simulated import (
     probes,
 )
 
-pytestmark = pytest.mark.repeats
-
 
 def gaps(rows: Array) -> Array:
     analysis = Analysis()

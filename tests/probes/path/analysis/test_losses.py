@@ -29,8 +29,6 @@ from tests.probes.path.analysis.simulated import (
     unanswered,
 )
 
-pytestmark = pytest.mark.repeats
-
 
 def lossy(times: Times, share: float, begin: float = 10, end: float = 20) -> Times:
     """Some are lost, each by chance."""

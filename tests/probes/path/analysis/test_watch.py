@@ -32,8 +32,6 @@ from tests.probes.path.analysis.simulated import (
     wide_area,
 )
 
-pytestmark = pytest.mark.repeats
-
 
 @pytest.mark.parametrize(
     ("hops", "seconds", "rate"),

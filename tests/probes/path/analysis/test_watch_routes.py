@@ -33,8 +33,6 @@ from tests.probes.path.analysis.simulated import (
     unanswered,
 )
 
-pytestmark = pytest.mark.repeats
-
 
 def detour(moment: float, first: int, hops: int = 7, end: int = 6) -> list[Hop]:
     """Other routers from `moment` and hop `first` on; a longer path if `end` < `hops`."""

@@ -26,8 +26,6 @@ from tests.probes.path.conftest import Host, MakeHost
 from tests.probes.path.wire.frames import ECHO, OTHER_SECRETS, PEER, Frugal
 from tests.support.compiling import Shared
 
-pytestmark = pytest.mark.repeats
-
 FEW = 20
 INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
 

@@ -29,8 +29,6 @@ from tests.probes.path.analysis.simulated import (
     unanswered,
 )
 
-pytestmark = pytest.mark.repeats
-
 FLOW = "tcp 40000>5201"
 
 

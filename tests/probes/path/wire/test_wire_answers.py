@@ -34,8 +34,6 @@ from tests.probes.path.wire.frames import (
     wire,
 )
 
-pytestmark = pytest.mark.repeats
-
 PASS = {Hook.XDP: 2, Hook.TC_INGRESS: 0xFFFFFFFF}
 DROP = {Hook.XDP: 1, Hook.TC_INGRESS: 2}
 LABELS = (0x12345101, 0x00FFF0FF, 0xABCDE13E, 0x11111202, 0x22222303)

@@ -13,8 +13,6 @@ from probes.path.programs import SOURCES as PATHS
 from tests.app.console.screens.programs.bench import bench
 from widgets.editor import CodeEditor
 
-pytestmark = pytest.mark.repeats
-
 
 def test_every_ready_probe_has_one_line_of_purpose() -> None:
     probes = ready_probes()

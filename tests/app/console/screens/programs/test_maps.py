@@ -14,8 +14,6 @@ from probes.reports import MapReading, MapReadings
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.screens.programs.bench import bench
 
-pytestmark = pytest.mark.repeats
-
 
 def reading(name: str, table: str, rows: list[tuple[object, ...]], **more: object) -> MapReading:
     columns = {

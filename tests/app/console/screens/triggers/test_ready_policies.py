@@ -12,8 +12,6 @@ from probes.monitor.policy import load
 from probes.monitor.policy.ready import FILE, GROUPS, menu, policies_of, purposes
 from tests.app.console.screens.triggers.test_triggers import console, policies
 
-pytestmark = pytest.mark.repeats
-
 
 def test_every_shipped_policy_has_a_purpose_and_is_found_by_its_name() -> None:
     shipped = load(FILE).policy

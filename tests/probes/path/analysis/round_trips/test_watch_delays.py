@@ -27,8 +27,6 @@ from tests.probes.path.analysis.simulated import (
     wide_area,
 )
 
-pytestmark = pytest.mark.repeats
-
 
 @pytest.mark.parametrize("number", [1, 4, 6])
 @pytest.mark.parametrize("rate", [100, 5])
