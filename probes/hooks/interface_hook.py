@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, takewhile
 
 from bpf.attach import order
@@ -15,7 +16,7 @@ from bpf.attach.ingress import HookChoice
 from bpf.attach.interface import Interface
 from bpf.attach.spaces import entered
 from bpf.errors import ProbedeckError
-from bpf.syscall import opened, prog_info
+from bpf.syscall import ProgInfo, opened, prog_fd_by_id, prog_info
 from probes.snapshot import WAITS, HookStatus
 
 _LOOKS = 16
@@ -76,6 +77,10 @@ class InterfaceHook:
         note = self.attachment.note if self.attachment else ""
         reason = "; ".join(filter(None, (self.reason, note, self.refusal)))
         return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
+
+    def info(self) -> ProgInfo:
+        """Return identity and statistics of the chain."""
+        return self.chain.info()
 
     def own_programs(self) -> Iterable[int]:
         """Return the ids of its attached programs."""
@@ -178,6 +183,15 @@ class GroupHook(InterfaceHook):
         self.reason = f"on {len(self._attached)} of {len(members)} interfaces"
         if lacking:
             self.reason += f": not on {', '.join(lacking)}"
+
+    def info(self) -> ProgInfo:
+        """As of one interface; time and runs are the sums of the dispatchers."""
+        time_ns = runs = 0
+        for program_id in self.own_programs():
+            with suppress(OSError), opened(prog_fd_by_id(program_id)) as fd:
+                each = prog_info(fd)
+                time_ns, runs = time_ns + each.run_time_ns, runs + each.run_count
+        return replace(self.chain.info(), run_time_ns=time_ns, run_count=runs)
 
     def own_programs(self) -> Iterable[int]:
         return [program_id for program_id, _ in tuple(self._attached.values())]

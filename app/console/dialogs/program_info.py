@@ -78,7 +78,7 @@ class ProgramInfoScreen(DiffModalScreen[None]):
         titles = f"{'Hook':<12}{'Mode':<16}{'Program':>8}{'ns/packet':>12}{'packets/s':>12}\n"
         text.append(titles, "bold")
         for point in self._hooks:
-            info = point.chain.info()
+            info = point.info()
             time_before, runs_before = self._before.get(info.id, (info.run_time_ns, info.run_count))
             runs = info.run_count - runs_before
             spent = info.run_time_ns - time_before
