@@ -25,9 +25,13 @@ class SystemCalls:
     setgroups: int
     """The calling thread's file-system user; libc's function changes all threads."""
     perf_event_open: int
+    pidfd_getfd: int
 
 
-_NUMBERS = {"x86_64": SystemCalls(321, 324, 116, 298), "aarch64": SystemCalls(280, 283, 159, 241)}
+_NUMBERS = {
+    "x86_64": SystemCalls(321, 324, 116, 298, 438),
+    "aarch64": SystemCalls(280, 283, 159, 241, 438),
+}
 _POINTER = struct.calcsize("P")
 LIBC = ct.CDLL(None, use_errno=True)
 LIBC.syscall.restype = ct.c_long

@@ -265,6 +265,12 @@ class ControlPlane(MapAccess, Protocol):
         After the cool-down the policy is armed (S2.12).
         """
 
+    def stop_actions(self) -> int:
+        """End the actions of all policies at once. Returns the number that ran.
+
+        An action begins again only if an operator sets or activates its policy.
+        """
+
     def sketch(self, windows: int = 1) -> Sketch:
         """Return the merged registers of the last windows, at most as many as are kept.
 
@@ -438,6 +444,9 @@ class RemoteCalls(Caller):
         ControlPlane.deactivate_policy, "POST", "monitor/policies/{name}/deactivate",
         everywhere=True,
     )  # fmt: skip
+    stop_actions = Operation(
+        ControlPlane.stop_actions, "POST", "monitor/actions/stop", everywhere=True
+    )
 
 
 OPERATIONS: dict[str, Operation[..., Any]] = {

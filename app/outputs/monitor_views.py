@@ -110,7 +110,7 @@ TRIGGERS = OutputView(
 with the finding if the policy began."""
 POLICIES = OutputView(
     state.POLICIES_TABLE,
-    2,
+    3,
     (
         WINDOW,
         START,
@@ -136,6 +136,9 @@ POLICIES = OutputView(
             text=bool,
         ),
         OutputColumn("selected", "packets of this window that its applications got"),
+        OutputColumn(
+            "acted", "of this window: dropped or mirrored by its action, or by its dry run"
+        ),
         decoded("comparison", "the deciding comparison; its values are in bytes, not in bits"),
     ),
     state.PROBE,

@@ -245,6 +245,7 @@ class Options:
         MONITOR, [], "UDP datagrams that hold such records.", "SRC:PORT-DST:PORT"
     )
     drop_others: bool = as_given(MonitorOptions, "drop_others")
+    allow_actions: bool = as_given(MonitorOptions, "allow_actions")
     offload: bool = as_given(MonitorOptions, "offload")
     trace: list[str] = setting(
         PATHS,

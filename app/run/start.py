@@ -45,6 +45,7 @@ def start(
         outputs.add(config)
     metrics = _metrics(controller) if spec.api else None
     options = spec.options
+    controller.allow_actions = options.allow_actions
     controller.configure_programs(byte_count("--probe-memory", options.probe_memory), options.hook)
     if options.memory:
         controller.memory_limit = byte_count("--memory", options.memory)

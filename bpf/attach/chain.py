@@ -51,6 +51,8 @@ class Stage:
         self.next_fd = _program_array("probe_next")
         self.prog_fd = -1
         """Descriptor of the present program, which its owner keeps open; -1 outside a chain."""
+        self.last = False
+        """Whether probes that come later stand before it."""
 
     def close(self) -> None:
         """Close a stage that is in no chain; a chain closes its own stages."""
@@ -120,11 +122,13 @@ class Chain:
         return prog_info(self.fd)
 
     def append(self, stage: Stage, prog_fd: int) -> None:
-        """Put a probe at the chain's end; it gets packets from the next one on.
+        """Put a probe at the chain's end; it gets packets from the next one on. A stage that is
+        `last` stays behind the others.
 
         Raises UsageError if the chain is full.
         """
-        self._insert(len(self._stages), stage, prog_fd)
+        others = sum(not each.last for each in self._stages)
+        self._insert(len(self._stages) if stage.last else others, stage, prog_fd)
 
     def before_gate(self, stage: Stage, prog_fd: int) -> None:
         """As `append`, for a probe that also gets packets that another interface counts."""

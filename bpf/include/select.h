@@ -11,6 +11,7 @@
 
 #include "packet.h"
 
+#define SELECTIONS 64
 #define PREFIXES 65536
 
 /* Bits of these tables are conjunctions, unless said otherwise. */

@@ -12,7 +12,6 @@
 #include "select.h"
 #include "slots.h"
 
-#define SELECTIONS 64
 #define COMBINATIONS 256 /* of the first eight conjunctions */
 
 #define NO_PROTOCOL 256 /* not IP, or not parsed; ARP requests and replies come next */

@@ -76,6 +76,8 @@ class Controller(ProbeRunner):
         self._tracing: tuple[Interface, PathOptions] | None = None
         """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None
+        self.allow_actions = False
+        """Whether policies of a monitor that starts later may act on packets."""
 
         def start_segment(options: SegmentOptions) -> SegmentProbe:
             self._refuse_changes()
@@ -349,7 +351,7 @@ class Controller(ProbeRunner):
 
                 check_names(policy, BUILT_IN, {})
                 interface, options = self._tracing
-                monitor = MonitorOptions(ingress=options.ingress)
+                monitor = MonitorOptions(ingress=options.ingress, allow_actions=self.allow_actions)
                 self.watch_metrics(interface.name, monitor, policies=[policy])
                 return self._monitored().policy(policy.name)
             return self._monitored().set_policy(policy)
@@ -380,6 +382,11 @@ class Controller(ProbeRunner):
         service = self._monitored()
         service.probe.deactivate(name)
         return service.policy(name)
+
+    def stop_actions(self) -> int:
+        self._refuse_changes()
+        service = self._running_service()
+        return service.probe.stop_actions() if service else 0
 
     def sketch(self, windows: int = 1) -> Sketch:
         return self._monitored().probe.sketch(windows)

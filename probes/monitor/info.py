@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from probes.monitor.actions.runner import ActionInfo
 from probes.monitor.finding import Finding
 from probes.monitor.options import Input
 from probes.monitor.state import PolicyState
@@ -33,6 +34,8 @@ class PolicyInfo:
     """Packets that it selected for its applications since it was added."""
     finding: Finding | None = None
     """Culprits of its last begin; None before the first."""
+    action: ActionInfo | None = None
+    """Its action on packets; None without one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from bpf.arrays import Array, Rows
+from probes.monitor.actions.runner import ActionInfo
 from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo
@@ -62,15 +63,17 @@ class PolicyLog:
         self._selected.pop(name, None)
         self._findings.pop(name, None)
 
-    def tables(self, selected: Mapping[str, int]) -> dict[str, Array]:
+    def tables(self, selected: Mapping[str, int], acted: Mapping[str, int]) -> dict[str, Array]:
         """Return the rows of policies (dtype POLICY) and, if there are new ones, of transitions.
 
         `selected`: packets of each policy up to now; the rows count only this window's packets.
+        `acted`: packets of this window that a policy's action took, if it has one.
         """
         rows = self._engine.rows()
         for row in rows:
             name = row["policy"].decode()
             row["selected"] = selected[name] - self._selected.get(name, 0)
+            row["acted"] = acted.get(name, 0)
         self._selected.update(selected)
         tables = {POLICIES_TABLE: rows}
         if self._transitions:
@@ -89,7 +92,7 @@ class PolicyLog:
         self._failed = {name for name, why in failures.items() if why}
         return found
 
-    def info(self, status: PolicyStatus, selected: int) -> PolicyInfo:
+    def info(self, status: PolicyStatus, selected: int, action: ActionInfo | None) -> PolicyInfo:
         """Return a policy's status with times in UTC; `selected`: its packets up to now."""
         until = status.until_ns
         return PolicyInfo(
@@ -101,6 +104,7 @@ class PolicyLog:
             status.cause,
             selected,
             self._findings.get(status.policy.name),
+            action,
         )
 
     def _event(self, transition: PolicyTransition, finding: Finding | None) -> Event:

@@ -20,6 +20,8 @@ from bpf.syscall import prog_array_set
 from probes.builtin import BuiltinProbe, Generation, ProbeMaps
 from probes.flow.sizes import DATAGRAMS
 from probes.hooks import Hooks, MonitoredHook
+from probes.monitor.actions.programs import ActionPrograms
+from probes.monitor.actions.runner import Actions
 from probes.monitor.applications.catalog import seed_trial_packet
 from probes.monitor.counting.outgoing import Outgoing
 from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
@@ -49,6 +51,7 @@ from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.reports import Fate
 from probes.snapshot import Item
+from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from probes.config.model import Side
@@ -137,6 +140,14 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
             self._compiler, point, self._registry, self.options, self._shared.fds, self.counters
         )
         self._owned.callback(self._outgoing.close)
+        self.actions = Actions(
+            ActionPrograms(
+                self._compiler, point, self._registry,
+                self.options.tunnels is not Tunnels.OUTER, self._shared.fds["datagrams"],
+            ),
+            point, self.options, self._utc.utc_ns,
+        )  # fmt: skip
+        self._owned.callback(self.actions.close)
         for receiver in self.options.receivers:
             self.router.receive(receiver_key(receiver))
 
@@ -164,19 +175,22 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         policy = policy.model_copy(update={"trusted": self.options.trusted})
         with self._lock:
             counted = [metric for metric in policy.metrics if not metric.of_owners]
+            self.actions.prepare(policy)
             self._outgoing.see(counted, self._current.parts[0])
             with self.counters.changed(policy.name, counted):
                 self.owners.set_policy(policy, applications)
             # Cannot fail: the router has accepted the policy, and Policy has validated it.
             transition = self._engine.set(policy, self._now())
             self._outgoing.settle()
-            self.router.activate(self._engine.active())
+            self.actions.set(policy)
+            self._activate()
             self._made_now(transition)
 
     def remove_policy(self, name: str) -> None:
         """Remove a policy. Raises UsageError if the name is unknown."""
         with self._lock:
             self._engine.remove(name)
+            self.actions.remove(name)
             self.owners.remove_policy(name)
             self.counters.forget(name)
             self._outgoing.settle()
@@ -185,7 +199,9 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
     def activate(self, name: str) -> None:
         """Run a policy until `deactivate`."""
         with self._lock:
+            self.actions.resume(name)
             self._made_now(self._engine.activate(name, self._now()))
+            self._activate()
 
     def deactivate(self, name: str) -> None:
         with self._lock:
@@ -194,10 +210,16 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
     def policies(self) -> tuple[PolicyInfo, ...]:
         with self._lock:
             selected = self.router.selected()
+            statuses = {each.policy.name: each for each in self._engine.policies()}
             return tuple(
-                self._log.info(status, selected[status.policy.name])
-                for status in self._engine.policies()
+                self._log.info(status, selected[name], self.actions.info(name))
+                for name, status in statuses.items()
             )
+
+    def stop_actions(self) -> int:
+        """End the actions of all policies. Returns the number that ran."""
+        with self._lock:
+            return self.actions.stop()
 
     def statuses(self) -> tuple[PolicyStatus, ...]:
         """Return the policies with the outcomes of their conditions after the last window."""
@@ -249,11 +271,15 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         row["flows"] = sketch.flows()
         row["flows_low"], row["flows_high"] = sketch.band()
         transitions = self._engine.window(row, end_ns, seconds, self.selected)
+        self.actions.end_window()
         self._apply(transitions, row, self._start_ns, end_ns)
         self.transitions = transitions
         self._sketches.append(sketch)
         self.window += 1
-        rows = {METRICS_TABLE: row.reshape(1), **self._log.tables(self.router.selected())}
+        rows = {
+            METRICS_TABLE: row.reshape(1),
+            **self._log.tables(self.router.selected(), self.actions.acted()),
+        }
         points, swap_ns = self.points().values(), quiet_ns - started_ns
         self.latest = tuple(
             self._snapshot(
@@ -263,7 +289,7 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
             for name, table in rows.items()
         )  # fmt: skip
         self._start_ns = end_ns
-        return (*self.latest, *self._log.events(), *self.owners.events())
+        return (*self.latest, *self._log.events(), *self.owners.events(), *self.actions.events())
 
     def _made_now(self, transition: PolicyTransition | None) -> None:
         """Apply an operator's transition."""
@@ -278,12 +304,17 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         """Apply the transitions of a window. Packets reach applications before culprits are
         sought."""
         if transitions:
-            self.router.activate(self._engine.active())
+            self._activate()
             names = {each.policy for each in transitions if each.begins}
             begun = [each for each in self._engine.policies() if each.policy.name in names]
             self._log.add(transitions, row, self.find(begun, start_ns, end_ns) if begun else {})
             if changes := [t for t in transitions if t.before.runs != t.after.runs]:
                 self.changed(changes)
+
+    def _activate(self) -> None:
+        active = self._engine.active()
+        self.router.activate(active)
+        self.actions.follow(active)
 
     def _route_to(self, loaded: MonitorPrograms) -> None:
         """Route packets to this source's router, and back to its exit."""

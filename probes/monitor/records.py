@@ -54,14 +54,15 @@ def of_others(rows: Rows[METRIC], unit: str) -> Array:
 POLICY = np.dtype([
     ("policy", "S64"), ("state", "u1"), ("holds", "u1"), ("certain", "u1"), ("_", "V5"),
     ("since_ns", "i8"), ("value", "f8"), ("low", "f8"), ("high", "f8"), ("threshold", "f8"),
-    ("selected", "u8"), ("unit", "S8"), ("comparison", "S128"),
+    ("selected", "u8"), ("acted", "u8"), ("unit", "S8"), ("comparison", "S128"),
 ])  # fmt: skip
 """A policy's state after a window, one row a policy. `since_ns` is when it entered the state
 (CLOCK_MONOTONIC). `holds`: the evaluated condition holds (in ACTIVE `deactivate`, if there is one);
 `certain`: it does at both ends of the error band, too. `value`, `low`, `high` and `threshold` are
 the two sides of the deciding comparison, NaN without one. `comparison` is its text, and `unit` its
 unit without a prefix; the values are in bytes also if it is of bits. `selected` counts the packets
-of this window that the policy gave to its applications."""
+of this window that the policy gave to its applications, and `acted` those that its action dropped
+or mirrored, or would have in a dry run."""
 
 TRANSITION = np.dtype([
     ("policy", "S64"), ("before", "u1"), ("after", "u1"), ("_", "V6"), ("at_ns", "i8"),

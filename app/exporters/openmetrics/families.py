@@ -169,6 +169,10 @@ POLICY_SELECTED = _family(
     "policy_selected_packets", "counter", "Packets that the policy gave to its applications.",
     "policy",
 )  # fmt: skip
+POLICY_ACTED = _family(
+    "policy_acted_packets", "counter",
+    "Packets that the policy's action dropped or mirrored, or would have in a dry run.", "policy",
+)  # fmt: skip
 
 PATH_PROBES = _family(
     "path_probes", "counter", "Finished probes of path tracing by outcome.",

@@ -107,6 +107,7 @@ class PolicySeries(Series):
                     self.put(of.POLICY_STATE, name, each.label, value=int(row["state"] == each))
                 self.add(of.POLICY_ACTIVATIONS, name, by=0)
                 self.add(of.POLICY_SELECTED, name, by=int(row["selected"]))
+                self.add(of.POLICY_ACTED, name, by=int(row["acted"]))
                 limits = ("value", of.POLICY_VALUE), ("threshold", of.POLICY_THRESHOLD)
                 for field, family in limits:
                     if np.isfinite(row[field]):

@@ -31,7 +31,7 @@ from probes.monitor.state import MAX_POLICIES
 from probes.path.options import PathOptions
 
 _TEXTS: Mapping[Any, Any] = {str: Text, tuple[str, ...]: tuple[Text, ...]}
-_OF_RUNS = ("ingress", "destinations")
+_OF_RUNS = ("ingress", "destinations", "allow_actions")
 """Fields of options that only a run sets."""
 
 

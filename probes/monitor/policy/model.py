@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -38,6 +39,7 @@ from probes.config.map_config import Name, Text
 from probes.filter import parse
 from probes.filter.domain import NONE
 from probes.flow.filter import WINDOW_FLOWS, FlowFilter
+from probes.monitor.actions.action import Action, action_of, is_action
 from probes.monitor.condition import Condition
 from probes.monitor.condition.syntax import MAX_STORED
 from probes.monitor.owners.text import is_of_owners, owner_filter
@@ -64,8 +66,14 @@ def _seconds(value: object) -> object:
         raise invalid(error.problem, hint=error.hint, column=error.column) from None
 
 
-def _traced(value: object, name: Callable[[object], str]) -> str:
-    """Check `trace:N`, or else a name."""
+def _run(value: object, name: Callable[[object], str]) -> str:
+    """Check `trace:N` or an action, or else a name."""
+    if isinstance(value, str) and is_action(value):
+        try:
+            Action.parse(value)
+        except TextError as error:
+            raise invalid(error.problem, hint=error.hint, column=error.column) from None
+        return " ".join(value.split())
     what, colon, count = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not colon or what != TRACE:
         return name(value)
@@ -116,8 +124,8 @@ Seconds = Annotated[
     Field(ge=0, le=MAX_SECONDS),
 ]
 Select = Annotated[Text, AfterValidator(_filter)]
-Run = Annotated[Name, WrapValidator(_traced, json_schema_input_type=str)]
-"""Name of an application or of a profile, `trace`, or `trace:N`."""
+Run = Annotated[Name, WrapValidator(_run, json_schema_input_type=str)]
+"""Name of an application or of a profile, `trace`, `trace:N`, or an action."""
 
 
 class PolicyModel(BaseModel):
@@ -134,6 +142,27 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[ConfigFault]:
         for key in ("condition", "deactivate", "hold", "cooldown"):
             if data.get(key):
                 yield ConfigFault((key,), f"mode {mode} has none", "triggered has")
+    run, select = (_texts(data.get(key)) for key in ("run", "select"))
+    actions = [at for at, text in enumerate(run) if is_action(text)]
+    for at in actions[1:]:
+        yield ConfigFault(("run", at), "a policy has one action", "add another policy")
+    if actions and not any(text.strip() for text in select):
+        hint = "add: on FILTER, such as on udp dport:53"
+        yield ConfigFault(("run", actions[0]), "an action needs its packets", hint)
+    for at, text in enumerate(select if actions else ()):
+        with suppress(TextError):
+            if is_of_owners(text):
+                hint = "name their addresses or ports"
+                yield ConfigFault(("select", at), "an action takes no owners", hint)
+
+
+def _texts(given: object) -> Sequence[str]:
+    """Return the texts of a list that is not checked yet."""
+    return (
+        [each if isinstance(each, str) else "" for each in given]
+        if isinstance(given, list | tuple)
+        else ()
+    )
 
 
 class Policy(PolicyModel):
@@ -251,6 +280,11 @@ class Policy(PolicyModel):
             text if is_of_owners(text) else f"({text}) {others}" if text else others
             for text in filters
         )
+
+    @property
+    def action(self) -> Action | None:
+        """What it does to the selected packets."""
+        return action_of(self.run)
 
     @property
     def knows_owners(self) -> bool:

@@ -4,7 +4,8 @@
         -> RUN[, RUN...] [on FILTER [or ...]]
 
 `always` instead of the condition is the permanent mode; `operator` the mode that only an operator
-activates (S2.12). RUN is an application, a profile, or `trace:N`: the paths of the N top flows.
+activates (S2.12). RUN is an application, a profile, `trace:N`: the paths of the N top flows, or an
+action (`probes.monitor.actions.action`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _LATE = re.compile(r"(?<![,\s])\s+(until|hold|cooldown|suspects)(?!\S)")
 """A clause behind the applications or their filter; after a comma it is a name."""
 _CLAUSES = {"until": "deactivate"}
 """Keys of clauses, if they differ from the word."""
-_THEN = re.compile(r"\s*([^\s,]+(?:\s*,\s*[^\s,]+)*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
+_RUN = r"(?!on\s)[^\s,]+(?:[^\S,]+(?!on\s)[^\s,]+)*"
+_THEN = re.compile(rf"\s*({_RUN}(?:\s*,\s*{_RUN})*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
 _COMMA, _OR = re.compile(r"\s*,\s*"), re.compile(r"\s+or\s+")
 
 

@@ -1,0 +1,315 @@
+"""Begins and ends the actions of policies, and tells what they did.
+
+An action begins with its policy. It ends with it, after its time, beyond its share of the traffic,
+or when an operator stops all. Then it begins again only when its policy does, and a stopped one
+only if the policy is set again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, cast
+
+from bpf.attach import interface as interfaces
+from bpf.attach.hook import Hook
+from bpf.attach.interface import Interface
+from bpf.errors import ProbedeckError, UsageError
+from bpf.quantities import counted, duration, percent
+from probes.filter.conjunction import Conjunction, Dimension
+from probes.filter.sets import NumberSet, PrefixSet
+from probes.hooks import InterfaceHook
+from probes.monitor.actions.action import USUAL_SHARE, Action, ActionKind
+from probes.monitor.actions.control_connections import control_connections
+from probes.monitor.actions.programs import MOST_ACTIONS, ActionPrograms, Counts
+from probes.monitor.options import Input, MonitorOptions
+from probes.monitor.selection import conjunctions_of
+from probes.monitor.state import PROBE
+from probes.snapshot import Event
+
+if TYPE_CHECKING:
+    from probes.monitor.policy import Policy
+
+_LEAST = 100
+"""Packets of a window below which a share says nothing."""
+_MOST_PORTS = 4096
+_LEAST_PREFIX = 8
+PERMISSION = "actions need --allow-actions"
+
+
+class ActionState(StrEnum):
+    """State of a policy's action."""
+
+    WAITS = "waits"
+    """Its policy is not active."""
+    DRY = "dry run"
+    """It counts the packets that it would act on."""
+    ACTS = "acts"
+    ENDED = "ended"
+    """Its policy is active, and its time, its share or an operator ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionInfo:
+    """A policy's action, as front ends see it. Counts are since it last began."""
+
+    state: ActionState
+    dry: bool
+    """Whether it only counts: its text says so, or the run lacks the permission."""
+    cause: str
+    """Why it ended, in words; empty before."""
+    until_utc_ns: int
+    """Latest end of an action that runs; otherwise 0."""
+    packets: int
+    """Dropped or mirrored; in a dry run, those that would have been."""
+    bytes: int
+    spared: int
+    """Selected packets of this host's control connections, which passed."""
+    failed: int
+    """Packets that could not be mirrored."""
+    share: float
+    """Of the packets of the last window, 0 to 1."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """The action of one policy."""
+
+    policy: Policy
+    action: Action
+    select: Sequence[Conjunction]
+    most: float
+    """Largest share of the traffic, 0 to 1."""
+    target: Interface | None
+    """The interface that gets copies."""
+    dry: bool
+    is_wanted: bool = False
+    """Whether its policy was active when it was looked at last."""
+    number: int = -1
+    """Its selection; -1 while it does not run."""
+    begun_ns: int = 0
+    until_ns: int = 0
+    cause: str = ""
+    before: Counts = field(default_factory=Counts)
+    """The kernel's counts at the begin."""
+    now: Counts = field(default_factory=Counts)
+    """Since the begin."""
+    window: Counts = field(default_factory=Counts)
+    """Of the last window."""
+    told: Counts = field(default_factory=Counts)
+    """Since the begin, up to the last window."""
+    untold: int = 0
+    """Packets of a run that ended since the last window."""
+
+    @property
+    def words(self) -> str:
+        where = "outgoing" if self.action.outgoing else "incoming"
+        return f"{where} packets of {' or '.join(self.policy.select)}"
+
+
+class Actions:
+    """The actions of a monitor's policies. For one thread at a time."""
+
+    def __init__(
+        self, programs: ActionPrograms, point: InterfaceHook, options: MonitorOptions,
+        utc_ns: Callable[[int], int],
+    ) -> None:  # fmt: skip
+        """`point` is the monitor's hook; `utc_ns` converts CLOCK_MONOTONIC."""
+        self._programs = programs
+        self._interface = point.interface
+        self._hook = point.hook
+        self._options = options
+        self._utc_ns = utc_ns
+        self._entries: dict[str, _Entry] = {}
+        self._events: list[Event] = []
+
+    def prepare(self, policy: Policy) -> None:
+        """Check the action of a policy, and load its program. Raises ProbedeckError."""
+        if (action := policy.action) is None or self._is_of_capture:
+            return
+        if self._options.input is not Input.REGULAR:
+            raise UsageError(f"actions are for regular traffic, not for {self._options.input}")
+        others = self._entries.keys() - {policy.name}
+        if len(others) >= MOST_ACTIONS:
+            raise UsageError(f"at most {MOST_ACTIONS} policies can have actions")
+        if action.kind is ActionKind.MIRROR:
+            target = interfaces.find(action.interface)
+            if target.index == self._interface.index:
+                hint = "name another interface"
+                raise UsageError(f"{target.name} would mirror to itself", hint=hint)
+            if target.ethernet != self._interface.ethernet:
+                raise UsageError(f"{target.name} has other headers than {self._interface.name}")
+            if self._hook is Hook.XDP and not action.outgoing:
+                raise UsageError("XDP mirrors no packet", hint="give --ingress tc")
+        self._programs.load(action.outgoing)
+
+    def set(self, policy: Policy) -> None:
+        """Take the action of a policy that was prepared; an older one of its name ends."""
+        self.remove(policy.name)
+        if (action := policy.action) is None or self._is_of_capture:
+            return
+        end = "dst" if action.outgoing else "src"
+        explicit = all(map(_is_narrow, conjunctions_of(policy.select)))
+        self._entries[policy.name] = _Entry(
+            policy,
+            action,
+            conjunctions_of(policy.without_trusted(policy.select, end)),
+            action.share or (1.0 if explicit else USUAL_SHARE),
+            interfaces.find(action.interface) if action.interface else None,
+            dry := action.dry or not self._options.allow_actions,
+        )
+        if dry and not action.dry:
+            text = f"policy {policy.name} only counts the packets that it would act on"
+            self._events.append(Event.now("warning", PROBE, f"{text}: {PERMISSION}"))
+
+    def remove(self, name: str) -> None:
+        """End the action of a policy, and forget it."""
+        if entry := self._entries.get(name):
+            self._end(entry, "the policy was changed or removed")
+            del self._entries[name]
+
+    def follow(self, active: Collection[str]) -> None:
+        """Begin the actions of policies that became active, and end those of the others."""
+        for name, entry in self._entries.items():
+            was_wanted, entry.is_wanted = entry.is_wanted, name in active
+            if entry.is_wanted and not was_wanted and entry.cause != _STOPPED:
+                self._begin(entry)
+            elif was_wanted and not entry.is_wanted:
+                self._end(entry, "the policy ended")
+
+    def end_window(self) -> None:
+        """Count the packets of a window, and end actions beyond their limits."""
+        now_ns = time.monotonic_ns()
+        running = [entry for entry in self._entries.values() if entry.number >= 0]
+        if running:
+            self._programs.spare(control_connections())
+            self._count(running)
+        for entry in self._entries.values():
+            window = entry.window = entry.now - entry.told
+            entry.told = entry.now
+            if entry.number < 0:
+                continue
+            if now_ns >= entry.until_ns:
+                self._end(entry, "its time is over")
+            elif window.packets >= _LEAST and window.share > entry.most:
+                share, most = percent(window.share), percent(entry.most)
+                self._end(entry, f"{share} of a window is more than its share of {most}")
+
+    def acted(self) -> Mapping[str, int]:
+        """Return the packets of the last window by policy, with those of runs that ended in it."""
+        found = {name: each.window.packets + each.untold for name, each in self._entries.items()}
+        for entry in self._entries.values():
+            entry.untold = 0
+        return found
+
+    def stop(self) -> int:
+        """End all actions until their policies are set again. Returns the number that ran."""
+        running = sum(entry.number >= 0 for entry in self._entries.values())
+        for entry in self._entries.values():
+            self._end(entry, _STOPPED)
+            entry.cause = _STOPPED
+        return running
+
+    def resume(self, name: str) -> None:
+        """Let the action of a policy begin again that an operator activates after a stop."""
+        if (entry := self._entries.get(name)) and entry.cause == _STOPPED:
+            entry.cause, entry.is_wanted = "", False
+
+    def info(self, name: str) -> ActionInfo | None:
+        """Return the state of a policy's action; None without one."""
+        if (entry := self._entries.get(name)) is None:
+            return None
+        runs, now = entry.number >= 0, entry.now
+        state = ActionState.WAITS
+        if runs:
+            state = ActionState.DRY if entry.dry else ActionState.ACTS
+        elif entry.is_wanted or entry.cause == _STOPPED:
+            state = ActionState.ENDED
+        return ActionInfo(
+            state, entry.dry, entry.cause, self._utc_ns(entry.until_ns) if runs else 0,
+            now.packets, now.bytes, now.spared, now.failed, entry.window.share,
+        )  # fmt: skip
+
+    def events(self) -> Sequence[Event]:
+        """Return the events since the last call."""
+        found, self._events = self._events, []
+        return found
+
+    def close(self) -> None:
+        """End all actions."""
+        self._programs.close()
+
+    @property
+    def _is_of_capture(self) -> bool:
+        """Whether no interface has the packets."""
+        return not self._interface.index
+
+    def _begin(self, entry: _Entry) -> None:
+        name, action = entry.policy.name, entry.action
+        entry.begun_ns = time.monotonic_ns()
+        entry.until_ns = entry.begun_ns + round(action.seconds * 1e9)
+        entry.now = entry.told = entry.window = Counts()
+        entry.cause = ""
+        try:
+            self._programs.spare(control_connections())
+            target = entry.target.index if entry.target else 0
+            in_kernel = replace(action, dry=entry.dry)
+            entry.number = self._programs.begin(in_kernel, entry.select, entry.until_ns, target)
+        except ProbedeckError as error:
+            entry.cause = error.message
+            text = f"policy {name} does not act: {error.message}"
+            self._events.append(Event.now("error", PROBE, text, _subject(name)))
+            return
+        entry.before = self._programs.counts([(entry.number, action.outgoing)])[entry.number]
+        deed = f"is a dry run: it {action.deed}" if entry.dry else action.deed
+        text = f"policy {name} {deed}: {entry.words}, for {duration(action.seconds)} at most"
+        self._events.append(Event.now("warning", PROBE, text, _subject(name), "begin"))
+
+    def _end(self, entry: _Entry, cause: str) -> None:
+        if entry.number < 0:
+            return
+        entry.now = self._programs.end(entry.number) - entry.before
+        entry.number, entry.cause = -1, cause
+        entry.untold += (entry.now - entry.told).packets
+        entry.told = entry.now
+        now, name, action = entry.now, entry.policy.name, entry.action
+        would = "would have " if entry.dry else ""
+        seconds = (time.monotonic_ns() - entry.begun_ns) / 1e9
+        parts = [
+            f"policy {name} {would}{action.done} {counted(now.packets, 'packet')}",
+            f"{percent(now.share)} of the traffic in {duration(seconds)}",
+            f"{counted(now.spared, 'packet')} of control connections passed" if now.spared else "",
+            f"{counted(now.failed, 'packet')} not mirrored" if now.failed else "",
+        ]
+        text = f"{', '.join(filter(None, parts))}: {cause}"
+        severity = "info" if cause == "the policy ended" else "warning"
+        self._events.append(
+            Event.now(severity, PROBE, text, _subject(name), "end", float(now.packets), "packets")
+        )
+
+    def _count(self, running: Sequence[_Entry]) -> None:
+        counts = self._programs.counts([(each.number, each.action.outgoing) for each in running])
+        for entry in running:
+            entry.now = counts[entry.number] - entry.before
+
+
+_STOPPED = "an operator stopped all actions"
+
+
+def _subject(name: str) -> str:
+    return f"action {name}"
+
+
+def _is_narrow(select: Conjunction) -> bool:
+    """Whether a conjunction names hosts, networks or ports."""
+    ports = (select.sets[Dimension.SOURCE_PORT], select.sets[Dimension.DESTINATION_PORT])
+    ends = (select.sets[Dimension.SOURCE], select.sets[Dimension.DESTINATION])
+    return any(
+        each is not None and cast(NumberSet, each).bits.bit_count() <= _MOST_PORTS for each in ports
+    ) or any(
+        each is not None
+        and all(length >= _LEAST_PREFIX for (_, _, length), _ in cast(PrefixSet, each).steps)
+        for each in ends
+    )
