@@ -70,6 +70,10 @@ _EVERYWHERE = (
     Command("output.remove", "End an output", writes=True, remote=remote.remove_output,
             parameters=(Parameter("name", needed=True),), task="the end of an output",
             help="Records that wait have some seconds to leave."),
+    Command("action.stop", "End all actions of policies at once", "exclamation_mark", writes=True,
+            remote=remote.stop_actions, task="the end of all actions",
+            help="Nothing is dropped, limited or mirrored any more. An action begins again if its"
+            " policy is set or activated."),
     Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),
     Command("help.focus", "Explain the focused part", "f1"),
     Command("help.tour", "Start the tour"),

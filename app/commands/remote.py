@@ -98,6 +98,11 @@ def toggle_policy(plane: ControlPlane, name: str) -> None:
     (plane.deactivate_policy if runs else plane.activate_policy)(name)
 
 
+def stop_actions(plane: ControlPlane, _: str = "") -> None:
+    """End the actions of all policies at once."""
+    plane.stop_actions()
+
+
 def capture(plane: ControlPlane, text: str) -> None:
     from probes.flow.filter import FlowFilter
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from probes.monitor.actions.runner import ActionInfo
+from probes.monitor.actions.state import ActionInfo
 from probes.monitor.finding import Finding
 from probes.monitor.options import Input
 from probes.monitor.state import PolicyState

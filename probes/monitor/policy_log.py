@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from bpf.arrays import Array, Rows
-from probes.monitor.actions.runner import ActionInfo
+from probes.monitor.actions.state import ActionInfo
 from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.finding import Finding
 from probes.monitor.info import PolicyInfo

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, cast
 
 from bpf.attach import interface as interfaces
@@ -24,6 +23,7 @@ from probes.hooks import InterfaceHook
 from probes.monitor.actions.action import USUAL_SHARE, Action, ActionKind
 from probes.monitor.actions.control_connections import control_connections
 from probes.monitor.actions.programs import MOST_ACTIONS, ActionPrograms, Counts
+from probes.monitor.actions.state import ActionInfo, ActionState
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.selection import conjunctions_of
 from probes.monitor.state import PROBE
@@ -37,40 +37,6 @@ _LEAST = 100
 _MOST_PORTS = 4096
 _LEAST_PREFIX = 8
 PERMISSION = "actions need --allow-actions"
-
-
-class ActionState(StrEnum):
-    """State of a policy's action."""
-
-    WAITS = "waits"
-    """Its policy is not active."""
-    DRY = "dry run"
-    """It counts the packets that it would act on."""
-    ACTS = "acts"
-    ENDED = "ended"
-    """Its policy is active, and its time, its share or an operator ended it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ActionInfo:
-    """A policy's action, as front ends see it. Counts are since it last began."""
-
-    state: ActionState
-    dry: bool
-    """Whether it only counts: its text says so, or the run lacks the permission."""
-    cause: str
-    """Why it ended, in words; empty before."""
-    until_utc_ns: int
-    """Latest end of an action that runs; otherwise 0."""
-    packets: int
-    """Dropped or mirrored; in a dry run, those that would have been."""
-    bytes: int
-    spared: int
-    """Selected packets of this host's control connections, which passed."""
-    failed: int
-    """Packets that could not be mirrored."""
-    share: float
-    """Of the packets of the last window, 0 to 1."""
 
 
 @dataclass(slots=True)

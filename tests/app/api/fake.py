@@ -226,6 +226,10 @@ class FakePlane:
     def deactivate_policy(self, name: str) -> PolicyInfo:
         return self._move(name, PolicyState.COOLDOWN, 99, False)
 
+    def stop_actions(self) -> int:
+        self._monitor()
+        return 2
+
     def sketch(self, windows: int = 1) -> Sketch:
         """Each window has a hundred other flows."""
         self._monitor()

@@ -258,6 +258,10 @@ class FakePlane(FakeController):
         self.asked.append(("deactivate_policy", name))
         return self._stands(name, state=PolicyState.ARMED, forced=False)
 
+    def stop_actions(self) -> int:
+        self.asked.append(("stop_actions", ""))
+        return 1
+
     def _stands(self, name: str, **changes: object) -> PolicyInfo:
         """Have a policy, a new one too, be as `changes` say."""
         if self.refusal is not None:

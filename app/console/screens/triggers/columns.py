@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from app.console.tables.spec import TableSpec
 from bpf.quantities import MISSING, age, percent, si
+from probes.monitor.actions.state import ActionState
 from probes.monitor.state import PolicyState
 from widgets.table.rows import Column
 from widgets.tones import Tone
@@ -86,6 +87,22 @@ def state_tone(info: PolicyInfo) -> Tone:
     )
 
 
+def action_text(info: PolicyInfo, now_utc_ns: int) -> str:
+    """Return the state of a policy's action: `acts 98.2 % -4m`, the share of the last window."""
+    if (action := info.action) is None:
+        return ""
+    if not action.until_utc_ns:
+        return action.state
+    left = age(max(0.0, (action.until_utc_ns - now_utc_ns) / 1e9)) if now_utc_ns else ""
+    return f"{action.state} {percent(action.share)}{left and f' -{left}'}"
+
+
+def action_tone(info: PolicyInfo) -> Tone:
+    if info.action and info.action.state is ActionState.ACTS:
+        return Tone.BAD
+    return Tone.WARN if info.action and info.action.until_utc_ns else Tone.MUTED
+
+
 _RANKS = (
     PolicyState.ACTIVE, PolicyState.HOLD, PolicyState.COOLDOWN, PolicyState.ARMED, PolicyState.OFF,
 )  # fmt: skip
@@ -136,6 +153,11 @@ POLICIES: TableSpec[PolicyView] = TableSpec(
             cells=lambda policy: policy.bars, tone=Tone.MUTED),
         Column("runs", "Wakes", 9, priority=5, help="Applications that the policy wakes.",
             cells=lambda policy: ", ".join(policy.info.policy.run)),
+        Column("action", "Action", 22, priority=5,
+            help="What becomes of the packets: dry run or acts, with the share of all packets that"
+            " it takes and the time that is left; ended before its policy did.",
+            cells=lambda policy: action_text(policy.info, policy.now_utc_ns),
+            tone=lambda policy: action_tone(policy.info)),
         Column("selected", "Matched", 8, "right", priority=9, larger_first=True,
             help="Packets that the policy gave to its applications.",
             cells=lambda policy: si(policy.info.selected), tone=Tone.MUTED,

@@ -27,6 +27,7 @@ from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
+    from probes.monitor.actions.state import ActionInfo
     from probes.monitor.applications.top_table import Cell, TopTable
     from probes.monitor.finding import Finding
 
@@ -217,6 +218,8 @@ def _lines(
             yield "Times", told, ""
     select = " or ".join(policy.select) or "every packet"
     yield "Wakes", f"{', '.join(policy.run)} on {select}", ""
+    if info.action:
+        yield from _action(info.action)
     numbers = one.numbers
     if not math.isnan(numbers["value"]):
         verdict = "holds" if numbers["holds"] else "does not hold"
@@ -234,6 +237,24 @@ def _lines(
             yield "", change.finding, ""
         if change.metrics["packets"]:
             yield "", _metrics(change), "dim"
+
+
+def _action(action: ActionInfo) -> Iterator[tuple[str, str, str]]:
+    text = f"{action.state}: {action.cause}" if action.cause else action.state
+    if action.until_utc_ns:
+        text += f" until {clock(action.until_utc_ns)} {zone()} at most"
+    yield "Action", text, "bold" if action.until_utc_ns else ""
+    if action.dry and not action.until_utc_ns:
+        yield "", "a dry run: it counts, and acts on no packet", ""
+    if action.packets:
+        taken = f"{si(action.packets)} packets, {byte_size(action.bytes)}"
+        yield "", f"{taken}; {percent(action.share)} of the last window", ""
+    for number, words in (
+        (action.spared, "of control connections passed"),
+        (action.failed, "were not mirrored"),
+    ):
+        if number:
+            yield "", f"{number:,} packets {words}", ""
 
 
 def _largest(finding: Finding) -> Iterator[tuple[str, str, str]]:

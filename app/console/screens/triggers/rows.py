@@ -61,6 +61,7 @@ def policy_columns(
         node={"hidden": not hosts, "width": _width(hosts, _HOST_CELLS)},
         line={"title": title},
         runs={"width": _width((", ".join(one.run) for one in policies), _RUN_CELLS)},
+        action={"hidden": not any(one.action for one in policies)},
         **(rates if any("bit" in one.when for one in policies) else {}),
     )
 

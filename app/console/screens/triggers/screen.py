@@ -30,6 +30,7 @@ from app.console.screens.triggers.rows import (
 from app.console.tables.sorted_table import SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError, UsageError
+from bpf.quantities import counted
 from probes.monitor.info import PolicyInfo
 from probes.snapshot import Snapshot
 from widgets.status import StatusItem, StatusStrip
@@ -209,6 +210,11 @@ class TriggersScreen(PollingScreen[_Fetched]):
             running = sum(one.state.runs for one in policies)
             told = f"{running} of {len(policies)} active"
             notes.append(StatusItem(told, Tone.MUTED, priority=4, label="policies"))
+            actions = [one.action for one in policies if one.action and one.action.until_utc_ns]
+            if acting := sum(not one.dry for one in actions):
+                key = self.console.key_of("action.stop")
+                text = f"{counted(acting, 'action')} on packets, {key} ends all"
+                notes.append(StatusItem(text, Tone.BAD, priority=1))
             if info is not None and info.offload:
                 notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
         notes += [
