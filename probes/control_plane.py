@@ -266,10 +266,7 @@ class ControlPlane(MapAccess, Protocol):
         """
 
     def stop_actions(self) -> int:
-        """End the actions of all policies at once. Returns the number that ran.
-
-        An action begins again only if an operator sets or activates its policy.
-        """
+        """End all actions at once, until their policies are set or activated. Returns how many."""
 
     def sketch(self, windows: int = 1) -> Sketch:
         """Return the merged registers of the last windows, at most as many as are kept.
@@ -444,9 +441,7 @@ class RemoteCalls(Caller):
         ControlPlane.deactivate_policy, "POST", "monitor/policies/{name}/deactivate",
         everywhere=True,
     )  # fmt: skip
-    stop_actions = Operation(
-        ControlPlane.stop_actions, "POST", "monitor/actions/stop", everywhere=True
-    )
+    stop_actions = Operation(ControlPlane.stop_actions, "POST", "actions/stop", everywhere=True)
 
 
 OPERATIONS: dict[str, Operation[..., Any]] = {

@@ -69,7 +69,10 @@ BUDGETS = {
     "probes/control": (1220, "the controller, its probes, and the list of stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (960, "flows to the packet, by interface, in C and numpy"),
-    "probes/monitor": (5200, "metrics, conditions, policies, and nine applications in C"),
+    "probes/monitor": (
+        5760,
+        "metrics, conditions, policies, nine applications in C, and actions on packets",
+    ),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),
     "probes/program": (715, "users' programs: compile, compare, replace, roll back"),
     "probes/sockets": (1930, "owners of flows, and the health of connections"),

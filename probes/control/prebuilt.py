@@ -26,6 +26,7 @@ from probes.flow.probe import FlowProbe, has_wide_keys
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
+from probes.monitor.actions import programs as actions
 from probes.monitor.applications import catalog
 from probes.monitor.applications.application import ApplicationProbe
 from probes.monitor.counting import outgoing
@@ -111,6 +112,10 @@ def _monitor(
     """Yield the parts of a monitor, behind it each application, and itself."""
     monitor = MonitorProbe(compiler, interface, hooks, options)
     yield outgoing.compile_source(compiler, interface, options)
+    if options.input is Input.REGULAR:
+        for hook in (monitor.points()["ingress"].hook, Hook.TC_EGRESS):
+            inside = options.tunnels is not Tunnels.OUTER
+            yield actions.compile_source(compiler, interface, hook, inside)
     for name in BUILT_IN:
         if options.input is not Input.TELEMETRY or name != _REGULAR_ONLY:
             yield ApplicationProbe.of(compiler, hooks, catalog.built_in(name, interface.name))

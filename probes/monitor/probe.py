@@ -126,6 +126,8 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
 
     def wind_up(self) -> None:
         self.ends()
+        with self._lock:
+            self.actions.stop("the monitor ends")
 
     def _make_maps(self, sides: Mapping[Side, Compiled]) -> None:
         (compiled,), point = sides.values(), self._slots["ingress"].point

@@ -45,7 +45,7 @@ def is_action(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class PacketAction:
     """An action and its limits."""
 
     kind: ActionKind
@@ -63,7 +63,7 @@ class Action:
     """Largest share of the hook's packets, 0 to 1; beyond it ends. 0: the usual one."""
 
     @classmethod
-    def parse(cls, text: str) -> Action:
+    def parse(cls, text: str) -> PacketAction:
         """Parse an action. Raises TextError with the column."""
         words = _Words(text)
         dry = words.take(DRY)
@@ -149,6 +149,6 @@ class _Words:
             raise self.wrong("does not belong to an action")
 
 
-def action_of(run: Sequence[str]) -> Action | None:
+def action_of(run: Sequence[str]) -> PacketAction | None:
     """Return the action among the entries of a policy's `run`; None without one."""
-    return next((Action.parse(text) for text in run if is_action(text)), None)
+    return next((PacketAction.parse(text) for text in run if is_action(text)), None)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bpf.arrays import Array
-from bpf.attach.attachment import Hook
+from bpf.attach.hook import AnyHook, Hook
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.programs.program import Program
 from probes.builtin import ProbeMaps
 from probes.filter.conjunction import Conjunction
 from probes.hooks import ChainSlot, Hooks, InterfaceHook, macros_of
-from probes.monitor.actions.action import Action, ActionKind
+from probes.monitor.actions.action import ActionKind, PacketAction
 from probes.monitor.selection import TABLES, Selections, place_of
 from probes.program.metrics import open_map
 
@@ -37,8 +37,8 @@ ACTION = np.dtype([
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Counts of an action."""
+class ActionCounts:
+    """ActionCounts of an action."""
 
     packets: int = 0
     """Dropped or mirrored; in a dry run, those that would have been."""
@@ -50,11 +50,11 @@ class Counts:
     seen: int = 0
     """All packets of the hook while an action was active there."""
 
-    def __sub__(self, before: Counts) -> Counts:
-        return Counts(*(getattr(self, n) - getattr(before, n) for n in self.__slots__))
+    def __sub__(self, before: ActionCounts) -> ActionCounts:
+        return ActionCounts(*(getattr(self, n) - getattr(before, n) for n in self.__slots__))
 
-    def __add__(self, more: Counts) -> Counts:
-        return Counts(*(getattr(self, n) + getattr(more, n) for n in self.__slots__))
+    def __add__(self, more: ActionCounts) -> ActionCounts:
+        return ActionCounts(*(getattr(self, n) + getattr(more, n) for n in self.__slots__))
 
     @property
     def share(self) -> float:
@@ -80,7 +80,7 @@ class ActionPrograms:
         self._slots: dict[bool, ChainSlot[InterfaceHook]] = {}
         """By whether packets leave."""
         self._programs: dict[bool, Program] = {}
-        self._begun: dict[int, Action] = {}
+        self._begun: dict[int, PacketAction] = {}
         """Actions by their selections."""
 
     def load(self, outgoing: bool) -> None:
@@ -92,7 +92,7 @@ class ActionPrograms:
         slot = ChainSlot(self._hooks, point, _FUNCTION)
         slot.stage.last = True
         try:
-            with compile_source(self._compiler, point, self._tunnels) as compiled:
+            with compile_source(self._compiler, point.interface, hook, self._tunnels) as compiled:
                 if self._own is None:
                     self._open(compiled)
                 self._programs[outgoing] = Program(
@@ -107,7 +107,7 @@ class ActionPrograms:
         self._slots[outgoing] = slot
 
     def begin(
-        self, action: Action, select: Sequence[Conjunction], until_ns: int, interface: int
+        self, action: PacketAction, select: Sequence[Conjunction], until_ns: int, interface: int
     ) -> int:
         """Let an action act on the packets of `select`, to `until_ns` of CLOCK_MONOTONIC.
 
@@ -130,7 +130,7 @@ class ActionPrograms:
         self._activate()
         return number
 
-    def end(self, number: int) -> Counts:
+    def end(self, number: int) -> ActionCounts:
         """End an action; on return it acts on no packet. Returns its last counts."""
         action = self._begun.pop(number)
         self._activate()
@@ -142,13 +142,13 @@ class ActionPrograms:
         self._actions[place_of(number)] = 0
         return self.counts([(number, action.outgoing)])[number]
 
-    def counts(self, of: Collection[tuple[int, bool]]) -> Mapping[int, Counts]:
+    def counts(self, of: Collection[tuple[int, bool]]) -> Mapping[int, ActionCounts]:
         """Return the counts since the load by selection, of pairs with the direction."""
         acted = self._maps["acted"].read().values
         sums = {name: acted[name].sum(axis=1, dtype="u8") for name in acted.dtype.names or ()}
         seen = self._maps["seen"].read().values.sum(axis=1, dtype="u8")
         return {
-            number: Counts(
+            number: ActionCounts(
                 **{name: int(each[place_of(number)]) for name, each in sums.items()},
                 seen=int(seen[int(outgoing)]),
             )
@@ -202,15 +202,15 @@ class ActionPrograms:
         self._hooks.attach(slot.point)
 
 
-@contextmanager
-def compile_source(compiler: Compiler, point: InterfaceHook, tunnels: bool) -> Iterator[Compiled]:
+def compile_source(
+    compiler: Compiler, interface: Interface, hook: AnyHook, tunnels: bool
+) -> Compiled:
     """Compile the program for a hook. Raises KernelError."""
     # The compiler's own map of datagrams: the monitor's takes its place.
-    macros = {**macros_of(point.interface, point.hook), "TUNNELS": int(tunnels), "DATAGRAMS": 1}
-    with compiler.compile(
+    macros = {**macros_of(interface, hook), "TUNNELS": int(tunnels), "DATAGRAMS": 1}
+    return compiler.compile(
         _SOURCE.read_text(encoding="utf-8"),
-        point.hook.prog_type,
+        hook.prog_type,
         name="monitor.act.c",
         cflags=[f"-D{name}={value}" for name, value in macros.items()],
-    ) as compiled:
-        yield compiled
+    )

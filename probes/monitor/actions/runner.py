@@ -20,9 +20,9 @@ from bpf.quantities import counted, duration, percent
 from probes.filter.conjunction import Conjunction, Dimension
 from probes.filter.sets import NumberSet, PrefixSet
 from probes.hooks import InterfaceHook
-from probes.monitor.actions.action import USUAL_SHARE, Action, ActionKind
+from probes.monitor.actions.action import USUAL_SHARE, ActionKind, PacketAction
 from probes.monitor.actions.control_connections import control_connections
-from probes.monitor.actions.programs import MOST_ACTIONS, ActionPrograms, Counts
+from probes.monitor.actions.programs import MOST_ACTIONS, ActionCounts, ActionPrograms
 from probes.monitor.actions.state import ActionInfo, ActionState
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.selection import conjunctions_of
@@ -44,7 +44,7 @@ class _Entry:
     """The action of one policy."""
 
     policy: Policy
-    action: Action
+    action: PacketAction
     select: Sequence[Conjunction]
     most: float
     """Largest share of the traffic, 0 to 1."""
@@ -58,13 +58,13 @@ class _Entry:
     begun_ns: int = 0
     until_ns: int = 0
     cause: str = ""
-    before: Counts = field(default_factory=Counts)
+    before: ActionCounts = field(default_factory=ActionCounts)
     """The kernel's counts at the begin."""
-    now: Counts = field(default_factory=Counts)
+    now: ActionCounts = field(default_factory=ActionCounts)
     """Since the begin."""
-    window: Counts = field(default_factory=Counts)
+    window: ActionCounts = field(default_factory=ActionCounts)
     """Of the last window."""
-    told: Counts = field(default_factory=Counts)
+    told: ActionCounts = field(default_factory=ActionCounts)
     """Since the begin, up to the last window."""
     untold: int = 0
     """Packets of a run that ended since the last window."""
@@ -170,11 +170,14 @@ class Actions:
             entry.untold = 0
         return found
 
-    def stop(self) -> int:
-        """End all actions until their policies are set again. Returns the number that ran."""
+    def stop(self, cause: str = "") -> int:
+        """End all actions until their policies are set again. Returns the number that ran.
+
+        Without a `cause` an operator stops them.
+        """
         running = sum(entry.number >= 0 for entry in self._entries.values())
         for entry in self._entries.values():
-            self._end(entry, _STOPPED)
+            self._end(entry, cause or _STOPPED)
             entry.cause = _STOPPED
         return running
 
@@ -216,7 +219,7 @@ class Actions:
         name, action = entry.policy.name, entry.action
         entry.begun_ns = time.monotonic_ns()
         entry.until_ns = entry.begun_ns + round(action.seconds * 1e9)
-        entry.now = entry.told = entry.window = Counts()
+        entry.now = entry.told = entry.window = ActionCounts()
         entry.cause = ""
         try:
             self._programs.spare(control_connections())

@@ -39,7 +39,7 @@ from probes.config.map_config import Name, Text
 from probes.filter import parse
 from probes.filter.domain import NONE
 from probes.flow.filter import WINDOW_FLOWS, FlowFilter
-from probes.monitor.actions.action import Action, action_of, is_action
+from probes.monitor.actions.action import PacketAction, action_of, is_action
 from probes.monitor.condition import Condition
 from probes.monitor.condition.syntax import MAX_STORED
 from probes.monitor.owners.text import is_of_owners, owner_filter
@@ -70,7 +70,7 @@ def _run(value: object, name: Callable[[object], str]) -> str:
     """Check `trace:N` or an action, or else a name."""
     if isinstance(value, str) and is_action(value):
         try:
-            Action.parse(value)
+            PacketAction.parse(value)
         except TextError as error:
             raise invalid(error.problem, hint=error.hint, column=error.column) from None
         return " ".join(value.split())
@@ -282,7 +282,7 @@ class Policy(PolicyModel):
         )
 
     @property
-    def action(self) -> Action | None:
+    def action(self) -> PacketAction | None:
         """What it does to the selected packets."""
         return action_of(self.run)
 
