@@ -70,7 +70,7 @@ static __always_inline bool is_mirrored(CONTEXT *ctx) {
 static __always_inline bool is_spared(struct packet *packet) {
     struct flow_key key = packet->key;
     key.transport &= (1ULL << 48) - 1;
-#if TUNNELS
+#if TUNNELS || INTERFACES
     key.tunnel = 0;
 #endif
     return spared.lookup(&key) != 0;

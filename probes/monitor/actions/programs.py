@@ -15,7 +15,8 @@ from bpf.compiler import Compiled, Compiler
 from bpf.programs.program import Program
 from probes.builtin import ProbeMaps
 from probes.filter.conjunction import Conjunction
-from probes.hooks import ChainSlot, Hooks, InterfaceHook, macros_of
+from probes.hooks import ChainSlot, Hooks
+from probes.hooks.interface_hook import InterfaceHook, macros_of
 from probes.monitor.actions.action import ActionKind, PacketAction
 from probes.monitor.selection import TABLES, Selections, place_of
 from probes.program.metrics import open_map

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from bpf.attach import interface as interfaces
+from bpf.attach.group import InterfaceGroup
 from bpf.attach.hook import Hook
 from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import counted, duration, percent
 from probes.filter.conjunction import Conjunction, Dimension
 from probes.filter.sets import NumberSet, PrefixSet
-from probes.hooks import InterfaceHook
+from probes.hooks.interface_hook import InterfaceHook
 from probes.monitor.actions.action import USUAL_SHARE, ActionKind, PacketAction
 from probes.monitor.actions.control_connections import control_connections
 from probes.monitor.actions.programs import MOST_ACTIONS, ActionCounts, ActionPrograms
@@ -102,7 +103,10 @@ class Actions:
             raise UsageError(f"at most {MOST_ACTIONS} policies can have actions")
         if action.kind is ActionKind.MIRROR:
             target = interfaces.find(action.interface)
-            if target.index == self._interface.index:
+            watched = [self._interface]
+            if isinstance(self._interface, InterfaceGroup):
+                watched = [each.interface for each in self._interface.members.values()]
+            if target.index in [each.index for each in watched]:
                 hint = "name another interface"
                 raise UsageError(f"{target.name} would mirror to itself", hint=hint)
             if target.ethernet != self._interface.ethernet:
