@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import socket
 import struct
@@ -25,6 +26,7 @@ from probes.monitor.state import POLICIES_TABLE, PROBE
 from tests.probes.deck import Deck, deck
 from tests.probes.monitor.test_live import tables, wait_for
 from tests.support.generator import Generator
+from tests.support.veth import End, join
 
 __all__ = ["deck"]
 WINDOW = 1.0
@@ -122,11 +124,9 @@ def set_policy(deck: Deck, text: str) -> None:
 
 
 def action(deck: Deck) -> ActionInfo:
-    info = deck.controller.monitor()
-    assert info
-    (found,) = info.policies
-    assert found.action
-    return found.action
+    (found,) = actions_of(deck)
+    assert found
+    return found
 
 
 @pytest.mark.timing
@@ -174,3 +174,53 @@ def test_nothing_acts_without_the_permission_and_the_dry_run_counts_the_same(
     wait_for(lambda: action(deck).packets > 19_000)
     wait_for(lambda: action(deck).packets == received() - before)
     assert action(deck).state is ActionState.DRY
+
+
+def test_a_mirror_copies_each_packet_once_and_takes_none(deck: Deck) -> None:
+    """Of two policies: a copy is no packet of another action."""
+    sink = netns.fresh()
+    ends = (
+        End(deck.right.ns, "copies", 0, "10.96.0.1", "fd96::1"),
+        End(sink, "sink", 0, "10.96.0.2", "fd96::2"),
+    )
+    netns.write_sysctls(deck.right.ns, {"net/ipv6/conf/all/disable_ipv6": "0"})
+    join(*ends)
+    with netns.inside(sink):
+        seen = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+        seen.settimeout(2)
+    watch(deck)
+    set_policy(deck, f"in: always -> mirror copies on udp dport:{PORT}")
+    set_policy(deck, f"again: always -> mirror copies on udp dport:{PORT}")
+    others = Others(deck)
+    time.sleep(0.3)
+    others.finish()
+    copies = [seen.recv(2000) for _ in range(2 * others.sent)]
+    with seen, pytest.raises(TimeoutError):
+        seen.recv(2000)
+    assert others.sent == others.arrived > 20
+    assert {(each[36:38], each[-1:]) for each in copies} == {(PORT.to_bytes(2, "big"), b"?")}
+    wait_for(lambda: all(a and a.packets == others.sent for a in actions_of(deck)))
+    assert [a.failed for a in actions_of(deck) if a] == [0, 0]
+    os.close(sink)
+
+
+def actions_of(deck: Deck) -> list[ActionInfo | None]:
+    info = deck.controller.monitor()
+    assert info
+    return [each.action for each in info.policies]
+
+
+def test_outgoing_packets_are_dropped(deck: Deck) -> None:
+    watch(deck)
+    set_policy(deck, f"out: always -> drop out on udp dport:{PORT + 1}")
+    with netns.inside(deck.left.ns):
+        to = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        to.bind((deck.left.ipv4, PORT + 1))
+        to.settimeout(0.3)
+    with to, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.sendto(b"?", to.getsockname())
+        with pytest.raises(TimeoutError):
+            to.recv(100)
+        deck.controller.stop_actions()
+        made.sendto(b"!", to.getsockname())
+        assert to.recv(100) == b"!"
