@@ -303,7 +303,7 @@ class Controller(ProbeRunner):
         return probe is not None and not probe.has_ended
 
     def monitor(self) -> MonitorInfo | None:
-        service = self._running_service()
+        service = _service_of(self)
         return service.info() if service else None
 
     def load_application(self, config: ProbeConfig) -> None:
@@ -346,7 +346,7 @@ class Controller(ProbeRunner):
         """
         self._refuse_changes()
         with self._changing:
-            if self._running_service() is None and self._tracing:
+            if _service_of(self) is None and self._tracing:
                 from probes.monitor.policy import BUILT_IN, check_names
 
                 check_names(policy, BUILT_IN, {})
@@ -358,7 +358,7 @@ class Controller(ProbeRunner):
 
     def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
         self._refuse_changes()
-        service = self._running_service()
+        service = _service_of(self)
         if service and not force and (policy := service.active_policy(name)):
             raise UsageError(
                 f"{name} is not removed: the active policy {policy} runs it",
@@ -385,7 +385,7 @@ class Controller(ProbeRunner):
 
     def stop_actions(self) -> int:
         self._refuse_changes()
-        service = self._running_service()
+        service = _service_of(self)
         return service.probe.stop_actions() if service else 0
 
     def sketch(self, windows: int = 1) -> Sketch:
@@ -399,12 +399,8 @@ class Controller(ProbeRunner):
             return own
         return next(iter(failures.values()))
 
-    def _running_service(self) -> MonitorService | None:
-        service = self._service
-        return service if service and service.probe is self._probe_of(MONITOR_PROBE) else None
-
     def _monitored(self) -> MonitorService:
-        if service := self._running_service():
+        if service := _service_of(self):
             return service
         raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")
 
@@ -426,6 +422,12 @@ def interface_to(destination: str, interface: Interface) -> str:
     for member in (*direct, *below):
         return member.interface.name
     raise UsageError(f"{destination} is routed over no interface of {interface.name}")
+
+
+def _service_of(controller: Controller) -> MonitorService | None:
+    """Return the service of the monitor that runs."""
+    service = controller._service
+    return service if service and service.probe is controller._probe_of(MONITOR_PROBE) else None
 
 
 def _trace_anew(controller: Controller, traced: Sequence[Traced]) -> None:

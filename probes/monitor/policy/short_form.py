@@ -17,6 +17,8 @@ from typing import Any, Self
 from bpf.errors import TextError, UsageError
 from probes.config.config_errors import ConfigFault
 from probes.config.positions import Keys
+from probes.monitor.actions.action import DRY
+from probes.monitor.actions.action import WORDS as ACTIONS
 
 FORM = (
     "a policy is NAME: CONDITION -> RUN, or NAME: CONDITION hold 5s cooldown 10s -> RUN on FILTER"
@@ -28,7 +30,7 @@ _LATE = re.compile(r"(?<![,\s])\s+(until|hold|cooldown|suspects)(?!\S)")
 """A clause behind the applications or their filter; after a comma it is a name."""
 _CLAUSES = {"until": "deactivate"}
 """Keys of clauses, if they differ from the word."""
-_RUN = r"(?!on\s)[^\s,]+(?:[^\S,]+(?!on\s)[^\s,]+)*"
+_RUN = rf"(?:(?:{'|'.join((DRY, *ACTIONS))})(?=[\s,]|$)(?:\s+(?!on(?:\s|$))[^\s,]+)*|[^\s,]+)"
 _THEN = re.compile(rf"\s*({_RUN}(?:\s*,\s*{_RUN})*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
 _COMMA, _OR = re.compile(r"\s*,\s*"), re.compile(r"\s+or\s+")
 

@@ -86,9 +86,9 @@ def test_the_columns_of_policies(tmp_path: Path) -> None:
         tmp_path, POLICIES_TABLE, monitors.policies(PolicyState.OFF, PolicyState.HOLD)
     ) == [
         "schema,window,start,end,interface,policy,state,since,value,low,high,threshold,holds,"
-        "certain,selected,comparison",
-        f"policies/2,1,{START},{END},eth0,p0,off,{since},,,,,true,false,7,",
-        f"policies/2,1,{START},{END},eth0,p1,hold,{since},812.4,770.0,859.0,500.0,true,false,7,",
+        "certain,selected,acted,comparison",
+        f"policies/3,1,{START},{END},eth0,p0,off,{since},,,,,true,false,7,0,",
+        f"policies/3,1,{START},{END},eth0,p1,hold,{since},812.4,770.0,859.0,500.0,true,false,7,0,",
     ]
 
 
