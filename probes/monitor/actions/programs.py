@@ -59,8 +59,8 @@ class ActionCounts:
 
     @property
     def share(self) -> float:
-        """The share of all packets, 0 to 1."""
-        return self.packets / self.seen if self.seen else 0.0
+        """The share of all packets, 0 to 1. The kernel counts on while the counts are read."""
+        return min(1.0, self.packets / self.seen) if self.seen else 0.0
 
 
 class ActionPrograms:
@@ -83,6 +83,8 @@ class ActionPrograms:
         self._programs: dict[bool, Program] = {}
         self._begun: dict[int, PacketAction] = {}
         """Actions by their selections."""
+        self._before: dict[int, ActionCounts] = {}
+        """The kernel's counts at the begin of each."""
 
     def load(self, outgoing: bool) -> None:
         """Load the program of a direction, which no packet reaches yet. Raises ProbedeckError."""
@@ -123,6 +125,7 @@ class ActionPrograms:
             until_ns, packet_ns, burst_ns, action.kind, action.outgoing, action.dry, interface,
         )  # fmt: skip
         self._begun[number] = action
+        self._before[number] = self._counted(number, action)
         try:
             self._join(action.outgoing)
         except BaseException:
@@ -141,19 +144,13 @@ class ActionPrograms:
             self._hooks.rest(slot.point)
         self._selections.remove(number)
         self._actions[place_of(number)] = 0
-        return self.counts([(number, action.outgoing)])[number]
+        return self._counted(number, action) - self._before.pop(number)
 
-    def counts(self, of: Collection[tuple[int, bool]]) -> Mapping[int, ActionCounts]:
-        """Return the counts since the load by selection, of pairs with the direction."""
-        acted = self._maps["acted"].read().values
-        sums = {name: acted[name].sum(axis=1, dtype="u8") for name in acted.dtype.names or ()}
-        seen = self._maps["seen"].read().values.sum(axis=1, dtype="u8")
+    def counts(self) -> Mapping[int, ActionCounts]:
+        """Return the counts of each action since its begin, by selection."""
         return {
-            number: ActionCounts(
-                **{name: int(each[place_of(number)]) for name, each in sums.items()},
-                seen=int(seen[int(outgoing)]),
-            )
-            for number, outgoing in of
+            number: self._counted(number, action) - self._before[number]
+            for number, action in self._begun.items()
         }
 
     def spare(self, keys: Collection[bytes]) -> None:
@@ -192,6 +189,12 @@ class ActionPrograms:
             for name in ("actions", "acted", "seen", "spared")
         }
         self._actions: Array = self._maps["actions"].view().view(ACTION)
+
+    def _counted(self, number: int, action: PacketAction) -> ActionCounts:
+        acted = self._maps["acted"].read().values[place_of(number)]
+        seen = self._maps["seen"].read().values[int(action.outgoing)]
+        sums = {name: int(acted[name].sum()) for name in acted.dtype.names or ()}
+        return ActionCounts(**sums, seen=int(seen.sum()))
 
     def _activate(self) -> None:
         self._selections.activate(sum(1 << number for number in self._begun))

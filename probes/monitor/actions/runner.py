@@ -59,8 +59,6 @@ class _Entry:
     begun_ns: int = 0
     until_ns: int = 0
     cause: str = ""
-    before: ActionCounts = field(default_factory=ActionCounts)
-    """The kernel's counts at the begin."""
     now: ActionCounts = field(default_factory=ActionCounts)
     """Since the begin."""
     window: ActionCounts = field(default_factory=ActionCounts)
@@ -152,10 +150,11 @@ class Actions:
     def end_window(self) -> None:
         """Count the packets of a window, and end actions beyond their limits."""
         now_ns = time.monotonic_ns()
-        running = [entry for entry in self._entries.values() if entry.number >= 0]
+        running = {each.number: each for each in self._entries.values() if each.number >= 0}
         if running:
             self._programs.spare(control_connections())
-            self._count(running)
+            for number, counts in self._programs.counts().items():
+                running[number].now = counts
         for entry in self._entries.values():
             window = entry.window = entry.now - entry.told
             entry.told = entry.now
@@ -235,7 +234,6 @@ class Actions:
             text = f"policy {name} does not act: {error.message}"
             self._events.append(Event.now("error", PROBE, text, _subject(name)))
             return
-        entry.before = self._programs.counts([(entry.number, action.outgoing)])[entry.number]
         deed = f"is a dry run: it {action.deed}" if entry.dry else action.deed
         text = f"policy {name} {deed}: {entry.words}, for {duration(action.seconds)} at most"
         self._events.append(Event.now("warning", PROBE, text, _subject(name), "begin"))
@@ -243,7 +241,7 @@ class Actions:
     def _end(self, entry: _Entry, cause: str) -> None:
         if entry.number < 0:
             return
-        entry.now = self._programs.end(entry.number) - entry.before
+        entry.now = self._programs.end(entry.number)
         entry.number, entry.cause = -1, cause
         entry.untold += (entry.now - entry.told).packets
         entry.told = entry.now
@@ -261,11 +259,6 @@ class Actions:
         self._events.append(
             Event.now(severity, PROBE, text, _subject(name), "end", float(now.packets), "packets")
         )
-
-    def _count(self, running: Sequence[_Entry]) -> None:
-        counts = self._programs.counts([(each.number, each.action.outgoing) for each in running])
-        for entry in running:
-            entry.now = counts[entry.number] - entry.before
 
 
 _STOPPED = "an operator stopped all actions"

