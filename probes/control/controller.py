@@ -254,7 +254,7 @@ class Controller(ProbeRunner):
         late: bool = False,
     ) -> None:
         """Start the monitor on an interface (S2). `late`: built-in applications are loaded when a
-        policy first needs them.
+        policy first needs them, and an end of the run does not wait for the other policies.
 
         Raises UsageError for an unknown interface and for policies that don't fit, KernelError or
         ProbedeckError if it can't attach. On an error, nothing of it runs on.
@@ -267,9 +267,14 @@ class Controller(ProbeRunner):
             service = self._service = MonitorService(self, probe, profiles)
             for application in applications:
                 self.add(application)
-            for policy in policies:
-                service.set_policy(policy, late=late)
+            for policy in () if late else policies:
+                service.set_policy(policy)
             undo.pop_all()
+        for policy in policies if late else ():
+            with self._changing:
+                if self._is_closing or self._running_service() is not service:
+                    return
+                service.set_policy(policy, late=True)
         if note := probe.offload:
             self.publish(Event.now("warning", MONITOR_PROBE.name, note))
 

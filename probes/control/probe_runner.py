@@ -90,6 +90,7 @@ class ProbeRunner:
         self.unwritten: Mapping[str, int] = {}
         """Rows that could not be written to this run's tables, by table."""
         self.late_by = 0.0
+        self._is_closing = False
         self.outputs: OutputControl = NoOutputs()
         self._loss_events = LossEvents()
         self._wall_clock = WallClock()
@@ -264,6 +265,7 @@ class ProbeRunner:
         return self._hooks.in_use()
 
     def close(self) -> None:
+        self._is_closing = True
         with self._changing:
             for each in self._running:
                 self._health.stop(each.name)

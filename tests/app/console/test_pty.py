@@ -20,6 +20,10 @@ ALTERNATE_OFF = b"\x1b[?1049l"
 _REST = re.compile(rb"\x1b\[[<=>?]?[\d;]*[ $]?[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\r\n]")
 
 
+_END_S = 15
+"""An end waits for the start of the monitor, which compiles on a new machine."""
+
+
 @contextlib.contextmanager
 def console(
     *options: str, rows: int = 24, command: tuple[str, ...] = SHARING
@@ -105,7 +109,7 @@ def test_a_lost_terminal_leaves_nothing() -> None:
         spaces = namespaces_of(pids)
         held = programs(terminal.pid)
         terminal.hang_up()
-        assert terminal.wait_exit(5) == 0
+        assert terminal.wait_exit(_END_S) == 0
         assert_gone(pids, spaces)
         assert becomes(lambda: not loaded(held), 5.0)
 
@@ -117,7 +121,7 @@ def test_a_signal_gives_the_terminal_back_and_leaves_nothing(number: signal.Sign
         spaces = namespaces_of(pids)
         terminal.signal(number)
         # As a run without a console does.
-        assert terminal.wait_exit(5) == 0
+        assert terminal.wait_exit(_END_S) == 0
         assert ALTERNATE_OFF in terminal.raw()
         assert after_the_end(terminal) == ""
         assert_gone(pids, spaces)
