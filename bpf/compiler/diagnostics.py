@@ -69,6 +69,9 @@ _HINTS = tuple(
             r"bpf_map_def|legacy map definitions",
             'declare maps by bcc\'s macros (BPF_HASH), or for libbpf in SEC(".maps")',
         ),
+        (r"BTF is required", "compile it with -g"),
+        (r"stripped object file", "strip it with -g, which leaves its symbols"),
+        (r"unknown opcode 8d", "compile it with -O2: without it each call is indirect"),
         (r"^'section' attribute only applies", "declare maps outside of functions"),
         (r"map function inside a macro", "make the macro a static inline function"),
         (

@@ -89,9 +89,15 @@ def object_sections(data: bytes) -> list[str]:
     return list(_section_names(data))
 
 
-def packet_types(sections: list[str]) -> set[ProgType]:
-    """Return the types of the programs of packets in these sections."""
-    kinds = (SECTIONS.get(re.split("[/._]", name)[0]) for name in sections)
+def packet_types(sections: list[str], text: str = "") -> set[ProgType]:
+    """Return the types of the programs of packets in these sections.
+
+    If no section is known, the contexts in the source `text` say them.
+    """
+    kinds = {SECTIONS.get(re.split("[/._]", name)[0]) for name in sections} - {None}
+    if not kinds:
+        contexts = re.findall(r"\b(xdp_md|__sk_buff)\b", code_of(text))
+        kinds = {ProgType.XDP if name == "xdp_md" else ProgType.SCHED_CLS for name in contexts}
     return {kind for kind in kinds if kind}
 
 

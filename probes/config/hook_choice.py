@@ -25,7 +25,8 @@ def hook_of(side: Side, direction: DirectionConfig) -> AnyHook | None:
     if direction.hook is None and direction.is_for_libbpf:
         data, source, function = direction.data, direction.source, direction.function
         sections = object_sections(data) if data else source_sections(source, function)
-        return Hook.TC_INGRESS if packet_types(sections) == {ProgType.SCHED_CLS} else Hook.XDP
+        is_tc = packet_types(sections, source) == {ProgType.SCHED_CLS}
+        return Hook.TC_INGRESS if is_tc else Hook.XDP
     text = "\n".join((direction.source, direction.prelude_text, *direction.headers.values()))
     if direction.hook == "xdp" or not fits_every_hook(text):
         return Hook.XDP

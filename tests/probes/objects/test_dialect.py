@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bpf.attach.hook import Hook
 from bpf.errors import ProbedeckError
 from bpf.objects.dialect import is_for_libbpf, modern_maps
 from probes.config.model import load
@@ -118,9 +119,35 @@ def test_headers_of_the_compiler_and_of_a_newer_kernel(loose: Loose) -> None:
     loose.add(config(source + LICENSE, metric("odd"), hook="tc"))
 
 
+def test_a_context_says_the_hook_if_the_section_does_not(loose: Loose) -> None:
+    source = HEAD + (
+        'unsigned long long load_byte(void *ctx, __u64 at) asm("llvm.bpf.load.byte");\n'
+        '__attribute__((section("filter"), used)) int f(struct __sk_buff *ctx)\n'
+        "{ return load_byte(ctx, 12) ? 0 : -1; }\n"
+    )
+    loose.add(config(source + LICENSE))
+    assert [point.hook for point in loose.hooks.in_use()] == [Hook.TC_INGRESS]
+
+
 def test_an_object_of_the_other_byte_order_says_so(tmp_path: Path) -> None:
     (tmp_path / "prog.o").write_bytes(compiled(COUNTER, tmp_path, "--target=bpfeb"))
     file = tmp_path / "probe.toml"
     file.write_text('name = "probe"\n[ingress]\ninterface = "lo"\nsource = "prog.o"\n')
     with pytest.raises(ProbedeckError, match="an object for BPF of the other byte order"):
         load(file)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("-g0",), "BTF is required, but is missing or corrupted.; compile it with -g"),
+        (("-O0",), "unknown opcode 8d; compile it with -O2"),
+    ],
+)
+def test_an_object_of_other_flags_says_the_right_ones(
+    loose: Loose, tmp_path: Path, flags: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(ProbedeckError) as refused:
+        loose.add(config(compiled(COUNTER, tmp_path, *flags)))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
