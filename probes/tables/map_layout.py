@@ -69,8 +69,10 @@ _AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximu
 def rows_of(entries: Entries, agg: str) -> Array:
     """Return the rows of a table: keys and values, aggregated over the CPUs by `agg`."""
     values = aggregate(entries.values, agg) if agg else entries.values
-    rows = np.empty(len(entries), _row(entries.keys.dtype, values.dtype, values.shape[1:]))
-    rows["key"] = entries.keys
+    keys = entries.keys
+    types = (keys.dtype, keys.shape[1:]), (values.dtype, values.shape[1:])
+    rows = np.empty(len(entries), _row(*types))
+    rows["key"] = keys
     rows["value"] = values
     return rows
 
@@ -87,8 +89,8 @@ def aggregate(values: Array, agg: str) -> Array:
 
 # Kept windows share a dtype: it takes more memory than a few rows.
 @lru_cache(256)
-def _row(key: np.dtype[Any], value: np.dtype[Any], shape: tuple[int, ...]) -> np.dtype[Any]:
-    return np.dtype([("key", key), ("value", np.dtype((value, shape)))])
+def _row(*types: tuple[np.dtype[Any], tuple[int, ...]]) -> np.dtype[Any]:
+    return np.dtype([("key", np.dtype(types[0])), ("value", np.dtype(types[1]))])
 
 
 @lru_cache(256)

@@ -10,8 +10,9 @@ from bpf.attach.hook import Hook
 from bpf.errors import ProbedeckError
 from bpf.objects.dialect import is_for_libbpf, modern_maps
 from probes.config.model import load
+from probes.tables.conversion import objects
 from tests.probes.objects.sources import COUNTER, HEAD, LICENSE, compiled, config
-from tests.probes.program.tools import Loose, metric, table
+from tests.probes.program.tools import Loose, metric, snapshots, table
 
 OLD_MAP = """\
 /* struct bpf_map_def of before libbpf 1.0 = */
@@ -151,3 +152,31 @@ def test_an_object_of_other_flags_says_the_right_ones(
         loose.add(config(compiled(COUNTER, tmp_path, *flags)))
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+ARRAY_KEY = """\
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __type(key, unsigned char[6]);
+    __type(value, unsigned char[6]);
+    __uint(max_entries, 4);
+} macs SEC(".maps");
+SEC("xdp") int f(struct xdp_md *ctx)
+{
+    unsigned char key[6] = {1, 2, 3, 4, 5, 6}, value[6] = {6};
+    bpf_map_update_elem(&macs, key, value, BPF_ANY);
+    return XDP_PASS;
+}
+"""
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_key_may_be_an_array(loose: Loose, snapshot: bool) -> None:
+    probe = loose.add(config(HEAD + ARRAY_KEY + LICENSE, metric("macs", snapshot=snapshot)))
+    assert [len(each.rows) for each in snapshots(probe.export())] == [0]
+    loose.send(1)
+    (found,) = snapshots(probe.export())
+    assert found.rows["key"].tolist() == [[1, 2, 3, 4, 5, 6]]
+    assert found.rows["value"].tolist() == [[6, 0, 0, 0, 0, 0]]
+    rows = list(objects(found.schema, found.rows))
+    assert rows == [{"key": [1, 2, 3, 4, 5, 6], "value": [6, 0, 0, 0, 0, 0]}]
