@@ -178,5 +178,6 @@ def test_a_key_may_be_an_array(loose: Loose, snapshot: bool) -> None:
     (found,) = snapshots(probe.export())
     assert found.rows["key"].tolist() == [[1, 2, 3, 4, 5, 6]]
     assert found.rows["value"].tolist() == [[6, 0, 0, 0, 0, 0]]
+    assert found.schema is not None
     rows = list(objects(found.schema, found.rows))
     assert rows == [{"key": [1, 2, 3, 4, 5, 6], "value": [6, 0, 0, 0, 0, 0]}]
