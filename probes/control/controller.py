@@ -272,7 +272,7 @@ class Controller(ProbeRunner):
             undo.pop_all()
         for policy in policies if late else ():
             with self._changing:
-                if self._is_closing or self._running_service() is not service:
+                if self._is_closing or _service_of(self) is not service:
                     return
                 service.set_policy(policy, late=True)
         if note := probe.offload:
