@@ -245,13 +245,16 @@ def judge(lengths: FlowLengths, to: bytes, overdue: Array, rows: Array, now_ns: 
 def findings(every: Array, seconds: float | None = None) -> Iterator[tuple[Array, int]]:
     """Findings, dtype PATH, of rows of dtype HOP as `polls` brings them, each with its poll."""
     analysis = Analysis()
+    # Only unanswered probes may be beyond the path.
+    judged = every if (every["outcome"] == ProbeOutcome.UNANSWERED).any() else every[:0]
     lengths = {
-        to: FlowLengths(to, TIMEOUT) for to in {row.tobytes() for row in every["destination"]}
+        to: FlowLengths(to, TIMEOUT) for to in {row.tobytes() for row in judged["destination"]}
     }
     timeline = Timeline(every)
     for rows, now_ns in polls(every, seconds):
         overdue = timeline.overdue(now_ns - SECOND // 2, now_ns)
-        shortened = [judge(each, to, overdue, rows, now_ns) for to, each in lengths.items()]
+        shortened = [rows[:0]]
+        shortened += [judge(each, to, overdue, rows, now_ns) for to, each in lengths.items()]
         yield analysis.add(rows, now_ns, np.concatenate(shortened, dtype=HOP)), now_ns
 
 
