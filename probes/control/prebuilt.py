@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bpf.attach.attachment import Hook
+from bpf.attach.group import InterfaceGroup
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.compiler.store import BUNDLED, Store
@@ -75,9 +76,13 @@ def make(folder: Path) -> None:
     """Compile all programs into a folder; those that it has stay."""
     for macros in KERNELS:
         with Compiler(stores=[Store(folder, own=False)], macros=macros) as compiler:
-            for ethernet in (True, False):
-                hooks = _AnyHooks(Interface("prebuilt", 0, ethernet))
-                for probe in _probes(compiler, hooks, hooks.find(""), macros["HAS_ATOMICS"]):
+            for interface in (
+                Interface("prebuilt", 0, ethernet=True),
+                Interface("prebuilt", 0, ethernet=False),
+                InterfaceGroup("prebuilt", 0, ethernet=True),
+            ):
+                hooks = _AnyHooks(interface)
+                for probe in _probes(compiler, hooks, interface, macros["HAS_ATOMICS"]):
                     probe.close()
 
 
@@ -85,7 +90,9 @@ def _probes(
     compiler: Compiler, hooks: Hooks, interface: Interface, atomics: int
 ) -> Iterator[_Closable]:
     """Yield a built-in probe for each choice of its options; the caller closes it."""
-    incoming = (Hook.XDP, Hook.TC_INGRESS) if interface.ethernet else (Hook.TC_INGRESS,)
+    several = isinstance(interface, InterfaceGroup)
+    has_xdp = interface.ethernet and not several
+    incoming = (Hook.XDP, Hook.TC_INGRESS) if has_xdp else (Hook.TC_INGRESS,)
     clocks: tuple[type[FlowClock], ...] = TickClock, TimerClock
     for hook, tunnels, clock in product((*incoming, Hook.TC_EGRESS), Tunnels, clocks):
         way = FlowDirection.EGRESS if hook is Hook.TC_EGRESS else FlowDirection.INGRESS
@@ -94,13 +101,15 @@ def _probes(
         yield FlowProbe(
             compiler, interface, where, hooks, sizes=sizes, tunnels=tunnels, clock=clock()
         )
-    for hook, order in product(incoming if atomics else (), Order):
+    # Paths and segments are of one interface.
+    for hook, order in product(incoming if atomics and not several else (), Order):
         yield PathProbe(compiler, interface, hook, hooks, PathOptions(order=order))
     for hook, options in product(incoming, _MONITORS):
         yield from _monitor(compiler, interface, hooks, replace(options, ingress=hook))
     yield NamesProbe.of(compiler, hooks, names_config(interface.name))
     segment = SegmentOptions("key")
-    yield SegmentProbe.of(compiler, hooks, segment_config(interface.name, segment), segment)
+    if not several:
+        yield SegmentProbe.of(compiler, hooks, segment_config(interface.name, segment), segment)
     yield drops.prepare(compiler, hooks, interface, 1.0)()
     yield Holders(compiler)
     yield SocketEvents.compile(compiler, SOURCE.read_text(encoding="utf-8"))
