@@ -66,7 +66,7 @@ BUDGETS = {
         1045,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
-    "probes/control": (1220, "the controller, its probes, and the list of stored programs"),
+    "probes/control": (1240, "the controller, its probes, and the list of stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (960, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
