@@ -85,11 +85,7 @@ class MonitorOptions:
     """The packets of tunnels that are counted; BOTH is as INNER."""
     trusted: tuple[str, ...] = ()
     """Addresses and networks whose packets count for no policy."""
-    allow_actions: bool = setting(
-        MONITOR,
-        False,
-        "Let policies drop, limit and mirror packets; without it they count what they would do.",
-    )
+    allow_actions: bool = setting(MONITOR, False, "Let policies act on packets, not only count.")
     """Only a run sets it: a file of policies can't allow itself to act."""
     drop_others: bool = setting(MONITOR, False, "Drop all other packets.")
     """Packets other than telemetry (S2.1)."""
