@@ -25,7 +25,7 @@ from typing import (
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
 from probes.output_control import OutputControl
-from probes.reports import Compatibility, MapReadings, ProgramInfo
+from probes.reports import BudgetUse, Compatibility, MapReadings, ProgramInfo
 from probes.segment.control import SegmentControl
 from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
 from probes.switches import SWITCHES
@@ -291,6 +291,9 @@ class ControlPlane(MapAccess, Protocol):
 
     def memory(self) -> MemoryUse:
         """Return the kernel memory in use, with generations kept for a roll-back, and its limit."""
+
+    def budget(self) -> BudgetUse:
+        """Return the CPU budget of the run, its use, and what it does less of."""
 
     def failure(self) -> ProbedeckError | None:
         """Return the error that ended the flow probe or the connection; None while it runs."""

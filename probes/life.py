@@ -168,6 +168,10 @@ class LiveProbe(Generic[G]):
             started = time.monotonic_ns()
             return self._end_window(self._direct(self._current), started)
 
+    def relieve(self) -> bool:
+        """Make room in full tables while the window goes on; False if the window must end."""
+        return False
+
     def replace(self, compiled: Any) -> tuple[Item, ...]:
         """Replace the generation by a result of `compile`; return the window that this ends.
 

@@ -35,6 +35,9 @@ class Probe(Protocol):
     def export(self) -> Sequence[Item]:
         """End the window: swap, wait, drain. Return the items to publish."""
 
+    def relieve(self) -> bool:
+        """Make room in full tables while the window goes on; False if the window must end."""
+
 
 class UtcClock:
     """Converts CLOCK_MONOTONIC to UTC, so that adjoining windows adjoin in UTC too.
@@ -172,8 +175,8 @@ class Poller:
                 last, changed = self._stopping, interval != self._interval
                 over = time.monotonic() >= due
                 alarm = any(fd != self._wake_fd for fd, _ in woken)
-                ends = over or alarm or last or changed or not self._has_ended(self._wanted_ns)
-                if ends:
+                ends = over or last or changed or not self._has_ended(self._wanted_ns)
+                if ends or (alarm and not self._probe.relieve()):
                     self.export()
                 if last:
                     return

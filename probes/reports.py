@@ -112,3 +112,17 @@ class MapReadings:
     at_ns: int
     """Time of the reading, CLOCK_MONOTONIC of the measuring host."""
     maps: tuple[MapReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """The CPU budget of a run and its use, in shares of one core: 0.05 is 5 %."""
+
+    share: float = 0.0
+    """The budget, of user space and of programs in the kernel each; 0: none is kept."""
+    used: float = 0.0
+    """Of user space, without a console, over the last 5 s."""
+    kernel: float | None = None
+    """Of programs in the kernel; null before it is measured."""
+    steps: tuple[str, ...] = ()
+    """Names of the steps that are taken, in their order."""

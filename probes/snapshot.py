@@ -33,6 +33,7 @@ class LossReason(IntEnum):
     FILTERED = 2, "packets that were not to be captured", False
     TABLE_FULL = 3, "packets lost because no room was left"
     OVERRUN = 4, "results overwritten before they were read"
+    BUDGET = 5, "packets whose flows have no or no whole row because of --cpu"
 
     about: str
     """Meaning of a count of this reason, for the help of a table."""

@@ -28,6 +28,7 @@ from probes.control_plane import (
 )
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
+from probes.reports import BudgetUse
 from probes.snapshot import HookStatus, Snapshot
 
 _MAX_ANSWER = 1 << 30
@@ -139,6 +140,9 @@ class Client(_RestCaller, RemoteCalls):
 
     def memory(self) -> MemoryUse:
         return self.status().memory
+
+    def budget(self) -> BudgetUse:
+        return self.status().budget
 
     def config(self, name: str) -> ProbeConfig:
         return self._http.ask(ProbeConfig, "GET", _path("probes", name, "config"))

@@ -31,6 +31,7 @@ from probes.monitor.state import PolicyState
 from probes.output_control import OutputConfig
 from probes.path import traced
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
+from probes.reports import BudgetUse
 from probes.snapshot import Event, HookStatus
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
@@ -192,6 +193,8 @@ class ControllerStatus:
     """Seconds of a window of the flow probe; without it the longest interval of all probes."""
     capture: str = ""
     """The filter of the flows that the flow probe counts; empty if it counts every flow."""
+    budget: BudgetUse = field(default_factory=BudgetUse)
+    """The CPU budget, its use, and what the run does less of."""
     utc_ns: int = 0
     """The controller's clock at this answer, in nanoseconds since the epoch."""
 

@@ -16,9 +16,11 @@ from app.api.client import Client, RemoteOutputs, RemoteSegment
 from app.api.models import ControllerStatus, PathObject
 from bpf.errors import ProbedeckError, UsageError, wait_after
 from probes.config.options import values_of
+from probes.control.budget import SOURCE as BUDGET
 from probes.control_plane import Listener
 from probes.output_control import OutputControl
 from probes.path.options import PathOptions
+from probes.reports import BudgetUse
 from probes.segment.control import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
@@ -46,6 +48,7 @@ class RemotePlane(Client):
         self.outputs: OutputControl = RemoteOutputs(self._http)
         self.segment: SegmentControl = RemoteSegment(self._http)
         self._hooks: tuple[HookStatus, ...] = ()
+        self._budget = BudgetUse()
         self.interval = 1.0
         self.capture = ""
         self._generation = 0
@@ -69,6 +72,10 @@ class RemotePlane(Client):
     def hook_status(self) -> tuple[HookStatus, ...]:
         return self._hooks
 
+    def budget(self) -> BudgetUse:
+        """As of the last status: each step is an event, and events of the budget renew it."""
+        return self._budget
+
     def failure(self) -> ProbedeckError | None:
         return self._failure
 
@@ -89,6 +96,7 @@ class RemotePlane(Client):
         self.read_only, self._hooks = status.read_only, status.hooks
         self.unwritten = status.unwritten
         self.interval, self.capture = status.interval, status.capture
+        self._budget = status.budget
 
     def take(self, record: wire.WireRecord) -> None:
         """Publish a record of the stream; ask for the status if it tells of another one."""
@@ -103,6 +111,9 @@ class RemotePlane(Client):
             if record.probe == "flow" and record.generation != self._generation:
                 self.learn()
                 self._generation = record.generation
+        elif record.source == BUDGET:
+            # A step changes the length of windows, too.
+            self.learn()
         self.publish(record)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from probes.control_plane import MemoryUse
     from probes.output_control import OutputControl
     from probes.path.options import PathOptions
+    from probes.reports import BudgetUse
     from probes.segment.control import SegmentControl
     from probes.snapshot import History, HookStatus
 
@@ -164,6 +165,7 @@ class ChosenPlane(RemoteCalls):
     capture: str
     unconfined: Callable[[], str]
     memory: Callable[[], MemoryUse]
+    budget: Callable[[], BudgetUse]
 
     def __init__(self, hosts: Planes) -> None:
         self.hosts = hosts

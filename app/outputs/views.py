@@ -116,7 +116,7 @@ INTERFACE_TOTALS = OutputView(
 )
 WINDOWS = OutputView(
     "windows",
-    5,
+    6,
     (
         WINDOW,
         START,

@@ -33,6 +33,10 @@ _FORMATS = [each.name for each in FORMATS.values() if each.appends]
 GENERAL, PACKETS, OUTPUT = "General", "Packets", "Tables"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
+USUAL_CPU = "5%"
+"""The budget of consoles and services."""
+_SHORT_S = 0.5
+"""Windows shorter than this cost much, as the user knows who asks for them."""
 SOCKET_TABLES = ("sockets", "owners", "ownership")
 """Tables of the probe of sockets: a run that names one of them looks for owners."""
 VIEWS = (
@@ -154,6 +158,14 @@ class Options:
         "Memory for the maps of all probes, such as 64MiB; flow tables take at most 3/4 of it.",
         "SIZE",
         usual="1GiB, at most 1/8 of the RAM",
+    )
+    cpu: str = setting(
+        GENERAL,
+        "",
+        "CPU budget of one core, for user space and for programs in the kernel each, such as 2%; "
+        "off: none. A run that exceeds it does less, in the order of docs/budget.md, and says so.",
+        "SHARE",
+        usual=f"{USUAL_CPU}; off for tables by --headless, and for windows shorter than 0.5 s",
     )
     probe_memory: str = setting(GENERAL, "1GiB", "Memory for the maps of one --probe.", "SIZE")
     headless: bool = setting(OUTPUT, False, "Write tables instead of showing a console.")
@@ -287,6 +299,7 @@ class Options:
         yield from _error("capture", self._check_capture)
         yield from _error("probe_memory", lambda: byte_count("--probe-memory", self.probe_memory))
         yield from _error("networks", self.describe)
+        yield from _error("cpu", lambda: self.budget)
         if self.memory:
             yield from _error("memory", lambda: byte_count("--memory", self.memory))
         yield from _error("seed_file", self.seed)
@@ -320,6 +333,25 @@ class Options:
     def hook(self) -> Hook | None:
         """The hook that counts incoming packets; None: chosen for the interface."""
         return INGRESS[self.ingress]
+
+    @property
+    def usual_cpu(self) -> str:
+        """The text of --cpu, or of its default."""
+        return self.cpu or ("off" if self.headless or self.interval < _SHORT_S else USUAL_CPU)
+
+    @property
+    def budget(self) -> float:
+        """The CPU budget as a share of a core; 0: none. Raises UsageError."""
+        text = self.usual_cpu
+        if text == "off":
+            return 0.0
+        try:
+            share = quantities.quantity(text, quantities.SHARES, None)
+        except TextError as error:
+            raise error.of("--cpu") from None
+        if not 0.001 <= share <= 64:
+            raise UsageError(f"--cpu {text} is not between 0.1% and 6400%")
+        return share
 
     @property
     def serves(self) -> bool:

@@ -17,6 +17,7 @@ from app.run.spec import RunSpec
 from bpf.attach import group
 from bpf.compiler import CompileError
 from bpf.errors import ProbedeckError
+from probes.control.budget_keeper import BudgetKeeper
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
@@ -94,6 +95,9 @@ def start(
         stack.enter_context(ApiListener(controller, spec.api, console, metrics))
     if spec.beside:
         stack.enter_context(spec.beside(controller.publish, over))
+    if share := options.budget:
+        keeper = BudgetKeeper(controller, share, draws=console is not None)
+        stack.enter_context(keeper.running())
     stack.enter_context(announced(options.ready_file))
 
 

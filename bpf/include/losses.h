@@ -13,6 +13,7 @@ enum loss_reason {
     LOSS_FILTERED,   /* not among the flows that are to be captured */
     LOSS_TABLE_FULL, /* no room was left for a record */
     LOSS_OVERRUN,    /* a result was overwritten before it was read */
+    LOSS_BUDGET,     /* user space may not use more CPU */
     LOSS_REASONS,
 };
 

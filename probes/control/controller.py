@@ -44,6 +44,7 @@ from probes.switches import SWITCHES, ProbePlace
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
+    from probes.control.running_probe import RunningProbe
     from probes.monitor.applications.application import ApplicationProbe
     from probes.monitor.control.service import MonitorService
     from probes.monitor.policy import Policy
@@ -76,6 +77,8 @@ class Controller(ProbeRunner):
         self._tracing: tuple[Interface, PathOptions] | None = None
         """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None
+        self.monitored: Callable[[], MonitorService | None] = lambda: _service_of(self)
+        """Returns the monitor; None if it does not run."""
         self.allow_actions = False
         """Whether policies of a monitor that starts later may act on packets."""
 
@@ -127,12 +130,12 @@ class Controller(ProbeRunner):
         return probe
 
     def _probe_of(self, entry: BuiltinEntry[P, O]) -> P | None:
-        running = self._running.get(entry.name)
-        return cast(P, running.probe) if running and running.probe.builtin else None
+        running = self.built_in(entry.name)
+        return cast(P, running.probe) if running else None
 
     @property
     def interval(self) -> float:
-        intervals = {running.name: running.probe.interval for running in self._running}
+        intervals = {running.name: running.interval for running in self._running}
         return intervals.get(FLOW_PROBE.name) or max(intervals.values(), default=0.0)
 
     @property
@@ -301,6 +304,11 @@ class Controller(ProbeRunner):
                     self._listening[name] = probe
             elif runs and not on:
                 self._remove(name)
+
+    def built_in(self, name: str) -> RunningProbe | None:
+        """Return a built-in probe that runs; None if it does not."""
+        running = self._running.get(name)
+        return running if running and running.probe.builtin else None
 
     def looks_for_owners(self) -> bool:
         """Whether windows of flows get owners: the probe of sockets has not ended."""

@@ -52,7 +52,8 @@ struct flow_set {
 
 struct cpu_state {
     u32 records;
-    u32 zero[15]; /* a cache line for each CPU */
+    u32 off;      /* user space wants no records: packets are counted as a loss */
+    u32 zero[14]; /* a cache line for each CPU */
 };
 
 BPF_F_TABLE("array", u32, struct flow_record, records, RECORDS, BPF_F_MMAPABLE);
@@ -160,6 +161,12 @@ static __always_inline void count(struct packet *packet, struct wire_size *size)
     append(set, way, tag, cpu, packet, size, now);
 }
 
+static __always_inline bool is_off(void) {
+    u32 own = bpf_get_smp_processor_id();
+    struct cpu_state *state = cpus.lookup(&own);
+    return state && state->off;
+}
+
 static __always_inline void take(struct packet *packet, struct wire_size *size, u64 where) {
 #if INTERFACES
     packet->key.tunnel |= where;
@@ -176,6 +183,10 @@ int flow(CONTEXT *ctx) {
     struct packet packet = {};
     struct wire_size size = size_on_wire(ctx);
     u64 where = (u64)INTERFACE(ctx) << INTERFACE_SHIFT | (u64)COUNTED_BEFORE(ctx) << AGAIN_SHIFT;
+    if (is_off()) {
+        lose(COUNTED_BEFORE(ctx) ? LOSS_OVERRUN : LOSS_BUDGET, size.packets, size.bytes);
+        return VERDICT_PASS;
+    }
     if (!parse_flow(ctx, &packet, size.packets, size.bytes))
         return VERDICT_PASS;
 #if TUNNELS

@@ -11,13 +11,13 @@ from bpf.attach.group import InterfaceGroup
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from probes.flow.clock import FlowClock
-from probes.flow.records import FlowDirection, rows_of, split_again
+from probes.flow.records import FlowDirection, largest, rows_of, split_again
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import ChainSlot
 from probes.hooks.interface_hook import InterfaceHook
 from probes.life import Bundle
-from probes.snapshot import Loss, Losses, LossReason
+from probes.snapshot import Loss, Losses, LossReason, add_losses
 
 if TYPE_CHECKING:
     from probes.config.model import Side
@@ -104,9 +104,12 @@ class FlowHook:
         self.tables[idle].close()
         self._programs[idle], self.tables[idle] = program, tables
 
-    def drain(self, tables: FlowTables, clock: FlowClock) -> Iterator[tuple[Array, Losses]]:
+    def drain(
+        self, tables: FlowTables, clock: FlowClock, most: int
+    ) -> Iterator[tuple[Array, Losses]]:
         """Take out rows of dtype FLOW, one a flow, and losses: of counted packets, and of packets
-        that another interface has counted.
+        that another interface has counted. Of each CPU's records the `most` largest become rows,
+        and the others a loss.
 
         Exact only when no CPU runs the tables' program any more.
         """
@@ -114,12 +117,14 @@ class FlowHook:
         again = losses.pop(LossReason.OVERRUN, Loss())  # as flow.c has it
         interface = self._slot.point.interface
         if not isinstance(interface, InterfaceGroup):
-            yield rows_of(list(tables.records()), self._direction, clock, interface), losses
+            found = [(list(tables.records()), losses)]
         else:
             first, later = split_again(tables.records())
-            yield rows_of(first, self._direction, clock, interface), losses
             lost = {LossReason.TABLE_FULL: again} if again.packets else {}
-            yield rows_of(later, self._direction, clock, interface), lost
+            found = [(first, losses), (later, lost)]
+        for parts, lost in found:
+            kept = [cut(records, most, lost) for records in parts]
+            yield rows_of(kept, self._direction, clock, interface), lost
         tables.clear()
 
     def _load(
@@ -133,3 +138,11 @@ class FlowHook:
         halves count into the same map."""
         maps, next_fd = {**shared, **tables.fds}, self._slot.stage.next_fd
         return Program(compiled, FUNCTION, shared=maps, next_fd=next_fd, partner=partner)
+
+
+def cut(records: Array, most: int, losses: dict[LossReason, Loss]) -> Array:
+    """Return the `most` largest of rows or records (n,), and add the others to `losses`."""
+    kept, lost = largest(records, most)
+    if lost.packets:
+        add_losses(losses, {LossReason.BUDGET: lost})
+    return kept

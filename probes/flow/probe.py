@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,10 +31,10 @@ from bpf.syscall import MapSpec
 from probes.builtin import BuiltinProbe, Generation
 from probes.flow.clock import FlowClock, flow_clock
 from probes.flow.filter import FlowFilter
-from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook
+from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, cut
 from probes.flow.interfaces import totals
 from probes.flow.kinds import INTERFACES, REPEATED
-from probes.flow.records import FLOW, FlowDirection
+from probes.flow.records import FLOW, FlowDirection, once
 from probes.flow.sizes import DATAGRAMS, TableSizes
 from probes.flow.tables import FlowTables
 from probes.hooks import Hooks
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from probes.config.model import Side
 
 _FACTORS = 7
+_ALL = sys.maxsize
 _MAP_SIZES = ("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES", "DATAGRAMS")
 _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 """As flow.c declares it; both hooks and all generations share one."""
@@ -112,6 +114,10 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         self._drained = {table: _Drained() for table in ("", *again)}
         """By the name of the table."""
         self._occupancy = 0.0
+        self.most_rows: Callable[[], int] = lambda: _ALL
+        """Returns how many rows a window may have, when it ends; 1 or more. The smaller flows are
+        a loss for the budget."""
+        self._off = False
         self._hooks: list[FlowHook] = []
         self._clock = clock or flow_clock()
         self._owned.callback(self._clock.close)
@@ -150,6 +156,22 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         """The window's tables, first the one that `poll` gives, and events of the kernel's."""
         with self._lock:
             return (*self._follow_cpus(), *super().export())
+
+    def relieve(self) -> bool:
+        with self._lock:
+            most = self.most_rows()
+            if most >= self._sizes.alarm_at:
+                return False
+            self._turn_over(self._current)
+            return True
+
+    def turn_off(self, off: bool) -> None:
+        """Count all packets as a loss for the budget, or in flows again, from now on."""
+        with self._lock:
+            self._off = off
+            for hook in self._hooks:
+                for tables in hook.tables:
+                    tables.turn_off(off)
 
     def reconfigure(self, capture: FlowFilter) -> float:
         """Capture other flows from now on; no packet is lost (S4.3). Returns seconds it took.
@@ -209,6 +231,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
                 for _ in range(HALVES):
                     for hook in self._hooks:
                         hook.resize(compiled[hook.side], sizes, self._shared)
+                    self.turn_off(self._off)
                     self._turn_over(self._current)
         except BaseException:
             self._sizes = before
@@ -249,6 +272,9 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         found: list[Rows[FLOW]] = []
         for table, drained in self._drained.items():
             rows = _joined(drained.rows)
+            if len(drained.rows) > len(self._hooks):
+                rows = once(rows)
+            rows = cut(rows, self.most_rows(), drained.losses)
             found.append(rows)
             # A time may be before or after its packet by a part of the clock's step.
             for name in ("first_ns", "last_ns"):
@@ -268,7 +294,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         self._clock.update()
         for hook, tables in quiet:
             self._occupancy = max(self._occupancy, tables.occupancy())
-            parts = hook.drain(tables, self._clock)
+            parts = hook.drain(tables, self._clock, self.most_rows())
             for drained, (rows, losses) in zip(self._drained.values(), parts, strict=True):
                 drained.rows.append(rows)
                 add_losses(drained.losses, losses)

@@ -13,6 +13,7 @@ from bpf.arrays import Array, Rows
 from bpf.attach.group import NAME_SIZE, InterfaceGroup
 from bpf.attach.interface import Interface
 from probes.flow.clock import FlowClock
+from probes.snapshot import Loss
 
 
 class FlowDirection(IntEnum):
@@ -122,6 +123,25 @@ def rows_of(
     if not (in_order[1:] == in_order[:-1]).any():
         return rows
     return _merged(rows, hashes)
+
+
+def once(rows: Rows[FLOW]) -> Rows[FLOW]:
+    """Rows of dtype FLOW (n,) of several drains of a window, with each flow in one row."""
+    return _merged(rows, hash_keys(key_words(rows)))
+
+
+def largest(rows: Array, most: int) -> tuple[Array, Loss]:
+    """Return the `most` rows or records (n,) of the most bytes, in their order, and the sums of the
+    others. `most` is 1 or more."""
+    others = len(rows) - most
+    if others <= 0:
+        return rows, Loss()
+    counts = {unit: rows[unit] & _COUNT for unit in ("packets", "bytes")}
+    order = np.argpartition(counts["bytes"], others)
+    left = order[:others]
+    # By take: indexing copies a structured array field by field.
+    lost = Loss(*(int(counts[unit][left].sum()) for unit in ("packets", "bytes")))
+    return rows.take(np.sort(order[others:])), lost
 
 
 def _fill(

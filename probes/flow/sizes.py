@@ -12,13 +12,14 @@ from bpf.errors import UsageError
 from bpf.machine import numbered_cpus, possible_cpus
 from probes.flow.records import RECORD, WIDE_RECORD
 from probes.memory_limit import limit_for_flows, size_text
+from probes.snapshot import LossReason
 
 _TABLES = 4
 """Sets of tables of a probe: two hooks, with two sets each."""
 _SET_BYTES = 4
 """Bytes of the index for a record."""
 _CACHE_LINE = 64
-_LOSSES = 5 * 16
+_LOSSES = len(LossReason) * 16
 """Bytes of one CPU's loss counters."""
 _RECORDS = (512, 131072)
 """Fewest and most records of a CPU: a way of the index has 17 bits for a record's number."""

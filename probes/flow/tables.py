@@ -48,7 +48,8 @@ class FlowTables:
             self.memory = owned.memory
             self._undo = undo.pop_all()
         self._sets = self._maps["sets"].view().view("u8").reshape(sizes.cpus, -1)
-        self._used = self._maps["cpus"].view()["records"]
+        states = self._maps["cpus"].view()
+        self._used, self._off = states["records"], states["off"]
 
     def occupancy(self) -> float:
         """How full the fullest CPU's records are, 0 to 1."""
@@ -78,7 +79,11 @@ class FlowTables:
             self._sets[cpu] = 0
             self._used[cpu] = 0
 
+    def turn_off(self, off: bool) -> None:
+        """Have programs count all packets as a loss for the budget, or in records again."""
+        self._off[:] = off
+
     def close(self) -> None:
         """Give the memory back; no array of `records` may be in use."""
-        del self._sets, self._used
+        del self._sets, self._used, self._off
         self._undo.close()

@@ -111,6 +111,8 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         size = min(_MAX_SKETCHES, _SKETCHES // (4 << options.bits))
         self._sketches: deque[Sketch] = deque(maxlen=size)
         self._behind: MonitoredHook | None = None
+        self._rests = self._wants_none = False
+        """Whether no packets come, and whether none are to come after this window."""
         self._start(hooks, {"ingress": hooks.choose(interface, options.ingress).hook})
         point = self._slots["ingress"].point
         macros = macros_of(options, interface, point.hook)
@@ -176,9 +178,8 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         """Add a policy, or replace the one of this name; other policies run on."""
         policy = policy.model_copy(update={"trusted": self.options.trusted})
         with self._lock:
-            counted = [metric for metric in policy.metrics if not metric.of_owners]
             self.actions.prepare(policy)
-            self._outgoing.see(counted, self._current.parts[0])
+            counted = self._see_outgoing(policy)
             with self.counters.changed(policy.name, counted):
                 self.owners.set_policy(policy, applications)
             # Cannot fail: the router has accepted the policy, and Policy has validated it.
@@ -227,6 +228,33 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         """Return the policies with the outcomes of their conditions after the last window."""
         with self._lock:
             return self._engine.policies()
+
+    def suspend(self, wanted: bool) -> None:
+        """Leave the hooks at the end of the window; or join them then, and begin a window."""
+        with self._lock:
+            self._wants_none = wanted
+
+    def export(self) -> Sequence[Item]:
+        with self._lock:
+            items: Sequence[Item] = () if self._rests else super().export()
+            if self._wants_none and not self._rests:
+                self._slots["ingress"].leave()
+                self._outgoing.close()
+            elif self._rests and not self._wants_none:
+                super()._join()
+                for status in self._engine.policies():
+                    self._see_outgoing(status.policy)
+            self._rests = self._wants_none
+            if not items:
+                self._start_ns = self._now()
+            return items
+
+    def _see_outgoing(self, policy: Policy) -> list[SelectedMetric]:
+        """Attach the program for outgoing packets if a policy needs it; return its metrics."""
+        counted = [metric for metric in policy.metrics if not metric.of_owners]
+        if not self._rests or not self._wants_none:
+            self._outgoing.see(counted, self._current.parts[0])
+        return counted
 
     def sketch(self, windows: int = 1) -> Sketch:
         """The last windows' registers, merged. Raises UsageError if no window has ended yet."""

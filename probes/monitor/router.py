@@ -57,6 +57,7 @@ class PolicyRouter:
         """The kernel's count for each slot before its application came."""
         self._policies: dict[str, _Placed] = {}
         self._active: frozenset[str] = frozenset()
+        self._held = False
         self._finish_fd = -1
 
     def receive(self, key: bytes) -> None:
@@ -134,6 +135,12 @@ class PolicyRouter:
             self._active = frozenset(names)
             self._write_active()
 
+    def hold(self, held: bool) -> None:
+        """Give applications no packets, whatever policies are active, or give them again."""
+        with self._lock:
+            self._held = held
+            self._write_active()
+
     def selected(self) -> Mapping[str, int]:
         """Packets that each policy selected while active, since it was set."""
         with self._lock:
@@ -157,7 +164,8 @@ class PolicyRouter:
         """Applications that packets may reach now."""
         with self._lock:
             here = {stage.name for stage in self._stages if stage}
-            wanted = (p.applications for n, p in self._policies.items() if n in self._active)
+            active = () if self._held else self._active
+            wanted = (p.applications for n, p in self._policies.items() if n in active)
             return frozenset(here.intersection(name for names in wanted for name in names))
 
     def close(self) -> None:
@@ -190,7 +198,7 @@ class PolicyRouter:
         for name, placed in self._policies.items():
             if name in self._active and self._control["applications"][place_of(placed.selection)]:
                 active |= 1 << placed.selection
-        self.selections.activate(active)
+        self.selections.activate(0 if self._held else active)
 
     def _counts(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         """Sums over all CPUs."""

@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bpf.arrays import Rows
 from bpf.attach import rtnetlink
 from bpf.attach.interface import Interface
 from bpf.errors import UsageError
@@ -43,6 +44,7 @@ from probes.sockets.records import (
     By,
     Limit,
     Reason,
+    not_asked,
 )
 
 if TYPE_CHECKING:
@@ -121,6 +123,8 @@ class SocketsProbe(BuiltinProbe[Bundle[Program]]):
         self._troubles: dict[str, float] = {}
         """Times of the last events of troubles."""
         self._reported = {"skipped": 0, "lost": 0}
+        self.every = 1
+        """Windows of flows for one whose owners are looked for."""
         self.skipped = 0
         """Windows that got no answers so far."""
         self._arrived = threading.Condition()
@@ -164,6 +168,8 @@ class SocketsProbe(BuiltinProbe[Bundle[Program]]):
 
     def _answer(self, window: Snapshot) -> tuple[Snapshot, ...]:
         began = time.thread_time_ns()  # without the wait for late sources
+        if window.window % self.every:
+            return self._tables(window, not_asked(window.rows), 0)
         self._sources.look(self._known, urgent=self._urgent)
         while self._hops:
             hops = self._hops.popleft()
@@ -182,9 +188,14 @@ class SocketsProbe(BuiltinProbe[Bundle[Program]]):
             with suppress(OSError):
                 waiting = rtnetlink.backlog(self.interface.index)
                 tables[0]["qdisc"], tables[0]["backlog"] = waiting
-        names = SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE
         spent_ns = time.thread_time_ns() - began
         self._resolver.spend(spent_ns / 1e9, window.seconds)
+        return self._tables(window, tables, spent_ns)
+
+    def _tables(
+        self, window: Snapshot, tables: Sequence[Rows[Any]], spent_ns: int
+    ) -> tuple[Snapshot, ...]:
+        names = SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE
         return tuple(
             replace(
                 window,

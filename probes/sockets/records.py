@@ -9,6 +9,7 @@ import numpy as np
 
 from bpf.arrays import Rows
 from bpf.sockets.diag import TUPLE
+from probes.flow.records import FLOW
 
 PROBE = "sockets"
 """Name of the probe; its tables are named after their metrics."""
@@ -59,7 +60,11 @@ class Reason(_Described):
     )
     OTHER_NAMESPACE = 6, "the address is of a network namespace that can't be read"
     CLOSED_UNSEEN = 7, "the socket closed before a source saw its process"
-    NOT_ASKED = 8, "beyond the largest flows of the window, or incoming SYN without an answer"
+    NOT_ASKED = (
+        8,
+        "beyond the largest flows of the window, incoming SYN without an answer, or all of a window"
+        " because of --cpu",
+    )
     SEVERAL = 9, "several processes hold the socket or may do so, and the owner is not sure"
     UNSEEN = 10, "a socket is there, and no source has seen its process yet"
 
@@ -158,6 +163,16 @@ of the owner's flows in the window. Texts are UTF-8, cut at a character."""
 OWNERSHIP = np.dtype([("reason", "u1"), ("flows", "u4"), ("packets", "u8"), ("bytes", "u8")])
 """Flows of the window by Reason, a row for each reason that occurs. `flows`, `packets` and
 `bytes` add up to the sums of the flow window."""
+
+
+def not_asked(flows: Rows[FLOW]) -> tuple[Rows[SOCKET], Rows[OWNER], Rows[OWNERSHIP]]:
+    """Return the tables of a window whose owners nobody looked for."""
+    reasons = np.zeros(min(len(flows), 1), OWNERSHIP)
+    sums = len(flows), flows["packets"].sum(), flows["bytes"].sum()
+    reasons["reason"] = Reason.NOT_ASKED
+    for name, value in zip(("flows", "packets", "bytes"), sums, strict=True):
+        reasons[name] = value
+    return np.empty(0, SOCKET), np.empty(0, OWNER), reasons
 
 
 def owned_share(ownership: Rows[OWNERSHIP]) -> float | None:

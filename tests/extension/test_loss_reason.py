@@ -16,10 +16,10 @@ from tests.support.veth import veth_pair
 ROOT = Path(__file__).parents[2]
 LINES = {
     "probes/snapshot.py": (
-        '    OVERRUN = 4, "results overwritten before they were read"\n',
-        '    TOO_SHORT = 5, "packets that are shorter than the operator wants"\n',
+        '    BUDGET = 5, "packets whose flows have no or no whole row because of --cpu"\n',
+        '    TOO_SHORT = 6, "packets that are shorter than the operator wants"\n',
     ),
-    "bpf/include/losses.h": ("    LOSS_OVERRUN, ", "\n    LOSS_TOO_SHORT,"),
+    "bpf/include/losses.h": ("    LOSS_BUDGET, ", "\n    LOSS_TOO_SHORT,"),
 }
 """By file, the line that exists, and the line after it."""
 SOURCE = """\

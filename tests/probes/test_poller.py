@@ -25,6 +25,9 @@ class FakeProbe:
         self.polls = 0
         self.during: Callable[[], None] = lambda: None
 
+    def relieve(self) -> bool:
+        return False
+
     def export(self) -> tuple[Snapshot]:
         self.polls += 1
         self.during()

@@ -122,7 +122,7 @@ class ProbeEndpoints(Endpoints):
         return ControllerStatus(
             self._version, plane.read_only or request.state.read_only, str(failure or ""), modes,
             dict(plane.unwritten), plane.memory(), hooks, plane.interval, plane.capture,
-            time.time_ns(),
+            plane.budget(), time.time_ns(),
         )  # fmt: skip
 
     probes = endpoint_of(RemoteCalls.probes)

@@ -38,6 +38,7 @@ def serve(options: Options, paths: PathOptions, settings: Settings) -> None:
     # Imported here: other commands start without numpy.
     from app.run import headless
 
+    options = replace(options, cpu=options.usual_cpu)
     options = replace(options, headless=True, api=True)
     if is_unasked := options.owners is None:
         options = replace(options, owners=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bpf.arrays import Array, Rows
 from probes.flow.records import FLOW, hash_keys, key_words, words_of
-from probes.snapshot import Snapshot
+from probes.snapshot import LossReason, Snapshot
 
 RATE_NS = 500_000_000
 IDLE_NS = 60_000_000_000
@@ -135,7 +135,7 @@ class LiveFlows:
         merged, left_out = _merged(
             old.rows, snapshot, self.focus, at_least=at_least, begins_cell=begins
         )
-        if snapshot.rest:
+        if snapshot.rest or LossReason.BUDGET in snapshot.losses:
             # Any flow may have had further packets in this window.
             merged["at_least"] = 1
             left_out += sum(one.flows for one in snapshot.rest)

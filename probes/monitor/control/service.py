@@ -135,6 +135,11 @@ class MonitorService:
                 return each.policy.name
         return ""
 
+    def hold_applications(self, held: bool) -> None:
+        """Give applications no packets, whatever policies are active, or give them again."""
+        self.probe.router.hold(held)
+        self._wake()
+
     def _wake(self) -> None:
         """Give outgoing packets to the applications that want them, while policies run these."""
         running = self.probe.router.running()

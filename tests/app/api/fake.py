@@ -35,7 +35,15 @@ from probes.monitor.state import PolicyState
 from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
-from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
+from probes.reports import (
+    BudgetUse,
+    Compatibility,
+    Fate,
+    MapFate,
+    MapReading,
+    MapReadings,
+    ProgramInfo,
+)
 from probes.segment.control import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
@@ -287,6 +295,9 @@ class FakePlane:
 
     def memory(self) -> MemoryUse:
         return MemoryUse(105 << 20, 256 << 20)
+
+    def budget(self) -> BudgetUse:
+        return BudgetUse(0.05, 0.031, 0.002, ("owners",))
 
     def failure(self) -> ProbedeckError | None:
         return None
