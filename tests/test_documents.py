@@ -22,6 +22,8 @@ from app.fleet.hosts import load as load_fleet
 from app.outputs.views import VIEWS
 from app.run.monitor import policies_of
 from app.run.options import SECTIONS
+from probes.control.budget import Resource
+from probes.control.budget_steps import STEPS
 from probes.flow.filter import FlowFilter
 from probes.output_control import OutputConfig
 
@@ -228,6 +230,16 @@ def test_every_column_of_a_table_is_documented() -> None:
             columns = columns[: columns.index("packets")]
             rows[name] = rows[name].partition(", then ")[0]
         assert rows[name].split(", ") == columns
+
+
+def test_the_steps_of_the_budget_are_documented() -> None:
+    text = (DOCS / "budget.md").read_text()
+    found = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    both = set(Resource)
+    assert found == [
+        (each.name, each.down, "both" if each.relieves == both else Resource.USER.value)
+        for each in STEPS
+    ]
 
 
 def test_every_field_of_a_packet_is_documented() -> None:

@@ -48,7 +48,7 @@ BUDGETS = {
         12500,
         "seven screens, with dialogs, time travel and tapes: most of what people see",
     ),
-    "app/doctor": (460, "a check for each requirement"),
+    "app/doctor": (540, "a check for each requirement, and the cost of a packet"),
     "app/explain": (660, "sentences about one conversation"),
     "app/exporters": (3080, "five receivers with queues, retries and exact counts"),
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),

@@ -78,18 +78,21 @@ def cli(context: click.Context) -> None:
 
 @click.command(cls=GroupedCommand, epilog="\b\nExample:\n  probedeck doctor -i eth0")
 @option("-i", "--interface", metavar="NAME", default=None, help="Check this interface, too.")
+@option("--cost", is_flag=True, help="Measure the cost of a packet on that interface; as root.")
 @option("--policies", metavar="FILE", help="Measure the cost of these policies, too; as root.")
 @option("--config", metavar="FILE", default="", help="Check the outputs of this file.")
-def doctor(interface: str | None, policies: str, config: str) -> int:
+def doctor(interface: str | None, cost: bool, policies: str, config: str) -> int:
     """Check the requirements of monitoring, and name remedies."""
     from app import doctor as examination
     from app.config.load import load
     from app.doctor.outputs import check_outputs
     from app.run.options import SECTIONS
 
+    if cost and interface is None:
+        raise UsageError("--cost needs an interface", hint="give -i NAME")
     loaded = load(config, SECTIONS)
     outputs = check_outputs(loaded.settings.outputs, loaded.problems)
-    return examination.run(interface, policies, outputs)
+    return examination.run(interface, policies, outputs, cost=cost)
 
 
 @click.command()

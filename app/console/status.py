@@ -46,6 +46,8 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
         items.append(
             StatusItem(str(lost), Tone.BAD if lost else Tone.GOOD, label="lost", priority=2)
         )
+    if steps := plane.budget().steps:
+        items.append(StatusItem(steps[-1], Tone.WARN, 3, label="CPU budget cuts"))
     if plane.capture:
         items.append(StatusItem(plane.capture, Tone.WARN, 3, label="only"))
     return items

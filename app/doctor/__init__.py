@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import TextIO
 
+from app.doctor.cost import packet_costs
 from app.doctor.device import device
 from app.doctor.host import compiler, kernel, privileges
 from app.doctor.owners import owner_sources
@@ -25,12 +26,13 @@ _DETAIL_COLUMN = 28
 
 def run(
     interface: str | None, policies: str = "", outputs: Iterable[HostCheck] = (),
-    out: TextIO = sys.stdout,
+    out: TextIO = sys.stdout, *, cost: bool = False,
 ) -> int:  # fmt: skip
     """Print each check as soon as it is complete, and return the exit code.
 
-    `outputs` are checks of outputs. The code is 0 if monitoring can run, else 4. Raises UsageError
-    for an unknown interface and for mistakes in the file `policies`.
+    `outputs` are checks of outputs. `cost` measures the cost of a packet on the interface. The code
+    is 0 if monitoring can run, else 4. Raises UsageError for an unknown interface and for mistakes
+    in the file `policies`.
     """
     sections: list[tuple[str, Iterable[HostCheck]]] = [
         ("requirements", privileges()),
@@ -42,6 +44,8 @@ def run(
     if interface is not None:
         found = interfaces.find(interface)
         sections.append((f"interface {interface}", device(found)))
+        if cost:
+            sections.append((f"cost on {interface}", packet_costs(found)))
     if policies:
         sections.append((f"policies {policies}", cost_of(policies)))
     sections.append(("outputs", outputs))

@@ -162,10 +162,10 @@ class Options:
     cpu: str = setting(
         GENERAL,
         "",
-        "CPU budget of one core, for user space and for programs in the kernel each, such as 2%; "
-        "off: none. A run that exceeds it does less, in the order of docs/budget.md, and says so.",
+        "CPU of one core that the run may take, such as 2%; off: no limit. Beyond it the run does "
+        "less, see docs/budget.md.",
         "SHARE",
-        usual=f"{USUAL_CPU}; off for tables by --headless, and for windows shorter than 0.5 s",
+        usual=f"{USUAL_CPU}; off with --headless, or below --interval 0.5",
     )
     probe_memory: str = setting(GENERAL, "1GiB", "Memory for the maps of one --probe.", "SIZE")
     headless: bool = setting(OUTPUT, False, "Write tables instead of showing a console.")

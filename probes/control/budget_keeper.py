@@ -17,7 +17,7 @@ from probes.reports import BudgetUse
 from probes.snapshot import Event, Item, LossReason, Snapshot
 
 if TYPE_CHECKING:
-    from probes.hooks import InterfaceHook
+    from probes.hooks.interface_hook import InterfaceHook
 
 _TICK_S = 1.0
 _KERNEL_TICKS = 5
@@ -42,7 +42,8 @@ class BudgetKeeper:
     def __init__(self, host: KeptHost, share: float, *, draws: bool) -> None:
         """`draws`: whether the main thread of this process draws a console."""
         self._host = host
-        self._used = CollectorTime(draws=draws)
+        self.used = CollectorTime(draws=draws)
+        """Returns the CPU seconds of user space so far."""
         self._governor = Governor[BudgetHost](host, share, STEPS, host.publish)
         self._stopping = threading.Event()
         self._kernel: KernelTime | None = None
@@ -63,7 +64,7 @@ class BudgetKeeper:
             self._thread.join()
 
     def _most_rows(self) -> int:
-        return self._governor.most_rows(time.monotonic(), self._used())
+        return self._governor.most_rows(time.monotonic(), self.used())
 
     def _take(self, item: Item) -> None:
         if not isinstance(item, Snapshot) or item.rows.dtype != FLOW or item.probe != "flow":
@@ -84,7 +85,7 @@ class BudgetKeeper:
         while not self._stopping.wait(_TICK_S):
             ticks += 1
             kernel = None if ticks % _KERNEL_TICKS else self._kernel_share()
-            self._governor.tick(time.monotonic(), self._used(), kernel)
+            self._governor.tick(time.monotonic(), self.used(), kernel)
 
     def _kernel_share(self) -> float | None:
         try:

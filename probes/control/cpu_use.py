@@ -12,7 +12,7 @@ from bpf.abi import ProgType
 from bpf.programs.program import VERDICT_PASS, pack
 from bpf.programs.trial import FRAMES
 from bpf.syscall import enable_run_time_stats, opened, prog_info, prog_load, prog_test_run
-from probes.hooks import InterfaceHook
+from probes.hooks.interface_hook import InterfaceHook
 
 _COLLECTORS = ("poll ", "output ", "health ", "hooks", "tables", "api", "budget")
 """How names of threads begin whose work returns with each window."""
@@ -71,7 +71,7 @@ class KernelTime:
 
     def __init__(self) -> None:
         """Raises OSError without the right to turn statistics on."""
-        self._floor_ns = _floor_ns()
+        self._floor_ns = floor_ns()
 
     def share(self, hooks: Sequence[InterfaceHook]) -> float:
         """Measure for 50 ms. Raises OSError."""
@@ -93,7 +93,7 @@ def _totals(hooks: Collection[InterfaceHook]) -> dict[int, tuple[int, int]]:
 
 
 @functools.cache
-def _floor_ns() -> float:
+def floor_ns() -> float:
     """Return the nanoseconds that statistics measure for an empty program. Raises OSError."""
     code = pack([(0xB7, 0x00, 0, VERDICT_PASS[ProgType.SCHED_CLS]), (0x95, 0x00, 0, 0)])
     with (

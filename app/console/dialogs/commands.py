@@ -44,7 +44,10 @@ class DialogCommands:
         if not isinstance(plane, LocalHooks):
             raise UsageError("the hooks' run time is known on their own host only")
         info = ProgramInfoScreen(
-            plane.hooks(), plane.memory(), lambda: self._console.frame.pulses.probes.values()
+            plane.hooks(),
+            plane.memory(),
+            lambda: self._console.frame.pulses.probes.values(),
+            plane.budget,
         )
         self._console.app.push_screen(info)
 

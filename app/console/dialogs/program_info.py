@@ -18,6 +18,7 @@ from bpf.quantities import REPLACED, byte_size, duration, percent, si
 from bpf.syscall import enable_run_time_stats
 from probes.control_plane import MemoryUse
 from probes.hooks.interface_hook import InterfaceHook
+from probes.reports import BudgetUse
 from widgets.terminal.compositor import DiffModalScreen
 
 _PERIOD = 1.0
@@ -47,13 +48,14 @@ class ProgramInfoScreen(DiffModalScreen[None]):
 
     def __init__(
         self, hooks: Sequence[InterfaceHook], memory: MemoryUse,
-        pulses: Callable[[], Iterable[Pulse]],
+        pulses: Callable[[], Iterable[Pulse]], budget: Callable[[], BudgetUse],
     ) -> None:  # fmt: skip
         """`pulses` returns the state of each probe at its last window."""
         super().__init__()
         self._hooks = hooks
         self._pulses = pulses
         self._memory = memory
+        self._budget = budget
         self._stats_fd = -1
         self._before: dict[int, tuple[int, int]] = {}
 
@@ -99,6 +101,17 @@ class ProgramInfoScreen(DiffModalScreen[None]):
             )
             text.append(f"{percent(one.occupancy):>8}\n")
         used, limit = byte_size(self._memory.used), byte_size(self._memory.limit)
-        text.append(f"\nMaps take {used} of kernel memory; the limit is {limit} (--memory).\n\n")
+        text.append(f"\nMaps take {used} of kernel memory; the limit is {limit} (--memory).\n")
+        text.append(f"{_budget_text(self._budget())}\n\n")
         text.append(_EXPLANATION, "dim")
         self.query_one("#programs", Static).update(text)
+
+
+def _budget_text(use: BudgetUse) -> str:
+    if not use.share:
+        return "There is no budget of CPU (--cpu)."
+    kernel = "" if use.kernel is None else f", programs in the kernel {percent(use.kernel)}"
+    text = (
+        f"User space takes {percent(use.used)} of a core{kernel}, of {percent(use.share)} (--cpu)."
+    )
+    return f"{text}\nThe budget cuts {', '.join(use.steps)}." if use.steps else text

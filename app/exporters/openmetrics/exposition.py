@@ -71,3 +71,9 @@ def control_samples(plane: ControlPlane) -> Iterator[Sample]:
     memory = plane.memory()
     yield of.MAP_MEMORY(value=memory.used)
     yield of.MAP_MEMORY_LIMIT(value=memory.limit)
+    budget = plane.budget()
+    yield of.BUDGET(value=budget.share)
+    yield of.CPU_USED("user space", value=budget.used)
+    if budget.kernel is not None:
+        yield of.CPU_USED("kernel", value=budget.kernel)
+    yield of.BUDGET_STEPS(value=len(budget.steps))

@@ -276,3 +276,11 @@ MAP_MEMORY = _family("map_memory_bytes", "gauge", "Kernel memory of all maps.", 
 MAP_MEMORY_LIMIT = _family(
     "map_memory_limit_bytes", "gauge", "Most kernel memory of maps; 0: unknown.", unit="bytes"
 )
+BUDGET = _family(
+    "budget_ratio", "gauge", "CPU budget of a core, of each part; 0: none.", unit="ratio"
+)
+CPU_USED = _family(
+    "cpu_used_ratio", "gauge", "CPU time of a core over 5 s: user space, kernel.", "part",
+    unit="ratio",
+)  # fmt: skip
+BUDGET_STEPS = _family("budget_steps", "gauge", "Steps that the budget takes now.")

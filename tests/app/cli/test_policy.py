@@ -133,7 +133,9 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
     """S2.12, S2.16: policies of both, profiles, applications of the file and among the probes."""
     own = tmp_path / "own.toml"
     own.write_text(APPLICATION.replace("mine", "own"))
-    options = Options(policies=file(FILE), policy=["x: always -> own"], probe=[str(own)], only=True)
+    options = Options(
+        policies=file(FILE), policy=["x: always -> own"], probe=[str(own)], only=True, cpu="off"
+    )
     calls: list[Any] = []
 
     class Recorder:

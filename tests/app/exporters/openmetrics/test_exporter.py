@@ -19,6 +19,7 @@ from app.exporters.openmetrics.exporter import OpenMetricsExporter
 from bpf.errors import UsageError
 from probes.control_plane import MemoryUse
 from probes.output_control import NoOutputs, OutputConfig
+from probes.reports import BudgetUse
 from tests.app.exporters.openmetrics.test_prometheus import free_address
 from tests.app.exporters.openmetrics.test_series import owners, window
 from tests.app.exporters.scraped import OPEN_METRICS, parsed
@@ -26,6 +27,7 @@ from tests.support.sight import becomes
 
 PLANE = SimpleNamespace(
     outputs=NoOutputs(), unwritten={}, memory=lambda: MemoryUse(1, 2), read_only="",
+    budget=BudgetUse,
     listen=lambda listener: None, publish=lambda item: None, looks_for_owners=lambda: False,
 )  # fmt: skip
 
