@@ -102,6 +102,14 @@ def byte_count(text: str) -> int:
     return int(quantity(text, SIZES))
 
 
+def core_share(text: str) -> float:
+    """Return the share of a core of `2%`, 0 of `off`. Raises TextError."""
+    share = 0.0 if text == "off" else quantity(text, SHARES, None)
+    if share and not 0.001 <= share <= 64:
+        raise TextError(f"{shown(text)} is not between 0.1% and 6400%", text, 1)
+    return share
+
+
 def shown(what: object) -> str:
     """Return a quoted part of a text for messages, cut if it is long."""
     text = str(what)

@@ -35,8 +35,7 @@ INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 USUAL_CPU = "5%"
 """The budget of consoles and services."""
-_SHORT_S = 0.5
-"""Windows shorter than this cost much, as the user knows who asks for them."""
+_SHORT_S = 0.5  # Who asks for shorter windows knows that they cost much.
 SOCKET_TABLES = ("sockets", "owners", "ownership")
 """Tables of the probe of sockets: a run that names one of them looks for owners."""
 VIEWS = (
@@ -342,16 +341,10 @@ class Options:
     @property
     def budget(self) -> float:
         """The CPU budget as a share of a core; 0: none. Raises UsageError."""
-        text = self.usual_cpu
-        if text == "off":
-            return 0.0
         try:
-            share = quantities.quantity(text, quantities.SHARES, None)
+            return quantities.core_share(self.usual_cpu)
         except TextError as error:
             raise error.of("--cpu") from None
-        if not 0.001 <= share <= 64:
-            raise UsageError(f"--cpu {text} is not between 0.1% and 6400%")
-        return share
 
     @property
     def serves(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
@@ -44,7 +44,6 @@ from probes.switches import SWITCHES, ProbePlace
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
-    from probes.control.running_probe import RunningProbe
     from probes.monitor.applications.application import ApplicationProbe
     from probes.monitor.control.service import MonitorService
     from probes.monitor.policy import Policy
@@ -81,6 +80,7 @@ class Controller(ProbeRunner):
         """Returns the monitor; None if it does not run."""
         self.allow_actions = False
         """Whether policies of a monitor that starts later may act on packets."""
+        self.built_in = self._running.built_in
 
         def start_segment(options: SegmentOptions) -> SegmentProbe:
             self._refuse_changes()
@@ -304,11 +304,6 @@ class Controller(ProbeRunner):
                     self._listening[name] = probe
             elif runs and not on:
                 self._remove(name)
-
-    def built_in(self, name: str) -> RunningProbe | None:
-        """Return a built-in probe that runs; None if it does not."""
-        running = self._running.get(name)
-        return running if running and running.probe.builtin else None
 
     def looks_for_owners(self) -> bool:
         """Whether windows of flows get owners: the probe of sockets has not ended."""

@@ -109,6 +109,11 @@ class RunningProbes:
     def get(self, name: str) -> RunningProbe | None:
         return self._probes.get(name)
 
+    def built_in(self, name: str) -> RunningProbe | None:
+        """Return a built-in probe that runs; None if it does not."""
+        running = self._probes.get(name)
+        return running if running and running.probe.builtin else None
+
     def find(self, name: str) -> RunningProbe:
         """Raises NoProbeError if no probe of this name runs."""
         running = self._probes.get(name)
