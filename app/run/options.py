@@ -161,10 +161,9 @@ class Options:
     cpu: str = setting(
         GENERAL,
         "",
-        "CPU of one core that the run may take, such as 2%; off: no limit. Beyond it the run does "
-        "less, see docs/budget.md.",
+        "CPU of one core that the run may take, or off.",
         "SHARE",
-        usual=f"{USUAL_CPU}; off with --headless, or below --interval 0.5",
+        usual=f"{USUAL_CPU}; off with --headless",
     )
     probe_memory: str = setting(GENERAL, "1GiB", "Memory for the maps of one --probe.", "SIZE")
     headless: bool = setting(OUTPUT, False, "Write tables instead of showing a console.")
