@@ -404,12 +404,9 @@ class RemoteCalls(Caller):
         body=lambda capture: {"filter": capture.text},
     )  # fmt: skip
     switch = Operation(
-        ControlPlane.switch,
-        "POST",
-        "commands",
-        everywhere=True,
+        ControlPlane.switch, "POST", "commands", everywhere=True,
         body=lambda name, on: {"line": f"{SWITCHES[name].command} {'on' if on else 'off'}"},
-    )
+    )  # fmt: skip
     traced = Operation(ControlPlane.traced, "GET", "paths")
     trace = Operation(
         ControlPlane.trace,
