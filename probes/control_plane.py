@@ -25,7 +25,7 @@ from typing import (
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
 from probes.output_control import OutputControl
-from probes.reports import BudgetUse, Compatibility, MapReadings, ProgramInfo
+from probes.reports import Budgeted, Compatibility, MapReadings, ProgramInfo
 from probes.segment.control import SegmentControl
 from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
 from probes.switches import SWITCHES
@@ -142,7 +142,7 @@ class MapAccess(Protocol):
         """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
 
 
-class ControlPlane(MapAccess, Protocol):
+class ControlPlane(MapAccess, Budgeted, Protocol):
     """The interface for screens, REST and scripts.
 
     Any thread may call a method. It may take as long as a compile, and raises ProbedeckError, or
@@ -291,9 +291,6 @@ class ControlPlane(MapAccess, Protocol):
 
     def memory(self) -> MemoryUse:
         """Return the kernel memory in use, with generations kept for a roll-back, and its limit."""
-
-    def budget(self) -> BudgetUse:
-        """Return the CPU budget of the run, its use, and what it does less of."""
 
     def failure(self) -> ProbedeckError | None:
         """Return the error that ended the flow probe or the connection; None while it runs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from probes.config.model import Side
@@ -126,3 +126,10 @@ class BudgetUse:
     """Of programs in the kernel; null before it is measured."""
     steps: tuple[str, ...] = ()
     """Names of the steps that are taken, in their order."""
+
+
+class Budgeted(Protocol):
+    """A run that may keep a CPU budget."""
+
+    def budget(self) -> BudgetUse:
+        """Return the CPU budget of the run, its use, and what it does less of."""
