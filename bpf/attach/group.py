@@ -35,7 +35,8 @@ ABOVE = frozenset((
 """Kinds of interfaces whose packets pass another interface of the host, too, as they are or in a
 tunnel. Patterns leave them out."""
 _INSIDE = ("veth", "netkit", "tun")
-"""Kinds whose other end is a container or a guest."""
+"""Kinds whose other end is a container or a guest, unless the interface has an address or a
+default route."""
 _WITH_IP = WITH_ETHERNET_HEADER | {512, 519, 0xFFFE}
 """Hardware types that carry IP: also ARPHRD_PPP, ARPHRD_RAWIP and ARPHRD_NONE."""
 _PATTERN = re.compile(r"[*?\[]")
@@ -117,12 +118,15 @@ class InterfaceGroup(Interface):
         for key, member in self.members.items():
             member.interface.name = self._name(member.slot, *wanted[key])
         joined = []
-        for space, links in itertools.groupby(
-            (each for key, each in wanted.items() if key not in self.members), itemgetter(0)
-        ):
+        for space, links in itertools.groupby(wanted.values(), itemgetter(0)):
             with suppress(OSError), entered(space):
-                uplinks = route.uplinks()
-                joined += [self._join(*link, link[1].index in uplinks) for link in links]
+                own = route.uplinks() | rtnetlink.addressed()
+                for _, link in links:
+                    key = space.inode, link.index
+                    if key not in self.members:
+                        joined.append(self._join(space, link))
+                    is_inside = _is_end_of_guest(link) and link.index not in own
+                    self.inside[self.members[key].slot] = is_inside
         return joined, left
 
     def _wanted(self) -> Iterator[tuple[tuple[int, int], tuple[Space, LinkInfo]]]:
@@ -149,7 +153,7 @@ class InterfaceGroup(Interface):
             if _is_pattern(part)
         )
 
-    def _join(self, space: Space, link: LinkInfo, is_uplink: bool) -> GroupMember:
+    def _join(self, space: Space, link: LinkInfo) -> GroupMember:
         used = {member.slot for member in self.members.values()}
         slots = itertools.chain(range(self._next + 1, _MOST + 1), range(1, _MOST + 1))
         slot = self._next = next(slot for slot in slots if slot not in used)
@@ -158,7 +162,6 @@ class InterfaceGroup(Interface):
         member = self.members[space.inode, link.index] = GroupMember(
             slot, Interface(name, link.index, ethernet), link.hardware == LOOPBACK, space
         )
-        self.inside[slot] = ethernet and link.kind in _INSIDE and not is_uplink
         return member
 
     def _name(self, slot: int, space: Space, link: LinkInfo) -> str:
@@ -191,6 +194,10 @@ class InterfaceGroup(Interface):
 
     def name_now(self) -> str:
         return self.name
+
+
+def _is_end_of_guest(link: LinkInfo) -> bool:
+    return link.kind in _INSIDE and link.hardware in WITH_ETHERNET_HEADER
 
 
 def find(name: str) -> Interface:

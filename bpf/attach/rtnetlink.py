@@ -20,6 +20,10 @@ CLSACT_EGRESS = 0xFFFFFFF3
 
 _HEADER = struct.Struct("IHHII")
 _LINK = struct.Struct("BxHiII")
+_ADDRESS = struct.Struct("BBBBI")
+"""struct ifaddrmsg of linux/if_addr.h: family, bits, flags, scope, interface."""
+_GLOBAL = 0
+"""RT_SCOPE_UNIVERSE of linux/rtnetlink.h."""
 _TC = struct.Struct("BxxxiIII")
 REQUEST, DUMP = 0x1, 0x300
 _DELETE, _CREATE = 0x4, 0x604
@@ -30,8 +34,9 @@ _TYPE_MASK = 0x3FFF
 _BUFFER = 1 << 18
 _TIMEOUT_S = 1
 
-_LINK_GROUP = 1
-_GETLINK, _NEWQDISC, _GETQDISC = 18, 36, 38
+_CHANGES = 0x1 | 0x10 | 0x100
+"""RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR of linux/rtnetlink.h."""
+_GETLINK, _GETADDR, _NEWQDISC, _GETQDISC = 18, 22, 36, 38
 _NEWTFILTER, _DELTFILTER, _GETTFILTER = 44, 45, 46
 _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID, _IFLA_XDP = 5, 10, 18, 37, 43
 _IFLA_IFNAME, _IFLA_EXT_MASK = 3, 29
@@ -95,6 +100,13 @@ def links() -> list[LinkInfo]:
     return [_link(reply) for reply in request(socket.NETLINK_ROUTE, _GETLINK, body, DUMP)]
 
 
+def addressed() -> set[int]:
+    """Return the interfaces with an address that is valid beyond their link."""
+    replies = request(socket.NETLINK_ROUTE, _GETADDR, _ADDRESS.pack(0, 0, 0, 0, 0), DUMP)
+    found = map(_ADDRESS.unpack_from, replies)
+    return {index for _, _, _, scope, index in found if scope == _GLOBAL}
+
+
 def _link(reply: bytes) -> LinkInfo:
     _, hardware, index, _, _ = _LINK.unpack_from(reply)
     found = attributes(reply[_LINK.size :])
@@ -116,9 +128,10 @@ def _link(reply: bytes) -> LinkInfo:
 
 
 def link_changes() -> socket.socket:
-    """Open a socket that becomes readable when an interface of this namespace changes."""
+    """Open a socket that becomes readable when an interface of this namespace, or its
+    addresses, change."""
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-    opened.bind((0, _LINK_GROUP))
+    opened.bind((0, _CHANGES))
     return opened
 
 
