@@ -33,7 +33,7 @@ _FORMATS = [each.name for each in FORMATS.values() if each.appends]
 GENERAL, PACKETS, OUTPUT = "General", "Packets", "Tables"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
-USUAL_CPU = "5%"
+USUAL_CPU = "25%"
 """The budget of consoles and services."""
 _SHORT_S = 0.5  # Who asks for shorter windows knows that they cost much.
 SOCKET_TABLES = ("sockets", "owners", "ownership")
@@ -334,14 +334,14 @@ class Options:
 
     @property
     def usual_cpu(self) -> str:
-        """The text of --cpu, or of its default."""
+        """The text of --cpu, or the default of consoles and services."""
         return self.cpu or ("off" if self.headless or self.interval < _SHORT_S else USUAL_CPU)
 
     @property
     def budget(self) -> float:
         """The CPU budget as a share of a core; 0: none. Raises UsageError."""
         try:
-            return quantities.core_share(self.usual_cpu)
+            return quantities.core_share(self.cpu or "off")
         except TextError as error:
             raise error.of("--cpu") from None
 

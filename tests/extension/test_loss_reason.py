@@ -79,4 +79,4 @@ def test_a_new_reason(tmp_path: Path) -> None:
         finally:
             process.terminate()
     header = list(rows(tables / "windows.csv")[0])
-    assert header[header.index("overrun") + 1] == "too_short"
+    assert header[header.index("budget") + 1] == "too_short"

@@ -14,11 +14,11 @@ from tests.app.api.conftest import MakeSite
 from tests.app.api.conftest import make_site as make_site
 from tests.app.api.fake import FakePlane, config
 
-LOCAL = {"unconfined", "listen", "publish", "hook_status", "memory", "failure", "close"}
+LOCAL = {"unconfined", "listen", "publish", "hook_status", "memory", "budget", "failure", "close"}
 """Methods that no request makes: their answers come with the status and the stream."""
 EVERYWHERE = {
     "reconfigure", "trace", "untrace", "switch", "set_policy", "remove_policy",
-    "activate_policy", "deactivate_policy",
+    "activate_policy", "deactivate_policy", "stop_actions",
 }  # fmt: skip
 
 

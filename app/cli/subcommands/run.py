@@ -235,6 +235,7 @@ def _start(
 ) -> int:  # fmt: skip
     """Run headless or in the console. `instead` is the hint for runs that lack a terminal.
     `listen` opens the API's TCP socket."""
+    options = replace(options, cpu=options.usual_cpu)
     options.check(settings.filters)
     paths.check()
     spec = run_spec(options, VERSION, paths, is_shown=not (options.headless or tour))

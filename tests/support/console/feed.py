@@ -24,6 +24,7 @@ from probes.hooks.interface_hook import InterfaceHook
 from probes.monitor.info import MonitorInfo
 from probes.path.records import HOP, HOPS_TABLE, ProbeOutcome
 from probes.path.traced import Traced
+from probes.reports import BudgetUse
 from probes.snapshot import Event, History, HookStatus, Loss, LossReason, Snapshot
 
 _TCP, _UDP = 6, 17
@@ -193,6 +194,9 @@ class FakeController:
 
     def memory(self) -> MemoryUse:
         return MemoryUse(105 << 20, 256 << 20)
+
+    def budget(self) -> BudgetUse:
+        return BudgetUse()
 
     def hooks(self) -> Sequence[InterfaceHook]:
         return ()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from app.commands.flow_view import GROUP_NOUNS, INTERFACES, NODES, QUIET_NS, Grouping
 from app.console.live.flows import LIVE
 from app.console.screen import ConsoleScreen
-from app.console.screens.flows.group_columns import SPECS
-from app.console.screens.flows.owners.labels import has_interfaces
+from app.console.screens.flows.group_columns import SPECS, has_interfaces
 from app.console.screens.flows.part import ShownFlows, path_of
 from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey

@@ -27,7 +27,6 @@ from app.console.screens.flows.columns import (
     whole,
 )
 from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
-from app.console.screens.flows.owners.labels import has_interfaces
 from app.console.tables.spec import TableSpec, columns
 from bpf.quantities import byte_size, si
 from widgets.table.rows import Column, Pieces
@@ -36,12 +35,19 @@ from widgets.tones import Tone, Way, rate_tone
 if TYPE_CHECKING:
     from app.console.screens.flows.part import ShownFlows
     from app.console.screens.flows.selection import GroupedFlows
+    from bpf.arrays import Array
 
 _Columns = tuple[Column["ShownFlows"], ...]
 _LINE = 12
 """Cells of a sparkline."""
 _NOTHING: Pieces = (("·", Tone.MUTED),)
 """A rate of nothing, which draws no attention."""
+
+
+def has_interfaces(flows: Array) -> bool:
+    """Whether flows (n,) are of more than one interface."""
+    names = flows["interface"]
+    return len(names) > 1 and bool((names != names[:1]).any())
 
 
 def _rates(name: str) -> Any:

@@ -52,6 +52,7 @@ BODIES = {
     ("DELETE", "/v1/monitor/policies/{name}"): None,
     ("POST", "/v1/monitor/policies/{name}/activate"): None,
     ("POST", "/v1/monitor/policies/{name}/deactivate"): None,
+    ("POST", "/v1/actions/stop"): None,
     ("POST", "/v1/segment"): {"key": "a key of both hosts"},
     ("POST", "/v1/outputs"): {"url": "ipfix://192.0.2.1:4739"},
     ("DELETE", "/v1/outputs/{name}"): None,

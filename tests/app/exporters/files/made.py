@@ -11,6 +11,8 @@ from app.exporters.files.exporter import FileExporter
 from app.exporters.host import ExportHost, make
 from app.exporters.kinds import parse
 from app.outputs.view import OwnedFlows
+from probes.flow.interfaces import totals
+from probes.flow.kinds import INTERFACES, REPEATED
 from probes.monitor.state import PolicyState
 from probes.output_control import OutputConfig
 from probes.path.records import PathRowKind, ProbeOutcome
@@ -53,6 +55,8 @@ def everything() -> Sequence[Item]:
     return (
         at(OwnedFlows.of(owned, {item.metric: item for item in tables}), START_UTC_NS),
         *(at(item, START_UTC_NS) for item in tables),
+        replace(owned, metric=REPEATED),
+        replace(owned, metric=INTERFACES, rows=totals(owned.rows, owned.rows)),
         monitors.metrics(),
         monitors.triggers(PolicyState.ACTIVE, PolicyState.COOLDOWN),
         monitors.policies(PolicyState.ARMED, PolicyState.ACTIVE),

@@ -33,12 +33,6 @@ def interfaces(flows: Array) -> Coded:
     return Coded(codes, [name.decode(errors="replace") for name in names])
 
 
-def has_interfaces(flows: Array) -> bool:
-    """Whether flows (n,) are of more than one interface."""
-    names = flows["interface"]
-    return len(names) > 1 and bool((names != names[:1]).any())
-
-
 def labels_of(kind: str, flows: Array, owned: Owned) -> tuple[Array, Mapping[int, str]]:
     """Return the label's number of each of `flows` (n,), and the label of each number.
 
