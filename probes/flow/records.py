@@ -127,7 +127,7 @@ def rows_of(
 
 def once(rows: Rows[FLOW]) -> Rows[FLOW]:
     """Rows of dtype FLOW (n,) of several drains of a window, with each flow in one row."""
-    return _merged(rows, hash_keys(key_words(rows)))
+    return _merged(rows, hash_keys(key_words(rows))) if len(rows) else rows
 
 
 def largest(rows: Array, most: int) -> tuple[Array, Loss]:

@@ -32,6 +32,7 @@ __all__ = ["deck"]
 WINDOW = 1.0
 RATE = 1000
 PORT = 7777
+SO_RCVBUFFORCE = 33
 _SO_RCVBUFFORCE = 33
 _SIOCGIFHWADDR, _SIOCETHTOOL, _ETHTOOL_SGRO = 0x8927, 0x8946, 0x2C
 LIMIT = f"flood: rate(packets on udp dport:2000) > 10k/s -> limit {RATE}pps on udp dport:2000"
@@ -191,6 +192,7 @@ def test_a_mirror_copies_each_packet_once_and_takes_none(deck: Deck) -> None:
     with netns.inside(sink):
         seen = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
         seen.settimeout(2)
+        seen.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
     watch(deck)
     set_policy(deck, f"in: always -> mirror copies on udp dport:{PORT}")
     set_policy(deck, f"again: always -> mirror copies on udp dport:{PORT}")
