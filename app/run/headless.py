@@ -18,6 +18,7 @@ from app.run.table_writer import TableWriter
 from app.run.totals import Totals
 from app.run.unprobed import reasons
 from bpf.errors import ProbedeckError
+from probes.control.budget_steps import LONGER
 from probes.control.controller import Controller
 from probes.path.records import HOPS_TABLE
 from probes.snapshot import Event, Item
@@ -62,7 +63,9 @@ def _run(
     totals, controller = Totals(), Controller()
     options = spec.options
     loop = ItemLoop(controller)
-    watchdog = Watchdog(None if options.only else options.interval)
+    # The CPU budget may make windows longer.
+    longest = options.interval * (LONGER if options.budget else 1)
+    watchdog = Watchdog(None if options.only else longest)
     tables = TableWriter(output, spec.probes, controller, spec.describe)
     with tables.sink:
 
