@@ -16,7 +16,7 @@ from probes.filter import RowTable, parse
 from probes.filter.hosts import address_text, protocol_name
 from probes.flow.filter import WINDOW_FLOWS
 from probes.flow.records import FLOW, hash_keys, key_words
-from probes.monitor.policy.sentences import verb_of
+from probes.monitor.verbs import verb_of
 
 _TOP = 3
 _NAMED = 0.5

@@ -13,7 +13,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW
 from probes.monitor.finding import Finding, finding_of
 from probes.monitor.policy.ready import shipped
-from probes.monitor.policy.sentences import ARROW, verb_of
+from probes.monitor.verbs import ARROW, verb_of
 
 ICMP, TCP, UDP, GRE = 1, 6, 17, 47
 SYN, SYN_ACK = 0x02, 0x12
