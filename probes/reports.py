@@ -132,4 +132,4 @@ class Budgeted(Protocol):
     """A run that may keep a CPU budget."""
 
     def budget(self) -> BudgetUse:
-        """Return the CPU budget of the run, its use, and what it does less of."""
+        """Return the CPU budget of the run, its use, and the steps in force."""

@@ -194,7 +194,7 @@ class ControllerStatus:
     capture: str = ""
     """The filter of the flows that the flow probe counts; empty if it counts every flow."""
     budget: BudgetUse = field(default_factory=BudgetUse)
-    """The CPU budget, its use, and what the run does less of."""
+    """The CPU budget, its use, and the steps in force."""
     utc_ns: int = 0
     """The controller's clock at this answer, in nanoseconds since the epoch."""
 

@@ -28,7 +28,7 @@ def run(
     interface: str | None, policies: str = "", outputs: Iterable[HostCheck] = (),
     out: TextIO = sys.stdout, *, cost: bool = False,
 ) -> int:  # fmt: skip
-    """Print each check as soon as it is complete, and return the exit code.
+    """Print each check when it is complete, and return the exit code.
 
     `outputs` are checks of outputs. `cost` measures the cost of a packet on the interface. The code
     is 0 if monitoring can run, else 4. Raises UsageError for an unknown interface and for mistakes

@@ -35,7 +35,7 @@ INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 USUAL_CPU = "25%"
 """The budget of consoles and services."""
-_SHORT_S = 0.5  # Who asks for shorter windows knows that they cost much.
+_SHORT_S = 0.5  # Users of shorter windows know that they cost much.
 SOCKET_TABLES = ("sockets", "owners", "ownership")
 """Tables of the probe of sockets: a run that names one of them looks for owners."""
 VIEWS = (

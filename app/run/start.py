@@ -102,7 +102,7 @@ def start(
 
 
 def _watch(controller: Controller, interface: str, options: MonitorOptions) -> None:
-    """Start the monitor with the shipped policies, whose applications wait for the first alarm."""
+    """Start the monitor with the shipped policies. Their applications wait for the first alarm."""
     from probes.monitor.policy.ready import shipped
 
     controller.watch_metrics(interface, options, policies=shipped().policy, late=True)

@@ -1,7 +1,7 @@
 """The dispatcher of a hook: several probes on one hook, in order, each replaceable alone.
 
 The attached program calls the first probe through a program array, and every probe calls the next
-through one of its own (`bpf.programs.program`). So a chain is a linked list of program
+through its own one (`bpf.programs.program`). So a chain is a linked list of program
 arrays: to add, remove or replace a probe is one atomic write into the array before it, and no
 packet sees a chain that is half changed. Index 0, a constant, makes each call a direct jump.
 

@@ -74,8 +74,8 @@ class InterfaceGroup(Interface):
     names: bytearray = field(default_factory=lambda: bytearray(NAME_SIZE * (_MOST + 1)))
     """Names by slot, padded with zeros; a slot keeps its name until another interface gets it."""
     inside: bytearray = field(default_factory=lambda: bytearray(_MOST + 1))
-    """By slot: whether the other end is a container or a guest of this host. There the direction
-    of a flow is that of the other end."""
+    """By slot: whether the other end is a container or a guest of this host. There a flow has
+    the direction of the other end."""
     _claim: socket.socket | None = None
     _next: int = 0
 
@@ -109,7 +109,7 @@ class InterfaceGroup(Interface):
         )
 
     def renew(self) -> tuple[Sequence[GroupMember], Sequence[GroupMember]]:
-        """Compare with the interfaces that there are; return the members that joined and left.
+        """Compare with the present interfaces; return the members that joined and left.
 
         Raises OSError if the kernel does not tell.
         """

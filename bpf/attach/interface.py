@@ -37,7 +37,7 @@ class Interface:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """Its index, or those of the interfaces that it stands for."""
+        """Its index, or the indices of the interfaces of a group."""
         return (self.index,)
 
     def is_up(self) -> bool:

@@ -75,7 +75,7 @@ def entered(space: Space) -> Iterator[None]:
 def inside(name: str) -> Iterator[None]:
     """Move the calling thread into a namespace by its name or a process id, for the block.
 
-    Raises UsageError if there is none, KernelError if that is not allowed.
+    Raises UsageError for an unknown name, KernelError without the right to enter.
     """
     path = f"/proc/{name}/ns/net" if name.isdecimal() else f"{_NAMED}/{name}"
     if "/" in name or not os.path.exists(path):

@@ -25,7 +25,7 @@ import threading
 from importlib import import_module
 from typing import Any
 
-# Its directory must not stay on the import path: bcc imports modules of its own.
+# Its directory must not stay on the import path: bcc imports its own modules.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 bcc_headers, confinement, helper_io, instructions, quota = map(
     import_module, ("bcc_headers", "confinement", "helper_io", "instructions", "quota")
@@ -144,7 +144,7 @@ class CompileHelper:
         raise SystemExit(1)
 
     def module(self, source: str, cflags: list[str], map_limit: int = 0) -> Any:
-        """Return the source as a module of bcc, whose maps may take `map_limit` bytes."""
+        """Return the source as a module of bcc. Its maps may take `map_limit` bytes."""
         flags = [*self.flags, *cflags]
         # Only whole headers tell a mistake of the source from a declaration that was cut.
         with contextlib.suppress(Exception):

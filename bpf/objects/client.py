@@ -115,8 +115,8 @@ class ObjectCompiler:
             raise
 
     def _prepare(self, request: dict[str, Any]) -> str:
-        """Add the stored object of a source to its request, or what clang needs; return the key of
-        its object. Raises KernelError without clang."""
+        """Add the stored object of a source to its request, or the input of clang; return the key
+        of its object. Raises KernelError without clang."""
         text = "\n".join((request["source"], *request["headers"].values()))
         needs_types = "vmlinux" in text
         parts = [FORMAT, *(request[part] for part in ("source", "headers", "name", "cflags"))]

@@ -149,7 +149,7 @@ class Libbpf:
         self._kernel = self._kernel or self.functions.btf__parse(BTF_FILE.encode(), None)
 
     def write_kernel_types(self, path: str, numbers: Sequence[int]) -> None:
-        """Write these types of this kernel as C, or all types if there are no `numbers`."""
+        """Write these types of this kernel as C, or all types without `numbers`."""
         file = self._libc.fopen(path.encode(), b"w")
         self._libc.fputs(_BEFORE_TYPES, file)
         # libc's own function is the callback: half a million calls of Python take a second.

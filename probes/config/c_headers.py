@@ -33,7 +33,7 @@ class HeaderSearch:
     def read(self, source: str, where: str) -> dict[str, str]:
         """Return the headers that `source`, the text of the file, includes by `#include "..."`.
 
-        Those of `#include <...>` are searched in `include` only. Keys are paths relative to the
+        Headers of `#include <...>` are searched in `include` only. Keys are paths relative to the
         file's directory, or to one of `include`. Headers may include others. Files outside of the
         directories are left out, also behind symbolic links: root compiles them, somebody else may
         own them, and diagnostics quote them.
@@ -65,7 +65,7 @@ class HeaderSearch:
     def _existing(self, name: str, including: str, first: int = 0) -> Iterator[tuple[str, Path]]:
         """Yield the headers that exist where `bpf.compiler.source.find_header` looks for one.
 
-        `first` is the first directory: 0 is the file's own, and those of `include` follow.
+        `first` is the first directory: 0 is the file's own; then `include` follows.
         """
         folders = [(self.file.parent, self.root), *((each, each) for each in self.include)]
         for path in (posixpath.join(posixpath.dirname(including), name), name):

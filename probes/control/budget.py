@@ -59,9 +59,9 @@ class Step(Generic[H]):
 
     name: str
     down: str
-    """What the run does less of from now on, for the event."""
+    """Words of the event at its begin."""
     up: str
-    """What the run does again."""
+    """Words of the event at its end."""
     relieves: frozenset[Resource]
     applies: Callable[[H], bool]
     """Whether the run has this to reduce."""

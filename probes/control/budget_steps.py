@@ -108,4 +108,4 @@ STEPS: tuple[Step[BudgetHost], ...] = (
         _BOTH, _has_flows, _flows,
     ),
 )  # fmt: skip
-"""What a run does less of, in this order; it returns in the opposite order."""
+"""The steps of a run, in their order; they end in the opposite order."""

@@ -414,7 +414,7 @@ class Controller(ProbeRunner):
 
 
 def interface_to(destination: str, interface: Interface) -> str:
-    """Return the interface on which to trace a destination: of several, that of its route.
+    """Return the interface on which to trace a destination: in a group, the one of its route.
 
     Raises UsageError if the route leads over another one.
     """

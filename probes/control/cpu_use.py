@@ -23,10 +23,10 @@ _RUNS = 20_000
 
 
 class CollectorTime:
-    """CPU seconds of this process, less those of the console and of work that somebody asked for.
+    """CPU seconds of this process without the console and without work by request.
 
-    Threads of libc, such as the visitors of a grace period, belong to the collector. The helpers
-    that compile are other processes, and belong to the work that was asked for.
+    Threads of libc, such as the visitors of a grace period, belong to the collector. Compile
+    helpers are other processes, and work by request.
     """
 
     def __init__(self, *, draws: bool) -> None:

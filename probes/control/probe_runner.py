@@ -93,7 +93,7 @@ class ProbeRunner:
         self._is_closing = False
         self.outputs: OutputControl = NoOutputs()
         self.budget: Callable[[], BudgetUse] = BudgetUse
-        """Returns the state of the CPU budget; without one, that there is none."""
+        """Returns the state of the CPU budget; at first, no budget."""
         self._loss_events = LossEvents()
         self._wall_clock = WallClock()
         self.memory_limit = default_limit()

@@ -12,7 +12,7 @@ INTERFACE = np.dtype([
     ("out_bytes", "u8"), ("repeated_in_packets", "u8"), ("repeated_in_bytes", "u8"),
     ("repeated_out_packets", "u8"), ("repeated_out_bytes", "u8"),
 ])  # fmt: skip
-"""Packets of an interface in a window, of flows. Those that count are in `in` and `out`; the sums
+"""Packets of an interface in a window, of flows. Counted ones are in `in` and `out`; the sums
 with `repeated` are the interface's own counters."""
 _WAYS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 

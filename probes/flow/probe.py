@@ -63,7 +63,7 @@ def has_wide_keys(interface: Interface, tunnels: Tunnels) -> bool:
 
 @dataclass(slots=True)
 class _Drained:
-    """What the drains of a window have taken out for one table."""
+    """Rows and losses of one table, from the drains of a window."""
 
     rows: list[Array] = field(default_factory=list)
     losses: dict[LossReason, Loss] = field(default_factory=dict)

@@ -37,7 +37,7 @@ def _record(key_words: int) -> np.dtype[Any]:
 
 RECORD, WIDE_RECORD = _record(5), _record(6)
 """`struct flow_record` of flow.c: 64 bytes, or 72 with a tunnel or an interface in the key. `tos`
-is the highest byte of `bytes`, and `tcp_flags` that of `packets`."""
+is the highest byte of `bytes`, `tcp_flags` the highest byte of `packets`."""
 _COUNT = np.uint64((1 << 56) - 1)
 
 NAME = np.dtype(f"S{NAME_SIZE}")

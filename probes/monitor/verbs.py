@@ -1,7 +1,7 @@
 """Verbs of alarms: what the culprits of a shipped policy do, by the policy's name.
 
-The verb joins the two ends of a finding to a sentence: `192.0.2.7 scans 10.0.0.1`. It says what the
-condition measures, and no more. An operator's policy of another name has an arrow instead.
+The verb joins the two ends of a finding to a sentence: `192.0.2.7 scans 10.0.0.1`. It names what
+the condition measures. An operator's policy of another name has an arrow instead.
 """
 
 from __future__ import annotations

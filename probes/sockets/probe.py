@@ -124,7 +124,7 @@ class SocketsProbe(BuiltinProbe[Bundle[Program]]):
         """Times of the last events of troubles."""
         self._reported = {"skipped": 0, "lost": 0}
         self.every = 1
-        """Windows of flows for one whose owners are looked for."""
+        """Windows of flows for one look for owners."""
         self.skipped = 0
         """Windows that got no answers so far."""
         self._arrived = threading.Condition()

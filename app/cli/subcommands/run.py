@@ -78,7 +78,7 @@ _OF_LAB = tuple(
     {name for of in (Options, Ui, TapeOptions, PathOptions) for name in settings_of(of)}
     - {"interface", "netns"}
 )
-"""The lab has an interface and namespaces of its own."""
+"""The lab has its own interface and namespaces."""
 
 
 @click.command(cls=GroupedCommand, epilog=LAB_EXAMPLES)

@@ -4,8 +4,8 @@
  * (S2.15).
  *
  * It is the last program of the hook, so every probe has counted the packet before. It is in the
- * chain only while an action is active. An action ends by itself at `until_ns`, also if the process
- * that began it hangs. DATAGRAMS and TUNNELS come from probes/monitor/actions/programs.py.
+ * chain only while an action is active. The kernel ends an action at `until_ns`, even if the
+ * process that began it hangs. DATAGRAMS and TUNNELS come from probes/monitor/actions/programs.py.
  */
 #include "probe.h"
 #include "kernel.h"

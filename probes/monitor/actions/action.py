@@ -25,7 +25,7 @@ _PPS = RATES | {f"{prefix}pps": scale for prefix, scale in (("", 1.0), ("k", 1e3
 
 
 class ActionKind(IntEnum):
-    """What becomes of the selected packets; as `enum kind` of act.c."""
+    """The fate of the selected packets; as `enum kind` of act.c."""
 
     DROP = 1
     LIMIT = 2
@@ -119,7 +119,7 @@ class _Words:
         return found
 
     def next(self, wanted: str) -> str:
-        """Take the next word. Raises TextError if there is none."""
+        """Take the next word. Raises TextError without one."""
         if self._at == len(self._words):
             raise TextError(f"{wanted} is missing", self._text, len(self._text) + 1, hint=FORM)
         self._at += 1

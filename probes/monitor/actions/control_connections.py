@@ -21,7 +21,7 @@ _DAEMONS = ("sshd", "sshd-session", "dropbear", "mosh-server")
 
 
 def control_connections() -> frozenset[bytes]:
-    """Return the flow keys of both directions, without tunnel, of all that can be found."""
+    """Return the flow keys of all found connections, of both directions, without tunnel."""
     keys = set[bytes]()
     for pid in {*_ancestors(), *_daemons()}:
         with suppress(OSError):

@@ -53,7 +53,7 @@ class _Entry:
     """The interface that gets copies."""
     dry: bool
     is_wanted: bool = False
-    """Whether its policy was active when it was looked at last."""
+    """Whether its policy was active at the last look."""
     number: int = -1
     """Its selection; -1 while it does not run."""
     begun_ns: int = 0
@@ -139,7 +139,7 @@ class Actions:
             del self._entries[name]
 
     def follow(self, active: Collection[str]) -> None:
-        """Begin the actions of policies that became active, and end those of the others."""
+        """Begin the actions of policies that became active, and end all other actions."""
         for name, entry in self._entries.items():
             was_wanted, entry.is_wanted = entry.is_wanted, name in active
             if entry.is_wanted and not was_wanted and entry.cause != _STOPPED:
@@ -167,7 +167,7 @@ class Actions:
                 self._end(entry, f"{share} of a window is more than its share of {most}")
 
     def acted(self) -> Mapping[str, int]:
-        """Return the packets of the last window by policy, with those of runs that ended in it."""
+        """Return the packets of the last window by policy, including runs that ended in it."""
         found = {name: each.window.packets + each.untold for name, each in self._entries.items()}
         for entry in self._entries.values():
             entry.untold = 0

@@ -283,7 +283,7 @@ class Policy(PolicyModel):
 
     @property
     def action(self) -> PacketAction | None:
-        """What it does to the selected packets."""
+        """The action on the selected packets."""
         return action_of(self.run)
 
     @property

@@ -189,7 +189,7 @@ def _of_policy(one: PolicyView, triggers: Triggers, state: PolicyState) -> Troub
     known = not math.isnan(one.numbers["value"])
     text = f"Policy {one.name} {'fires' if fires else 'fired and holds'}"
     if begun := begin_of(triggers.transitions(one.name, _MOST_EVENTS)):
-        # Who comes first: a narrow screen cuts the rest.
+        # The culprit comes first: a narrow screen cuts the rest.
         text = f"{one.name}{'' if fires else ', over now'}: {begun.finding}"
     else:
         text += f" ({one.info.policy.when})"

@@ -1,5 +1,5 @@
-"""Destinations of this host's connections, whose round-trip times the kernel measures: no probe is
-sent."""
+"""Destinations of this host's connections. The kernel measures their round-trip times, without a
+probe."""
 
 from __future__ import annotations
 
