@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,16 @@ from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompileError, client, store
 from bpf.compiler.client import Compiler
-from bpf.compiler.store import DamagedError, Store
+from bpf.compiler.store import DamagedError
 from bpf.errors import KernelError
 from bpf.syscall import prog_test_run
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
+from tests.bpf.stores import Make
+from tests.bpf.stores import folder as folder
+from tests.bpf.stores import make as make
 from tests.support.descriptors import open_fds
 
 SOURCE = """\
@@ -37,26 +39,6 @@ int kept(struct xdp_md *ctx)
     return found ? XDP_DROP : CONSTANT(VERDICT);
 }
 """
-Make = Callable[..., Compiler]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "programs"
-
-
-@pytest.fixture
-def make(folder: Path) -> Iterator[Make]:
-    """Make compilers that share a folder, and have no helper yet."""
-    with ExitStack() as stack:
-
-        def made(*, warn: Callable[[str], None] = pytest.fail, idle: float = 60) -> Compiler:
-            stores = [Store(folder, own=True)]
-            compiler = stack.enter_context(Compiler(stores=stores, idle=idle))
-            compiler.warn = warn
-            return compiler
-
-        yield made
 
 
 def compiled(compiler: Compiler, verdict: int = 1, *more: str) -> Compiled:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,9 @@ from bpf.errors import KernelError
 from bpf.kernel_types import KernelTypes
 from bpf.objects import client
 from bpf.syscall import prog_test_run
+from tests.bpf.stores import Make
+from tests.bpf.stores import folder as folder
+from tests.bpf.stores import make as make
 from tests.probes.objects.sources import LICENSE
 
 SOURCE = f"""
@@ -40,25 +42,6 @@ SEC("xdp") int kept(struct xdp_md *ctx)
     return XDP_DROP;
 }}
 {LICENSE}"""
-Make = Callable[..., Compiler]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "programs"
-
-
-@pytest.fixture
-def make(folder: Path) -> Iterator[Make]:
-    """Make compilers that share a folder, and have no helper yet."""
-    with ExitStack() as stack:
-
-        def made(warn: Callable[[str], None] = pytest.fail) -> Compiler:
-            compiler = stack.enter_context(Compiler(stores=[Store(folder, own=True)]))
-            compiler.warn = warn
-            return compiler
-
-        yield made
 
 
 @pytest.fixture
@@ -135,7 +118,7 @@ def test_a_changed_byte_is_refused(make: Make, folder: Path, no_clang: Callable[
     compiled(make()).close()
     path = damage(folder)
     warnings: list[str] = []
-    assert verdict(compiled(make(warnings.append))) == 2
+    assert verdict(compiled(make(warn=warnings.append))) == 2
     assert warnings == [f"the stored program {path} is damaged: it is compiled anew"]
     damage(folder)
     no_clang()
