@@ -123,7 +123,7 @@ class _Later:
     def __init__(
         self, controller: Controller, name: str, gives: str, begin: Callable[[], None]
     ) -> None:
-        """`gives` is what the run lacks if the start fails."""
+        """`gives` names the feature that the run lacks if the start fails."""
         self._controller, self._name, self._gives = controller, name, gives
         self._begin, self._begun = begin, False
         controller.listen(self._hear)

@@ -32,7 +32,7 @@ ABOVE = frozenset((
     "rmnet", "vxlan", "geneve", "gre", "gretap", "ip6gre", "ip6gretap", "erspan", "ip6erspan",
     "ipip", "sit", "ip6tnl", "vti", "vti6", "xfrm", "wireguard", "bareudp", "gtp", "amt", "ovpn",
 ))  # fmt: skip
-"""Kinds of interfaces whose packets pass another interface of the host, too, as they are or in a
+"""Kinds of interfaces whose packets also pass another interface of the host, unchanged or in a
 tunnel. Patterns leave them out."""
 _INSIDE = ("veth", "netkit", "tun")
 """Kinds whose other end is a container or a guest, unless the interface has an address or a

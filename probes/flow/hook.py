@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +106,7 @@ class FlowHook:
 
     def drain(
         self, tables: FlowTables, clock: FlowClock, most: int
-    ) -> Iterator[tuple[Array, Losses]]:
+    ) -> Sequence[tuple[Array, Losses]]:
         """Take out rows of dtype FLOW, one a flow, and losses: of counted packets, and of packets
         that another interface has counted. Of each CPU's records the `most` largest become rows,
         and the others a loss.
@@ -122,10 +122,18 @@ class FlowHook:
             first, later = split_again(tables.records())
             lost = {LossReason.TABLE_FULL: again} if again.packets else {}
             found = [(first, losses), (later, lost)]
-        for parts, lost in found:
-            kept = [cut(records, most, lost) for records in parts]
-            yield rows_of(kept, self._direction, clock, interface), lost
+        drained = [
+            (
+                rows_of(
+                    [cut(records, most, lost) for records in parts],
+                    self._direction, clock, interface,
+                ),
+                lost,
+            )
+            for parts, lost in found
+        ]  # fmt: skip
         tables.clear()
+        return drained
 
     def _load(
         self,

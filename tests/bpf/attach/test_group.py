@@ -40,7 +40,7 @@ def test_a_pattern_leaves_out_interfaces_above_others(
 ) -> None:
     with inside(pods.host):
         assert members(text) >= taken
-        # The kernel puts tunnels of its own into each namespace.
+        # The kernel puts its own tunnels into each namespace.
         assert not {"br0", "vx0"} & (members(text) - taken)
 
 

@@ -1,4 +1,4 @@
-"""The CPU budget in the kernel: floods on a veth, exact totals, and steps that are told."""
+"""The CPU budget in the kernel: floods on a veth, exact totals, and the events of steps."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_late_applications_come_with_the_first_alarm(deck: Deck) -> None:
 
 
 def test_a_group_of_interfaces_has_outgoing_metrics_and_applications(deck: Deck) -> None:
-    """Programs of a group share maps, whose keys are longer."""
+    """Programs of a group share maps with longer keys."""
     texts = "out: rate(out_bytes on udp) > 1Gbit/s -> dns", "in: always -> heavy_hitters"
     policies = [Policy.parse_short(text) for text in texts]
     with netns.inside(deck.right.ns):

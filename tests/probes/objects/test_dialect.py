@@ -90,7 +90,7 @@ def test_headers_in_angle_brackets_are_found_in_include(loose: Loose, tmp_path: 
     (tmp_path / "headers" / "net").mkdir(parents=True)
     (tmp_path / "headers" / "net" / "more.h").write_text('#include "step.h"\n#define MORE STEP\n')
     (tmp_path / "headers" / "net" / "step.h").write_text("#define STEP 3\n")
-    # Types of another kernel, of which the program must see nothing.
+    # Types of another kernel: the program must not see them.
     (tmp_path / "vmlinux.h").write_text("#error another kernel's\n" + "/" * (1 << 20))
     (tmp_path / "prog.c").write_text(
         '#include "vmlinux.h"\n#include <bpf/bpf_helpers.h>\n#include <net/more.h>\n'

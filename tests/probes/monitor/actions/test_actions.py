@@ -195,7 +195,7 @@ def test_all_actions_stop_at_once_until_an_operator_wants_one_again(bed: Bed) ->
 def test_control_connections_pass_and_are_counted(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of this process: a client of REST."""
+    """The connections of this process: it is a client of REST."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = socket.create_connection(server.getsockname())
         accepted, (_, port) = server.accept()
