@@ -74,6 +74,7 @@ def test_help_lists_it(arguments: tuple[str, ...]) -> None:
     assert ("|whole" in shown) is (arguments[0] == "probe"), "a run appends rows"
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_files(tmp_path: Path) -> None:
     options = ("--headless", "--duration", "0.3", "--interval", "0.1", "--format", "toy")
     done(command("run", "-i", "lo", *options, "-o", str(tmp_path)))

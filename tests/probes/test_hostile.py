@@ -233,6 +233,7 @@ def test_what_is_no_source_is_refused_before_it_is_compiled(source: str) -> None
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.slow
 def test_10_mb_that_reach_the_compiler_all_the_same_are_refused_in_time() -> None:
     assert MAX_SOURCE < 10 << 20
     with Compiler(cpu_limit=TIME_LIMIT) as compiler:
@@ -243,6 +244,7 @@ def test_10_mb_that_reach_the_compiler_all_the_same_are_refused_in_time() -> Non
             assert time.monotonic() - started < WALL_LIMIT
 
 
+@pytest.mark.slow
 def test_what_failed_is_not_kept_by_the_helper(fire: Fire) -> None:
     """A hundred refusals, by clang and by the verifier, cost no memory to speak of."""
 

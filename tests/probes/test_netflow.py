@@ -180,6 +180,7 @@ def test_each_prefix_of_the_features_is_a_program_that_counts_exactly(
     run(compiler, FEATURES[:count])
 
 
+@pytest.mark.slow
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -62,6 +62,7 @@ def check(
                     assert number == 0, program.name  # plain addition
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Input.REGULAR, Input.TELEMETRY], ids=str)
 def test_the_monitor(old: Compiler, kind: Input) -> None:
     options = MonitorOptions(bits=8, input=kind, seed="test")

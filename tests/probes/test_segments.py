@@ -205,6 +205,7 @@ def test_the_monitor_its_policies_and_applications(compiler: Compiler, context: 
         ]
 
 
+@pytest.mark.slow
 def test_telemetry_datagrams_that_were_merged_are_a_loss(compiler: Compiler) -> None:
     """Only the first is read."""
     receiver = Receiver("192.0.2.1", 5000, "198.51.100.2", 6343)

@@ -12,6 +12,7 @@ from widgets.sparkline import BARS, LOST, MARK
 from widgets.terminal.terminal_state import ascii_of
 
 
+@pytest.mark.slow
 @given(some.text(max_size=20).map(printable))
 def test_it_is_ascii_of_as_many_cells(text: str) -> None:
     drawn = ascii_of(text)

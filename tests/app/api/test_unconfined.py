@@ -20,6 +20,7 @@ from tests.support.sight import becomes
 FINE = "int f(struct xdp_md *ctx) { return XDP_PASS; }\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not confined.has_landlock(), reason="no Landlock here")
 def test_it_says_so_and_takes_sources_from_its_owner_only(tmp_path: Path) -> None:
     """The owner of the Unix socket can read every file anyway."""

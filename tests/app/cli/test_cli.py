@@ -227,6 +227,7 @@ def test_tables_of_another_schema_are_left_alone(tmp_path: Path) -> None:
     assert table.read_text() == "what,is,this\n1,2,3\n"
 
 
+@pytest.mark.slow
 def test_full_standard_output() -> None:
     with Path("/dev/full").open("w") as full:
         code, _, err = deck_ends(

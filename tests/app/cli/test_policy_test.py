@@ -34,6 +34,7 @@ def test(*arguments: str) -> int:
 test.__test__ = False  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_report_and_its_exit_codes(
     capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_the_report_and_its_exit_codes(
     assert [suite.attrib["failures"] for suite in root] == ["1", "1"]
 
 
+@pytest.mark.slow
 def test_packets_from_local_addresses_are_outgoing(
     capture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def systemd(path: Path) -> Iterator[socket.socket]:
         yield listener
 
 
+@pytest.mark.slow
 def test_a_service_without_root_measures_for_its_group(tmp_path: Path) -> None:
     home = tmp_path / "run"
     home.mkdir()

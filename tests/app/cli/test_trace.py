@@ -70,6 +70,7 @@ def assert_without_gaps(table: list[Row]) -> None:
     assert numbers == probe_numbers(numbers[0], len(numbers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [4, 6])
 def test_a_programs_packets_become_rows_of_every_hop(
     lab: Lab, client: int, tmp_path: Path, version: int
@@ -124,6 +125,7 @@ def test_tables_on_standard_output_are_nothing_else(lab: Lab, client: int) -> No
     assert "probedeck: 1 probes, " in err
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_and_all_is_written(lab: Lab, client: int, tmp_path: Path) -> None:
     """S3.1: an interrupt ends the program, too, and the kernel keeps no object."""
     to = lab.server_ipv4
@@ -139,6 +141,7 @@ def test_a_signal_ends_it_and_all_is_written(lab: Lab, client: int, tmp_path: Pa
     assert_without_gaps(table)
 
 
+@pytest.mark.slow
 def test_the_api_starts_and_ends_tracing(lab: Lab, client: int, tmp_path: Path) -> None:
     """S3.1: in a controller that runs, while it counts flows."""
     socket = str(tmp_path / "api.sock")

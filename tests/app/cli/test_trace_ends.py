@@ -28,6 +28,7 @@ def remove(end: End) -> None:
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_counts_are_printed_although_the_interface_is_gone(tmp_path: Path) -> None:
     table = tmp_path / "hops.csv"
     with veth_pair() as (left, right):

@@ -41,6 +41,7 @@ def destinations(text: str) -> dict[str, Any]:
     return {each["address"]: each for each in found["destinations"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [4, 6])
 def test_a_report_says_what_the_tables_say(
     lab: Lab, client: int, tmp_path: Path, version: int
@@ -75,6 +76,7 @@ def test_a_report_says_what_the_tables_say(
     assert f"probedeck: {len(table)} probes, {own['answered']} answered, " in err
 
 
+@pytest.mark.slow
 def test_the_destination_has_rows_of_its_own(lab: Lab, client: int) -> None:
     """Round trips of ping, which a program may have, and no router's number."""
     to = lab.server_ipv4
@@ -145,6 +147,7 @@ def test_an_interrupt_ends_with_the_report(lab: Lab, client: int, tmp_path: Path
     assert err.splitlines()[-1].startswith("probedeck: ")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_left_ends_nothing_badly(lab: Lab, client: int) -> None:
     to = lab.server_ipv4
     command = f"{' '.join(COMMAND)} trace -i {lab.interface} {to} --report --duration 1 | true"

@@ -51,6 +51,7 @@ def after_the_end(terminal: Terminal) -> str:
     return _REST.sub(b"", rest).decode()
 
 
+@pytest.mark.slow
 def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
     with console("--interval", "0.3", rows=50) as terminal:
         terminal.wait(r"icmp6 +fd94:0:0:6::2 echo")
@@ -77,6 +78,7 @@ def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
         assert terminal.settle().splitlines()[1:] == before
 
 
+@pytest.mark.slow
 def test_what_is_counted_is_changed_while_traffic_runs() -> None:
     with console("--interval", "0.3") as terminal:
         terminal.wait("https +")
@@ -103,6 +105,7 @@ def rates(terminal: Terminal, protocol: str) -> int:
     return sum("0 bit/s" not in " ".join(row[3:7]) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_lost_terminal_leaves_nothing() -> None:
     with console() as terminal:
         pids = descendants(terminal.pid)

@@ -141,6 +141,7 @@ def test_strangers_are_refused_on_both_sides(fleet: LiveFleet, tmp_path: Path) -
     assert "no valid token" in second.reason
 
 
+@pytest.mark.slow
 def test_a_cut_network_is_slow_then_lost_and_comes_back(fleet: LiveFleet) -> None:
     fleet.star.cut(1)
     assert fleet.followed.is_in(HostPhase.LOST, NAMES[1])

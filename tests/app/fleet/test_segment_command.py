@@ -48,6 +48,7 @@ def _host(end: End, path: Path) -> Iterator[RemoteController]:
         yield stack.enter_context(RemoteController(Remote(f"unix:{path}")))
 
 
+@pytest.mark.slow
 def test_a_killed_measurement_leaves_nothing_and_a_signal_prints_the_result(
     tmp_path: Path, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -322,6 +322,7 @@ def test_lost_packets_are_those_that_were_dropped(segment: Segment, split: bool)
     assert abs(other_report.offset_s - 5) <= other_report.error_s < 0.01
 
 
+@pytest.mark.slow
 def test_a_host_measures_for_one_key_at_a_time(segment: Segment) -> None:
     one, _ = segment.remotes
     status = one.segment.measure(OPTIONS)

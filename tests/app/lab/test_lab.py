@@ -143,6 +143,7 @@ def test_traffic_of_every_kind_flows_within_three_seconds() -> None:
     assert seen >= expected
 
 
+@pytest.mark.slow
 def test_flows_are_many_and_change_all_the_time(lively: Lab) -> None:
     flows: set[tuple[str, bytes, bytes]] = set()
     flags = 0
@@ -187,6 +188,7 @@ def test_dns_questions_on_the_wire_are_answered(lively: Lab) -> None:
     pytest.fail(f"none of {len(asked)} questions was answered")
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_bulk_transfer_fills_the_bottleneck() -> None:
     with Lab(rate=10) as lab:

@@ -49,6 +49,7 @@ def test_killed_holder_leaves_nothing() -> None:
             lab.enter()
 
 
+@pytest.mark.slow
 def test_killed_traffic_is_replaced() -> None:
     with Lab() as lab:
         first = lab.pids

@@ -293,6 +293,7 @@ def test_each_attack_wakes_its_policy_and_every_frame_is_counted_once(
             assert watched.fired() == told
 
 
+@pytest.mark.slow
 def test_the_command_replays_and_ends_a_window_later(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(pcap(*spread(4, varied(ETHER / IP(dst=HOST) / UDP(), 400))) + b"cut")

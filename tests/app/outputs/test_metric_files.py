@@ -351,6 +351,7 @@ def test_xml_takes_any_text() -> None:
     assert value.startswith(r"\x00\x01")
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_hundred_thousand_rows_take_little_time_and_memory(tmp_path: Path) -> None:
     item = metric(narrow(100_000), ADDRESSED)

@@ -125,6 +125,7 @@ def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Sign
         assert xdp_of(left) == 0
 
 
+@pytest.mark.slow
 def test_killed_it_leaves_nothing(left: End, tmp_path: Path) -> None:
     with deck(*command(tmp_path), ns=left.ns, cold=True) as run:
         assert measures(tmp_path)
@@ -157,6 +158,7 @@ def kinds(run: Run) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> None:
     # A new store has no program yet.
     stores = {**os.environ, "CACHE_DIRECTORY": str(tmp_path / "cache")}
@@ -181,6 +183,7 @@ def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> Non
         assert stop(run)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_killed_lab_leaves_nothing(tmp_path: Path) -> None:
     with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path), cold=True) as run:
         assert measures(tmp_path)

@@ -143,6 +143,7 @@ def jsonl(path: Path) -> list[Row]:
     ]
 
 
+@pytest.mark.slow
 def test_every_packet_is_in_both_ends_tables(pair: tuple[End, End], tmp_path: Path) -> None:
     left, right = pair
     began = datetime.now(UTC)
@@ -247,6 +248,7 @@ def test_windows_adjoin(pair: tuple[End, End], tmp_path: Path) -> None:
     assert set(told[1:]) == {"tc ingress", "tc egress"}
 
 
+@pytest.mark.slow
 def test_a_reader_of_standard_output_gets_rows_as_windows_end(pair: tuple[End, End]) -> None:
     left, right = pair
     arguments = ("run", "-i", "left", "--headless", "--interval", "0.1", "--capture", "proto:udp")
@@ -271,6 +273,7 @@ def test_a_reader_of_standard_output_gets_rows_as_windows_end(pair: tuple[End, E
     assert err.splitlines()[-1].startswith("probedeck: ")
 
 
+@pytest.mark.slow
 def test_only_what_is_captured_is_in_flows(pair: tuple[End, End], tmp_path: Path) -> None:
     left, right = pair
     arguments = (
@@ -295,6 +298,7 @@ def test_only_what_is_captured_is_in_flows(pair: tuple[End, End], tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flows.csv", "windows.csv"]
 
 
+@pytest.mark.slow
 def test_the_lab_into_standard_output() -> None:
     with deck("lab", "--headless", "--duration", "2", "--format", "jsonl", "-o", "-") as run:
         assert run.stderr
@@ -313,6 +317,7 @@ def test_the_lab_into_standard_output() -> None:
     assert f"{packets} packets in flows, 0 lost" in err
 
 
+@pytest.mark.slow
 def test_nohup_keeps_it_running(pair: tuple[End, End], tmp_path: Path) -> None:
     arguments = ("run", "-i", "left", "--headless", "--interval", "0.1", "-o", str(tmp_path))
 

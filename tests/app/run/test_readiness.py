@@ -54,6 +54,7 @@ def test_the_file_exists_while_the_run_measures(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_lab_says_when_it_measures_and_its_api_is_reachable_from_the_host(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a-token-of-enough-letters\n")

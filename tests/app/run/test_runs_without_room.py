@@ -101,6 +101,7 @@ def test_requests_that_the_tables_cannot_follow_leave_the_controller_as_it_is(
     assert [row["value"] for row in csv.DictReader(out.splitlines())] == ["20"]
 
 
+@pytest.mark.slow
 def test_rounds_of_a_deployment_leave_no_descriptor_behind(
     pair: tuple[End, End], tmp_path: Path
 ) -> None:

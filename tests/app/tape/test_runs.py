@@ -100,6 +100,7 @@ def test_a_run_ends_with_its_tape(tmp_path: Path, end: End) -> None:
     assert len(rows(tables / "windows.csv")) >= 2
 
 
+@pytest.mark.slow
 def test_a_tape_that_fails_gives_the_terminal_back_and_says_why(end: End) -> None:
     command = (*SHARING, "run", "-i", end.ifname, "--ingress", "tc")
     commands = ("--exec", "flow.sort bytes", "--exec", "trigger.toggle x", "--allow-write")

@@ -54,6 +54,7 @@ def test_a_cut_header_has_what_a_source_names(headers: BccHeaders) -> None:
     assert "struct bpf_fib_lookup {" in cut(headers, "bpf_fib_lookup(ctx, &fib, 64, 0)")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not confined.has_landlock(), reason="no Landlock here")
 def test_whole_headers_give_the_same_programs() -> None:
     """Where a helper cannot write a header, it takes the whole ones."""

@@ -94,6 +94,7 @@ int g(struct xdp_md *ctx)
         assert np.frombuffer(stored, sizes.value)[0].item() == (1, len(PACKET))
 
 
+@pytest.mark.slow
 def test_more_descriptors_than_one_message_can_carry(compiler: Compiler) -> None:
     maps = [f"m{i}" for i in range(120)]
     source = "".join(f"BPF_ARRAY({name}, u64, {i + 1});\n" for i, name in enumerate(maps))
@@ -148,6 +149,7 @@ def test_no_program_is_attached_by_its_name(compiler: Compiler) -> None:
         assert not events.exists() or "do_nanosleep" not in events.read_text()
 
 
+@pytest.mark.slow
 def test_many_compiles_leave_neither_descriptors_nor_helpers_behind(compiler: Compiler) -> None:
     counting = "BPF_ARRAY(a, u64, 1);\nBPF_HASH(h, u32, u64);\n" + FINE
     unverified = "int f(struct xdp_md *ctx)\n{\n    return *(int *)(long)ctx->data;\n}\n"

@@ -73,6 +73,7 @@ def assert_brings_it_down(compiler: Compiler, source: str, cause: str, line: int
     assert_works(compiler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "cpu_limit", "cause"),
     [
@@ -122,6 +123,7 @@ def _line_of(source: str, text: str) -> int:
     return source[: source.index(text)].count("\n") + 1
 
 
+@pytest.mark.slow
 def test_a_compile_on_a_busy_machine_may_last_longer_than_its_cpu_time() -> None:
     """A helper that gets the CPU one time in ten is not taken for one that hangs."""
     body = "\n".join(f"    x += x * {i} + bpf_get_prandom_u32();" for i in range(500))

@@ -167,6 +167,7 @@ _SHAPED = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(data=st.dictionaries(_KEYS, _SHAPED))
 def test_anything_else_is_refused_in_one_line_that_can_be_printed(data: dict[str, Any]) -> None:

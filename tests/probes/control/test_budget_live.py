@@ -61,6 +61,7 @@ def flooded(generator: Generator, rate: int) -> Iterator[None]:
         sender.join()
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_flood_of_new_flows_stays_within_the_budget_and_loses_no_packet(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +147,7 @@ def test_the_largest_flows_stay(compiler: Compiler) -> None:
     assert sorted(window.rows["packets"].tolist()) == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_suspended_monitor_has_no_windows_and_then_whole_ones(deck: Deck) -> None:
     controller = deck.controller
     controller.watch_metrics("right", MonitorOptions(bits=8, interval=0.2, ingress=Hook.XDP))

@@ -279,6 +279,7 @@ def test_a_probe_has_only_so_much_memory_for_its_maps(deck: Deck) -> None:
     assert deck.info().generation == 1
 
 
+@pytest.mark.slow
 def test_a_filter_is_told_to_everybody_whoever_sets_it(deck: Deck) -> None:
     """An event tells the change, and every console and the API show the filter."""
     controller = deck.controller

@@ -122,6 +122,7 @@ def test_a_program_that_takes_every_packet_must_be_forced(deck: Deck, name: str)
     assert deck.info().generation == 3
 
 
+@pytest.mark.slow
 def test_what_takes_every_packet_runs_if_it_is_forced(deck: Deck) -> None:
     deck.receive(3)
     info = deck.controller.add(deck.config(verdict("0")), force=True)
@@ -146,6 +147,7 @@ WRONG: dict[str, tuple[Any, dict[str, str], type[ProbedeckError]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_changes_nothing(deck: Deck, what: str) -> None:
     """S1.6: the same programs run on, to the packet; the failed ones attach nowhere."""

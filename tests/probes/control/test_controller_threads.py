@@ -175,6 +175,7 @@ def in_ns(end: End, change: Callable[[], None]) -> None:
         change()
 
 
+@pytest.mark.slow
 def test_frames_of_a_real_interface_are_counted_once_whatever_is_done_to_the_chain(
     deck: Deck, compiler: Compiler
 ) -> None:

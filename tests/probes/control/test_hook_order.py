@@ -118,6 +118,7 @@ def window_row(snapshot: Snapshot) -> dict[str, Any]:
     return dict(zip(WINDOWS.header, row, strict=True))
 
 
+@pytest.mark.slow
 @needs_tcx
 def test_the_default_on_a_veth_is_tcx_first_in_line_for_every_probe(deck: Deck) -> None:
     with foreign_tcx(deck.right.ifindex, AttachType.TCX_INGRESS):
@@ -166,6 +167,7 @@ def test_so_it_is_where_the_kernel_has_no_tcx(
         assert [point.mode for point in deck.controller._hooks.look()] == ["removed", "removed"]
 
 
+@pytest.mark.slow
 def test_another_xdp_program_is_named_and_packets_are_counted_at_tc(deck: Deck) -> None:
     with foreign_xdp("right") as foreign:
         theirs = xdp_id(deck.right.ifindex)
@@ -292,6 +294,7 @@ def as_nic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "receive_offloads", lambda _: {})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_nic")
 def test_a_network_card_with_native_xdp_is_counted_there_and_its_pause_is_told_first(
     deck: Deck,

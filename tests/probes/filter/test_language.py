@@ -180,6 +180,7 @@ _PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(_PIECES, max_size=12).map("".join) | st.text(max_size=40))
 @example("(" * 3000)

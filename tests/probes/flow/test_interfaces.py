@@ -113,6 +113,7 @@ def watching(ns: int, interface: str) -> Iterator[Callable[[], Window]]:
             controller.close()
 
 
+@pytest.mark.slow
 def test_each_packet_counts_once_in_every_kind_of_path(pods: PodHost) -> None:
     host, peer, (one, two, *_) = pods.host, pods.peer, pods.containers
     paths = {

@@ -88,6 +88,7 @@ def test_it_goes_back_to_what_it_was(make_probe: MakeProbe) -> None:
     assert counted(probe.poll()) == (1, 2 * SIZE)
 
 
+@pytest.mark.slow
 def test_no_packet_is_lost_or_doubled_in_between(make_probe: MakeProbe) -> None:
     """S1.26, S4.5: swaps, replacements, roll-backs and other captures under traffic."""
     loose = make_probe()

@@ -79,6 +79,7 @@ def frames() -> Iterator[tuple[bytes, Flow]]:
                 yield bytes(outer(over, inside)), flow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", HOOKS)
 def test_inner_flows_of_each_kind_of_tunnel(make_probe: MakeProbe, hook: Hook) -> None:
     loose = make_probe(hook, tunnels=Tunnels.INNER)

@@ -119,6 +119,7 @@ def watching(
         controller.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [4, 6])
 def test_every_packet_is_in_exactly_one_window(compiler: Compiler, version: int) -> None:
     with (
@@ -143,6 +144,7 @@ def test_every_packet_is_in_exactly_one_window(compiler: Compiler, version: int)
     assert len(np.unique(rows["source_port"])) > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [4, 6])
 def test_every_new_flow_is_recorded(compiler: Compiler, version: int) -> None:
     """One second's flows exceed the tables: windows end early (S4.8)."""
@@ -187,6 +189,7 @@ def test_both_cpus_at_once(compiler: Compiler) -> None:
         assert len(set(keys)) == len(keys), "a flow is in a window once, though two CPUs saw it"
 
 
+@pytest.mark.slow
 def test_reconfiguring_loses_no_packet(compiler: Compiler) -> None:
     with (
         counting() as seen,
@@ -223,6 +226,7 @@ def frame(number: int) -> bytes:
     return head + struct.pack("!II", number, 9) + struct.pack("!HHHH", 7, 2000, 26, 0) + bytes(18)
 
 
+@pytest.mark.slow
 def test_what_finds_no_room_is_counted(make_probe: MakeProbe) -> None:
     """4096 records, then the ring, then a loss: to the packet and byte."""
     os.sched_setaffinity(0, {0})  # each CPU has its own records

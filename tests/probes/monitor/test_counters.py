@@ -218,6 +218,7 @@ def ends(packet: Sent) -> tuple[bytes, bytes]:
     return packet.source.to_bytes(4), packet.destination.to_bytes(4)
 
 
+@pytest.mark.slow
 def test_selections_of_telemetry_are_counted_record_by_record(compiler: Compiler) -> None:
     """S2.3: and a switch's record has a flags byte for every protocol."""
     receiver = Receiver("192.0.2.1", 5000, "198.51.100.2", 6343)
@@ -281,6 +282,7 @@ def test_an_edited_source_keeps_the_counters(bed: Bed) -> None:
     assert window(bed)["sources on proto:udp"].value == 1
 
 
+@pytest.mark.slow
 def test_metrics_that_do_not_fit_change_nothing(bed: Bed) -> None:
     count(bed, a="packets on proto:tcp")
     many = ", ".join(f"sources on dport:{port}" for port in range(1, MAX_SLOTS + 2))

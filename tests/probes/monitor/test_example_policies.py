@@ -59,6 +59,7 @@ def test_each_kind_has_a_file_of_its_own() -> None:
     assert {attack.policy for attack in ATTACKS} == TRIGGERED.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", LOADS)
 def test_ordinary_loads_wake_none(runner: PolicyRunner, load: str) -> None:
     assert not alarms(runner, LOADS[load](SECONDS, generator(load)))

@@ -86,6 +86,7 @@ def monitored(deck: Deck) -> Deck:
     return deck
 
 
+@pytest.mark.slow
 def test_every_packet_is_in_one_window_and_in_each_of_its_applications_once(
     monitored: Deck, compiler: Compiler
 ) -> None:
@@ -231,6 +232,7 @@ def test_late_applications_come_with_the_first_alarm(deck: Deck) -> None:
     assert "dns" in counted()
 
 
+@pytest.mark.slow
 def test_a_group_of_interfaces_has_outgoing_metrics_and_applications(deck: Deck) -> None:
     """Programs of a group share maps with longer keys."""
     texts = "out: rate(out_bytes on udp) > 1Gbit/s -> dns", "in: always -> heavy_hitters"

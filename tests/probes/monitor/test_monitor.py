@@ -74,6 +74,7 @@ def test_eight_counters_and_the_distinct_flows_of_each_window(bed: Bed) -> None:
     assert not any(again.tolist()[:9])
 
 
+@pytest.mark.slow
 def test_packets_of_tunnels_count_once_by_their_inner_flow(compiler: Compiler) -> None:
     with Bed(compiler, MonitorOptions(bits=8, tunnels=Tunnels.BOTH)) as made:
         inside = list(frames())
@@ -143,6 +144,7 @@ def test_a_selection_is_every_packet_that_matches(bed: Bed, select: str, expecte
     assert bed.counted("counting") == (0, 0)
 
 
+@pytest.mark.slow
 def test_each_application_gets_a_packet_once_however_many_policies_select_it(bed: Bed) -> None:
     """S2.4, S2.9, S2.15: up to 16 applications in one chain, and the network stack still gets the
     packet."""
@@ -189,6 +191,7 @@ def test_an_application_runs_only_while_a_policy_is_active(bed: Bed) -> None:
     assert len(bed.window()["triggers"]) == 2
 
 
+@pytest.mark.slow
 def test_policies_and_applications_change_while_others_run_on(bed: Bed) -> None:
     """S2.13, S2.14: a replaced policy, application or monitor loses no packet and doubles none."""
     bed.add(application("counting"))
@@ -257,6 +260,7 @@ def test_mirrored_packets_end_here_after_their_applications(compiler: Compiler) 
         assert made.window()["metrics"]["packets"] == [4]
 
 
+@pytest.mark.slow
 def test_telemetry_records_are_counted_by_their_own_flow(compiler: Compiler) -> None:
     """S2.1, S2.2: as many as a datagram has; all other packets are the kernel's, untouched."""
     options = MonitorOptions(bits=8, input=Input.TELEMETRY, receivers=(RECEIVER,), seed="x")

@@ -7,6 +7,8 @@ import socket
 import struct
 from contextlib import closing
 
+import pytest
+
 from bpf.abi import AttachType
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
@@ -41,6 +43,7 @@ def receive(opened: Wire, protocol: int, transport: bytes) -> None:
     os.write(opened._fd, struct.pack("<BBHHHH", 2, 0, 14, 0, 0, 0) + link + ip)
 
 
+@pytest.mark.slow
 def test_telemetry_is_read_whole_and_other_packets_stay_in_pages(compiler: Compiler) -> None:
     options = MonitorOptions(
         bits=8,

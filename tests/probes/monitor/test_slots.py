@@ -55,6 +55,7 @@ def test_short_flows_and_answers_are_counted_by_a_sample(bed: Bed) -> None:
     assert set(window(bed).values()) == {(0, 0, 0)}
 
 
+@pytest.mark.slow
 def test_outgoing_packets_are_counted_while_a_policy_needs_them(bed: Bed) -> None:
     """D1: a client's queries leave, so the answers that come are no scan."""
     policy = ("{}: out_bytes on proto:udp > 1T or out_ports on proto:udp > 1T"

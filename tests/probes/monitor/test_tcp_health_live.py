@@ -93,6 +93,7 @@ def least_rtt_of_sender(client: int, server: int) -> float:
     return float(microseconds) / 1000
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_both_halves_add_up_to_what_the_sender_measures() -> None:
     """Within 5 % or 0.1 ms, with one interface of the router; and egress rests while asleep."""

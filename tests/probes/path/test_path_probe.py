@@ -24,6 +24,7 @@ FAST = PathOptions(rate=100_000)
 """Every packet causes a probe."""
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_every_hop_is_measured_at_its_rate_and_all_that_is_sent_is_told(
     make_host: MakeHost,
@@ -72,6 +73,7 @@ def test_every_hop_is_measured_at_its_rate_and_all_that_is_sent_is_told(
     assert net.answers == outcomes_of(rows)[ProbeOutcome.ANSWERED]
 
 
+@pytest.mark.slow
 def test_a_replacement_loses_no_probe_and_doubles_no_packet(make_host: MakeHost) -> None:
     """S3.15: answers are matched across generations, and so are clones that are on their way."""
     host = make_host(FAST)
@@ -126,6 +128,7 @@ def test_a_clone_that_meets_another_generation_is_no_packet_of_the_application(
     assert (host.network.packets, host.network.probes) == before
 
 
+@pytest.mark.slow
 def test_a_source_that_does_not_fit_is_refused_and_all_runs_on(make_host: MakeHost) -> None:
     host = make_host(FAST)
     host.controller.trace(PEER[4])
@@ -197,6 +200,7 @@ def test_a_place_that_is_taken_again_at_once_mixes_nothing_up(make_host: MakeHos
     assert not controller.hooks()
 
 
+@pytest.mark.slow
 def test_128_destinations_at_the_default_rate(make_host: MakeHost) -> None:
     """Each has its own probes, and memory is made for them only if somebody asks for so many."""
     host = make_host(PathOptions(destinations=128))

@@ -101,6 +101,7 @@ def text(row: Array) -> str:
     return str(ipaddress.ip_address(row["responder"].tobytes()[:size]))
 
 
+@pytest.mark.slow
 def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
     plan = LabPlan(bottleneck_bits=0, delays={1: 0.005, 3: 0.01, 5: 0.002})
     with tracing(plan) as traced:
@@ -129,6 +130,7 @@ def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
             assert abs(error) < 0.7
 
 
+@pytest.mark.slow
 def test_a_detour_is_told_within_a_second_and_a_silent_hop_is_hardly_asked() -> None:
     plan = LabPlan(bottleneck_bits=0, detour=Detour(3), silent=("r2",))
     with tracing(plan) as traced:
@@ -156,6 +158,7 @@ def test_a_detour_is_told_within_a_second_and_a_silent_hop_is_hardly_asked() -> 
     assert min(others) > 100
 
 
+@pytest.mark.slow
 def test_each_flow_is_told_the_way_that_it_takes() -> None:
     plan = LabPlan(bottleneck_bits=0, twin=3)
     with tracing(plan) as traced:
@@ -177,6 +180,7 @@ def test_each_flow_is_told_the_way_that_it_takes() -> None:
     assert told == {port: {plan.addresses(names[twin]).ipv4} for port, twin in by_twin.items()}
 
 
+@pytest.mark.slow
 def test_a_queue_is_told_at_its_hop() -> None:
     """Of a gentle flow, while a transfer fills the bottleneck at r3."""
     with tracing(LabPlan()) as traced:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace as changed
 from typing import Any
 
+import pytest
+
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.flow.hook import SOURCE as FLOW_C
@@ -158,6 +160,7 @@ def test_a_map_that_a_user_adds_to_the_flow_probe_counts_every_packet_once(
     assert by_name(read(probe))["mine"].rows == ((0, sent + 2),)
 
 
+@pytest.mark.slow
 def test_a_map_that_a_user_adds_to_the_monitor_counts_every_packet_once(
     compiler: Compiler,
 ) -> None:

@@ -27,6 +27,7 @@ from tests.probes.segment.tools import (
 )
 
 
+@pytest.mark.slow
 def test_the_ratio_bounds_and_the_key_and_the_filter_decide(deck: Deck) -> None:
     frames = [large(four() / tcp(dport=443, seq=n * 4000), 1300, 7) for n in range(50)]
     total = 50 * 186

@@ -86,6 +86,7 @@ def verdicts() -> dict[str, Verdicts]:
     return play(SITUATIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
 def test_both_ends_know_what_limits_a_connection(
     situation: Situation, verdicts: dict[str, Verdicts]

@@ -34,6 +34,7 @@ def _truecolor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("diff", "seed", "steps", "look"),
     [
@@ -171,6 +172,7 @@ def test_after_a_suspension_the_screen_is_drawn_again() -> None:
         terminal.wait(lambda text: text == before)
 
 
+@pytest.mark.slow
 def test_a_stalled_terminal_does_not_stop_the_program(tmp_path: Path) -> None:
     ticks = tmp_path / "ticks"
     options = ("--period", "0.05", "--rows", "200", "--ticks", str(ticks))

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.timing
 DEMO = (sys.executable, "-I", "-m", "tests.widgets.demo")
 
 
+@pytest.mark.slow
 def test_ten_thousand_changing_rows_cost_little() -> None:
     with Terminal(DEMO, columns=120, rows=40) as terminal:
         terminal.wait("gen 2 ")

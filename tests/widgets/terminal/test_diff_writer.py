@@ -64,6 +64,7 @@ def moved(target: list[CellLine], by: int, top: int) -> list[CellLine]:
     return [*target[:top], *target[top + by :], *target[top : top + by]]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(some.lists(screens, min_size=1, max_size=4), some.booleans(), some.randoms())
 def test_it_shows_every_cell_whatever_was_there(

@@ -76,6 +76,7 @@ def test_the_end_of_the_terminal_is_the_programs_own() -> None:
         assert terminal.wait_exit(5) == 0
 
 
+@pytest.mark.slow
 def test_it_ends_though_the_terminal_takes_nothing_any_more() -> None:
     command = (*DEMO, "--period", "0.02", "--rows", "300")
     with Terminal(command, columns=120, rows=40, answers={}) as terminal:

@@ -214,6 +214,7 @@ def test_junk_is_answered_or_ended_but_harms_nobody(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_closing_ends_streams_and_requests_and_gives_all_back(
     tmp_path: Path, certificate: dict[str, Any]

@@ -276,6 +276,7 @@ async def test_before_the_first_window_there_is_no_past(time: SimpleNamespace) -
         assert "PAUSED" in console.strip
 
 
+@pytest.mark.slow
 async def test_charts_look_back_as_far_as_asked_and_not_beyond_the_moment(
     time: SimpleNamespace,
 ) -> None:
@@ -300,6 +301,7 @@ async def test_charts_look_back_as_far_as_asked_and_not_beyond_the_moment(
         assert "69.0 kbit/s" in console.detail
 
 
+@pytest.mark.slow
 async def test_paths_are_those_of_the_moment(time: SimpleNamespace) -> None:
     async with desk() as console:
         past, path = Past(console, time), FakePath(LAB[:2])

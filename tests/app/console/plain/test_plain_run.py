@@ -26,6 +26,7 @@ from tests.support.runs import deck, deck_ends
 ESCAPE = "\x1b"
 
 
+@pytest.mark.slow
 def test_typed_lines_are_answered_and_q_ends_the_run() -> None:
     with deck("lab", "--plain", stdin=subprocess.PIPE) as run:
         assert run.stdin is not None
@@ -44,6 +45,7 @@ def test_typed_lines_are_answered_and_q_ends_the_run() -> None:
     assert ESCAPE not in rest
 
 
+@pytest.mark.slow
 def test_lines_of_a_controller_elsewhere_go_on_without_it(tmp_path: Path) -> None:
     url, plane = f"unix:{tmp_path}/api.sock", ServedPlane()
     with ExitStack() as stack:

@@ -26,6 +26,7 @@ def prompt(console: Desk) -> Prompt:
     return front_screen(console.app).prompt
 
 
+@pytest.mark.slow
 async def test_a_line_is_completed_done_and_remembered() -> None:
     async with desk(80, 24) as console:
         await console.feed(flow(1, 10), flow(2, 30))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from app.api import connection_events
 from app.api.address import Remote
 from app.api.server.listener import ApiListener
@@ -95,6 +97,7 @@ async def test_the_numbers_of_several_hosts_are_summed_without_those_that_are_lo
         assert "fra1" in next(line for line in console.lines if "hop 3 queue" in line)
 
 
+@pytest.mark.slow
 async def test_a_killed_a_cut_off_and_a_host_with_another_clock_are_named_on_every_screen(
     hub: FakeHub,
 ) -> None:

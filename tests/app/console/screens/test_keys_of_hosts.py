@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from app.console.dialogs.explain import ExplainPage
 from app.console.prompt.prompt import PromptInput
 from app.fleet.host_state import HostPhase
@@ -63,6 +65,7 @@ async def test_trace_capture_and_explanation_are_of_the_host_of_the_row(
         await becomes(console, lambda: "ams1 is missing" in console.text)
 
 
+@pytest.mark.slow
 async def test_keys_about_a_culprit_are_of_the_host_of_the_alarm(
     hub: FakeHub, planes: dict[str, FakePlane]
 ) -> None:

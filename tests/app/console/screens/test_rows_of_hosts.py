@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from app.console.prompt.prompt import PromptInput
 from app.console.screens.paths.hop import PathKey
 from app.fleet.host_state import HostPhase
@@ -18,6 +20,7 @@ from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic
 from tests.app.fleet.fake_hub import NAMES, FakeHub, fleet_desk
 
 
+@pytest.mark.slow
 async def test_policies_of_several_hosts_are_one_table_and_a_change_goes_to_the_host_of_the_row(
     hub: FakeHub, planes: dict[str, FakePlane]
 ) -> None:
@@ -99,6 +102,7 @@ async def test_policies_of_several_hosts_are_one_table_and_a_change_goes_to_the_
         assert "Node" not in console.text
 
 
+@pytest.mark.slow
 async def test_a_destination_that_two_hosts_trace_has_a_row_of_each_with_its_own_numbers(
     hub: FakeHub, planes: dict[str, FakePlane]
 ) -> None:

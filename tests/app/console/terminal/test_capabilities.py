@@ -150,6 +150,7 @@ def test_a_console_at_9600_baud_answers_keys_and_falls_behind_with_nothing() -> 
         assert terminal.bytes - started < 1000, "what was still on its way"
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_far_is_not_slow() -> None:
     with Terminal(CONSOLE, columns=80, rows=24, delay=0.3) as terminal:

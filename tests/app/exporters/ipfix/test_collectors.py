@@ -34,6 +34,7 @@ def added(*counts: tuple[int, int, int]) -> tuple[int, int, int]:
     return each[0], each[1], each[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "url"),
     [

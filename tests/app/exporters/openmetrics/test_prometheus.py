@@ -101,6 +101,7 @@ def prometheus(directory: Path, target: str) -> Iterator[Prometheus]:
         child.wait()
 
 
+@pytest.mark.slow
 def test_sums_are_the_controllers_to_the_packet(tmp_path: Path) -> None:
     target = free_address()
     tokens = token_files(tmp_path) | {"listen": target}

@@ -72,6 +72,7 @@ def run(right: End, *more: str) -> tuple[str, ...]:
     return ("run", "-i", right.ifname, "--headless", "--ingress", "tc", "--policy", DROP, *more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", ["tc", "xdp", "clsact"])
 def test_kill_9_ends_an_action_at_once(pair: tuple[End, End], hook: str) -> None:
     """TC and XDP by a link. A clsact filter stays, and passes packets."""

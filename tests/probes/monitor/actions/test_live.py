@@ -130,6 +130,7 @@ def action(deck: Deck) -> ActionInfo:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.parametrize("hook", [Hook.TC_INGRESS, Hook.XDP])
 def test_a_flood_to_one_port_is_limited_within_two_windows_and_other_flows_lose_nothing(
@@ -165,6 +166,7 @@ def test_a_flood_to_one_port_is_limited_within_two_windows_and_other_flows_lose_
     assert acted[b"flood"] == int(dropped[1]) > 50_000
 
 
+@pytest.mark.slow
 def test_nothing_acts_without_the_permission_and_the_dry_run_counts_the_same(
     deck: Deck, compiler: Compiler
 ) -> None:
@@ -180,6 +182,7 @@ def test_nothing_acts_without_the_permission_and_the_dry_run_counts_the_same(
     assert action(deck).state is ActionState.DRY
 
 
+@pytest.mark.slow
 def test_a_mirror_copies_each_packet_once_and_takes_none(deck: Deck) -> None:
     """Of two policies: a copy is no packet of another action."""
     sink = netns.fresh()
@@ -215,6 +218,7 @@ def actions_of(deck: Deck) -> list[ActionInfo | None]:
     return [each.action for each in info.policies]
 
 
+@pytest.mark.slow
 def test_outgoing_packets_are_dropped(deck: Deck) -> None:
     watch(deck)
     set_policy(deck, f"out: always -> drop out on udp dport:{PORT + 1}")

@@ -153,6 +153,7 @@ def test_cpus_are_added_up(compiler: Compiler) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_full_table_counts_what_is_lost(compiler: Compiler) -> None:
     """No heavy hitter disappears in silence; and the bounds tell what may be missing."""
     flows = flows_of(50)

@@ -295,6 +295,7 @@ def test_the_table_shows_both_halves_and_findings_name_the_place(given: Given) -
     )
 
 
+@pytest.mark.slow
 def test_each_end_is_counted_where_its_first_packet_came(compiler: Compiler) -> None:
     """Ingress and egress of one interface. While the application sleeps, egress has no program."""
     with Bed(compiler, MonitorOptions()) as bed:

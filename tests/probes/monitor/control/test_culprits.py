@@ -72,6 +72,7 @@ def begun(deck: Deck) -> Any:
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [0.05, 60], ids=["many windows of flows", "one window"])
 def test_a_scan_is_told_with_the_scanner(deck: Deck, interval: float) -> None:
     watch_flows(deck, interval)
@@ -111,6 +112,7 @@ def test_windows_of_flows_and_monitor_end_together(deck: Deck) -> None:
     assert sorted(apart)[len(apart) // 2] < 5e6, apart
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flows", "said"),
     [

@@ -171,6 +171,7 @@ def expression(choose: random.Random, depth: int = 3) -> str:
     return choose.choice(["", "!"]) + f"({choose.choice([' ', ' or ']).join(parts)})"
 
 
+@pytest.mark.slow
 def test_packets_are_selected_exactly_while_selections_come_and_go(classifier: Classifier) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
@@ -208,6 +209,7 @@ def addressed(sources: Sequence[int]) -> Array:
     return rows
 
 
+@pytest.mark.slow
 def test_ten_thousand_prefixes_nested_and_negated(classifier: Classifier) -> None:
     choose = random.Random(7)
     lists = [

@@ -209,6 +209,7 @@ def test_an_open_port_gets_only_marks(make_row: MakeRow, version: int) -> None:
     assert len({payload[:4] for payload in payloads}) == 1
 
 
+@pytest.mark.slow
 def test_the_flow_pauses_while_an_application_sends(make_row: MakeRow) -> None:
     row = make_row(routers=1)
     target = Target()
@@ -224,6 +225,7 @@ def test_the_flow_pauses_while_an_application_sends(make_row: MakeRow) -> None:
     assert sorted(sent[sent > -800_000_000])[0] >= 900_000_000
 
 
+@pytest.mark.slow
 def test_a_destination_that_vanishes_is_loss_and_one_that_never_answered_is_not(
     make_row: MakeRow,
 ) -> None:

@@ -108,6 +108,7 @@ def quick(row: Row) -> None:
         netns.write_sysctls(space, FAST)
 
 
+@pytest.mark.slow
 @VERSIONS
 @pytest.mark.parametrize("text", ["icmp", "udp:33434", "tcp:4000"])
 def test_every_hop_and_the_destination_are_measured(
@@ -141,6 +142,7 @@ def test_every_hop_and_the_destination_are_measured(
     assert warnings == []
 
 
+@pytest.mark.slow
 @VERSIONS
 def test_the_flow_pauses_for_an_application(make_row: MakeRow, version: int) -> None:
     row = make_row(routers=2)
@@ -174,6 +176,7 @@ def test_the_flow_pauses_for_an_application(make_row: MakeRow, version: int) -> 
     assert found.packets == sent
 
 
+@pytest.mark.slow
 def test_a_ping_of_the_host_is_an_application(make_row: MakeRow) -> None:
     """It gets its replies once each, and the own flow makes room for it."""
     row = make_row(routers=2)

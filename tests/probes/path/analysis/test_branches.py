@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from bpf.arrays import Array
 from probes.path.analysis.watch import Analysis
@@ -55,6 +56,7 @@ def test_a_slower_branch_is_told_once_with_its_size_at_the_farthest_hop() -> Non
     assert ", p < 1e-9, " in text
 
 
+@pytest.mark.slow
 def test_branches_of_one_speed_are_a_row_without_an_event() -> None:
     for seed in range(3):
         (row,) = compared(*flows_by(0.0, 0.0, seconds=40), seed=seed)

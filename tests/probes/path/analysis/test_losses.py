@@ -112,6 +112,7 @@ def test_the_destination_clears_routers() -> None:
     assert len(of(told(flow), PathRowKind.LOSS)) == 0
 
 
+@pytest.mark.slow
 def test_loss_from_the_begin_on_is_told_if_the_flow_has_it_too() -> None:
     """Otherwise routers may limit their answers."""
     hops = losing(3, 0.1, begin=0, end=100)
@@ -128,6 +129,7 @@ def test_a_limited_router_before_the_loss_is_not_its_begin() -> None:
     assert loss[["hop", "other_hop"]].tolist() == [(4, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [1, 20, 50])
 def test_routers_that_limit_their_answers_lose_nothing(rate: float) -> None:
     """The last three, alike: also when the application begins to send more."""
@@ -137,6 +139,7 @@ def test_routers_that_limit_their_answers_lose_nothing(rate: float) -> None:
     assert len(of(told(slow, fast), PathRowKind.LOSS)) == 0
 
 
+@pytest.mark.slow
 def test_loss_is_told_at_a_rate_that_routers_answered_before() -> None:
     hops = [*path(2), *[Hop(lossy(limited(50), 0.1, 60, 90)) for _ in range(3)]]
     loss = of(told(Flow(hops, end=90, rate=20)), PathRowKind.LOSS)

@@ -32,6 +32,7 @@ def dropped(network: Topology, router: str) -> int:
     return int(counter["packets"])
 
 
+@pytest.mark.slow
 def test_whole_probes_pass_translation_and_firewalls(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def send(host: Host, *more: Controller) -> None:
     host.settle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [False, True], ids=["dropped", "passed"])
 @pytest.mark.parametrize("order", list(Order), ids=str)
 @INGRESS

@@ -91,6 +91,7 @@ def tracers(request: pytest.FixtureRequest, compiler: Compiler) -> Iterator[Trac
                 tracing.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quote", [FULL, LEAST], ids=["full quotes", "least quotes"])
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("protocol", ["tcp", "udp", "echo"])

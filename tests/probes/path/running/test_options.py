@@ -21,6 +21,7 @@ def traced(host: Host) -> list[tuple[str, tuple[TracedFlow, ...]]]:
     return [(each.destination, each.flows) for each in host.controller.traced()]
 
 
+@pytest.mark.slow
 def test_running_traces_start_again_and_their_last_probes_are_told(make_host: MakeHost) -> None:
     host = make_host(PathOptions(rate=100_000, timeout=60))
     controller = host.controller

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from probes.path.options import PathOptions
 from probes.path.probe import OwnTraffic
@@ -42,6 +43,7 @@ def test_rows_are_the_growth_of_a_period_and_leavers_are_told_at_once() -> None:
     assert len(rows) == 0
 
 
+@pytest.mark.slow
 def test_the_table_has_every_probe_once(make_host: MakeHost) -> None:
     host = make_host(PathOptions(rate=50, timeout=0.3))
     items: list[Snapshot] = []

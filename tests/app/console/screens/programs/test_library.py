@@ -40,6 +40,7 @@ def test_the_first_sentence_of_a_source_is_its_purpose(source: str, purpose: str
     assert purpose_of(source) == purpose
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 async def test_a_ready_probe_is_chosen_measured_added_and_opened(width: int, height: int) -> None:
     async with bench(width, height) as b:
