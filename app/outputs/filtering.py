@@ -16,7 +16,7 @@ from probes.filter import Domain, Filter, RowTable, parts
 from probes.filter.fields import Codes, Texts
 from probes.filter.owners import EVENTS, event_table
 from probes.flow.filter import OWNED_FLOWS, WINDOW_FLOWS
-from probes.flow.kinds import KINDS
+from probes.flow.kinds import KINDS, REPEATED
 from probes.monitor import state
 from probes.path.filter import ANSWERS, FINDINGS, answers_table, findings_table
 from probes.snapshot import Event, Item, Snapshot
@@ -63,7 +63,7 @@ def flow_table(item: Snapshot) -> RowTable:
     return RowTable(rows, {**made, **owned.columns}, coded=owned.coded)
 
 
-_FLOWS = ("flows", *KINDS)
+_FLOWS = ("flows", REPEATED, *KINDS)
 _VIEWS: Mapping[str, tuple[Domain, Callable[[Any], RowTable]]] = {
     **dict.fromkeys(_FLOWS, (OWNED_FLOWS, flow_table)),
     "hops": (ANSWERS, lambda item: answers_table(item.rows)),

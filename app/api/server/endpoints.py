@@ -47,7 +47,7 @@ from probes.config.map_config import MapEntry
 from probes.config.model import ProbeConfig
 from probes.control_plane import MOST_ROWS, Check, Entry, ProbeInfo, RemoteCalls, Replacement
 from probes.flow.filter import FlowFilter
-from probes.flow.kinds import KINDS, PREFIXES, parse_prefixes
+from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
 from probes.flow.probe import FlowProbe
 from probes.map_reading import MOST_ENTRIES
 from probes.path.options import OwnFlow, TracedFlow
@@ -60,12 +60,14 @@ BINARY = "binary"
 """The format of `app.api.wire`."""
 MEDIA_TYPES = {each.name: each.media_type for each in FORMATS.values()} | {BINARY: wire.MEDIA_TYPE}
 _FORMATS = {media_type: name for name, media_type in MEDIA_TYPES.items()}
+OF_INTERFACES = (REPEATED, INTERFACES)
+"""Tables of a run on several interfaces."""
 if TYPE_CHECKING:
     FormatName = str
     ViewName = str
 else:
     FormatName = Literal[tuple(MEDIA_TYPES)]
-    ViewName = Literal[KINDS]
+    ViewName = Literal[(*KINDS, *OF_INTERFACES)]
 
 
 def _wanted(
@@ -149,18 +151,22 @@ class ProbeEndpoints(Endpoints):
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Return the tables of the latest finished window, or of an older kept window. `filter`
-        selects rows of built-in probes. `view` groups the flows that pass; `prefix` has the lengths
-        of networks' prefixes, such as `24,64`."""
+        selects rows of built-in probes. `view` groups the flows that pass, or is a table of a run
+        on several interfaces; `prefix` has the lengths of networks' prefixes, such as `24,64`."""
         info = self.find_probe(name)
         kept = self.plane.history.snapshots()
-        if name == FlowProbe.name:
+        if view is not None and name != FlowProbe.name:
+            raise UsageError(f"only the probe {FlowProbe.name} has the view {view}")
+        if name == FlowProbe.name and view not in OF_INTERFACES:
             tables: Sequence[Snapshot] = (windows.find_flows(kept, info, window),)
         else:
             tables = windows.find(kept, info, window)
+        if view in OF_INTERFACES:
+            tables = [each for each in tables if each.metric == view]
+            if not tables:
+                raise UsageError(f"a run on one interface has no table {view}", hint="give -i any")
         found = passing(tables, filter)
-        if view is not None:
-            if name != FlowProbe.name:
-                raise UsageError(f"only the probe {FlowProbe.name} has the view {view}")
+        if view in KINDS:
             prefixes = parse_prefixes(prefix) if prefix else PREFIXES
             found = [grouped(item, view, prefixes) for item in found]
         answer = _tables(found, wanted or info.config.format)

@@ -5,13 +5,26 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
 
 from app.exporters.ipfix.message import Message, ObservationDomain
 from app.exporters.ipfix.templates import OptionsKind, Template, options_template
 from app.exporters.ledger import Ledger, TableKey
+from bpf.arrays import Array, Rows
+from bpf.attach.group import is_group
+from probes.flow.interfaces import names_of
+from probes.flow.records import FLOW
 from probes.snapshot import Loss, lost_of
 
+_MOST_INTERFACES = 1024
+"""Interfaces of a run on several that the collector is told of, those seen last."""
+_IN_MESSAGE = 6
+"""Interfaces in a message of their own: the smallest datagram has room for them."""
+_NAMED = 1 << 31
+"""Least index that is made from a name."""
 _NEWS_S = 5.0
 """Shortest time between two reports of losses."""
 
@@ -51,10 +64,24 @@ class About:
         """Losses of the last records."""
 
     def index(self, interface: str) -> int:
-        """Return the index of an interface: the last one, if the interface is gone."""
+        """Return the index of an interface: the last one, if the interface is gone; and of another
+        network namespace a number from its name, as namespaces have equal indices."""
+        found = self._interfaces.pop(interface, 0)
         with contextlib.suppress(OSError):
-            self._interfaces[interface] = socket.if_nametoindex(interface)
-        return self._interfaces.get(interface, 0)
+            found = socket.if_nametoindex(interface)
+        if "@" in interface:
+            found = _NAMED | zlib.crc32(interface.encode())
+        self._interfaces[interface] = found
+        while len(self._interfaces) > _MOST_INTERFACES:
+            del self._interfaces[next(iter(self._interfaces))]
+        return found
+
+    def indices(self, interface: str, rows: Rows[FLOW]) -> Array:
+        """Return the index (n,) of the interface of each row of a run on `interface`."""
+        if not is_group(interface):
+            return np.full(len(rows), self.index(interface))
+        names, of = names_of(rows)
+        return np.array([self.index(name) for name in names], "u4")[of]
 
     def sent(self, message: Message, size: int) -> None:
         """Count a message of `size` bytes."""
@@ -72,19 +99,27 @@ class About:
             return False
         return self._losses() != self._told
 
-    def message(self, domain: ObservationDomain, kinds: tuple[OptionsKind, ...]) -> Message:
-        """Return a message with one record of each kind."""
+    def messages(
+        self, domain: ObservationDomain, kinds: tuple[OptionsKind, ...]
+    ) -> Iterator[Message]:
+        """Yield a message with one record of each kind, then those of further interfaces."""
         values = self._values(domain)
         sets = []
         for kind in kinds:
             template = options_template(kind, self._version)
             sets.append((template.number, _record(template, values, self._times(domain, kind))))
         self._told, self._news_at = self._losses(), time.monotonic() + _NEWS_S
-        return Message(domain, [*sets], records=len(sets))
+        yield Message(domain, [*sets], records=len(sets))
+        known = sorted(self._interfaces) if is_group(domain.interface) else []
+        template = options_template(OptionsKind.INTERFACE, self._version)
+        for at in range(0, len(known), _IN_MESSAGE):
+            some = known[at : at + _IN_MESSAGE]
+            records = [_record(template, self._interface(name), self._not_sent) for name in some]
+            yield Message(domain, [(template.number, b"".join(records))], records=len(records))
 
     def _losses(self) -> object:
         lost = {key.interface: self._lost(key.interface) for key in self._ledger.tables()}
-        return lost, self._ledger.unsent(self._output)
+        return lost, self._ledger.unsent(self._output), self._interfaces.copy()
 
     def _lost(self, interface: str) -> Loss:
         totals = self._ledger.tables().get(TableKey("flow", interface, "", ""))
@@ -95,9 +130,7 @@ class About:
         self._ignored.setdefault(domain.interface, _Times()).look(lost.packets)
         self._not_sent.look(unsent.records)
         return {
-            "ingressInterface": self.index(domain.interface),
-            "interfaceName": domain.interface,
-            "interfaceDescription": f"{domain.interface} of {self._host}",
+            **self._interface(domain.interface),
             "selectorId": 1,
             "selectorAlgorithm": 1,
             "samplingPacketInterval": 1,
@@ -116,6 +149,13 @@ class About:
             "notSentFlowTotalCount": unsent.records,
             "notSentPacketTotalCount": unsent.packets,
             "notSentOctetTotalCount": unsent.bytes,
+        }
+
+    def _interface(self, name: str) -> Mapping[str, int | str]:
+        return {
+            "ingressInterface": 0 if is_group(name) else self.index(name),
+            "interfaceName": name,
+            "interfaceDescription": f"{name} of {self._host}",
         }
 
     def _times(self, domain: ObservationDomain, kind: OptionsKind) -> _Times:

@@ -50,12 +50,12 @@ class Encoder:
         self.texts = OwnerTexts()
 
     def messages(
-        self, domain: ObservationDomain, interface: int, rows: Rows[EXPORTED], skip: int = 0
+        self, domain: ObservationDomain, interfaces: Array, rows: Rows[EXPORTED], skip: int = 0
     ) -> Iterator[Message]:
         """Yield the messages of rows (n,) of dtype EXPORTED.
 
-        The order of records follows from `rows` alone; the first `skip` are left out. `interface`
-        is its index.
+        The order of records follows from `rows` alone; the first `skip` are left out. `interfaces`
+        (n,) are the indices of their interfaces.
         """
         codes = codes_of(rows)
         order = np.argsort(codes, kind="stable")[skip:]
@@ -64,7 +64,8 @@ class Encoder:
             chosen = order[codes[order] == code]
             template = flow_template(code, self.version)
             for at in range(0, len(chosen), _BLOCK):
-                part = FlowPart(rows[chosen[at : at + _BLOCK]], interface, base_ms)
+                block = chosen[at : at + _BLOCK]
+                part = FlowPart(rows[block], interfaces[block], base_ms)
                 yield from self._block(domain, template, part)
 
     def _block(

@@ -146,8 +146,8 @@ class FlowExporter:
         self._ready.extend(self._messages(name, cached.cache.add(rows, item.end_utc_ns)))
 
     def _messages(self, interface: str, rows: Rows[EXPORTED], skip: int = 0) -> Iterable[Message]:
-        domain, index = self._session.domain(interface), self._about.index(interface)
-        return self._encoder.messages(domain, index, rows, skip)
+        indices = self._about.indices(interface, rows)
+        return self._encoder.messages(self._session.domain(interface), indices, rows, skip)
 
     def _flush(self) -> None:
         """Send the messages that are ready. Raises DeliveryError."""

@@ -128,7 +128,7 @@ class Session:
         for message in template_messages(domain, templates, version, self._link.limit):
             self._push(message)
         domain.known = set(numbers)
-        self._push(self._about.message(domain, tuple(OptionsKind)))
+        self._tell(domain, tuple(OptionsKind))
 
     def _settle(self) -> None:
         try:
@@ -140,7 +140,11 @@ class Session:
         kinds = (OptionsKind.METERING, OptionsKind.IGNORED, OptionsKind.NOT_SENT)
         for domain in self._domains.values():
             if domain.known:
-                self._push(self._about.message(domain, kinds))
+                self._tell(domain, kinds)
+
+    def _tell(self, domain: ObservationDomain, kinds: tuple[OptionsKind, ...]) -> None:
+        for message in self._about.messages(domain, kinds):
+            self._push(message)
 
     def _push(self, message: Message) -> None:
         if not self._is_open:

@@ -190,8 +190,8 @@ class FlowPart:
 
     rows: Rows[EXPORTED]
     """(n,) of dtype EXPORTED."""
-    interface: int
-    """Its index."""
+    interfaces: Array
+    """The indices of their interfaces, (n,)."""
     base_ms: int
     """UTC at which the header's uptime of NetFlow v9 is 0."""
 
@@ -205,7 +205,7 @@ class FlowPart:
 
     def index(self, direction: FlowDirection) -> Array:
         """Return the interface's index (n,) of the rows of a direction; 0 for the others."""
-        return np.where(self.rows["direction"] == direction, self.interface, 0)
+        return np.where(self.rows["direction"] == direction, self.interfaces, 0)
 
     def encode(self, template: Template) -> Array:
         """Return the fixed fields (n,) in network order."""

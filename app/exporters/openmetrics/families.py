@@ -118,6 +118,9 @@ FLOWS = _family(
     "flows", "gauge", "Flows of the last window, one direction each.",
     "interface", "direction", "protocol",
 )  # fmt: skip
+REPEATED_PACKETS, REPEATED_BYTES = _packets_and_bytes(
+    "repeated", "at an interface that another interface counts", "interface", "direction"
+)
 
 MONITOR_PACKETS, MONITOR_BYTES = _packets_and_bytes(
     "monitor", "that the monitor saw, also frames without IP (other)", "interface", "protocol"

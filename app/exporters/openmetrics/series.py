@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,12 @@ from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import FAMILIES, Sample, Series
 from app.outputs.view import is_table
 from app.outputs.views import DIRECTIONS
-from bpf.arrays import Array
+from bpf.arrays import Array, Rows
+from bpf.attach.group import is_group
 from probes.drops.counted import PROBE as DROPS
 from probes.drops.counted import by_reason
+from probes.flow.interfaces import INTERFACE, names_of
+from probes.flow.kinds import INTERFACES
 from probes.monitor import state
 from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS, of_others
 from probes.monitor.state import PolicyState
@@ -32,6 +35,10 @@ _MONITOR = [
     if one.series
 ]
 """The monitor's metrics with their families and labels."""
+_REPEATED = ((of.REPEATED_PACKETS, "packets"), (of.REPEATED_BYTES, "bytes"))
+MOST_INTERFACES = 256
+"""Interfaces with series."""
+_OTHERS = "other"
 _MOST_ENDED = 64
 """Ended probes that keep their counters."""
 
@@ -41,20 +48,52 @@ class FlowSeries(Series):
 
     probe, gauges = "flow", (of.FLOWS,)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, None] = {}
+        """Interfaces of a run on several, those seen last at the end."""
+
     def take(self, item: Snapshot) -> None:
+        if is_table(item, "flow", INTERFACES):
+            self._take_repeated(item.rows)
         if not is_table(item, "flow", ""):
             return
-        rows = item.rows
+        rows, names = item.rows, [item.interface]
         classes = rows["direction"] * np.uint8(len(PROTOCOLS) + 1) + _CLASS[rows["protocol"]]
-        counts = np.bincount(classes, minlength=len(_LABELS)).tolist()
+        if is_group(item.interface):
+            names, places = names_of(rows)
+            classes = places * len(_LABELS) + classes
+            self.drop(of.FLOWS)
+        labels = [(name, *each) for name in self._known(names) for each in _LABELS]
+        counts = np.bincount(classes, minlength=len(labels)).tolist()
         for family, unit in ((of.FLOW_PACKETS, "packets"), (of.FLOW_BYTES, "bytes")):
-            sums = np.zeros(len(_LABELS), "u8")
+            sums = np.zeros(len(labels), "u8")
             # bincount would sum in floats, which are exact to 2^53 only.
             np.add.at(sums, classes, rows[unit])
-            for labels, more in zip(_LABELS, sums.tolist(), strict=True):
-                self.add(family, item.interface, *labels, by=more)
-        for labels, value in zip(_LABELS, counts, strict=True):
-            self.put(of.FLOWS, item.interface, *labels, value=value)
+            for each, more in zip(labels, sums.tolist(), strict=True):
+                self.add(family, *each, by=more)
+        for each in labels:
+            self.put(of.FLOWS, *each, value=0)
+        for each, value in zip(labels, counts, strict=True):
+            self.add(of.FLOWS, *each, by=value)
+
+    def _take_repeated(self, rows: Rows[INTERFACE]) -> None:
+        names = [name.decode(errors="replace") for name in rows["interface"].tolist()]
+        for name, row in zip(self._known(names), rows, strict=True):
+            for way in DIRECTIONS.values():
+                for family, unit in _REPEATED:
+                    self.add(family, name, way, by=int(row[f"repeated_{way}_{unit}"]))
+
+    def _known(self, names: Sequence[str]) -> list[str]:
+        """Return the label of each interface: the name, or `other` of those beyond the limit.
+        Interfaces that were seen longest ago make room."""
+        for name in sorted(names, key=lambda each: each not in self._seen)[:MOST_INTERFACES]:
+            self._seen.pop(name, None)
+            self._seen[name] = None
+        if len(self._seen) > MOST_INTERFACES:
+            self._seen = dict.fromkeys([*self._seen][-MOST_INTERFACES:])
+            self.keep(lambda _, labels: labels[0] in (*self._seen, _OTHERS))
+        return [name if name in self._seen else _OTHERS for name in names]
 
 
 class MonitorSeries(Series):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from app.api import wire
 from app.api.server.endpoints import MEDIA_TYPES
 from probes.config.model import dump
 from probes.flow.grouping import GROUP
+from probes.flow.interfaces import totals
+from probes.flow.kinds import INTERFACES, REPEATED
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import Site, body_of
 from tests.app.api.fake import config
@@ -143,6 +146,25 @@ def test_flows_come_in_groups_of_those_that_pass(tcp: Site, http: httpx.Client) 
     tcp.plane.export("counter")
     told = problem(http.get("/v1/probes/counter/metrics", params={"view": "hosts"}), 422)
     assert told["error"] == "only the probe flow has the view hosts"
+
+
+def test_a_run_on_several_interfaces_has_two_more_tables(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.add(config("flow"))
+    path, flows_of = "/v1/probes/flow/metrics", replace(window(), interface="any")
+    tcp.plane.publish(flows_of)
+    told = problem(http.get(path, params={"view": "repeated"}), 422)
+    assert told["error"] == "a run on one interface has no table repeated"
+    tcp.plane.publish(replace(flows_of, metric=REPEATED, rows=flows_of.rows[:1]))
+    tcp.plane.publish(
+        replace(flows_of, metric=INTERFACES, rows=totals(flows_of.rows, flows_of.rows[:1]))
+    )
+    assert len(body_of(http.get(path, params={"view": "repeated"}))["repeated"]) == 1
+    (line,) = body_of(http.get(path, params={"view": "interfaces"}))["interfaces"]
+    sums = [value for name, value in line.items() if name.endswith("packets")]
+    assert sum(sums) == flows_of.rows["packets"].sum() + flows_of.rows["packets"][0]
+    passing = {"view": "repeated", "filter": "dir:in"}
+    assert len(body_of(http.get(path, params=passing))["repeated"]) < 2
+    assert len(body_of(http.get(path))["flows"]) == len(flows_of.rows)
 
 
 def test_flows_are_filtered_by_owners_that_come_a_moment_later(

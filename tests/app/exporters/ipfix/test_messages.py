@@ -34,7 +34,7 @@ def read(flows: Snapshot, version: int, *, owners: bool = False, skip: int = 0) 
     if owners:
         encoder.texts.learn(flows.tables[OWNERS_TABLE].rows)  # type: ignore[attr-defined]
     rows = exported(flows, owners=owners)
-    messages = list(encoder.messages(domain, 3, rows, skip))
+    messages = list(encoder.messages(domain, np.full(len(rows), 3), rows, skip))
     numbers = dict.fromkeys(message.sets[0][0] for message in messages)
     templates = [flow_template(each - 256, version) for each in numbers]
     for message in (*template_messages(domain, templates, version, MTU), *messages):
@@ -94,7 +94,8 @@ def test_times_are_utc_milliseconds_and_of_netflow_9_ms_of_its_uptime() -> None:
     record = read(flows, IPFIX).flows[0]
     assert (number(record, 152), number(record, 153)) == (first, last)
     encoder = Encoder(NETFLOW9, MTU)
-    (message,) = encoder.messages(ObservationDomain("lo"), 3, exported(flows, owners=False))
+    rows = exported(flows, owners=False)
+    (message,) = encoder.messages(ObservationDomain("lo"), np.full(1, 3), rows)
     header = message.frame(NETFLOW9)
     uptime, seconds = (int.from_bytes(header[at : at + 4], "big") for at in (4, 8))
     reader = Reader()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from app.exporters.exporter import DeliveryError
@@ -55,6 +58,34 @@ def test_a_collector_that_dies_and_returns_gets_each_record_once(
     assert both.sums() == totals(rows)
     assert not output.lost
     again.die()
+
+
+@pytest.mark.parametrize("scheme", ["ipfix", "netflow9"])
+def test_a_run_on_several_interfaces_tells_the_interface_of_each_record(scheme: str) -> None:
+    """One is in another network namespace, and 50 have left."""
+    collector = UdpCollector()
+    exporter = Output(f"{scheme}://127.0.0.1:{collector.port}?mtu=576").exporter()
+    rows = many(106)
+    names = ["lo", "eth0@web", *(f"veth{n}" for n in range(51))]
+    rows["interface"] = np.repeat(names, 2)
+    flows = replace(window(rows), interface="any@all")
+    assert deliver(exporter, flows) == len(rows)
+    exporter.close()
+    reader = collector.take()
+    assert len(reader.sequences) == 1, "one observation domain"
+    assert reader.sums() == totals(rows)
+    of_name = {
+        record[0, 82].rstrip(b"\0").decode(): number(record, 10 if scheme == "ipfix" else 2)
+        for record in reader.options
+        if (0, 82) in record
+    }
+    assert {*of_name} == {"any@all", *names}
+    assert of_name["lo"] == socket.if_nametoindex("lo")
+    assert of_name["eth0@web"] > 1 << 31
+    assert of_name["veth7"] == of_name["any@all"] == 0
+    sent = Counter(number(record, 10) for record in reader.flows)
+    assert sent == {of_name["lo"]: 2, of_name["eth0@web"]: 2, 0: 102}
+    collector.die()
 
 
 def test_what_a_dead_collector_never_gets_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from app.exporters.openmetrics import families
 from app.exporters.openmetrics.exposition import exposition
 from app.exporters.openmetrics.metric_state import MetricState
 from app.exporters.openmetrics.paths import PathSeries
+from app.exporters.openmetrics.series import MOST_INTERFACES
+from probes.flow.interfaces import INTERFACE
+from probes.flow.kinds import INTERFACES
+from probes.flow.records import NAME
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, MeasuredBy, PathRowKind, ProbeOutcome
 from probes.snapshot import REMOVED, Event, HookStatus, Item, Loss, LossReason, Snapshot
@@ -81,6 +86,57 @@ def test_counters_are_the_sums_of_all_windows() -> None:
     assert found[f"probedeck_skipped_packets_total{{{lost.format('not_ip')}}}"] == 5
     assert found[f"probedeck_lost_packets_total{{{lost.format('overrun')}}}"] == 0
     assert found['probedeck_events_total{severity="warning"}'] == 1
+
+
+def of_interfaces(number: int, names: Sequence[str]) -> Snapshot:
+    """A window of `-i any`: two packets at each of the interfaces."""
+    rows = np.concatenate([both(HERE, THERE, 40001, 443) for _ in names])
+    rows["interface"] = np.repeat(names, 2).astype(NAME)
+    rows["packets"] = 1
+    return replace(table("flow", number, rows), interface="any")
+
+
+def flow_packets(state: MetricState) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for sample in state.samples():
+        if sample.family is families.FLOW_PACKETS:
+            name = sample.labels["interface"]
+            found[name] = found.get(name, 0) + sample.value
+    return found
+
+
+def test_several_interfaces_have_series_each() -> None:
+    state = MetricState()
+    state.take(of_interfaces(1, ["eth0", "veth1"]))
+    state.take(of_interfaces(2, ["veth1"]))
+    assert flow_packets(state) == {"eth0": 2, "veth1": 4}
+    gauges = {s.labels["interface"] for s in state.samples() if s.family is families.FLOWS}
+    assert gauges == {"veth1"}
+    rows = np.zeros(1, INTERFACE)
+    rows["interface"], rows["in_packets"], rows["repeated_out_packets"] = b"eth0", 5, 7
+    state.take(replace(table("flow", 2, rows, INTERFACES), interface="any"))
+    found = scraped(state)
+    assert found['probedeck_repeated_packets_total{direction="out",interface="eth0"}'] == 7
+    assert found['probedeck_repeated_packets_total{direction="in",interface="eth0"}'] == 0
+    assert flow_packets(state) == {"eth0": 2, "veth1": 4}
+
+
+def test_interfaces_that_come_and_go_have_a_bounded_number_of_series() -> None:
+    state, sent = MetricState(), 0
+    for number in range(100):
+        state.take(of_interfaces(number, ["eth0", *(f"veth{number}.{n}" for n in range(10))]))
+    found = flow_packets(state)
+    assert len(found) == MOST_INTERFACES
+    assert found["eth0"] == 200
+    assert found["veth99.9"] == 2
+    names = [f"tap{n}" for n in range(MOST_INTERFACES + 4)]
+    before = found.get("other", 0)
+    for number in (100, 101):
+        state.take(of_interfaces(number, names))
+        sent += 2 * len(names)
+    found = flow_packets(state)
+    assert sum(found.values()) == before + sent, "each packet is in one series"
+    assert found["other"] == 2 * 2 * 4
 
 
 def test_probes_and_their_hooks() -> None:

@@ -14,23 +14,18 @@ import numpy as np
 from app.commands.flow_view import INTERFACES, NODES, OWNER_KINDS
 from bpf.arrays import Array
 from probes.filter.table import Coded
+from probes.flow.interfaces import names_of
 from probes.sockets.filter import Owned
 from probes.sockets.records import Reason
 
-_ODD = 0x9E3779B97F4A7C15
 _UNKNOWN = "no owner yet"
 """Label of flows of a window whose owners are not known yet."""
 
 
 def interfaces(flows: Array) -> Coded:
     """Return the interfaces of flows (n,) with the fields of dtype FLOW."""
-    words = np.ascontiguousarray(flows["interface"]).view("u8").reshape(len(flows), -1)
-    # Two words: a sort of the names themselves takes ten times as long.
-    _, first, codes = np.unique(
-        words[:, 0] ^ words[:, 1] * np.uint64(_ODD), return_index=True, return_inverse=True
-    )
-    names = flows["interface"][first].tolist()
-    return Coded(codes, [name.decode(errors="replace") for name in names])
+    names, codes = names_of(flows)
+    return Coded(codes, names)
 
 
 def labels_of(kind: str, flows: Array, owned: Owned) -> tuple[Array, Mapping[int, str]]:
