@@ -128,9 +128,11 @@ class BuiltinProbe(LiveProbe[Generation[L]]):
             slot.point.chain.append(slot.stage, program.fd)
 
     def keep_time(self, now: Callable[[], int]) -> None:
-        """Date windows by `now`, in ns, instead of CLOCK_MONOTONIC; a window begins at once."""
+        """Date windows by `now`, in ns since the epoch, instead of CLOCK_MONOTONIC; a window begins
+        at once."""
         with self._lock:
             self._now = now
+            self._utc.given = True
             self._start_ns = now()
 
     def points(self) -> Mapping[Side, InterfaceHook]:

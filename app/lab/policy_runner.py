@@ -23,6 +23,7 @@ from bpf.compiler import Compiler
 from bpf.maps.kinds import unlock
 from bpf.quantities import duration
 from bpf.syscall import FrameRunner
+from probes.flow.clock import GivenClock
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
@@ -36,6 +37,7 @@ from probes.monitor.policy import Policy
 from probes.monitor.policy_log import PolicyLog
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.records import METRIC
+from probes.poller import Publish
 from probes.snapshot import Event, Snapshot
 
 
@@ -144,9 +146,11 @@ class PolicyRunner:
                 where.append((Hook.TC_EGRESS, FlowDirection.EGRESS))
             # Before the monitor, which ends mirrored packets.
             memory = max(_FLOW_BYTES, TableSizes.least().memory)
+            self._clock = GivenClock()
             self._flow = FlowProbe(
-                compiler, interface, where, hooks, memory=memory, tunnels=options.tunnels
-            )
+                compiler, interface, where, hooks, memory=memory, interval=options.interval,
+                tunnels=options.tunnels, clock=self._clock,
+            )  # fmt: skip
             stack.callback(self._flow.close)
             self._monitor = CapturedMonitor(compiler, interface, hooks, options)
             stack.callback(self._monitor.close)
@@ -171,8 +175,12 @@ class PolicyRunner:
             result = self.run(capture)
         return replace(result, notes=(*result.notes, *capture.defects))
 
-    def run(self, frames: Iterable[CapturedFrame]) -> CaptureResult:
+    def run(
+        self, frames: Iterable[CapturedFrame], publish: Publish = lambda item: None
+    ) -> CaptureResult:
         """Run all frames of a capture through the programs, and evaluate each window.
+
+        `publish` gets the tables and events of the windows, as of a run.
 
         The first window begins with the first frame. A long time without frames is left out once
         every condition has forgotten the frames before it.
@@ -181,13 +189,14 @@ class PolicyRunner:
         first = next(frames, None)
         if first is None:
             return CaptureResult((), 0, 0.0, {}, ())
-        windows = _Windows(self._flow, self._monitor, self._rest_ns, first.time_ns)
-        run, send, shortest, longest = (
-            self._run, self._send, FrameRunner.shortest, FrameRunner.longest
-        )  # fmt: skip
+        # 0 has a meaning of its own in policies.
+        shift_ns = max(0, _SECOND - first.time_ns)
+        begin_ns = last_ns = first.time_ns + shift_ns
+        windows = _Windows(self._flow, self._monitor, self._rest_ns, begin_ns, publish)
+        run, send, give = self._run, self._send, self._clock.give
+        shortest, longest = FrameRunner.shortest, FrameRunner.longest
         count = filled = too_short = too_long = missing = 0
-        last_ns = first.time_ns
-        shift_ns = backwards = 0
+        backwards = 0
         for captured_ns, data, length in chain((first,), frames):
             time_ns = captured_ns + shift_ns
             if time_ns >= windows.end_ns:
@@ -207,6 +216,7 @@ class PolicyRunner:
             elif length < shortest:
                 too_short += 1
                 continue
+            give(time_ns)
             if send and self._is_outgoing(data):
                 send(data)
             else:
@@ -214,7 +224,7 @@ class PolicyRunner:
             count += 1
             last_ns = time_ns
             if not count % _LOOK_FRAMES and self._alarm.poll(0):
-                windows.read_flows()
+                windows.relieve(time_ns)
         windows.end()
         counts = {
             "too short for Ethernet": too_short,
@@ -233,7 +243,7 @@ class PolicyRunner:
             notes.append(f"{duration(windows.skipped_ns / 1e9)} without frames left out")
         if backwards:
             notes.append(f"the capture's clock goes back {backwards} times")
-        seconds = (last_ns - first.time_ns) / 1e9
+        seconds = (last_ns - begin_ns) / 1e9
         return CaptureResult(tuple(windows.told), count, seconds, windows.busiest, tuple(notes))
 
     def _is_outgoing(self, frame: bytes) -> bool:
@@ -252,9 +262,10 @@ class _Windows:
     """The windows of one capture."""
 
     def __init__(
-        self, flow: FlowProbe, monitor: CapturedMonitor, rest_ns: int, begin_ns: int
-    ) -> None:
-        self._flow, self._monitor = flow, monitor
+        self, flow: FlowProbe, monitor: CapturedMonitor, rest_ns: int, begin_ns: int,
+        publish: Publish,
+    ) -> None:  # fmt: skip
+        self._flow, self._monitor, self._publish = flow, monitor, publish
         self._rest_ns = rest_ns
         self._begin_ns = begin_ns
         self._length_ns = round(monitor.options.interval * 1e9)
@@ -269,22 +280,31 @@ class _Windows:
         """Conditions that could not be evaluated."""
         self._flows: list[Snapshot] = []
         """Flows of the present window."""
-        self._now_ns = _SECOND  # 0 has a meaning of its own in policies
-        flow.keep_time(lambda: self._now_ns)
-        monitor.restart(lambda: self._now_ns)
+        self._now_ns = begin_ns
+        flow.keep_time(self._now)
+        monitor.restart(self._now)
         monitor.find = Culprits(self, monitor).find
+
+    def _now(self) -> int:
+        return self._now_ns
 
     def flow_windows(
         self, interface: str, start_ns: int, end_ns: int
     ) -> tuple[Sequence[Snapshot], str]:
         """As a controller for `Culprits`: return the flows of the present window."""
         if not self._flows:
-            self.read_flows()
+            self._read_flows()
         return self._flows, ""
 
-    def read_flows(self) -> None:
+    def relieve(self, time_ns: int) -> None:
         """Empty the flow tables before the end of the window."""
-        self._flows.append(self._flow.poll())
+        self._now_ns = max(self._now_ns, time_ns)
+        self._read_flows()
+
+    def _read_flows(self) -> None:
+        for item in self._flow.export():
+            self._publish(item)
+        self._flows.append(self._flow.latest[0])
 
     def advance(self, time_ns: int) -> None:
         """End windows until `time_ns` lies in the present one."""
@@ -293,10 +313,10 @@ class _Windows:
         if empty <= 0:
             return
         left = min(empty, self._rest_ns // self._length_ns + 1)
-        # Beyond, the policies' clock stands still.
+        # Beyond, a condition has forgotten everything.
         skipped_ns = (empty - left) * self._length_ns
         while left:
-            self._now_ns += self._length_ns
+            self._now_ns = self.end_ns
             taken = self._monitor.rest(left)
             self._note()
             left -= taken
@@ -304,13 +324,18 @@ class _Windows:
             self.end_ns += (taken - 1) * self._length_ns
         self.skipped_ns += skipped_ns
         self.end_ns += skipped_ns
-        self._flow.poll()  # the next window's flows begin here
+        self._now_ns += skipped_ns
+        # The next window begins here.
+        self._monitor.keep_time(self._now)
+        self._flow.keep_time(self._now)
 
     def end(self) -> None:
         """End the present window."""
-        self._now_ns += self._length_ns
-        self.read_flows()
+        self._now_ns = self.end_ns
+        self._read_flows()
         items = self._monitor.export()
+        for item in items:
+            self._publish(item)
         self.errors += [x.text for x in items if isinstance(x, Event) and x.severity == "error"]
         packets = int(self._monitor.latest[0].rows["packets"][0])
         if packets > self._most:

@@ -10,11 +10,23 @@
  * that is kept from running its timers) each packet reads the kernel's clock, which is exact and
  * slower.
  *
- * Without CLOCK_TIMER, the time is jiffies.
+ * CLOCK_GIVEN is defined for frames of a capture: user space writes the time of each.
+ *
+ * Without either, the time is jiffies.
  */
 #pragma once
 
-#ifdef CLOCK_TIMER
+#if defined(CLOCK_GIVEN)
+
+BPF_ARRAY(clock, u64, 1); /* user space makes it */
+
+static __always_inline u64 packet_time(void) {
+    u32 zero = 0;
+    u64 *time = clock.lookup(&zero);
+    return time ? *time : 0;
+}
+
+#elif defined(CLOCK_TIMER)
 
 #include <uapi/linux/version.h>
 

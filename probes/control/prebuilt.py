@@ -22,7 +22,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.compiler.store import BUNDLED, Store
 from probes.drops import probe as drops
-from probes.flow.clock import FlowClock, TickClock, TimerClock
+from probes.flow.clock import FlowClock, GivenClock, TickClock, TimerClock
 from probes.flow.probe import FlowProbe, has_wide_keys
 from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
@@ -93,7 +93,9 @@ def _probes(
     several = isinstance(interface, InterfaceGroup)
     has_xdp = interface.ethernet and not several
     incoming = (Hook.XDP, Hook.TC_INGRESS) if has_xdp else (Hook.TC_INGRESS,)
-    clocks: tuple[type[FlowClock], ...] = TickClock, TimerClock
+    clocks: list[type[FlowClock]] = [TickClock, TimerClock]
+    # Captures run as by XDP.
+    clocks += [GivenClock] if has_xdp else []
     for hook, tunnels, clock in product((*incoming, Hook.TC_EGRESS), Tunnels, clocks):
         way = FlowDirection.EGRESS if hook is Hook.TC_EGRESS else FlowDirection.INGRESS
         sizes = TableSizes(_RECORDS, wide=has_wide_keys(interface, tunnels))

@@ -12,6 +12,7 @@ from scapy.layers.inet import IP, TCP
 
 from app.lab.capture import CapturedFrame
 from app.lab.policy_runner import CaptureResult, PolicyRunner
+from app.outputs.view import is_table
 from bpf.errors import UsageError
 from bpf.syscall import FrameRunner
 from probes.monitor.condition import Condition
@@ -66,6 +67,18 @@ def test_transitions_come_at_the_ends_of_windows_and_each_capture_begins_anew(
         assert "always" not in result.busiest
     (first,) = (each for each in result.told if each.finding and each.transition.policy == "flood")
     assert first.transition.cause == "rate(tcp_packets) 200 > 100"
+
+
+def test_windows_and_flows_have_the_times_of_the_capture(runner: PolicyRunner) -> None:
+    items: list[Item] = []
+    runner.run([*frames(100, 1), *frames(50, 0.5, start=3600.25)], items.append)
+    windows = [each for each in items if is_table(each, "flow", "") and len(each.rows)]
+    assert [(each.start_utc_ns - START_NS) / 1e9 for each in windows] == [0, 3600]
+    (first,), (second,) = (each.rows for each in windows)
+    assert (int(first["packets"]), int(second["packets"])) == (100, 25)
+    for row, begin, end in ((first, 0, 0.99), (second, 3600.25, 3600.73)):
+        for name, seconds in (("first_ns", begin), ("last_ns", end)):
+            assert abs(int(row[name]) - START_NS - seconds * 1e9) < 300_000
 
 
 def test_a_long_gap_is_stepped_over_until_no_policy_remembers(runner: PolicyRunner) -> None:
