@@ -18,9 +18,11 @@ from app.config import paths
 from app.config.model import Settings
 from app.config.toml_lines import TomlDocument
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from probes.config.options import PREFIX, Setting, Value, settings_of
+from probes.config.options import PREFIX, Setting, Value
 from probes.config.trusted_file import open_trusted
 
+Typed = Mapping[str, Mapping[str, Setting]]
+"""Settings by section and name."""
 NONE = "none"
 """The name of the file that stands for no file."""
 _OTHERS = (
@@ -56,11 +58,9 @@ class LoadedSettings:
             raise UsageError(f"{first}{rest}")
 
 
-def load(
-    given: str, typed: Mapping[str, type], environment: Mapping[str, str] = os.environ
-) -> LoadedSettings:
-    """Read the settings; `given` is the file of --config, `typed` the sections whose keys are the
-    fields of a class."""
+def load(given: str, typed: Typed, environment: Mapping[str, str] = os.environ) -> LoadedSettings:
+    """Read the settings; `given` is the file of --config, `typed` the sections whose keys are
+    settings."""
     named = given or environment.get("PROBEDECK_CONFIG", "")
     warnings: list[str] = []
     problems: list[UsageError] = []
@@ -80,7 +80,7 @@ def load(
         state = "left out"
     if document:
         settings = _read(document, typed, values, origins, problems.append)
-    known = {name: each for of in typed.values() for name, each in settings_of(of).items()}
+    known = {name: each for of in typed.values() for name, each in of.items()}
     for name, setting in known.items():
         if text := environment.get(setting.variable, ""):
             try:
@@ -120,7 +120,7 @@ def _document(file: str, named: str) -> TomlDocument | None:
 
 
 def _read(
-    document: TomlDocument, typed: Mapping[str, type], values: dict[str, Value],
+    document: TomlDocument, typed: Typed, values: dict[str, Value],
     origins: dict[str, str], complain: Callable[[UsageError], None],
 ) -> Settings:  # fmt: skip
     from app.config.sections import OUTPUTS, READERS, check, read_outputs, read_section
@@ -130,7 +130,7 @@ def _read(
         if section == OUTPUTS:
             found[section] = read_outputs(document, table, complain)
         elif section not in typed and section not in READERS:
-            hint = _home_of(section, typed, (*READERS, OUTPUTS))
+            hint = _home_of(section, typed, (*typed, *READERS, OUTPUTS))
             error = UsageError("unknown section", hint=hint)
             complain(document.wrong((section,), error))
         elif not isinstance(table, dict):
@@ -138,10 +138,9 @@ def _read(
         elif section in READERS:
             found[section] = read_section(section, document, table, complain)
         else:
-            known = settings_of(typed[section])
             for name, value in table.items():
                 try:
-                    values[name] = _value(document, known, name, value)
+                    values[name] = _value(document, typed, section, name, value)
                     origins[name] = document.place((section, name))
                 except UsageError as error:
                     complain(document.wrong((section, name), error))
@@ -150,19 +149,18 @@ def _read(
     return settings
 
 
-def _home_of(name: str, typed: Mapping[str, type], others: Iterable[str]) -> str:
-    """Return a hint for an unknown section: the section of such a key, or the nearest section."""
-    for section, options in typed.items():
-        if name in settings_of(options):
+def _home_of(name: str, typed: Typed, others: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the section of such a key, or the nearest of `others`."""
+    for section, settings in typed.items():
+        if name in settings:
             return f"it belongs into [{section}]"
-    return did_you_mean(name, [*typed, *others])
+    return did_you_mean(name, others)
 
 
-def _value(
-    document: TomlDocument, settings: Mapping[str, Setting], name: str, given: object
-) -> Value:
+def _value(document: TomlDocument, typed: Typed, section: str, name: str, given: object) -> Value:
+    settings = typed[section]
     if name not in settings:
-        hint = did_you_mean(name, [*settings, "interface"])
+        hint = _home_of(name, typed, [*settings, "interface"])
         if hint.endswith(" interface?"):
             hint = "only -i names the interface"
         raise UsageError("unknown key", hint=hint)

@@ -37,7 +37,7 @@ from app.console.pins import Pins
 from app.console.prompt.command_line import CommandLine
 from app.console.screen import ConsoleScreen, screen_of
 from app.console.screens import SCREENS
-from app.console.status import status_items
+from app.console.status import status_items, title
 from app.console.tapes.control import Tapes
 from app.console.tasks import PRESSING, Tasks
 from app.console.terminal.console_terminal import CSS, ConsoleTerminal
@@ -348,6 +348,7 @@ class ConsoleApp(DiffApp[int]):
             own = [*self.counts.status_items(), *self.tapes.status_items()]
             items = status_items(self, self._where, own)
             front.query_one("#status", StatusStrip).show([*items, *front.notes])
+            self.show_title(printable(title(self, self._where), REPLACED))
 
     def _published(self, item: Snapshot | Event) -> None:
         # The probes' threads call it.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from app.console.protocol import Console
+from app.events.folding import fold
 from bpf.attach.attachment import Hook
 from bpf.quantities import age, clock, counted, duration, percent, zone
-from probes.snapshot import WAITS
+from probes.snapshot import SEVERITIES, WAITS
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -51,6 +52,21 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
     if plane.capture:
         items.append(StatusItem(plane.capture, Tone.WARN, 3, label="only"))
     return items
+
+
+def title(console: Console, where: str) -> str:
+    """Return the title of the terminal's window: the gravest event that goes on, if any."""
+    marks = console.event_marks
+    lasting = [
+        group
+        for group in fold(marks.unmuted(console.time.present.events))
+        if group.is_open and group.severity != "info" and not marks.is_acknowledged(group)
+    ]
+    if not lasting:
+        return f"probedeck {where}"
+    gravest = max(lasting, key=lambda group: (SEVERITIES.index(group.severity), group.begun_ns))
+    text = next(each.text for each in gravest.events if each.severity == gravest.severity)
+    return f"{text}, since {clock(gravest.begun_ns)}"
 
 
 def _host_items(console: Console, where: str) -> list[StatusItem]:

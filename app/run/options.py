@@ -17,9 +17,9 @@ from bpf import quantities
 from bpf.attach.attachment import Hook
 from bpf.attach.group import ANY, EVERYWHERE, is_group
 from bpf.errors import ProbedeckError, TextError, UsageError
-from probes.config.options import as_given, part, setting
+from probes.config.options import Setting, as_given, part, setting, settings_of
 from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
-from probes.monitor.options import MONITOR, Input, MonitorOptions
+from probes.monitor.options import MONITOR, Input, MonitorOptions, Trust
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.output_control import OutputConfig
 from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
@@ -223,11 +223,7 @@ class Options:
         usual="on; without a console, only for the views sockets, owners, ownership, and for a "
         "--filter that needs them",
     )
-    monitor: bool = setting(
-        MONITOR,
-        False,
-        "Run the monitor, as other options of this group do.",
-    )
+    monitor: bool = setting(MONITOR, False, "Run the monitor, as other options of this group do.")
     policy: list[str] = setting(
         MONITOR,
         [],
@@ -242,7 +238,7 @@ class Options:
         f"FILE|{SHIPPED}|{NO_POLICIES}",
         usual=f"{SHIPPED} in the console and serve",
     )
-    trusted: list[str] = setting(MONITOR, [], "Hosts that never alarm.", "PREFIX")
+    trust: Trust = part(Trust)
     bits: int | None = as_given(MonitorOptions, "bits")
     seed_file: str = setting(
         MONITOR,
@@ -303,7 +299,7 @@ class Options:
         yield from _error("seed_file", self.seed)
         for url in self.output:
             yield from _error("output", partial(parse, OutputConfig(url)))
-        trusted = MonitorOptions(trusted=tuple(self.trusted))
+        trusted = MonitorOptions(trusted=tuple(self.trust.trusted))
         yield from _error("trusted", trusted.check)
         if (bits := self.bits) is not None:
             yield from _error("bits", lambda: MonitorOptions(bits=bits).check())
@@ -432,8 +428,12 @@ class Options:
         return read_token(self.seed_file, "seed").decode()
 
 
-SECTIONS: Mapping[str, type] = {"ui": Ui, "run": Options, "paths": PathOptions}
-"""Sections of `config.toml` whose keys are the fields of a class, in the order of display."""
+SECTIONS: Mapping[str, Mapping[str, Setting]] = {
+    "ui": settings_of(Ui),
+    "run": {k: v for k, v in settings_of(Options).items() if k not in settings_of(Trust)},
+    "monitor": settings_of(Trust), "paths": settings_of(PathOptions),
+}  # fmt: skip
+"""Sections of `config.toml` whose keys are settings, in the order of display."""
 
 
 def byte_count(option: str, text: str) -> int:

@@ -169,7 +169,7 @@ def _monitor(
         "ingress": options.hook,
         "tunnels": Tunnels(options.tunnels) if options.tunnels != Tunnels.OUTER else None,
         "seed": options.seed() or None,
-        "trusted": (*said.get("trusted", ()), *options.trusted) or None,
+        "trusted": (*said.get("trusted", ()), *options.trust.trusted) or None,
     }
     over = {name: value for name, value in given.items() if value is not None}
     found = MonitorOptions(**{"interval": options.interval, **said, **over})

@@ -57,6 +57,13 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
+class Trust:
+    """`[monitor]` of the settings: holds whatever policies run."""
+
+    trusted: list[str] = setting(MONITOR, [], "Hosts that never alarm.", "PREFIX")
+
+
+@dataclass(frozen=True, slots=True)
 class MonitorOptions:
     """The monitor on one interface."""
 

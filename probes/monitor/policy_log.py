@@ -54,6 +54,8 @@ class PolicyLog:
         """Note transitions; `row` has dtype METRIC, shape (); `findings` are by policy."""
         self._findings.update(findings)
         for each in transitions:
+            if each.begins and each.policy not in findings:
+                self._findings.pop(each.policy, None)
             self._transitions.append(
                 (each, row, findings.get(each.policy) if each.begins else None)
             )
@@ -115,12 +117,14 @@ class PolicyLog:
             phase, did = "begin", "fired"
         elif transition.ends:
             phase, did = "end", "ended"
-        text = f"{did}: {transition.cause}"
-        if finding and finding.packets:
-            # Culprits come first: a narrow screen cuts the rest.
-            text = f"{name}: {finding.text}; {text}"
-        else:
-            text = f"{name} {text}; {finding.text}" if finding else f"{name} {text}"
+        text = f"{name} {did}: {transition.cause}"
+        known = finding if transition.begins else self._findings.get(name)
+        if known and known.packets:
+            # The row of the transition has the cause, which is a formula.
+            text = f"{name}: {known.text}" if transition.begins else f"{name} {did}"
+            text += f": {known.text}" if transition.ends else ""
+        elif finding:
+            text += f"; {finding.text}"
         severity = "warning" if transition.begins else "info"
         return Event(
             at, severity, PROBE, text, f"policy {name}", phase, transition.value, transition.unit

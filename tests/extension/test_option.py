@@ -18,7 +18,7 @@ from app.cli.subcommands.config import template
 from app.config.load import load
 from app.run.options import SECTIONS
 from bpf.errors import TextError
-from probes.config.options import changed, changes, made, setting
+from probes.config.options import changed, changes, made, setting, settings_of
 
 
 class Colour(StrEnum):
@@ -42,7 +42,7 @@ class ToyOptions:
 def test_option_file_variable_help_and_changes_follow_from_the_field(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    sections = {**SECTIONS, "toys": ToyOptions}
+    sections = {**SECTIONS, "toys": settings_of(ToyOptions)}
     monkeypatch.setattr("app.cli.decorator.SECTIONS", sections)
     monkeypatch.setattr("app.cli.subcommands.config.SECTIONS", sections)
     got: list[ToyOptions] = []

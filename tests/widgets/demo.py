@@ -121,6 +121,7 @@ class Demo(DiffApp[None]):
             yield self.chart
 
     def on_mount(self) -> None:
+        self.show_title("a demo")
         self.table.show_sort("rate", descending=True)
         self.advance()
         if self._period:

@@ -115,6 +115,11 @@ class DiffApp(App[ReturnType]):
     def set_bindings(self, bindings: BindingsMap) -> None:
         self._bindings = bindings
 
+    def show_title(self, text: str) -> None:
+        """Make a printable text the title of the terminal's window; nothing without a terminal."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.show_title(text)
+
     @property
     def can_suspend(self) -> bool:
         """Whether the app can be stopped and continued by a shell."""

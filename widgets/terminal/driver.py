@@ -101,6 +101,9 @@ def _name_of(character: str) -> str:
 _ATTRIBUTES = "\x1b[c"
 _SYNC_MODE = "\x1b[?2026$p"
 _GROUND = "\x1b]11;?\x1b\\"
+_KEEP_TITLE, _BACK_TITLE = "\x1b[22;2t", "\x1b]2;\x07\x1b[23;2t"
+"""Keep the title of the window, and bring it back (XTWINOPS). Terminals that keep none get an empty
+one."""
 _ANSWER = re.compile(
     r"(?P<attributes>\x1b\[\?[\d;]*c)"
     r"|(?P<sync>\x1b\[\?2026;\d\$y)"
@@ -137,6 +140,7 @@ class TerminalDriver(LinuxDriver):
         self._output = _Output(self._lose)
         self._file = cast("Any", self._output)
         self._link: LinkEstimator = cast("Any", app).link
+        self._title, self._has_title = "", False
         self._question = ""
         """Queries that the terminal is known to answer."""
         self._ending = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -196,6 +200,20 @@ class TerminalDriver(LinuxDriver):
             self._link.sent(_SYNC_MODE, 0, now)
             self._link.sent(_ATTRIBUTES, 0, now)
             self.write(_GROUND + _ATTRIBUTES)
+        self._has_title = self._has_terminal and os.environ.get("TERM") != "linux"
+        if self._has_title:
+            self.write(_KEEP_TITLE)
+            self._write_title()
+
+    def show_title(self, text: str) -> None:
+        """Make a printable text the title of the terminal's window, until the end."""
+        if text != self._title:
+            self._title = text
+            self._write_title()
+
+    def _write_title(self) -> None:
+        if self._title and self._has_title:
+            self.write(f"\x1b]2;{self._title}\x07")
 
     def stop_application_mode(self) -> None:
         """Release the terminal, and leave no answer to the next program."""
@@ -204,6 +222,8 @@ class TerminalDriver(LinuxDriver):
         end = time.monotonic() + _SECONDS
         while self._link.pending and time.monotonic() < end:
             time.sleep(0.005)
+        if self._has_title:
+            self.write(_BACK_TITLE)
         super().stop_application_mode()
         self._output.deadline = time.monotonic() + _SECONDS
 

@@ -19,7 +19,7 @@ from app.config.toml_lines import dumped
 from app.exporters.kinds import EXPORTERS, parse
 from app.run.options import SECTIONS, Options
 from bpf.errors import TextError, UsageError
-from probes.config.options import Setting, settings_of, values_of
+from probes.config.options import Setting, values_of
 from probes.path.options import PathOptions
 
 EXAMPLES = """\b
@@ -81,7 +81,7 @@ def show(
     values = {**values_of(settings.ui), **values_of(options), **values_of(paths)}
     for section, of in SECTIONS.items():
         lines += ["", f"[{section}]"]
-        for name, setting in settings_of(of).items():
+        for name, setting in of.items():
             source = context.get_parameter_source(name)
             given = source is not None and source.name == "COMMANDLINE"
             place = "command line" if given else loaded.origins.get(name, "default")
@@ -133,7 +133,7 @@ def template() -> str:
     lines = ["# Settings of probedeck: see probedeck config --help. Lines with # show defaults."]
     for section, of in SECTIONS.items():
         lines += ["", f"[{section}]"]
-        for setting in settings_of(of).values():
+        for setting in of.values():
             lines += ["", *textwrap.wrap(f"# {setting.help}", 98, subsequent_indent="# ")]
             entry = _entry(setting, setting.default).removeprefix("# ")
             usual = f"; default: {setting.usual}" if setting.usual else ""

@@ -46,8 +46,9 @@ class DialogCommands:
         info = ProgramInfoScreen(
             plane.hooks(),
             plane.memory(),
-            lambda: self._console.frame.pulses.probes.values(),
+            lambda: self._console.frame.pulses,
             plane.budget,
+            plane.cost,
         )
         self._console.app.push_screen(info)
 

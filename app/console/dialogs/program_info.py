@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from app.console.live.overview_feed import Pulse
-from bpf.errors import printable
+from app.console.live.overview_feed import Pulse, Pulses
+from bpf.errors import ProbedeckError, printable
 from bpf.quantities import REPLACED, byte_size, duration, percent, si
 from bpf.syscall import enable_run_time_stats
-from probes.control_plane import MemoryUse
+from probes.control_plane import Cost, MemoryUse
 from probes.hooks.interface_hook import InterfaceHook
 from probes.reports import BudgetUse
 from widgets.terminal.compositor import DiffModalScreen
 
+if TYPE_CHECKING:
+    from probes.config.model import Side
+
 _PERIOD = 1.0
 _EXPLANATION = """\
 ns/packet is of all probes of the hook together, and includes what
-measuring costs, 40 to 70 ns. Closing this ends the measurement."""
+measuring costs, 40 to 70 ns. Closing this ends the measurement.
+ns/SYN is of one probe's programs, run on a TCP SYN; core is their share
+of a core at the present rate, if each packet takes as long."""
 
 
 @runtime_checkable
@@ -48,14 +55,18 @@ class ProgramInfoScreen(DiffModalScreen[None]):
 
     def __init__(
         self, hooks: Sequence[InterfaceHook], memory: MemoryUse,
-        pulses: Callable[[], Iterable[Pulse]], budget: Callable[[], BudgetUse],
+        pulses: Callable[[], Pulses], budget: Callable[[], BudgetUse],
+        cost: Callable[[str], Sequence[Cost]],
     ) -> None:  # fmt: skip
-        """`pulses` returns the state of each probe at its last window."""
+        """`pulses` returns the state of each probe at its last window. `cost` may take a while."""
         super().__init__()
         self._hooks = hooks
         self._pulses = pulses
         self._memory = memory
         self._budget = budget
+        self._cost = cost
+        self._costs: dict[str, Mapping[Side, float]] = {}
+        """Nanoseconds of a SYN in each direction, by probe."""
         self._stats_fd = -1
         self._before: dict[int, tuple[int, int]] = {}
 
@@ -68,8 +79,15 @@ class ProgramInfoScreen(DiffModalScreen[None]):
             self._stats_fd = enable_run_time_stats()
         except OSError as error:
             self.notify(f"no run-time statistics: {error.strerror}", severity="error", markup=False)
+        self._measure()
         self._show()
         self.set_interval(_PERIOD, self._show)
+
+    @work(thread=True)
+    def _measure(self) -> None:
+        for name in tuple(self._pulses().probes):
+            with suppress(ProbedeckError):
+                self._costs[name] = {each.side: each.ns for each in self._cost(name)}
 
     def on_unmount(self) -> None:
         if self._stats_fd >= 0:
@@ -92,19 +110,32 @@ class ProgramInfoScreen(DiffModalScreen[None]):
                 text.append(f"  {status.reason}\n", "dim")
             for program in status.before:
                 text.append(f"  behind {program}\n", "bold")
-        titles = f"\n{'Probe':<28}{'Generation':>12}{'Read in':>12}{'Each':>12}{'Full':>8}\n"
-        text.append(titles, "bold")
-        for one in self._pulses():
+        titles = f"\n{'Probe':<19}{'Gen':>4}{'Read in':>10}{'Each':>9}{'Full':>8}"
+        text.append(f"{titles}{'ns/SYN':>10}{'core':>9}\n", "bold")
+        pulses = self._pulses()
+        for one in pulses.probes.values():
             took, each = duration(one.poll), duration(one.interval)
-            text.append(
-                f"{printable(one.name, REPLACED):<28.28}{one.generation:>12}{took:>12}{each:>12}"
-            )
-            text.append(f"{percent(one.occupancy):>8}\n")
+            text.append(f"{printable(one.name, REPLACED):<18.18} {one.generation:>4}{took:>10}")
+            text.append(f"{each:>9}{percent(one.occupancy):>8}{self._cost_text(one, pulses)}\n")
         used, limit = byte_size(self._memory.used), byte_size(self._memory.limit)
         text.append(f"\nMaps take {used} of kernel memory; the limit is {limit} (--memory).\n")
         text.append(f"{_budget_text(self._budget())}\n\n")
         text.append(_EXPLANATION, "dim")
         self.query_one("#programs", Static).update(text)
+
+    def _cost_text(self, one: Pulse, pulses: Pulses) -> str:
+        """Return the time of a SYN in all directions, and the share of a core at this rate."""
+        ns = self._costs.get(one.name)
+        if not ns or not len(pulses.traffic):
+            return ""
+        last = pulses.traffic[-1]
+        rates = {
+            side: float(last[f"{way}_packets"] / max(last["seconds"], 1e-3))
+            for side, way in (("ingress", "in"), ("egress", "out"))
+        }
+        share = sum(each * rates.get(side, 0.0) for side, each in ns.items()) / 1e9
+        each = "+".join(f"{time:.0f}" for time in ns.values())
+        return f"{each:>10}{percent(share):>9}"
 
 
 def _budget_text(use: BudgetUse) -> str:

@@ -64,6 +64,8 @@ class AlertFilter:
         self._only = only
         self._begun: set[tuple[str, str]] = set()
         """Sources and subjects whose end becomes an alert, too."""
+        self._alarms: dict[str, str] = {}
+        """Sentence about the last begin of each policy."""
 
     def count(self, item: Item) -> int:
         """Return how many alerts an item makes. Each published item is counted once, in order."""
@@ -87,10 +89,17 @@ class AlertFilter:
             evidence = dict(rows[number])
             phase = _phase(item.rows[number])
             severity = "warning" if phase == "begin" else "info"
-            text = f"{evidence['policy']} is {evidence['after']}: {evidence['cause']}"
-            if finding := evidence.get("finding"):
+            name, finding = evidence["policy"], evidence.get("finding")
+            text = f"{name} is {evidence['after']}: {evidence['cause']}"
+            if finding and evidence["found_packets"]:
+                # The evidence has the cause, which is a formula.
+                self._alarms[name] = f"{finding}, since {evidence['time'][11:19]} UTC"
+                text = f"{name}: {self._alarms[name]}"
+            elif finding:
                 text += f"; {finding}"
-            subject = f"{_POLICY}{evidence['policy']}"
+            elif phase == "end" and name in self._alarms:
+                text = f"{name} ended: {self._alarms[name]}"
+            subject = f"{_POLICY}{name}"
             yield Alert(
                 evidence["time"], host, severity, PROBE, subject, phase, text, evidence=evidence
             )

@@ -20,7 +20,7 @@ from app.run.start import start
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from probes.control.controller import Controller
-from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.options import Input, MonitorOptions, Receiver, Trust
 from tests.support.runs import deck_here
 
 FLOOD = "flood: flows > 500 -> dns"
@@ -161,7 +161,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
     ("given", "watches"),
     [
         ({}, True),
-        ({"trusted": ["192.0.2.0/24"]}, True),
+        ({"trust": Trust(["192.0.2.0/24"])}, True),
         ({"policies": "none"}, False),
         ({"policies": "shipped"}, False),
         ({"monitor": True}, False),
@@ -182,14 +182,14 @@ def test_a_shown_run_watches_unless_the_user_chooses(given: Any, watches: bool) 
     if watches:
         assert not spec.policies.policies
         assert spec.monitor
-        assert spec.monitor.trusted == tuple(given.get("trusted", ()))
+        assert spec.monitor.trusted == tuple(options.trust.trusted)
 
 
 def test_shipped_policies_by_name_and_a_host_that_is_none() -> None:
     spec = run_spec(Options("lo", policies="shipped"), "1")
     assert len(spec.policies.policies) > 30
     with pytest.raises(UsageError, match="'host' is no address or network"):
-        Options(trusted=["host"]).check()
+        Options(trust=Trust(["host"])).check()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 
 from app.config.load import load
 from app.run.options import SECTIONS
-from probes.config.options import settings_of
 from tests.support.runs import deck_here
 
 
@@ -62,7 +61,7 @@ def test_init_writes_every_setting_as_a_comment_once(file: Path) -> None:
     lines = re.sub(r"(?m)^# (?=[\w\"+]+ = \S)", "", text.replace('triage = "', "# # "))
     data = tomllib.loads(lines)
     for section, of in SECTIONS.items():
-        for name, setting in settings_of(of).items():
+        for name, setting in of.items():
             assert f"# {name} =" in text
             assert data[section].get(name) == setting.default
     assert data["columns"]["flows"]

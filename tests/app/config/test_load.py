@@ -64,6 +64,12 @@ def test_what_the_file_says_and_where(read: Read, tmp_path: Path) -> None:
     assert (loaded.settings.origin, loaded.state) == (f"{tmp_path}/config.toml", "used")
 
 
+def test_trusted_hosts_have_their_own_section(read: Read) -> None:
+    assert read('[monitor]\ntrusted = ["192.0.2.1"]').values == {"trusted": ["192.0.2.1"]}
+    (wrong,) = read('[run]\ntrusted = ["192.0.2.1"]').problems
+    assert str(wrong).endswith(":2: [run] trusted: unknown key; it belongs into [monitor]")
+
+
 def test_variables_win_over_the_file(read: Read) -> None:
     loaded = read(
         "[run]\ninterval = 2\nno_names = true\nbits = 9",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from app.console.dialogs.program_info import ProgramInfoScreen
-from bpf.errors import KernelError, ProbedeckError
+from app.console.status import title
+from bpf.errors import KernelError, ProbedeckError, UsageError
+from probes.control_plane import Cost, MemoryUse
+from probes.reports import BudgetUse
 from probes.snapshot import Event, HookStatus, Loss, LossReason
 from tests.app.console.fake import desk, flow
 from widgets.table.table import VirtualTable
@@ -107,6 +112,28 @@ async def test_programs_open_and_close() -> None:
         assert not isinstance(console.app.screen, ProgramInfoScreen)
 
 
+async def test_the_cost_of_each_probe_is_its_time_for_a_syn_at_the_present_rate() -> None:
+    async with desk() as console:
+        await console.feed(flow(1, 8_000, size=100))
+
+        def cost(name: str) -> Sequence[Cost]:
+            if name == "monitor":
+                raise UsageError("it has no program")
+            return Cost("ingress", 41.3), Cost("egress", 38.7)
+
+        info = ProgramInfoScreen(
+            (), MemoryUse(0, 1 << 20), lambda: console.app.frame.pulses,
+            lambda: BudgetUse(0.25, 0.01), cost,
+        )  # fmt: skip
+        await console.app.push_screen(info)
+        await console.app.workers.wait_for_complete()
+        info._show()
+        await console.still()
+        (row,) = (line.split("│")[1].split() for line in console.lines if "41+39" in line)
+        # 10,000 incoming packets a second of 41.3 ns.
+        assert row[-5:] == ["6.0", "%", "41+39", "<0.1", "%"]
+
+
 @pytest.mark.parametrize(
     ("error", "said", "code"),
     [
@@ -153,6 +180,27 @@ async def test_a_program_that_runs_before_ours_is_in_the_status_strip(
         await console.still()
         assert "eth0 removed" in console.strip
         assert "behind" not in console.strip
+
+
+async def test_the_title_of_the_terminal_tells_the_gravest_event_that_goes_on() -> None:
+    async with desk() as console:
+        await console.feed(flow(1, 10))
+        at = 388 * 10**9
+        for event in (
+            Event(at, "error", "path", "gone", "main", "begin"),
+            Event(at + 1, "info", "path", "back", "main", "end"),
+            Event(at, "warning", "monitor", "a: x scans y", "policy a", "begin"),
+            Event(at + 10**9, "warning", "monitor", "b: z floods y", "policy b", "begin"),
+            Event(at + 2 * 10**9, "info", "monitor", "b goes on", "policy b"),
+            Event(at + 3 * 10**9, "warning", "path", "7 lost"),
+        ):
+            console.controller.publish(event)
+        await console.still()
+        assert title(console.app, "eth0") == "b: z floods y, since 00:06:29"
+        console.app.event_marks.muted.add(("monitor", "policy b"))
+        assert title(console.app, "eth0") == "a: x scans y, since 00:06:28"
+        console.app.event_marks.muted.add(("monitor", "policy a"))
+        assert title(console.app, "eth0") == "probedeck eth0"
 
 
 async def test_a_remote_console_names_the_interface_first_and_then_the_address() -> None:

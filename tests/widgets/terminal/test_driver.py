@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import termios
@@ -104,6 +105,22 @@ def test_the_terminal_is_given_back_whatever_stops_and_goes_on() -> None:
         ends = terminal.raw().rpartition(b"\x1b[?1049l")[2]
         assert b"\x1b[?25h" in ends
         assert b"22c" not in ends, "an answer is left to the shell"
+
+
+@pytest.mark.parametrize("kind", ["xterm-256color", "linux"])
+def test_the_title_of_the_window_is_kept_and_brought_back(kind: str) -> None:
+    with Terminal(STILL, columns=80, rows=24, environment={"TERM": kind}) as terminal:
+        terminal.wait("ready")
+        terminal.settle()
+        terminal.signal(signal.SIGTSTP)
+        time.sleep(0.05)
+        terminal.signal(signal.SIGCONT)
+        terminal.settle()
+        terminal.send("q")
+        assert terminal.wait_exit() == 0
+        written = re.findall(rb"\x1b\[2[23];2t|\x1b\]2;[^\x07]*\x07", terminal.raw())
+    kept, shown, back = b"\x1b[22;2t", b"\x1b]2;a demo\x07", [b"\x1b]2;\x07", b"\x1b[23;2t"]
+    assert written == ([kept, shown, *back] * 2 if kind != "linux" else [])
 
 
 def test_one_that_hardly_began_leaves_no_answer_to_the_shell() -> None:

@@ -46,7 +46,10 @@ def _text(line: Any) -> str:
     if line["depth"]:
         return f"  {line['event'].text}"
     muted, seen = "muted: " * bool(line["is_muted"]), "✓ " * bool(line["is_acknowledged"])
-    return f"{muted}{seen}{line['event'].text}"
+    group = line["group"]
+    goes_on = group.is_open and line["event"].phase != "begin"
+    since = f"since {clock(group.begun_ns)}: " if goes_on else ""
+    return f"{muted}{seen}{since}{line['event'].text}"
 
 
 def _lasted(line: Any) -> str:

@@ -53,10 +53,10 @@ class EventDetail(Horizontal):
         yield Static(markup=False, id="text")
         yield Static(markup=False, id="times")
 
-    def show(self, line: Any, time: TimeTravel, culprit: tuple[str, str]) -> None:
+    def show(self, line: Any, time: TimeTravel, culprit: tuple[str, str], cause: str) -> None:
         """Show the event of a line of dtype EVENT_LINE.
 
-        `culprit` is a filter, or empty, and keys that act on it.
+        `culprit` is a filter, or empty, and keys that act on it. `cause` is a policy's condition.
         """
         if line["event"] is not self._about:
             self._about, self._then = line["event"], ()
@@ -67,7 +67,8 @@ class EventDetail(Horizontal):
                 self._then = tuple(_traffic(time.frame_since(event.utc_ns), event))
         found, keys = culprit
         about = (("Filter", found, ""), ("", keys, "dim")) if found else ()
-        lines = (*_texts(line), *about, *self._then)
+        why = (("Cause", cause, ""),) if cause else ()
+        lines = (*_texts(line), *why, *about, *self._then)
         times = tuple(_times(line))
         if (lines, times) != self._drawn:
             self._drawn = lines, times

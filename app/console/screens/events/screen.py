@@ -103,6 +103,18 @@ class EventsScreen(ConsoleScreen):
                     return str(row["filter"].decode(errors="replace"))
         return ""
 
+    def _cause(self) -> str:
+        """Return the condition and its values for an event of a policy; else an empty text."""
+        event: Event = self._line()["event"]
+        frame = self.console.frame.of(self._host()) or self.console.frame
+        found = (
+            (abs(table.utc_ns(int(row["at_ns"])) - event.utc_ns), bytes(row["cause"]))
+            for table in frame.monitor.triggers
+            for row in table.rows
+            if event.subject == f"policy {row['policy'].decode()}"
+        )
+        return min(found, default=(0, b""))[1].decode(errors="replace")
+
     def _host(self) -> str:
         """The host of the chosen event; empty for the only host."""
         return host_of(line["event"]) if (line := self._chosen) is not None else ""
@@ -197,7 +209,7 @@ class EventsScreen(ConsoleScreen):
         if line is not None and is_shown:
             found = self._culprit()
             culprit = found, self._about.hint if found else ""
-            self.query_one(EventDetail).show(line, self.console.time, culprit)
+            self.query_one(EventDetail).show(line, self.console.time, culprit, self._cause())
 
     def set_filter(self, text: str) -> None:
         self._filter = parse(text, FILTERED, self.console.settings.filters)

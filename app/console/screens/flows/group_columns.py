@@ -244,8 +244,8 @@ SPECS: dict[str, TableSpec[ShownFlows]] = {
 }
 """By kind of groups."""
 OWNED_BY_DEFAULT = ("process", "limit")
-_OWNED_FROM = 100
-"""Columns of owners on tables of so many cells or more."""
+_LIMITS_FROM = 100
+"""Limits are on tables of so many cells or more."""
 _LOCAL = 17
 """Usual width of local ends with addresses."""
 _WIDTHS = ((160, {"in": 16, "out": 16, "rate": 8, "service": 14, "local": 8}),
@@ -273,8 +273,8 @@ def shown_columns(
     needed += ["node"] * (view.node_of is not None)
     needed += ["interface"] * (kind == DIRECTIONS and has_interfaces(view.rows))
     needed += ["rtt"] * traced + ["totals"] * bool(rows["at_least"].any())
-    if len(groups.table.owned.sockets) and width >= _OWNED_FROM:
-        needed += OWNED_BY_DEFAULT
+    if len(groups.table.owned.sockets):
+        needed += OWNED_BY_DEFAULT[: 2 if width >= _LIMITS_FROM else 1]
     widths = dict(widths_of(width)) if is_grouped else {}
     if width >= _WIDTHS[-1][0] and has_ends:
         widths["local"] = _LOCAL

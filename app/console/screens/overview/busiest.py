@@ -26,8 +26,11 @@ _NAMES = {"conversations": "service", "hosts": "host", "services": "service"}
 """First column of each block: its title is the name of the block."""
 _LEFT_OUT = ("idle", "protocol")
 """Columns that take the room of names: the busiest are not idle, and a service has one protocol."""
-_NAME_CELLS = 14
+_NAME_CELLS = 13
 """Least width of that column, for the name."""
+_NARROW = 78
+_NARROW_CELLS = {"remote": 16, "process": 8}
+"""A narrower block has such columns, so that it has the process."""
 
 
 class Busiest:
@@ -67,7 +70,9 @@ class Busiest:
 
     def columns(self, kind: str, width: int) -> tuple[Column[Any], ...]:
         """Return the columns of a block of `width` cells."""
-        return titled(kind, shown_columns(self._grouped[kind], width, traced=False))
+        found = titled(kind, shown_columns(self._grouped[kind], width, traced=False))
+        cells = _NARROW_CELLS if width < _NARROW else {}
+        return tuple(replace(one, width=cells.get(one.id, one.width)) for one in found)
 
 
 def first_columns(kind: str) -> tuple[Column[Any], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import SECOND_NS
@@ -52,13 +53,25 @@ def troubles(
         *_of_policies(triggers),
         *others,
     ]
+    groups = fold(events)
+    lasting = {one.key: one for one in groups if one.is_open}
+    found = [_dated(one, lasting.get(one.events)) for one in found]
     told = {one.events for one in found}
-    found += _of_events([one for one in fold(events) if not left(one)], utc_ns, told)
+    found += _of_events([one for one in groups if not left(one)], utc_ns, told)
     if left_out:
         are = "flow is" if left_out == 1 else "flows are"
         text = f"{si(left_out)} {are} too many to show: Flows has the largest"
         found.append(Trouble(Kind.STRAIN, left_out, text, Tone.WARN, "flows", None))
     return sorted(found, key=lambda one: (one.kind, -one.size))
+
+
+def _dated(one: Trouble, group: EventGroup | None) -> Trouble:
+    """Return a sentence with the time of its begin, if it has an event."""
+    if group is None:
+        return one
+    since = f"since {clock(group.begun_ns)}"
+    clauses = tuple(since if clause == one.lasting else clause for clause in one.clauses)
+    return replace(one, lasting=since, clauses=clauses)
 
 
 def calm(pulses: Pulses) -> str:
@@ -188,18 +201,17 @@ def _of_policy(one: PolicyView, triggers: Triggers, state: PolicyState) -> Troub
     fires = state is PolicyState.ACTIVE
     known = not math.isnan(one.numbers["value"])
     text = f"Policy {one.name} {'fires' if fires else 'fired and holds'}"
+    amount = ""
     if begun := begin_of(triggers.transitions(one.name, _MOST_EVENTS)):
         # The culprit comes first: a narrow screen cuts the rest.
-        text = f"{one.name}{'' if fires else ', over now'}: {begun.finding}"
+        who, _, amount = begun.finding.partition("; ")
+        text = f"{one.name}{'' if fires else ', over now'}: {who}"
     else:
-        text += f" ({one.info.policy.when})"
         text += f": {value_text(one, 'value')} now" if fires and known else ""
-    clauses = []
     lasting = ""
     if one.now_utc_ns:
         lasting = f"for {age((one.now_utc_ns - one.info.since_utc_ns) / 1e9)}"
-        clauses.append(lasting)
-    clauses.append(f"runs {', '.join(one.info.policy.run)}")
+    clauses = filter(None, (lasting, amount, f"runs {', '.join(one.info.policy.run)}"))
     size = one.ratio if math.isfinite(one.ratio) else 0.0
     about, row = (MONITOR, f"policy {one.name}"), one.name
     return Trouble(

@@ -76,7 +76,10 @@ def test_transitions_and_health_become_alerts_and_an_own_failure_does_not() -> N
     assert chosen.count(table) == 2
     begun, ended = chosen.alerts(table)
     assert (begun.severity, begun.phase, begun.subject) == ("warning", "begin", "policy flood")
-    assert begun.text == f"flood is active: flows 900 > 500; {FINDING}"
+    since = begun.time[11:19]
+    assert begun.text == f"flood: {FINDING}, since {since} UTC"
+    assert begun.evidence["cause"] == "flows 900 > 500"
+    assert ended.text == f"flood ended: {FINDING}, since {since} UTC"
     assert begun.evidence["found_packets"] == 77
     assert (ended.severity, ended.phase) == ("info", "end")
     assert AlertFilter("main", "info", ()).count(table) == 3
@@ -197,13 +200,13 @@ def test_the_journal_and_syslog_take_alerts(
             controller.outputs.add(OutputConfig(url))
         controller.publish(transitions((ARMED, ACTIVE)))
         fields = dict(line.split("=", 1) for line in journal.recv(65536).decode().splitlines())
-        assert fields["MESSAGE"].endswith(FINDING)
+        assert f": {FINDING}, since " in fields["MESSAGE"]
         assert (fields["PRIORITY"], fields["PROBEDECK_SUBJECT"]) == ("4", "policy flood")
         assert json.loads(fields["PROBEDECK_ALERT"])["evidence"]["found_packets"] == 77
         pattern = (
             rf"<(\d+)>1 \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}Z \S+ probedeck {os.getpid()} "
             r'policy \[probedeck@32473 source="monitor" subject="policy flood" phase="begin" '
-            rf'filter="src:10.0.0.9"\] \ufeffflood is active: .*{FINDING}'
+            rf'filter="src:10.0.0.9"\] \ufeffflood: {FINDING}, since \d\d:\d\d:\d\d UTC'
         )
         found = [re.fullmatch(pattern, each.recv(65536).decode()) for each in (local, udp)]
         assert [each and each[1] for each in found] == ["28", "132"]

@@ -44,6 +44,7 @@ _PROCESS, *_OTHERS = map(_text, OWNER_COLUMNS)
 PROCESS: tuple[Column[ShownFlows], ...] = (
     replace(
         _PROCESS,
+        priority=1,
         cells=lambda part: [row.process for row in part.owners],
         tone=lambda part: [
             Tone.NORMAL if row.owner is not None else Tone.MUTED for row in part.owners

@@ -170,8 +170,8 @@ def test_ended_probes_come_first_and_old_warnings_last() -> None:
         "Probe flow has ended: no link",
         "Probe path is silent: no window for 12 s",
         "00:06:20 x: gone",
-        "Policy busy fires (flows > 10): 20 now",
-        "Policy held fired and holds (flows > 10)",
+        "Policy busy fires: 20 now",
+        "Policy held fired and holds",
         "3 flows are too many to show: Flows has the largest",
         "00:06:30 x: 7 lost in 9",
     ]
@@ -182,14 +182,17 @@ def test_ended_probes_come_first_and_old_warnings_last() -> None:
 
 def test_a_policy_that_fires_says_who_and_no_formula() -> None:
     fake, live = FakeMonitor(), LiveMonitor()
-    who = Finding("10.77.0.2 -> 10.77.0.1, 300 ports by TCP SYN", "src:10.77.0.2", 300)
+    text = "10.77.0.2 -> 10.77.0.1, 300 ports by TCP SYN"
+    who = Finding(f"{text}; 300 packets, 17 KiB in 1.0 s", "src:10.77.0.2", 300)
     armed, active = PolicyState.ARMED, PolicyState.ACTIVE
     for item in (*fake.window({"scan": Said(20, 10)}), fake.transition("scan", armed, active, "")):
         live.add(item)
     live.add(fake.transition("scan", armed, active, "flows 20", finding=who))
     info = monitor(policy("scan: flows > 10 -> dns", active))
-    (told,) = found(triggers=Triggers(live.view(), info))
-    assert told.text == f"scan: {who.text}"
+    begin = Event(388 * SECOND_NS, "warning", "monitor", "scan", "policy scan", "begin")
+    (told,) = found(triggers=Triggers(live.view(), info), events=(begin,))
+    assert told.text == f"scan: {text}"
+    assert told.clauses == ("since 00:06:28", "300 packets, 17 KiB in 1.0 s", "runs dns")
 
 
 def test_events_about_a_present_trouble_are_no_second_sentence_and_others_go_on() -> None:
@@ -223,8 +226,8 @@ def test_an_output_that_fails_is_a_sentence_with_what_is_undelivered() -> None:
     others = output_troubles((fails, fine, held), 400 * SECOND_NS)
     begin = Event(388 * SECOND_NS, "warning", "output", "does not take records", "main", "begin")
     lost, waits = found(events=(begin,), others=tuple(others))
-    assert lost.sentence(99) == (
-        "Output main fails: Connection refused, 2.31 k records undelivered, for 12 s, "
+    assert lost.sentence(120) == (
+        "Output main fails: Connection refused, 2.31 k records undelivered, since 00:06:28, "
         "7 records waiting"
     )
     assert lost.timeless.startswith("Output main fails: Connection refused, 2.31 k records")
