@@ -30,8 +30,8 @@ _PERIOD = 1.0
 _EXPLANATION = """\
 ns/packet is of all probes of the hook together, and includes what
 measuring costs, 40 to 70 ns. Closing this ends the measurement.
-ns/SYN is of one probe's programs, run on a TCP SYN; core is their share
-of a core at the present rate, if each packet takes as long."""
+ns/SYN is of one probe's programs, run on a TCP SYN; core is their
+share of a core at the present rate, if each packet takes as long."""
 
 
 @runtime_checkable

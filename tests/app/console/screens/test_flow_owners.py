@@ -233,7 +233,11 @@ async def test_process_and_limit_are_columns_where_there_is_room() -> None:
         assert console.app.tapes.state_of("flow.limit") == "queue"
     async with desk(width=80, height=24, view="conversations") as console:
         await fed(console, *talks, choice=choice)
-        assert "Process" not in console.lines[1]
+        assert "Process" in console.lines[1]
+        assert "Limited by" not in console.lines[1]
+        await console.press("1")
+        assert "Process" in console.text
+        assert "nginx" in console.text
 
 
 async def test_the_past_has_its_own_owners() -> None:
