@@ -50,7 +50,7 @@ BUDGETS = {
     ),
     "app/doctor": (540, "a check for each requirement, and the cost of a packet"),
     "app/explain": (660, "sentences about one conversation"),
-    "app/exporters": (3090, "five receivers with queues, retries and exact counts"),
+    "app/exporters": (3095, "five receivers with queues, retries and exact counts"),
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
     "app/lab": (1640, "networks of namespaces, replay, and the test of policies"),
     "app/outputs": (1720, "each table as columns, and reports"),
