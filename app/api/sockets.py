@@ -201,6 +201,9 @@ class Api:
     """Also `[IPV6]:PORT`; port 0 is any free one; empty: no TCP."""
     token: str = setting(API, "", "Token of clients that may change things.", "FILE")
     read_token: str = setting(API, "", "Token of clients that may only read.", "FILE")
+    action_token: str = setting(
+        API, "", "Token of clients that may also set actions of policies.", "FILE"
+    )
     cert: str = setting(API, "", "Certificate, PEM; needed unless HOST is loopback.", "FILE")
     key: str = setting(API, "", "Key of the certificate, PEM.", "FILE")
     limits: Limits = field(default_factory=Limits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bpf.arrays import Array, Rows
+from probes.filter.table import Coded
 from probes.flow.records import FLOW, NAME, FlowDirection
 
 INTERFACE = np.dtype([
@@ -18,15 +19,14 @@ _ODD = 0x9E3779B97F4A7C15
 _WAYS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 
 
-def names_of(rows: Array) -> tuple[list[str], Array]:
-    """Return the names of the interfaces of rows (n,) with the fields of FLOW, each once, and the
-    place of each row's name (n,)."""
+def names_of(rows: Array) -> Coded:
+    """Return the names of the interfaces of rows (n,) with the fields of dtype FLOW."""
     words = np.ascontiguousarray(rows["interface"]).view("u8").reshape(len(rows), -1)
     # Two words: a sort of the names themselves takes ten times as long.
     _, first, of = np.unique(
         words[:, 0] ^ words[:, 1] * np.uint64(_ODD), return_index=True, return_inverse=True
     )
-    return [name.decode(errors="replace") for name in rows["interface"][first].tolist()], of
+    return Coded(of, [name.decode(errors="replace") for name in rows["interface"][first].tolist()])
 
 
 def totals(flows: Rows[FLOW], repeated: Rows[FLOW]) -> Rows[INTERFACE]:

@@ -87,6 +87,8 @@ class Finding:
     """Unit of the shares: `packets`, or `flows` for scans and forged sources."""
     lost: int = 0
     """Packets of the window that no flow has: counts are lower bounds if there are any."""
+    outgoing: bool = False
+    """Whether the flows leave."""
     sources: Distinct = _NONE
     destinations: Distinct = _NONE
     source_ports: Distinct = _NONE

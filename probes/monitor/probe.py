@@ -337,7 +337,9 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
             self._activate()
             names = {each.policy for each in transitions if each.begins}
             begun = [each for each in self._engine.policies() if each.policy.name in names]
-            self._log.add(transitions, row, self.find(begun, start_ns, end_ns) if begun else {})
+            findings = self.find(begun, start_ns, end_ns) if begun else {}
+            self._log.add(transitions, row, findings)
+            self.actions.blame(findings)
             if changes := [t for t in transitions if t.before.runs != t.after.runs]:
                 self.changed(changes)
 

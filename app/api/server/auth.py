@@ -25,6 +25,8 @@ class Rights:
     token: bytes = b""
     read_token: bytes = b""
     """Token of clients that may only read."""
+    action_token: bytes = b""
+    """Token of clients that may also let policies act on packets."""
     owner_only: bool = False
     """Whether every client has the rights of this process: a Unix socket without a group."""
 
@@ -44,39 +46,40 @@ class AuthMiddleware:
         self._rights = rights
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused, read_only = self._judge(scope)
-        if refused is not None:
+        if (refused := self._judge(scope)) is not None:
             await refused(scope, receive, send)
             return
-        scope["state"] = {"read_only": read_only, "owner": self._rights.owner_only}
         await self._app(scope, _counted(receive), send)
 
-    def _judge(self, scope: Scope) -> tuple[Response | None, str]:
-        """Return a refusal or None, and why this client may only read."""
+    def _judge(self, scope: Scope) -> Response | None:
+        """Return a refusal, or None after the rights of this client are in the request's state."""
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
             # RFC 9112, 6.1: a proxy in front may take the rest for another request.
             said = Problem("a request has Content-Length or Transfer-Encoding", exit_code=2)
-            return refusal(HTTPStatus.BAD_REQUEST, said, {"connection": "close"}), ""
-        read_only = ""
+            return refusal(HTTPStatus.BAD_REQUEST, said, {"connection": "close"})
+        read_only, may_act = "", True
         if self._rights.token:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             token = given.strip().encode("latin-1")
-            may_all = hmac.compare_digest(token, self._rights.token)
+            may_act = hmac.compare_digest(token, self._rights.action_token)
+            may_all = may_act or hmac.compare_digest(token, self._rights.token)
             may_read = hmac.compare_digest(token, self._rights.read_token)
             if scheme.lower() != "bearer" or not token or not (may_all or may_read):
                 said = Problem("no valid token", "send it as: Authorization: Bearer TOKEN", 2)
                 challenge = {"www-authenticate": "Bearer"}
-                return refusal(HTTPStatus.UNAUTHORIZED, said, challenge), ""
+                return refusal(HTTPStatus.UNAUTHORIZED, said, challenge)
             if not may_all:
                 read_only = "this token may only read"
                 if scope["method"] != "GET":
-                    return refusal(HTTPStatus.FORBIDDEN, Problem(read_only, exit_code=2)), ""
+                    return refusal(HTTPStatus.FORBIDDEN, Problem(read_only, exit_code=2))
         length = headers.get("content-length", "0")
         if len(length) > len(str(MAX_BODY)) or int(length) > MAX_BODY:
             said = Problem(_TOO_LARGE, exit_code=2)
-            return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said), ""
-        return None, read_only
+            return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+        owner = self._rights.owner_only
+        scope["state"] = {"read_only": read_only, "owner": owner, "acts": may_act}
+        return None
 
 
 def _counted(receive: Receive) -> Receive:

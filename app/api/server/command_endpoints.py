@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from fastapi import Request
+
 from app.api.models import ForbiddenError
 from app.api.server.routing import Endpoints, Executor, route
 from app.commands import REGISTRY, Command, Invocation, ParameterKind, parse
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.control_plane import ControlPlane
+from probes.monitor.policy import Policy
 
+_SETS_POLICIES = ("trigger.add", "trigger.change", "trigger.toggle")
 CommandRunner = Callable[[Invocation], Sequence[str]]
 """Run a command in the console beside the API. Returns its complaints. Raises ProbedeckError."""
 
@@ -67,7 +71,7 @@ class CommandEndpoints(Endpoints):
         return tuple(map(self._info, REGISTRY.values()))
 
     @route("POST", "/v1/commands", 403, 404, 409, 422)
-    def command(self, line: CommandRequest) -> CommandResult:
+    def command(self, line: CommandRequest, request: Request) -> CommandResult:
         """Run a command; on the console, if the controller has one. The effect is the same as
         typing it there: the console turns to the command's screen."""
         asked = parse(line.line)
@@ -78,7 +82,18 @@ class CommandEndpoints(Endpoints):
         ):
             hint = "it is done at the console only"
             raise ForbiddenError(f"{asked.command.name} {why}", hint=hint)
+        if asked.command.name in _SETS_POLICIES and not request.state.acts:
+            self._may_set(str(asked.values[0]) if asked.values else "", request)
         return CommandResult(asked.line, tuple(self._console(asked)))
+
+    def _may_set(self, value: str, request: Request) -> None:
+        known = self.policies_by_name()
+        if not value:
+            raise ForbiddenError("the policy under the cursor may act", hint="name a policy")
+        if value in known:
+            self.may_act(known[value].policy, request)
+        elif "->" in value:
+            self.may_act(Policy.parse_short(value), request)
 
     def _info(self, command: Command) -> CommandInfo:
         here = self._has_console and not _only_at_the_console(command)

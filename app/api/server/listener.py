@@ -23,7 +23,10 @@ from bpf.errors import UsageError
 from probes.config.trusted_file import check_regular, read_secret
 from probes.control_plane import ControlPlane
 
-_OF_TCP = {"token": "token", "read_token": "read token", "cert": "certificate", "key": "key"}
+_OF_TCP = {
+    "token": "token", "read_token": "read token", "action_token": "action token",
+    "cert": "certificate", "key": "key",
+}  # fmt: skip
 _PATIENCE_S = 1.0
 """Seconds for running requests when the listener closes."""
 
@@ -135,11 +138,12 @@ def _rights(options: Api) -> Rights:
         raise UsageError(
             f"the API on {options.listen} needs a token", hint="give its file with --api-token"
         )
-    token = sockets.read_token(options.token)
-    read_token = sockets.read_token(options.read_token) if options.read_token else b""
-    if token == read_token:
-        raise UsageError("the API's token and its read token are the same")
-    return Rights(token, read_token)
+    paths = options.token, options.read_token, options.action_token
+    tokens = [sockets.read_token(path) if path else b"" for path in paths]
+    given = [*filter(None, tokens)]
+    if len({*given}) < len(given):
+        raise UsageError("two tokens of the API are the same")
+    return Rights(*tokens)
 
 
 def _tls(options: Api) -> ssl.SSLContext | None:

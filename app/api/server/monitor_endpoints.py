@@ -6,7 +6,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Query, Request
 from pydantic import WrapValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -51,16 +51,20 @@ class MonitorEndpoints(Endpoints):
         return self.find_policy(name)
 
     @route("POST", _POLICIES, 415, writes=True, status_code=201)
-    def add_policy(self, policy: Offered, response: Response) -> PolicyInfo:
+    def add_policy(self, policy: Offered, request: Request, response: Response) -> PolicyInfo:
         """Add a policy: an object, or `{"short": "NAME: CONDITION -> RUN"}`."""
+        self.may_act(policy, request)
         response.headers["location"] = f"/v1/monitor/policies/{policy.name}"
         if policy.name in self.policies_by_name():
             raise ExistsError(f"there is a policy {policy.name}", hint="replace it")
         return self.plane.set_policy(policy)
 
     @serves(RemoteCalls.set_policy, 415, responses=created(PolicyInfo))
-    def set_policy(self, name: str, policy: Offered, response: Response) -> PolicyInfo:
+    def set_policy(
+        self, name: str, policy: Offered, request: Request, response: Response
+    ) -> PolicyInfo:
         """Add a policy, or replace the policy of this name; running applications continue."""
+        self.may_act(policy, request)
         if policy.name != name:
             raise UsageError(f"the policy is {policy.name}, not {name}")
         if name not in self.policies_by_name():
@@ -68,7 +72,13 @@ class MonitorEndpoints(Endpoints):
         return self.plane.set_policy(policy)
 
     remove_policy = endpoint_of(RemoteCalls.remove_policy)
-    activate_policy = endpoint_of(RemoteCalls.activate_policy)
+
+    @serves(RemoteCalls.activate_policy, 404)
+    def activate_policy(self, name: str, request: Request) -> PolicyInfo:
+        """Run a policy now, until it is deactivated."""
+        self.may_act(self.find_policy(name).policy, request)
+        return self.plane.activate_policy(name)
+
     deactivate_policy = endpoint_of(RemoteCalls.deactivate_policy)
 
     @serves(RemoteCalls.sketch, 409, 422, response_model=Registers)

@@ -19,6 +19,7 @@ from app.api.models import ForbiddenError, Problem, UnknownError
 from bpf.errors import did_you_mean
 from probes.control_plane import OPERATIONS, ControlPlane, Operation, ProbeInfo
 from probes.monitor.info import PolicyInfo
+from probes.monitor.policy import Policy
 
 _T = TypeVar("_T")
 CHANGE = (403, 409, 422)
@@ -73,6 +74,14 @@ class Endpoints:
             raise ForbiddenError(
                 f"the compile helper is not confined ({reason})",
                 hint="take a Unix socket without a group, or a file of the host",
+            )
+
+    def may_act(self, policy: Policy, request: Request) -> None:
+        """Raise ForbiddenError if a policy acts on packets, and this client may not do that."""
+        if policy.action and not policy.action.dry and not request.state.acts:
+            raise ForbiddenError(
+                f"this token may not let policy {policy.name} act on packets",
+                hint="send the token of --api-action-token, or let the action be dry",
             )
 
     def find_probe(self, name: str) -> ProbeInfo:

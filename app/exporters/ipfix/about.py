@@ -80,8 +80,8 @@ class About:
         """Return the index (n,) of the interface of each row of a run on `interface`."""
         if not is_group(interface):
             return np.full(len(rows), self.index(interface))
-        names, of = names_of(rows)
-        return np.array([self.index(name) for name in names], "u4")[of]
+        names = names_of(rows)
+        return np.array([self.index(name) for name in names.texts], "u4")[names.codes]
 
     def sent(self, message: Message, size: int) -> None:
         """Count a message of `size` bytes."""

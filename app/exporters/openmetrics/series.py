@@ -35,6 +35,7 @@ _MONITOR = [
     if one.series
 ]
 """The monitor's metrics with their families and labels."""
+_FLOW_SUMS = (of.FLOW_PACKETS, of.FLOW_BYTES, of.FLOWS)
 _REPEATED = ((of.REPEATED_PACKETS, "packets"), (of.REPEATED_BYTES, "bytes"))
 MOST_INTERFACES = 256
 """Interfaces with series."""
@@ -61,21 +62,16 @@ class FlowSeries(Series):
         rows, names = item.rows, [item.interface]
         classes = rows["direction"] * np.uint8(len(PROTOCOLS) + 1) + _CLASS[rows["protocol"]]
         if is_group(item.interface):
-            names, places = names_of(rows)
-            classes = places * len(_LABELS) + classes
-            self.drop(of.FLOWS)
+            found = names_of(rows)
+            names, classes = found.texts, found.codes * len(_LABELS) + classes
         labels = [(name, *each) for name in self._known(names) for each in _LABELS]
-        counts = np.bincount(classes, minlength=len(labels)).tolist()
-        for family, unit in ((of.FLOW_PACKETS, "packets"), (of.FLOW_BYTES, "bytes")):
+        self.drop(of.FLOWS)
+        for family, values in zip(_FLOW_SUMS, (rows["packets"], rows["bytes"], 1), strict=True):
             sums = np.zeros(len(labels), "u8")
             # bincount would sum in floats, which are exact to 2^53 only.
-            np.add.at(sums, classes, rows[unit])
+            np.add.at(sums, classes, values)
             for each, more in zip(labels, sums.tolist(), strict=True):
                 self.add(family, *each, by=more)
-        for each in labels:
-            self.put(of.FLOWS, *each, value=0)
-        for each, value in zip(labels, counts, strict=True):
-            self.add(of.FLOWS, *each, by=value)
 
     def _take_repeated(self, rows: Rows[INTERFACE]) -> None:
         names = [name.decode(errors="replace") for name in rows["interface"].tolist()]

@@ -1,6 +1,6 @@
 """An action as a policy's text has it: `drop for 10m`, `limit 1kpps`, `dry mirror eth1 share 20%`.
 
-[dry] drop | limit RATE | mirror INTERFACE [out] [for TIME] [share SHARE]
+[dry] drop | limit RATE | mirror INTERFACE [out | culprit] [for TIME] [share SHARE]
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from enum import IntEnum
 from bpf.errors import TextError
 from bpf.quantities import RATES, SHARES, TIMES, quantity, shown
 
-DRY = "dry"
-FORM = "an action is drop, limit 1000pps or mirror IFACE; then out, for 10m, share 80%"
+DRY, CULPRIT = "dry", "culprit"
+FORM = "an action is drop, limit 1000pps or mirror IFACE; then out or culprit, for 10m, share 80%"
 USUAL_SECONDS = 300.0
 """Longest time of an action that names none."""
 USUAL_SHARE = 0.5
@@ -55,6 +55,8 @@ class PacketAction:
     """Name of the interface that gets the copies."""
     outgoing: bool = False
     """Whether it acts on outgoing packets, and not on incoming ones."""
+    culprit: bool = False
+    """Whether it acts on the packets that the finding of its policy names."""
     dry: bool = False
     """Whether it only counts the packets that it would act on."""
     seconds: float = USUAL_SECONDS
@@ -78,6 +80,7 @@ class PacketAction:
             if len(interface) > _MAX_NAME or "/" in interface:
                 raise words.wrong("is no name of an interface")
         outgoing = words.take("out")
+        culprit = not outgoing and words.take(CULPRIT)
         seconds, share = USUAL_SECONDS, 0.0
         if words.take("for"):
             seconds = words.amount("a time, such as 10m", TIMES)
@@ -88,7 +91,7 @@ class PacketAction:
             if share > 1:
                 raise words.wrong("is more than all traffic")
         words.end()
-        return cls(kind, rate, interface, outgoing, dry, seconds, share)
+        return cls(kind, rate, interface, outgoing, culprit, dry, seconds, share)
 
     @property
     def deed(self) -> str:

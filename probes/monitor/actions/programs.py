@@ -54,9 +54,6 @@ class ActionCounts:
     def __sub__(self, before: ActionCounts) -> ActionCounts:
         return ActionCounts(*(getattr(self, n) - getattr(before, n) for n in self.__slots__))
 
-    def __add__(self, more: ActionCounts) -> ActionCounts:
-        return ActionCounts(*(getattr(self, n) + getattr(more, n) for n in self.__slots__))
-
     @property
     def share(self) -> float:
         """The share of all packets, 0 to 1. The kernel counts on while the counts are read."""

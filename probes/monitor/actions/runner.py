@@ -7,6 +7,7 @@ only if the policy is set again.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,8 +32,11 @@ from probes.monitor.state import PROBE
 from probes.snapshot import Event
 
 if TYPE_CHECKING:
+    from probes.monitor.finding import Finding
     from probes.monitor.policy import Policy
 
+_OF_ADDRESSES = re.compile(r"(?:^| )src:[^ /]+(?: |$)")
+"""A filter of senders, and not of a network."""
 _LEAST = 100
 """Packets of a window below which a share says nothing."""
 _MOST_PORTS = 4096
@@ -46,12 +50,14 @@ class _Entry:
 
     policy: Policy
     action: PacketAction
-    select: Sequence[Conjunction]
-    most: float
-    """Largest share of the traffic, 0 to 1."""
     target: Interface | None
     """The interface that gets copies."""
     dry: bool
+    filters: Sequence[str] = ()
+    select: Sequence[Conjunction] = ()
+    """The packets of `filters` but those of trusted hosts."""
+    most: float = USUAL_SHARE
+    """Largest share of the traffic, 0 to 1."""
     is_wanted: bool = False
     """Whether its policy was active at the last look."""
     number: int = -1
@@ -71,7 +77,25 @@ class _Entry:
     @property
     def words(self) -> str:
         where = "outgoing" if self.action.outgoing else "incoming"
-        return f"{where} packets of {' or '.join(self.policy.select)}"
+        return f"{where} packets of {' or '.join(self.filters)}"
+
+    def aim(self, filters: Sequence[str]) -> None:
+        """Act on the packets that pass one of `filters`. Raises ProbedeckError."""
+        end = "dst" if self.action.outgoing else "src"
+        explicit = all(map(_is_narrow, conjunctions_of(filters)))
+        self.select = conjunctions_of(self.policy.without_trusted(filters, end))
+        self.most = self.action.share or (1.0 if explicit else USUAL_SHARE)
+        self.filters = filters
+
+    def blame(self, finding: Finding) -> None:
+        """Act on the culprit of a finding. Raises ProbedeckError if nobody stands out."""
+        if finding.outgoing or not finding.filter:
+            raise UsageError("who is unknown")
+        if self.action.kind is ActionKind.DROP and not _OF_ADDRESSES.search(finding.filter):
+            raise UsageError("no sender stands out", hint="limit acts on packets to one receiver")
+        self.aim([f"({each}) {finding.filter}" for each in self.policy.select] or [finding.filter])
+        if self.most == USUAL_SHARE and not self.action.share:
+            raise UsageError("no address and no port stands out")
 
 
 class Actions:
@@ -118,16 +142,10 @@ class Actions:
         self.remove(policy.name)
         if (action := policy.action) is None or self._is_of_capture:
             return
-        end = "dst" if action.outgoing else "src"
-        explicit = all(map(_is_narrow, conjunctions_of(policy.select)))
-        self._entries[policy.name] = _Entry(
-            policy,
-            action,
-            conjunctions_of(policy.without_trusted(policy.select, end)),
-            action.share or (1.0 if explicit else USUAL_SHARE),
-            interfaces.find(action.interface) if action.interface else None,
-            dry := action.dry or not self._options.allow_actions,
-        )
+        dry = action.dry or not self._options.allow_actions
+        target = interfaces.find(action.interface) if action.interface else None
+        entry = self._entries[policy.name] = _Entry(policy, action, target, dry)
+        entry.aim(policy.select)
         if dry and not action.dry:
             text = f"policy {policy.name} only counts the packets that it would act on"
             self._events.append(Event.now("warning", PROBE, f"{text}: {PERMISSION}"))
@@ -142,10 +160,22 @@ class Actions:
         """Begin the actions of policies that became active, and end all other actions."""
         for name, entry in self._entries.items():
             was_wanted, entry.is_wanted = entry.is_wanted, name in active
-            if entry.is_wanted and not was_wanted and entry.cause != _STOPPED:
+            begins = entry.is_wanted and not was_wanted and entry.cause != _STOPPED
+            if begins and not entry.action.culprit:
                 self._begin(entry)
             elif was_wanted and not entry.is_wanted:
                 self._end(entry, "the policy ended")
+
+    def blame(self, findings: Mapping[str, Finding]) -> None:
+        """Begin the actions on culprits of policies that became active, by their findings."""
+        for name, finding in findings.items():
+            entry = self._entries.get(name)
+            if entry and entry.action.culprit and entry.cause != _STOPPED:
+                try:
+                    entry.blame(finding)
+                    self._begin(entry)
+                except ProbedeckError as error:
+                    self._fail(entry, error)
 
     def end_window(self) -> None:
         """Count the packets of a window, and end actions beyond their limits."""
@@ -230,13 +260,16 @@ class Actions:
             in_kernel = replace(action, dry=entry.dry)
             entry.number = self._programs.begin(in_kernel, entry.select, entry.until_ns, target)
         except ProbedeckError as error:
-            entry.cause = error.message
-            text = f"policy {name} does not act: {error.message}"
-            self._events.append(Event.now("error", PROBE, text, _subject(name)))
+            self._fail(entry, error)
             return
         deed = f"is a dry run: it {action.deed}" if entry.dry else action.deed
         text = f"policy {name} {deed}: {entry.words}, for {duration(action.seconds)} at most"
         self._events.append(Event.now("warning", PROBE, text, _subject(name), "begin"))
+
+    def _fail(self, entry: _Entry, error: ProbedeckError) -> None:
+        name, entry.cause = entry.policy.name, error.message
+        text = f"policy {name} does not act: {error}"
+        self._events.append(Event.now("error", PROBE, text, _subject(name)))
 
     def _end(self, entry: _Entry, cause: str) -> None:
         if entry.number < 0:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from bpf.arrays import Rows
+from bpf.attach.group import InterfaceGroup
 from probes.flow.records import FLOW, FlowDirection
 from probes.monitor.condition.terms import MetricTerm, parts
 from probes.monitor.engine import PolicyStatus
@@ -53,6 +55,9 @@ class Culprits:
             return _unknown(begun, note)
         rows = np.concatenate([window.rows for window in windows], dtype=FLOW)
         rows = rows[rows["last_ns"] >= start_ns - _TICK_NS]
+        if isinstance(group := self._probe.interface, InterfaceGroup):
+            # The monitor's directions are those of the hooks.
+            rows["direction"] ^= np.isin(rows["interface"], group.names_inside())
         seconds = sum(window.seconds for window in windows)
         lost = sum(window.lost.packets for window in windows)
         owners = self._probe.owners.look()
@@ -83,9 +88,10 @@ def finding_for(
             if owners is None:
                 return Finding("who is unknown: owners of flows are not known")
             rows, suspects = rows[owners.passing(rows, suspects)], ()
-        return finding_of(
+        found = finding_of(
             rows, suspects, seconds=seconds, lost=lost, by=by, note=note, policy=status.policy.name
         )
+        return replace(found, outgoing=direction is FlowDirection.EGRESS)
     except Exception as error:  # One policy's failure stops no other.
         return Finding(f"who is unknown: {error}")
 

@@ -39,7 +39,7 @@ from probes.config.map_config import Name, Text
 from probes.filter import parse
 from probes.filter.domain import NONE
 from probes.flow.filter import WINDOW_FLOWS, FlowFilter
-from probes.monitor.actions.action import PacketAction, action_of, is_action
+from probes.monitor.actions.action import CULPRIT, PacketAction, action_of, is_action
 from probes.monitor.condition import Condition
 from probes.monitor.condition.syntax import MAX_STORED
 from probes.monitor.owners.text import is_of_owners, owner_filter
@@ -146,7 +146,10 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[ConfigFault]:
     actions = [at for at, text in enumerate(run) if is_action(text)]
     for at in actions[1:]:
         yield ConfigFault(("run", at), "a policy has one action", "add another policy")
-    if actions and not any(text.strip() for text in select):
+    is_of_culprit = any(CULPRIT in run[at].split() for at in actions)
+    if is_of_culprit and mode != "triggered":
+        yield ConfigFault(("run", actions[0]), "a culprit needs a condition", "it makes them one")
+    if actions and not is_of_culprit and not any(text.strip() for text in select):
         hint = "add: on FILTER, such as on udp dport:53"
         yield ConfigFault(("run", actions[0]), "an action needs its packets", hint)
     for at, text in enumerate(select if actions else ()):

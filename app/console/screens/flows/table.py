@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS, OwnerView, owned
 from app.console.live.paths import PathView
-from app.console.screens.flows.owners.labels import interfaces
 from bpf.arrays import Array, Rows
 from probes.filter.table import AddressNames, Coded, RowTable
+from probes.flow.interfaces import names_of
 from probes.flow.records import FLOW, FlowDirection, hash_keys
 from probes.path.analysis.flows import words_of
 from probes.path.analysis.statistics import Ordered
@@ -91,7 +91,7 @@ def live_table(
 
     @cache
     def named() -> Coded:
-        return interfaces(rows)
+        return names_of(rows)
 
     coded: dict[str, Callable[[], Coded]] = {**of.coded, "node": nodes, "interface": named}
     return LiveTable(rows, made, names, coded, owned=of)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import io
 import math
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,7 +24,7 @@ from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Snapshot
-from tests.app.api.conftest import READ_TOKEN, Site, body_of
+from tests.app.api.conftest import READ_TOKEN, MakeSite, Site, body_of
 from tests.app.api.fake import PROFILES, config
 from tests.app.api.responses import problem
 from tests.app.api.test_remote import Heard
@@ -31,6 +33,47 @@ from tests.support.sight import becomes
 
 FLOOD = "flood: flows > 500 until flows < 300 hold 5s -> both, trace:2 on proto:udp or port:53"
 POLICIES_PATH = "/v1/monitor/policies"
+
+
+DROP = "gone: always -> drop on udp dport:53"
+
+
+def test_actions_need_a_token_of_their_own(make_site: MakeSite, tokens: dict[str, Any]) -> None:
+    path = Path(tokens["token"]).with_name("action_token")
+    path.touch(mode=0o600)
+    path.write_text("acts-2342-abcdefghij\n")
+    site = make_site(action_token=str(path), **tokens)
+    one = f"{POLICIES_PATH}/gone"
+
+    def requests(client: httpx.Client) -> list[int]:
+        answers = (
+            client.put(one, json={"short": DROP}),
+            client.post(POLICIES_PATH, json={"short": DROP.replace("gone", "more")}),
+            client.post("/v1/commands", json={"line": f"trigger.add {DROP}"}),
+            client.post("/v1/commands", json={"line": "trigger.toggle gone"}),
+            client.post("/v1/commands", json={"line": "trigger.toggle"}),
+            client.post(f"{one}/activate"),
+        )
+        return [each.status_code for each in answers]
+
+    with site.http() as writer, site.http("acts-2342-abcdefghij") as actor:
+        assert requests(actor) == [201, 201, 200, 200, 422, 200]
+        assert requests(writer) == [403] * 6
+        told = problem(writer.put(one, json={"short": DROP}), 403)
+        assert told["error"] == "this token may not let policy gone act on packets"
+        assert "--api-action-token" in told["hint"]
+        dry = DROP.replace("-> drop", "-> dry drop")
+        for line in (dry, FLOOD):
+            name = line.partition(":")[0]
+            assert writer.put(f"{POLICIES_PATH}/{name}", json={"short": line}).status_code < 300
+            assert writer.post("/v1/commands", json={"line": f"trigger.add {line}"}).is_success
+        assert writer.post(f"{one}/activate").is_success
+        assert writer.post("/v1/actions/stop").is_success
+    with contextlib.closing(site.client()) as owner:
+        assert owner.status().read_only == ""
+    transport = httpx.HTTPTransport(uds=site.options.socket)
+    with httpx.Client(transport=transport, base_url="http://x") as owner_http:
+        assert owner_http.put(one, json={"short": DROP}).is_success
 
 
 def test_a_policys_life(tcp: Site, http: httpx.Client) -> None:

@@ -17,6 +17,7 @@ from probes.monitor.policy import Policy
         ("limit 1.5kpps out", PacketAction(ActionKind.LIMIT, rate=1500, outgoing=True)),
         ("limit 2M/s for 90s", PacketAction(ActionKind.LIMIT, rate=2e6, seconds=90)),
         ("mirror eth1.5", PacketAction(ActionKind.MIRROR, interface="eth1.5")),
+        ("drop culprit for 10m", PacketAction(ActionKind.DROP, culprit=True, seconds=600)),
         ("dry drop for 1d share 5%", PacketAction(ActionKind.DROP, dry=True, seconds=86400,
                                                   share=0.05)),
     ],
@@ -46,6 +47,7 @@ def test_an_action_stands_among_the_applications(text: str, action: PacketAction
         ("drop share 101% on udp", "'101%' is more than all traffic"),
         ("drop share 5% for 5s on udp", "'for' does not belong to an action (column 31)"),
         ("drop, limit 5pps on udp", "run[1]: a policy has one action (column 23)"),
+        ("drop out culprit on udp", "'culprit' does not belong to an action (column 26)"),
         ("drop on process:nginx", "an action takes no owners (column 25)"),
     ],
 )
@@ -53,6 +55,14 @@ def test_a_mistake_has_its_place(then: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         Policy.parse_short(f"a: flows > 5 -> {then}")
     assert said in str(caught.value)
+
+
+def test_an_action_on_the_culprit_needs_a_condition_and_no_filter() -> None:
+    short = "a: flows > 5 -> limit 1000pps culprit"
+    policy = Policy.parse_short(short)
+    assert (policy.select, policy.to_short()) == ((), short)
+    with pytest.raises(UsageError, match="a culprit needs a condition"):
+        Policy.parse_short("a: always -> drop culprit on udp")
 
 
 def test_applications_may_begin_like_actions() -> None:

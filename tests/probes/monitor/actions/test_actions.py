@@ -19,6 +19,7 @@ from bpf.syscall import prog_test_run
 from probes.monitor.actions.control_connections import control_connections
 from probes.monitor.actions.programs import MOST_ACTIONS
 from probes.monitor.actions.state import ActionInfo, ActionState
+from probes.monitor.finding import Finding
 from probes.monitor.options import MonitorOptions
 from probes.snapshot import Event
 from tests.probes.monitor.bed import Bed, frame, ping, tcp, udp
@@ -168,6 +169,61 @@ def test_an_action_ends_beyond_its_share(bed: Bed, then: str, ends: bool) -> Non
     share = f"60.0 % of a window is more than its share of {most}"
     assert any(text.endswith(share) for text in texts) == ends
     assert passes(bed, frame()) == ends
+
+
+CULPRIT = "a: udp_packets > 10 until udp_packets < 1 -> {} culprit on udp"
+
+
+@pytest.mark.parametrize(
+    ("then", "finding", "dropped", "said"),
+    [
+        ("drop", "proto:udp src:192.0.2.1", {"192.0.2.1"}, "(udp) proto:udp src:192.0.2.1, for"),
+        ("drop", "src:192.0.2.1,192.0.2.2", {"192.0.2.1", "192.0.2.2"}, "policy a drops"),
+        ("drop", "src:192.0.2.0/24", set(), "no sender stands out"),
+        ("drop", "proto:udp dst:198.51.100.2 dport:53", set(), "no sender stands out"),
+        ("dry drop", "src:192.0.2.1", set(), "policy a is a dry run: it drops"),
+        ("limit 1pps", "proto:udp dst:198.51.100.2", {"192.0.2.1", "192.0.2.2", "192.0.2.3"},
+         "policy a limits to 1 packets/s"),
+        ("limit 1pps", "proto:udp", set(), "no address and no port stands out"),
+        ("drop", "", set(), "who is unknown"),
+    ],
+)  # fmt: skip
+def test_an_action_on_the_culprit_takes_the_packets_of_the_finding(
+    bed: Bed, then: str, finding: str, dropped: set[str], said: str
+) -> None:
+    sources = ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
+    bed.monitor.find = lambda begun, start_ns, end_ns: {
+        each.policy.name: Finding("who", finding) for each in begun
+    }
+    bed.set(CULPRIT.format(then))
+    assert all(passes(bed, frame(each)) for each in sources * 4)
+    texts = told(bed)
+    assert said in texts[-1]
+    for each in sources:  # A limit lets the first packet pass.
+        passes(bed, frame(each))
+    assert {each for each in sources if not passes(bed, frame(each))} == dropped
+    assert passes(bed, frame("192.0.2.1", layer=tcp()))
+    assert (info(bed).state is ActionState.ENDED) == ("does not act" in texts[-1])
+
+
+def test_no_action_begins_on_a_culprit_of_outgoing_packets_or_after_a_stop(bed: Bed) -> None:
+    found = [Finding("who", "src:192.0.2.1", outgoing=True), Finding("who", "src:192.0.2.1")]
+    bed.monitor.find = lambda begun, start_ns, end_ns: {"a": found[0]}
+    bed.set(CULPRIT.format("drop"))
+    for _ in range(11):
+        bed.run(frame())
+    assert "policy a does not act: who is unknown" in told(bed)
+    found.pop(0)
+    bed.monitor.stop_actions()
+    bed.window()
+    for _ in range(11):
+        bed.run(frame())
+    bed.window()
+    assert passes(bed, frame())
+    bed.window()
+    bed.window()
+    bed.monitor.activate("a")
+    assert not passes(bed, frame())
 
 
 def test_few_packets_are_no_share(bed: Bed) -> None:

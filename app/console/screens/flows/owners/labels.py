@@ -13,7 +13,6 @@ import numpy as np
 
 from app.commands.flow_view import INTERFACES, NODES, OWNER_KINDS
 from bpf.arrays import Array
-from probes.filter.table import Coded
 from probes.flow.interfaces import names_of
 from probes.sockets.filter import Owned
 from probes.sockets.records import Reason
@@ -22,19 +21,13 @@ _UNKNOWN = "no owner yet"
 """Label of flows of a window whose owners are not known yet."""
 
 
-def interfaces(flows: Array) -> Coded:
-    """Return the interfaces of flows (n,) with the fields of dtype FLOW."""
-    names, codes = names_of(flows)
-    return Coded(codes, names)
-
-
 def labels_of(kind: str, flows: Array, owned: Owned) -> tuple[Array, Mapping[int, str]]:
     """Return the label's number of each of `flows` (n,), and the label of each number.
 
     `kind` is one of LABEL_KINDS. Flows without an owner have the label of their reason.
     """
     if kind == INTERFACES:
-        found = interfaces(flows)
+        found = names_of(flows)
         numbers = [_number(text) for text in found.texts]
         return np.array(numbers, "u8")[found.codes], dict(zip(numbers, found.texts, strict=True))
     if kind == NODES:
