@@ -77,7 +77,9 @@ def cli(context: click.Context) -> None:
 
 
 @click.command(cls=GroupedCommand, epilog="\b\nExample:\n  probedeck doctor -i eth0")
-@option("-i", "--interface", metavar="NAME", default=None, help="Check this interface, too.")
+@option(
+    "-i", "--interface", metavar="NAME", default=None, help="Check this interface, too; or any."
+)
 @option("--cost", is_flag=True, help="Measure the cost of a packet on that interface; as root.")
 @option("--policies", metavar="FILE", help="Measure the cost of these policies, too; as root.")
 @option("--config", metavar="FILE", default="", help="Check the outputs of this file.")

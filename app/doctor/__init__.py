@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from app.doctor.cost import packet_costs
-from app.doctor.device import device
+from app.doctor.device import device, devices
 from app.doctor.host import compiler, kernel, privileges
 from app.doctor.owners import owner_sources
 from app.doctor.policies import cost_of
 from app.doctor.trials import try_features
-from bpf.attach import interface as interfaces
-from bpf.errors import KernelError
+from bpf.attach import group
+from bpf.attach.group import InterfaceGroup
+from bpf.errors import KernelError, UsageError
 from bpf.requirements import HostCheck, Status
 
 _WIDTH = 80
@@ -42,8 +43,12 @@ def run(
         ("owners of flows", owner_sources()),
     ]
     if interface is not None:
-        found = interfaces.find(interface)
-        sections.append((f"interface {interface}", device(found)))
+        found = group.find(interface)
+        several = isinstance(found, InterfaceGroup)
+        checks = devices(found) if isinstance(found, InterfaceGroup) else device(found)
+        sections.append((f"interface{'s' * several} {interface}", checks))
+        if cost and several:
+            raise UsageError("--cost measures one interface", hint="give -i NAME")
         if cost:
             sections.append((f"cost on {interface}", packet_costs(found)))
     if policies:

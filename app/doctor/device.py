@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import takewhile
 
 from bpf import features
 from bpf.attach import ingress, order
+from bpf.attach.group import InterfaceGroup
 from bpf.attach.hook import Hook
 from bpf.attach.interface import Interface
-from bpf.requirements import HostCheck, missing, note, ok
+from bpf.requirements import HostCheck, Status, missing, note, ok
 
 
 def device(interface: Interface) -> Iterator[HostCheck]:
@@ -34,6 +36,17 @@ def device(interface: Interface) -> Iterator[HostCheck]:
     for hook in (Hook.TC_INGRESS, Hook.TC_EGRESS):
         yield _order(hook, interface)
     yield _offloads(name)
+
+
+def devices(group: InterfaceGroup) -> Iterator[HostCheck]:
+    """Check several interfaces: which ones they are, and the programs that run before ours."""
+    members = [member.interface for member in group.members.values()]
+    names = ", ".join(each.name for each in members)
+    yield ok("watched", f"{len(members)}: {names}") if members else note("watched", "none yet")
+    for each in members:
+        for check in (_order(hook, each) for hook in (Hook.TC_INGRESS, Hook.TC_EGRESS)):
+            if check.status is not Status.OK:
+                yield replace(check, detail=f"on {each.name}: {check.detail}")
 
 
 def _native_xdp(interface: Interface) -> HostCheck:

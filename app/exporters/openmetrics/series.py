@@ -59,14 +59,16 @@ class FlowSeries(Series):
             self._take_repeated(item.rows)
         if not is_table(item, "flow", ""):
             return
-        rows, names = item.rows, [item.interface]
+        rows = item.rows
+        names: Sequence[str] = [item.interface]
         classes = rows["direction"] * np.uint8(len(PROTOCOLS) + 1) + _CLASS[rows["protocol"]]
         if is_group(item.interface):
             found = names_of(rows)
             names, classes = found.texts, found.codes * len(_LABELS) + classes
         labels = [(name, *each) for name in self._known(names) for each in _LABELS]
         self.drop(of.FLOWS)
-        for family, values in zip(_FLOW_SUMS, (rows["packets"], rows["bytes"], 1), strict=True):
+        sizes = rows["packets"], rows["bytes"], np.ones(len(rows), "u8")
+        for family, values in zip(_FLOW_SUMS, sizes, strict=True):
             sums = np.zeros(len(labels), "u8")
             # bincount would sum in floats, which are exact to 2^53 only.
             np.add.at(sums, classes, values)

@@ -50,6 +50,23 @@ def test_a_veth(veth: End) -> None:
     assert report.detail["tc egress order"] == "no program is there yet"
 
 
+def test_several_interfaces_and_the_programs_before_ours(veth: End) -> None:
+    report = examine("any")
+    assert report.code == 0
+    assert report.detail["watched"] == f"2: lo, {veth.ifname}"
+    program = features.load_passing(Hook.XDP)
+    theirs = attach(Hook.XDP, program, interface.find(veth.ifname))
+    try:
+        report = examine("any")
+    finally:
+        theirs.close()
+        os.close(program)
+    assert report.detail["tc ingress order"].startswith(f"on {veth.ifname}: XDP program")
+    assert "tc egress order" not in report.detail
+    with pytest.raises(UsageError, match="--cost measures one interface"):
+        doctor.run("any", out=io.StringIO(), cost=True)
+
+
 def test_an_interface_that_is_down_and_generic() -> None:
     space = netns.fresh()
     try:
