@@ -45,8 +45,8 @@ def run(
     if interface is not None:
         found = group.find(interface)
         several = isinstance(found, InterfaceGroup)
-        checks = devices(found) if isinstance(found, InterfaceGroup) else device(found)
-        sections.append((f"interface{'s' * several} {interface}", checks))
+        tried = devices(found) if isinstance(found, InterfaceGroup) else device(found)
+        sections.append((f"interface{'s' * several} {interface}", tried))
         if cost and several:
             raise UsageError("--cost measures one interface", hint="give -i NAME")
         if cost:

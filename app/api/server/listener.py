@@ -139,11 +139,11 @@ def _rights(options: Api) -> Rights:
             f"the API on {options.listen} needs a token", hint="give its file with --api-token"
         )
     paths = options.token, options.read_token, options.action_token
-    tokens = [sockets.read_token(path) if path else b"" for path in paths]
-    given = [*filter(None, tokens)]
+    token, read, acts = (sockets.read_token(path) if path else b"" for path in paths)
+    given = [*filter(None, (token, read, acts))]
     if len({*given}) < len(given):
         raise UsageError("two tokens of the API are the same")
-    return Rights(*tokens)
+    return Rights(token, read, acts)
 
 
 def _tls(options: Api) -> ssl.SSLContext | None:
