@@ -54,6 +54,7 @@ BUDGETS = {
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
     "app/lab": (1640, "networks of namespaces, replay, and the test of policies"),
     "app/outputs": (1720, "each table as columns, and reports"),
+    "app/recording": (700, "frames, segments, sums, and a reader that damage does not stop"),
     "app/run": (1100, "options of a run, and its life without a screen"),
     "app/tape": (1060, "a language with its player and recorder"),
     "bpf": (

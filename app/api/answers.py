@@ -15,13 +15,14 @@ from bpf.errors import ProbedeckError
 
 _T = TypeVar("_T")
 _ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
-_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""Reads and writes a type as JSON."""
 
 
 def parsed(kind: type[_T], answer: bytes, url: str) -> _T:
     """Return the object that an answer holds as JSON. Raises ProbedeckError."""
     try:
-        found: _T = _adapter(kind).validate_json(answer)
+        found: _T = adapter(kind).validate_json(answer)
     except ValidationError:
         raise ProbedeckError(
             f"{url} answers what this version can't read",
@@ -33,7 +34,7 @@ def parsed(kind: type[_T], answer: bytes, url: str) -> _T:
 def refusal(status: int, reason: str, body: bytes, url: str) -> ProbedeckError:
     """Return the error that an answer other than 2xx reports."""
     try:
-        return error_of(_adapter(Problem).validate_json(body))
+        return error_of(adapter(Problem).validate_json(body))
     except ValidationError:
         return ProbedeckError(f"{url} answers {status} {reason}")
 

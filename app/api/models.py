@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import astuple, dataclass, field, make_dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -197,6 +198,16 @@ class ControllerStatus:
     """The CPU budget, its use, and the steps in force."""
     utc_ns: int = 0
     """The controller's clock at this answer, in nanoseconds since the epoch."""
+
+
+def status_of(of: plane.ControlPlane, version: str, read_only: str = "") -> ControllerStatus:
+    """Return the state of a controller now; `read_only` is the reason of a reader's own limit."""
+    hooks, failure = of.hook_status(), of.failure()
+    modes = {each.hook: each.mode for each in hooks}
+    return ControllerStatus(
+        version, of.read_only or read_only, str(failure or ""), modes, dict(of.unwritten),
+        of.memory(), hooks, of.interval, of.capture, of.budget(), time.time_ns(),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

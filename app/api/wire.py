@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from bpf.arrays import Array
 from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Snapshot
 from probes.tables.conversion import TableSchema
@@ -36,7 +37,8 @@ _SCALAR = re.compile(r"[<>|=][biufSVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
 """Numbers and raw bytes only: no objects, and no text, as not all bytes are text."""
 _HINTS = get_type_hints(Snapshot, localns={"TableSchema": TableSchema, "np": np})
 _FIELDS = [f for f in fields(Snapshot) if f.name != "rows"]
-_NAMES = [f.name for f in _FIELDS]
+NAMES = [f.name for f in _FIELDS]
+"""Fields of a snapshot without its rows."""
 _Window: type[Any] = make_dataclass(
     "_Window", [(f.name, _HINTS[f.name], field(default=f.default)) for f in _FIELDS]
 )
@@ -84,17 +86,32 @@ def encode(record: WireRecord) -> bytes:
         return _frame({"event": _EVENT.dump_python(record)})
     if isinstance(record, Lost):
         return _frame({"lost": _LOST.dump_python(record)})
-    values = {name: getattr(record, name) for name in _NAMES}
-    # pydantic writes dicts only, and `losses` may be another mapping.
-    window = _Window(**values | {"losses": dict(record.losses)})
     rows = record.rows.tobytes()
     header = {
-        "snapshot": _WINDOW.dump_python(window, mode="json"),
+        "snapshot": fields_of(record),
         "dtype": describe(record.rows.dtype),
         "rows": len(record.rows),
         "bytes": len(rows),
     }
     return _frame(header) + rows
+
+
+def fields_of(record: Snapshot, only: set[str] | None = None) -> dict[str, Any]:
+    """Return the fields of a snapshot without its rows as values of JSON; `only` some of them."""
+    values = {name: getattr(record, name) for name in NAMES}
+    # pydantic writes dicts only, and `losses` may be another mapping.
+    window = _Window(**values | {"losses": dict(record.losses)})
+    found: dict[str, Any] = _WINDOW.dump_python(window, mode="json", include=only)
+    return found
+
+
+def snapshot_of(text: bytes, rows: Array) -> Snapshot:
+    """Return the snapshot of such fields, as JSON. Raises ValueError."""
+    return _with_rows(_WINDOW.validate_json(text), rows)
+
+
+def _with_rows(window: Any, rows: Array) -> Snapshot:
+    return Snapshot(**{name: getattr(window, name) for name in NAMES}, rows=rows)
 
 
 def _frame(header: Mapping[str, Any]) -> bytes:
@@ -186,8 +203,7 @@ def _record(header: _Header, data: bytearray) -> WireRecord | None:
     if dtype.itemsize * count != len(data) or not dtype.itemsize:
         raise ValueError(f"{count} rows of {dtype.itemsize} bytes are not {len(data)} bytes")
     rows: np.ndarray[tuple[int, ...], np.dtype[Any]] = np.ndarray((count,), dtype, data)
-    window: Any = header.snapshot
-    return Snapshot(**{name: getattr(window, name) for name in _NAMES}, rows=rows)
+    return _with_rows(header.snapshot, rows)
 
 
 def _left_out(header: _Header) -> WireRecord | None:

@@ -113,7 +113,7 @@ class Backlog:
             if refused := min(refused, taken.left):
                 self._lose(taken, refused, reason)
                 taken.done += refused
-            if not taken.left:
+            if not taken.left and self._queue and self._queue[0] is taken:
                 self._queue.popleft()
                 self._bytes -= taken.size
 

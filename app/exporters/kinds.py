@@ -23,6 +23,7 @@ from app.exporters.files.options import FileOptions
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
 from app.exporters.openmetrics.options import OpenMetricsOptions
 from app.exporters.options import ExporterOptions, OptionError, names_files, read_options, secrets
+from app.exporters.record_options import RecordOptions
 from bpf.errors import UsageError, did_you_mean
 from probes.output_control import OutputConfig
 
@@ -195,6 +196,13 @@ register(
     ExporterKind(
         "jsonl", "Tables as files of JSON lines.", "jsonl:DIR?every=day", FileOptions,
         "app.exporters.files.exporter:json_lines", place=UrlPlace.PATH, local=True,
+    )
+)  # fmt: skip
+register(
+    ExporterKind(
+        "record", "Everything, for replay: windows, events, owners, paths and policies.",
+        "record:DIR?keep=24h,5GB", RecordOptions, "app.recording.recorder:recorder",
+        place=UrlPlace.PATH, local=True,
     )
 )  # fmt: skip
 _ALERTS = "app.exporters.alerts"

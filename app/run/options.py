@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from app.api.sockets import API, Api
 from app.config.model import CONSOLE, Ui
 from app.exporters.kinds import EXPORTERS, parse
+from app.exporters.record_options import RecordSettings, kept
 from app.outputs.formats import FORMATS
 from app.outputs.routers import Describe, nothing_known
 from app.run.monitor import NO_POLICIES, SHIPPED, policies_of
@@ -214,6 +215,7 @@ class Options:
         f"Deliver windows and events to another program; kinds: {', '.join(EXPORTERS)}.",
         "URL",
     )
+    recording: RecordSettings = part(RecordSettings)
     no_names: bool = setting(CONSOLE, False, "Show addresses only; send no DNS query.")
     switches: Any = part(Switched)
     owners: bool | None = setting(
@@ -299,6 +301,7 @@ class Options:
         yield from _error("seed_file", self.seed)
         for url in self.output:
             yield from _error("output", partial(parse, OutputConfig(url)))
+        yield from _error("keep", lambda: kept(self.recording.keep))
         trusted = MonitorOptions(trusted=tuple(self.trust.trusted))
         yield from _error("trusted", trusted.check)
         if (bits := self.bits) is not None:

@@ -137,7 +137,7 @@ def run_spec(
             for name, each in SWITCHES.items()
             if (looks if name == "sockets" else values[each.option])
         ),
-        outputs=tuple(map(OutputConfig, options.output)),
+        outputs=(*map(OutputConfig, options.output), *options.recording.outputs()),
         monitor=monitor,
         policies=policies,
         watches=watches,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -24,6 +23,7 @@ from app.api.models import (
     PathObject,
     Trace,
     UnknownError,
+    status_of,
 )
 from app.api.server import windows
 from app.api.server.broadcaster import Broadcaster
@@ -118,14 +118,7 @@ class ProbeEndpoints(Endpoints):
     @route("GET", "/v1/status")
     def status(self, request: Request) -> ControllerStatus:
         """Return the version and state of the controller, and this client's right to change it."""
-        plane = self.plane
-        hooks, failure = plane.hook_status(), plane.failure()
-        modes = {each.hook: each.mode for each in hooks}
-        return ControllerStatus(
-            self._version, plane.read_only or request.state.read_only, str(failure or ""), modes,
-            dict(plane.unwritten), plane.memory(), hooks, plane.interval, plane.capture,
-            plane.budget(), time.time_ns(),
-        )  # fmt: skip
+        return status_of(self.plane, self._version, request.state.read_only)
 
     probes = endpoint_of(RemoteCalls.probes)
 

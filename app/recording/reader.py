@@ -1,0 +1,160 @@
+"""A recording: its segments in order of time, and questions to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from app.files import as_invoker, expand
+from app.outputs.owners.owner_join import with_owners
+from app.outputs.view import is_table
+from app.recording.frames import ENTRY, MAGIC, FrameKind
+from app.recording.segment import RecordedItem, Segment
+from app.recording.writer import DATA, STREAMS
+from bpf.arrays import Rows
+from bpf.errors import UsageError
+from bpf.quantities import clock, counted
+from probes.snapshot import Snapshot
+from probes.sockets.records import PROBE as SOCKETS
+
+FULL = next(iter(STREAMS))
+_RANKS = ("flow", "monitor", "path")
+"""Probes whose windows are the moments of a recording, the first that has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    """A segment, for lists."""
+
+    name: str
+    begin_ns: int
+    end_ns: int
+    """UTC: the last window or event."""
+    bytes: int
+    frames: int
+    rows: int
+    """Rows of all windows."""
+    host: str
+
+
+class Recording:
+    """Reads a recording, which may still grow. One thread uses it."""
+
+    def __init__(self, directory: str, stream: str = FULL) -> None:
+        """Raises UsageError if the directory has no segment of the stream."""
+        self.directory, self._stream = expand(directory), stream
+        self._segments: dict[Path, Segment] = {}
+        if not self.segments():
+            hint = "give the DIR of --record"
+            raise UsageError(f"{directory} has no recording", hint=hint)
+
+    def close(self) -> None:
+        for segment in self._segments.values():
+            segment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def segments(self) -> list[Segment]:
+        """Return the segments of the stream that exist now, oldest first. Raises UsageError."""
+        try:
+            with as_invoker():
+                found = set(self.directory.glob(f"*.{self._stream}{DATA}"))
+        except OSError as error:
+            raise UsageError(f"{self.directory} is unreadable: {error.strerror}") from None
+        for gone in self._segments.keys() - found:
+            self._segments.pop(gone).close()
+        for path in found - self._segments.keys():
+            with suppress(ValueError):
+                self._segments[path] = Segment(path)
+        return sorted(self._segments.values(), key=lambda segment: segment.begin_ns)
+
+    def entries_of(self, segment: Segment) -> Rows[ENTRY]:
+        """Return the entries of a segment; none if its file is unreadable, which is noted."""
+        try:
+            return segment.entries()
+        except OSError as error:
+            segment.damage[0] = error.strerror or str(error)
+            return np.empty(0, ENTRY)
+
+    def items(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[RecordedItem]:
+        """Yield the items from a UTC time up to another one, in the order of their publication.
+
+        Windows of flows come as OwnedFlows if their owners were known. A window belongs to its
+        end. Damaged frames are left out, and noted in their segments.
+        """
+        join = Owners()
+        for segment in self._between(begin_ns, end_ns):
+            entries = self.entries_of(segment)
+            mask = (entries["utc_ns"] > begin_ns) & (entries["utc_ns"] <= end_ns)
+            for item in segment.items(mask):
+                yield join.of(item)
+            segment.close()
+
+    def _between(self, begin_ns: int, end_ns: int) -> Iterable[Segment]:
+        """Return the segments that may have items of a time."""
+        segments = self.segments()
+        ends = [segment.begin_ns for segment in segments[1:]] + [1 << 63]
+        # The last windows of a segment may be those of a clock that was set back.
+        slack = 60 * 10**9
+        return [
+            segment for segment, end in zip(segments, ends, strict=True)
+            if end > begin_ns - slack and segment.begin_ns < end_ns + slack
+        ]  # fmt: skip
+
+    def summaries(self) -> Iterator[SegmentSummary]:
+        """Yield what each segment has, oldest first."""
+        for segment in self.segments():
+            entries = self.entries_of(segment)
+            times = entries["utc_ns"][np.isin(entries["kind"], (FrameKind.WINDOW, FrameKind.EVENT))]
+            last = int(times.max()) if len(times) else segment.begin_ns
+            yield SegmentSummary(
+                segment.path.name, segment.begin_ns, last, segment.size if len(entries) else 0,
+                len(entries), int(entries["rows"].sum()), segment.head().get("host", ""),
+            )  # fmt: skip
+            segment.close()
+
+    def faults(self) -> Iterator[str]:
+        """Read every frame; yield a sentence for each damage, and for windows that are missing."""
+        last: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+        for segment in self.segments():
+            entries = self.entries_of(segment)
+            if len(entries) and not segment.begins_well():
+                yield f"{segment.path.name}: the first {len(MAGIC)} bytes are wrong"
+            for item in segment.items() if len(entries) else ():
+                if not isinstance(item, Snapshot):
+                    continue
+                key = item.probe, item.interface, item.side, item.metric
+                window, start_ns = last.get(key, (item.window - 1, 0))
+                # A run that begins counts from one.
+                if item.window > window + 1 and item.start_ns >= start_ns:
+                    name = ".".join(filter(None, (item.probe, item.side, item.metric)))
+                    missing = item.window - window - 1
+                    words = counted(missing, "window")
+                    yield f"{name}: {words} before {clock(item.start_utc_ns)} UTC not recorded"
+                last[key] = item.window, item.start_ns
+            for at, words in sorted(segment.damage.items()):
+                yield f"{segment.path.name}: at byte {at}: {words}"
+            segment.close()
+
+
+class Owners:
+    """Joins windows of flows with the owners that stand before them in a recording."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Snapshot] = {}
+
+    def of(self, item: RecordedItem) -> RecordedItem:
+        if isinstance(item, Snapshot) and item.probe == SOCKETS:
+            self._tables[item.metric] = item
+        if isinstance(item, Snapshot) and is_table(item, "flow", ""):
+            return with_owners(item, self._tables.values()) if self._tables else item
+        return item

@@ -1,0 +1,160 @@
+"""The output `record:DIR`: everything that a run publishes, and its state, as a recording."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from app import VERSION
+from app.api.answers import adapter
+from app.api.models import ControllerStatus, PathObject, status_of
+from app.exporters.exporter import DeliveryError, words_of
+from app.exporters.host import ExportHost
+from app.exporters.record_options import RecordOptions, kept
+from app.files import expand, open_directory
+from app.outputs.table_output import lock
+from app.outputs.view import is_table
+from app.recording.frames import FrameKind, deflated
+from app.recording.tiers import Tier, largest
+from app.recording.writer import SegmentWriter, remove_old
+from bpf.errors import ProbedeckError, UsageError
+from probes.control_plane import ControlPlane, RemoteCalls
+from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
+
+STATE_S = 10.0
+"""Seconds between two looks at the controller's state, and between two syncs."""
+_CLEAN_S = 60.0
+"""Seconds between two removals of old segments."""
+_READS = (RemoteCalls.probes, RemoteCalls.traced, RemoteCalls.monitor)
+"""The operations whose answers are recorded."""
+
+
+def _part(kind: Any, ask: Callable[[ControlPlane], Any]) -> Callable[[ControlPlane], bytes]:
+    return lambda plane: adapter(kind).dump_json(ask(plane))
+
+
+STATE_PARTS: Mapping[str, Callable[[ControlPlane], bytes]] = {
+    "status": _part(ControllerStatus, lambda plane: replace(status_of(plane, VERSION), utc_ns=0)),
+    "path_options": _part(PathObject, lambda plane: plane.path_options),
+    **{each.name: _part(each.answer, each.method) for each in _READS},
+}
+"""The parts of the state, each the JSON of an answer. The number of a part in a frame is its place
+here, from 1; part 0 are the losses since the start of the run."""
+
+
+class Recorder:
+    """Appends items to the segments of a directory. A row is a record, and so is an event."""
+
+    def __init__(self, host: ExportHost) -> None:
+        options = host.config.options
+        assert isinstance(options, RecordOptions)
+        self._directory = expand(host.config.path)
+        self._keep = kept(options.keep)
+        self._plane = host.plane
+        self._locked: int | None = None
+        self._full = SegmentWriter(self._directory, "full", self._begun)
+        self._sums = {name: (Tier(seconds), SegmentWriter(self._directory, name, lambda _: None))
+                      for name, seconds in (("10s", 10), ("1m", 60))}  # fmt: skip
+        self._losses: dict[LossReason, Loss] = {}
+        self._state: dict[int, bytes] = {}
+        """The parts as they were recorded last in the segment."""
+        self._looked_s = self._cleaned_s = -_CLEAN_S
+        self._utc_ns = 0
+        """Time of the last item."""
+
+    def records(self, item: Item) -> int:
+        return max(1, len(item.rows)) if isinstance(item, Snapshot) else 1
+
+    def open(self) -> None:
+        if self._locked is not None and not os.fstat(self._locked).st_nlink:
+            self._close()
+        if self._locked is None:
+            found = open_directory(self._directory, make=True)
+            try:
+                lock(found, self._directory)
+            except UsageError as error:
+                os.close(found)
+                raise DeliveryError(error.message) from None
+            self._locked = found
+
+    def deliver(self, item: Item, skip: int) -> None:
+        self._utc_ns = item.utc_ns if isinstance(item, Event) else item.end_utc_ns
+        if isinstance(item, Event):
+            self._full.add(FrameKind.EVENT, item.utc_ns, deflated(_json_of(Event, item)))
+            return
+        self._full.window(item)
+        add_losses(self._losses, item.losses)
+        if is_table(item, "flow", ""):
+            try:
+                self._sum_up(item)
+            except OSError as error:
+                # The window itself is recorded.
+                raise DeliveryError(words_of(error), delivered=self.records(item)) from None
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_s >= STATE_S:
+            self._looked_s = now
+            if self._utc_ns:
+                self._look(self._utc_ns)
+            self._full.sync()
+        if now - self._cleaned_s >= _CLEAN_S:
+            self._cleaned_s = now
+            remove_old(self._directory, *self._keep)
+
+    def close(self) -> None:
+        try:
+            if self._locked is not None:
+                for tier, writer in self._sums.values():
+                    for sums in tier.rest():
+                        writer.window(largest(sums))
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        for writer in (self._full, *(writer for _, writer in self._sums.values())):
+            writer.close()
+        if self._locked is not None:
+            os.close(self._locked)
+            self._locked = None
+
+    def _sum_up(self, window: Snapshot) -> None:
+        """Add a window to the sums of 10 s, and each of these to those of a minute."""
+        (tens, ten_seconds), (minutes, minute) = self._sums.values()
+        for sums in tens.add(window):
+            ten_seconds.window(largest(sums))
+            for longer in minutes.add(sums):
+                minute.window(largest(longer))
+
+    def _begun(self, utc_ns: int) -> None:
+        """Begin a segment with the whole state, so that it opens alone."""
+        self._state.clear()
+        self._look(utc_ns)
+
+    def _look(self, utc_ns: int) -> None:
+        """Record the parts of the state that have changed."""
+        losses = {str(int(reason)): [loss.packets, loss.bytes]
+                  for reason, loss in self._losses.items()}  # fmt: skip
+        self._full.add(FrameKind.STATE, utc_ns, deflated(json.dumps(losses).encode()))
+        for number, part in enumerate(STATE_PARTS.values(), 1):
+            try:
+                text = part(self._plane)
+            except ProbedeckError:
+                continue  # the probe of this part ends at the moment
+            if self._state.get(number) != text:
+                self._full.add(FrameKind.STATE, utc_ns, deflated(text), number)
+                self._state[number] = text
+
+
+def _json_of(kind: Any, value: object) -> bytes:
+    found: bytes = adapter(kind).dump_json(value)
+    return found
+
+
+def recorder(host: ExportHost) -> Recorder:
+    """Return the output that records a run."""
+    return Recorder(host)

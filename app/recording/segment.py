@@ -1,0 +1,247 @@
+"""A segment of a recording: its entries, and the items of its frames."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from app.api.answers import adapter
+from app.files import open_file
+from app.recording.frames import (
+    ALONE_EVERY,
+    ENTRY,
+    MAGIC,
+    MAX_PAYLOAD,
+    REFERS,
+    DamageError,
+    Entry,
+    FrameKind,
+    RecordedTable,
+    inflated,
+    window_of,
+)
+from app.recording.writer import DATA, SEGMENT, index_of
+from bpf.arrays import Array, Rows
+from probes.snapshot import Event, Snapshot
+
+_SIZE = ENTRY.itemsize
+_MAX_TEXT = 64 << 20
+"""Bytes of an event or a state, uncompressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedState:
+    """A part of the controller's state since a moment."""
+
+    part: int
+    """Place in STATE_PARTS, from 1; 0: the losses since the start."""
+    text: bytes
+    """JSON."""
+
+
+RecordedItem = Snapshot | Event | RecordedState
+
+
+class Segment:
+    """A segment, which may still grow. Files are opened when they are needed."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ValueError if the name is no segment's."""
+        self.path = path
+        time, _, self.stream = path.name.removesuffix(DATA).rpartition(".")
+        begun = datetime.strptime(time, f"{SEGMENT}.%fZ").replace(tzinfo=UTC)
+        self.begin_ns = int(begun.timestamp() * 1e6) * 1000
+        self._tables: dict[int, RecordedTable] = {}
+        self._raw = b""
+        """The entries of whole frames."""
+        self._file: int | None = None
+        self.damage: dict[int, str] = {}
+        """What is unreadable, by the place of its first byte."""
+        self._last: dict[int, tuple[int, Array]] = {}
+        """Of each table the place of the window that was read last, and its rows."""
+        self._chain = 0
+        """Windows that are read because others refer to them."""
+        self._read = 0
+        """Bytes of the data when the entries were read."""
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    @property
+    def file(self) -> int:
+        """Descriptor of the data. Raises OSError."""
+        if self._file is None:
+            self._file = _opened(self.path)
+        return self._file
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.file).st_size
+
+    def entries(self) -> Rows[ENTRY]:
+        """Return the entries of whole frames, (n,), in the order of the file. Raises OSError."""
+        if (size := self.size) != self._read:
+            self._read = size
+            self._raw = self._indexed(size)
+            self._raw += b"".join(entry.pack() for entry in self._scanned(size))
+            self.__dict__.pop("_known", None)
+        return self._known
+
+    @cached_property
+    def _known(self) -> Rows[ENTRY]:
+        return np.frombuffer(self._raw, ENTRY)
+
+    def _indexed(self, size: int) -> bytes:
+        """Return the entries of the index, up to the first that does not fit to its neighbour."""
+        self.damage.clear()
+        try:
+            file = _opened(index_of(self.path))
+        except OSError:
+            return b""
+        try:
+            raw = os.pread(file, os.fstat(file).st_size, 0)
+        finally:
+            os.close(file)
+        raw = raw[: len(raw) // _SIZE * _SIZE]
+        found = np.frombuffer(raw, ENTRY)
+        begins = found["offset"].astype("i8")
+        ends = begins + _SIZE + found["size"]
+        fits = begins == np.concatenate(([len(MAGIC)], ends[:-1]))
+        fits &= ends <= size
+        whole = len(found) if fits.all() else int(np.argmin(fits))
+        return raw[: whole * _SIZE]
+
+    def _scanned(self, size: int) -> Iterator[Entry]:
+        """Yield the whole frames behind those of the index."""
+        at = self._behind
+        while at < size:
+            try:
+                entry = self._entry_at(at)
+                self._payload(entry)
+            except DamageError as error:
+                self.damage[at] = f"{size - at} bytes at the end: {error.message}"
+                return
+            yield entry
+            at = entry.end
+
+    @property
+    def _behind(self) -> int:
+        """The place behind the last entry."""
+        if not self._raw:
+            return len(MAGIC)
+        last = np.frombuffer(self._raw[-_SIZE:], ENTRY)[0]
+        return int(last["offset"]) + _SIZE + int(last["size"])
+
+    def _entry_at(self, at: int) -> Entry:
+        entry = Entry.unpack(os.pread(self.file, _SIZE, at))
+        if entry.offset != at:
+            raise DamageError("an entry stands at a wrong place")
+        return entry
+
+    def entry(self, place: int) -> Entry:
+        """Return an entry by its place. Raises DamageError."""
+        return Entry.unpack(self._raw[place * _SIZE : (place + 1) * _SIZE])
+
+    def _payload(self, entry: Entry) -> bytes:
+        if entry.size > MAX_PAYLOAD:
+            raise DamageError("a frame is too large")
+        found = os.pread(self.file, entry.size, entry.offset + _SIZE)
+        if len(found) != entry.size:
+            raise DamageError("a frame is cut off")
+        if zlib.crc32(found) != entry.crc:
+            raise DamageError("a frame has a wrong checksum")
+        return found
+
+    def table(self, number: int) -> RecordedTable:
+        """Return a table by its number. Raises DamageError."""
+        if number not in self._tables:
+            entries = self.entries()
+            mine = (entries["kind"] == FrameKind.TABLE) & (entries["table"] == number)
+            places = np.flatnonzero(mine)
+            if not len(places):
+                raise DamageError("the description of a table is missing")
+            payload = self._payload(self.entry(int(places[0])))
+            self._tables[number] = RecordedTable.parse(payload)
+        return self._tables[number]
+
+    def item(self, place: int) -> RecordedItem | None:
+        """Return the item of a frame; None for one that has none. Raises DamageError."""
+        entry = self.entry(place)
+        payload = self._payload(entry)
+        match entry.kind:
+            case FrameKind.WINDOW:
+                last = self._rows_before(place, entry.table) if entry.flags & REFERS else None
+                window = window_of(entry, payload, self.table(entry.table), last)
+                self._last[entry.table] = place, window.rows
+                return window
+            case FrameKind.EVENT:
+                try:
+                    event: Event = adapter(Event).validate_json(inflated(payload, _MAX_TEXT))
+                    return event
+                except ValueError:
+                    raise DamageError("an event is unreadable") from None
+            case FrameKind.STATE:
+                return RecordedState(entry.table, inflated(payload, _MAX_TEXT))
+        return None
+
+    def _rows_before(self, place: int, table: int) -> Array:
+        """Return the rows of the table's window before a frame. Raises DamageError."""
+        entries = self._known[:place]
+        found = np.flatnonzero((entries["kind"] == FrameKind.WINDOW) & (entries["table"] == table))
+        before = int(found[-1]) if len(found) else -1
+        known, rows = self._last.get(table, (-1, None))
+        if rows is not None and known == before:
+            return rows
+        # At most ALONE_EVERY frames refer to each other.
+        chain = self._chain + 1
+        if before < 0 or chain > ALONE_EVERY:
+            raise DamageError("a window refers to a window that is missing")
+        self._chain = chain
+        try:
+            item = self.item(before)
+        finally:
+            self._chain = chain - 1
+        assert isinstance(item, Snapshot)
+        return item.rows
+
+    def items(self, mask: Rows[ENTRY] | None = None) -> Iterator[RecordedItem]:
+        """Yield the items of all frames, or of those of a mask (n,); note what is unreadable."""
+        count = len(self.entries())
+        for place in range(count) if mask is None else np.flatnonzero(mask).tolist():
+            try:
+                if (item := self.item(place)) is not None:
+                    yield item
+            except DamageError as error:
+                self.damage[int(self._known["offset"][place])] = error.message
+
+    def begins_well(self) -> bool:
+        """Whether its first bytes are those of a segment of this version."""
+        return os.pread(self.file, len(MAGIC), 0) == MAGIC
+
+    def head(self) -> dict[str, str]:
+        """Return version and host of the run; empty if they are unreadable."""
+        try:
+            found = json.loads(inflated(self._payload(self.entry(0)), _MAX_TEXT))
+            return {str(name): str(value) for name, value in found.items()}
+        except (DamageError, ValueError, AttributeError, RecursionError):
+            return {}
+
+
+def _opened(path: Path) -> int:
+    """Open a file for reading. Raises OSError, also for what is no file."""
+    file = open_file(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(0, "it is no file", str(path))
+    return file

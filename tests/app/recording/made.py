@@ -1,0 +1,100 @@
+"""Recordings, made as a run makes them but without a kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from app.exporters.host import ExportHost, make
+from app.exporters.kinds import parse
+from app.recording.reader import Recording
+from app.recording.recorder import Recorder
+from app.recording.segment import RecordedItem, RecordedState
+from bpf.arrays import Array
+from probes.control_plane import ControlPlane
+from probes.output_control import OutputConfig
+from probes.path.options import PathOptions
+from probes.snapshot import Event, Item, Snapshot
+from tests.support.console.feed import FakeController, Flows, window
+
+BEGIN_NS = 1_767_225_600 * 10**9
+"""2026-01-01T00:00:00Z, the end of the window before the first."""
+
+
+class Plane(FakeController):
+    """A controller whose state can be recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unwritten: dict[str, int] = {}
+        self.path_options = PathOptions()
+
+
+def recorder(directory: Path, keep: str = "24h,5GB", plane: Plane | None = None) -> Recorder:
+    """Return an opened recorder."""
+    config = parse(OutputConfig(f"record:{directory}?keep={keep}"))
+    of = cast(ControlPlane, plane or Plane())
+    made = make(ExportHost(config, of, cast(Any, None), lambda *_: None))
+    made.open()
+    return cast(Recorder, made)
+
+
+def windows(count: int, flows: int = 100, first: int = 1) -> list[Snapshot]:
+    """Windows of one second; some flows leave and come, and the order of the rows changes."""
+    made, random = Flows(2 * flows), np.random.default_rng(first)
+    found = []
+    for number in range(first, first + count):
+        rows: Array = made.next(number * 10**9)
+        there = np.sort(random.choice(2 * flows, flows, replace=False))
+        if number % 7 == 0:
+            random.shuffle(there)
+        item = window(rows[there], number, end_ns=number * 10**9)
+        found.append(replace(item, end_utc_ns=BEGIN_NS + number * 10**9))
+    return found
+
+
+def event(second: int, text: str = "a test") -> Event:
+    return Event(BEGIN_NS + second * 10**9, "warning", "test", text, "it", "begin", 2.0, "rows")
+
+
+def record(directory: Path, items: Sequence[Item]) -> None:
+    """Record items by one run."""
+    made = recorder(directory)
+    for item in items:
+        made.deliver(item, 0)
+    made.tick()
+    made.close()
+
+
+def published(found: Sequence[RecordedItem]) -> list[Item]:
+    """Return the items without the states."""
+    return [item for item in found if not isinstance(item, RecordedState)]
+
+
+def read(directory: Path, stream: str = "full") -> list[Item]:
+    with Recording(str(directory), stream) as recording:
+        found = published([*recording.items()])
+        assert not [*recording.faults()]
+    return found
+
+
+def same(one: Item, other: Item) -> bool:
+    """Whether two items are equal to the byte."""
+    if isinstance(one, Event) or isinstance(other, Event):
+        return one == other
+    fields = {name for name in Snapshot.__slots__ if name != "rows"}
+    return (
+        all(getattr(one, name) == getattr(other, name) for name in fields)
+        and one.rows.dtype == other.rows.dtype
+        and one.rows.tobytes() == other.rows.tobytes()
+    )
+
+
+def until_new_segment() -> None:
+    """Wait until another segment has another name."""
+    time.sleep(0.001)
