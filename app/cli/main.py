@@ -32,7 +32,7 @@ _MODULES = {
     "run": "run", "lab": "run", "tour": "run", "trace": "trace", "explain": "explain",
     "segment": "segment", "serve": "serve", "console": "run", "fleet": "run", "doctor": "",
     "version": "", "test": "", "probe": "probe", "policy": "policy_control", "tape": "tape",
-    "sql": "sql", "config": "config", "man": "", "completion": "",
+    "record": "record", "sql": "sql", "config": "config", "man": "", "completion": "",
 }  # fmt: skip
 """Commands in the order of the help, and the module of each in `subcommands`; empty: this one."""
 

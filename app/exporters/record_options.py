@@ -50,8 +50,8 @@ class RecordOptions(ExporterOptions):
 class RecordSettings:
     """Options by which a run records itself."""
 
-    record: str = setting("Recording", "", "Record windows and events in DIR, for replay.", "DIR")
-    keep: str = setting("Recording", USUAL_KEEP, _KEPT, "TIME,SIZE", read=_checked)
+    record: str = setting("Outputs", "", "Record windows and events in DIR, for replay.", "DIR")
+    keep: str = setting("Outputs", USUAL_KEEP, _KEPT, "TIME,SIZE", read=_checked)
 
     def outputs(self) -> tuple[OutputConfig, ...]:
         """Return the output that records; none without a directory."""

@@ -125,6 +125,8 @@ class RecordedTable:
     fields: bytes
     """JSON object of the STATIC fields."""
     dtype: np.dtype[Any]
+    name: tuple[str, str]
+    """Probe, and metric or table."""
 
     @classmethod
     def parse(cls, payload: bytes) -> RecordedTable:
@@ -134,7 +136,8 @@ class RecordedTable:
             dtype = wire.restore(found["dtype"])
             if not dtype.itemsize:
                 raise ValueError("rows without bytes")
-            return cls(json.dumps({name: found[name] for name in STATIC}).encode(), dtype)
+            fields = json.dumps({name: found[name] for name in STATIC}).encode()
+            return cls(fields, dtype, (str(found["probe"]), str(found["metric"])))
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             raise DamageError(f"the description of a table is unreadable: {error}") from None
 
@@ -221,7 +224,7 @@ def window_of(entry: Entry, payload: bytes, table: RecordedTable, last: Array | 
         raise DamageError("a window has a header that this version can't read") from None
 
 
-class Layout(NamedTuple):
+class RowLayout(NamedTuple):
     """Places of the bytes of a row, as pairs of begin and end."""
 
     identity: tuple[tuple[int, int], ...]
@@ -230,7 +233,7 @@ class Layout(NamedTuple):
 
 
 @lru_cache(256)
-def layout_of(dtype: np.dtype[Any]) -> Layout:
+def layout_of(dtype: np.dtype[Any]) -> RowLayout:
     """Return the layout of a dtype. Bytes between fields are values."""
     fields: Mapping[str, Any] = dtype.fields or {}
     named = sorted((fields[name][1], name) for name in dtype.names or () if name in _IDENTITY)
@@ -242,10 +245,10 @@ def layout_of(dtype: np.dtype[Any]) -> Layout:
         cuts |= {fields[name][1], fields[name][1] + fields[name][0].itemsize}
     inside = {at for begin, end in identity for at in range(begin, end)}
     values = [each for each in pairwise(sorted(cuts)) if each[0] not in inside]
-    return Layout(tuple(identity), tuple(values))
+    return RowLayout(tuple(identity), tuple(values))
 
 
-def _places(data: Array, before: Array, layout: Layout) -> Array:
+def _places(data: Array, before: Array, layout: RowLayout) -> Array:
     """Return the place (n,) of each row of `data` in `before` by its identity; -1 if it is new."""
     if not len(before):
         return np.full(len(data), -1)

@@ -10,21 +10,20 @@ from typing import Self
 
 import numpy as np
 
+from app.commands.moment import moment
 from app.files import as_invoker, expand
 from app.outputs.owners.owner_join import with_owners
 from app.outputs.view import is_table
-from app.recording.frames import ENTRY, MAGIC, FrameKind
+from app.recording.frames import MAGIC, FrameKind
 from app.recording.segment import RecordedItem, Segment
 from app.recording.writer import DATA, STREAMS
-from bpf.arrays import Rows
 from bpf.errors import UsageError
 from bpf.quantities import clock, counted
 from probes.snapshot import Snapshot
 from probes.sockets.records import PROBE as SOCKETS
 
 FULL = next(iter(STREAMS))
-_RANKS = ("flow", "monitor", "path")
-"""Probes whose windows are the moments of a recording, the first that has any."""
+_SECOND_NS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +76,6 @@ class Recording:
                 self._segments[path] = Segment(path)
         return sorted(self._segments.values(), key=lambda segment: segment.begin_ns)
 
-    def entries_of(self, segment: Segment) -> Rows[ENTRY]:
-        """Return the entries of a segment; none if its file is unreadable, which is noted."""
-        try:
-            return segment.entries()
-        except OSError as error:
-            segment.damage[0] = error.strerror or str(error)
-            return np.empty(0, ENTRY)
-
     def items(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[RecordedItem]:
         """Yield the items from a UTC time up to another one, in the order of their publication.
 
@@ -93,7 +84,7 @@ class Recording:
         """
         join = Owners()
         for segment in self._between(begin_ns, end_ns):
-            entries = self.entries_of(segment)
+            entries = segment.entries()
             mask = (entries["utc_ns"] > begin_ns) & (entries["utc_ns"] <= end_ns)
             for item in segment.items(mask):
                 yield join.of(item)
@@ -110,10 +101,22 @@ class Recording:
             if end > begin_ns - slack and segment.begin_ns < end_ns + slack
         ]  # fmt: skip
 
+    def between(self, begin: str, end: str) -> tuple[int, int]:
+        """Return two typed times as UTC; an age is one before the end. Raises UsageError."""
+        last = max(one.end_ns for one in self.summaries())
+        since = moment(begin, last) // _SECOND_NS * _SECOND_NS if begin else 0
+        return since, moment(end, last) if end else 1 << 62
+
+    def damage(self) -> Iterator[str]:
+        """Yield a sentence for each damage that reading has met."""
+        for segment in self._segments.values():
+            for at, words in sorted(segment.damage.items()):
+                yield f"{segment.path.name}: at byte {at}: {words}"
+
     def summaries(self) -> Iterator[SegmentSummary]:
         """Yield what each segment has, oldest first."""
         for segment in self.segments():
-            entries = self.entries_of(segment)
+            entries = segment.entries()
             times = entries["utc_ns"][np.isin(entries["kind"], (FrameKind.WINDOW, FrameKind.EVENT))]
             last = int(times.max()) if len(times) else segment.begin_ns
             yield SegmentSummary(
@@ -124,26 +127,26 @@ class Recording:
 
     def faults(self) -> Iterator[str]:
         """Read every frame; yield a sentence for each damage, and for windows that are missing."""
-        last: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+        last: dict[tuple[str, str, bool], tuple[int, int]] = {}
         for segment in self.segments():
-            entries = self.entries_of(segment)
+            entries = segment.entries()
             if len(entries) and not segment.begins_well():
                 yield f"{segment.path.name}: the first {len(MAGIC)} bytes are wrong"
             for item in segment.items() if len(entries) else ():
                 if not isinstance(item, Snapshot):
                     continue
-                key = item.probe, item.interface, item.side, item.metric
+                # Flows come after other tables of their window; some tables of other probes come
+                # in some windows only.
+                is_flows = is_table(item, "flow", "")
+                key = item.probe, item.interface, is_flows
                 window, start_ns = last.get(key, (item.window - 1, 0))
                 # A run that begins counts from one.
                 if item.window > window + 1 and item.start_ns >= start_ns:
-                    name = ".".join(filter(None, (item.probe, item.side, item.metric)))
-                    missing = item.window - window - 1
-                    words = counted(missing, "window")
-                    yield f"{name}: {words} before {clock(item.start_utc_ns)} UTC not recorded"
+                    count, at = item.window - window - 1, clock(item.start_utc_ns)
+                    yield f"{item.probe}: {counted(count, 'window')} before {at} UTC not recorded"
                 last[key] = item.window, item.start_ns
-            for at, words in sorted(segment.damage.items()):
-                yield f"{segment.path.name}: at byte {at}: {words}"
             segment.close()
+        yield from self.damage()
 
 
 class Owners:

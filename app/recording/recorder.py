@@ -46,7 +46,7 @@ STATE_PARTS: Mapping[str, Callable[[ControlPlane], bytes]] = {
 here, from 1; part 0 are the losses since the start of the run."""
 
 
-class Recorder:
+class RunRecorder:
     """Appends items to the segments of a directory. A row is a record, and so is an event."""
 
     def __init__(self, host: ExportHost) -> None:
@@ -137,8 +137,7 @@ class Recorder:
 
     def _look(self, utc_ns: int) -> None:
         """Record the parts of the state that have changed."""
-        losses = {str(int(reason)): [loss.packets, loss.bytes]
-                  for reason, loss in self._losses.items()}  # fmt: skip
+        losses = {one.name: [loss.packets, loss.bytes] for one, loss in self._losses.items()}
         self._full.add(FrameKind.STATE, utc_ns, deflated(json.dumps(losses).encode()))
         for number, part in enumerate(STATE_PARTS.values(), 1):
             try:
@@ -155,6 +154,6 @@ def _json_of(kind: Any, value: object) -> bytes:
     return found
 
 
-def recorder(host: ExportHost) -> Recorder:
+def recorder(host: ExportHost) -> RunRecorder:
     """Return the output that records a run."""
-    return Recorder(host)
+    return RunRecorder(host)

@@ -79,19 +79,35 @@ class Segment:
             self._file = None
 
     @property
-    def file(self) -> int:
-        """Descriptor of the data. Raises OSError."""
-        if self._file is None:
-            self._file = _opened(self.path)
-        return self._file
-
-    @property
     def size(self) -> int:
-        return os.fstat(self.file).st_size
+        """Bytes of the data now. Raises DamageError."""
+        try:
+            if self._file is None:
+                self._file = _opened(self.path)
+            return os.fstat(self._file).st_size
+        except OSError as error:
+            raise DamageError(error.strerror or "it is unreadable") from None
+
+    def _read_at(self, size: int, at: int) -> bytes:
+        """Raises DamageError."""
+        try:
+            if self._file is None:
+                self._file = _opened(self.path)
+            return os.pread(self._file, size, at)
+        except OSError as error:
+            raise DamageError(error.strerror or "it is unreadable") from None
 
     def entries(self) -> Rows[ENTRY]:
-        """Return the entries of whole frames, (n,), in the order of the file. Raises OSError."""
-        if (size := self.size) != self._read:
+        """Return the entries of whole frames, (n,), in the order of the file.
+
+        If the file is unreadable there are none, and the reason is noted.
+        """
+        try:
+            size = self.size
+        except DamageError as error:
+            self._raw, size = b"", self._read
+            self.damage[0] = error.message
+        if size != self._read:
             self._read = size
             self._raw = self._indexed(size)
             self._raw += b"".join(entry.pack() for entry in self._scanned(size))
@@ -144,7 +160,7 @@ class Segment:
         return int(last["offset"]) + _SIZE + int(last["size"])
 
     def _entry_at(self, at: int) -> Entry:
-        entry = Entry.unpack(os.pread(self.file, _SIZE, at))
+        entry = Entry.unpack(self._read_at(_SIZE, at))
         if entry.offset != at:
             raise DamageError("an entry stands at a wrong place")
         return entry
@@ -156,7 +172,7 @@ class Segment:
     def _payload(self, entry: Entry) -> bytes:
         if entry.size > MAX_PAYLOAD:
             raise DamageError("a frame is too large")
-        found = os.pread(self.file, entry.size, entry.offset + _SIZE)
+        found = self._read_at(entry.size, entry.offset + _SIZE)
         if len(found) != entry.size:
             raise DamageError("a frame is cut off")
         if zlib.crc32(found) != entry.crc:
@@ -227,7 +243,7 @@ class Segment:
 
     def begins_well(self) -> bool:
         """Whether its first bytes are those of a segment of this version."""
-        return os.pread(self.file, len(MAGIC), 0) == MAGIC
+        return self._read_at(len(MAGIC), 0) == MAGIC
 
     def head(self) -> dict[str, str]:
         """Return version and host of the run; empty if they are unreadable."""

@@ -112,12 +112,9 @@ class Options:
         flags=("-i", "--interface"),
     )
     netns: str = setting(
-        PACKETS,
-        "",
-        "Network namespace; all: interfaces of all namespaces.",
-        "NAME|PID|all",
+        PACKETS, "", "Network namespace; all: interfaces of all namespaces.", "NAME|PID|all",
         usual="here",
-    )
+    )  # fmt: skip
     interval: float = setting(GENERAL, 1.0, "Length of a window, 0.01 to 300.", "SECONDS")
     ready_file: str = setting(
         GENERAL, "", "Write this file as soon as every probe measures; removed at the end.", "FILE"
@@ -160,12 +157,9 @@ class Options:
         usual="1GiB, at most 1/8 of the RAM",
     )
     cpu: str = setting(
-        GENERAL,
-        "",
-        "CPU of one core that the run may take, or off.",
-        "SHARE",
+        GENERAL, "", "CPU of one core that the run may take, or off.", "SHARE",
         usual=f"{USUAL_CPU}; off with --headless",
-    )
+    )  # fmt: skip
     probe_memory: str = setting(GENERAL, "1GiB", "Memory for the maps of one --probe.", "SIZE")
     headless: bool = setting(OUTPUT, False, "Write tables instead of showing a console.")
     plain: bool = setting(GENERAL, False, PLAIN_HELP)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from app.outputs.owners.owner_join import OwnerJoin
 from app.outputs.path_views import described
@@ -21,6 +21,23 @@ from probes.snapshot import REMOVED, Event, Item, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
+    from probes.control_plane import ProbeInfo
+
+
+class TableSource(Protocol):
+    """A controller or a recording, whose items become tables."""
+
+    unwritten: Mapping[str, int]
+    """Rows that could not be written, by table."""
+
+    def looks_for_owners(self) -> bool:
+        """Whether windows of flows wait for their owners."""
+
+    def publish(self, item: Item) -> None:
+        """Tell of tables that fail and recover."""
+
+    def probes(self) -> Sequence[ProbeInfo]:
+        """List the probes, whose configurations have formats."""
 
 
 class TableWriter:
@@ -31,7 +48,7 @@ class TableWriter:
     """
 
     def __init__(
-        self, output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller,
+        self, output: OutputSpec, probes: Iterable[ProbeConfig], controller: TableSource,
         describe: Describe = nothing_known,
     ) -> None:  # fmt: skip
         """`probes` are the probes that run at first; `describe` adds facts about routers."""

@@ -127,7 +127,7 @@ def test_a_socket_of_a_group_adds_no_output_that_reaches_the_host(
 
 def test_every_kind_that_reaches_the_host_says_so() -> None:
     local = {scheme for scheme, kind in EXPORTERS.items() if kind.local} - {"keptlocal"}
-    assert local == {"command", "journald", "jsonl", "parquet", "syslog+unix"}
+    assert local == {"command", "journald", "jsonl", "parquet", "record", "syslog+unix"}
     # A kind without a host reaches this one.
     assert all(kind.local is (kind.place is not UrlPlace.HOST) for kind in EXPORTERS.values())
 

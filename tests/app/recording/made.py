@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,7 @@ import numpy as np
 from app.exporters.host import ExportHost, make
 from app.exporters.kinds import parse
 from app.recording.reader import Recording
-from app.recording.recorder import Recorder
+from app.recording.recorder import RunRecorder
 from app.recording.segment import RecordedItem, RecordedState
 from bpf.arrays import Array
 from probes.control_plane import ControlPlane
@@ -31,17 +31,17 @@ class Plane(FakeController):
 
     def __init__(self) -> None:
         super().__init__()
-        self.unwritten: dict[str, int] = {}
+        self.unwritten: Mapping[str, int] = {}
         self.path_options = PathOptions()
 
 
-def recorder(directory: Path, keep: str = "24h,5GB", plane: Plane | None = None) -> Recorder:
+def recorder(directory: Path, keep: str = "24h,5GB", plane: Plane | None = None) -> RunRecorder:
     """Return an opened recorder."""
     config = parse(OutputConfig(f"record:{directory}?keep={keep}"))
     of = cast(ControlPlane, plane or Plane())
     made = make(ExportHost(config, of, cast(Any, None), lambda *_: None))
     made.open()
-    return cast(Recorder, made)
+    return cast(RunRecorder, made)
 
 
 def windows(count: int, flows: int = 100, first: int = 1) -> list[Snapshot]:

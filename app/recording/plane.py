@@ -1,0 +1,135 @@
+"""A control plane over a recording: it answers as the controller did at a moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from app.api.answers import adapter
+from app.api.models import ControllerStatus, PathObject
+from app.recording.recorder import STATE_PARTS
+from bpf.errors import ProbedeckError, ReadOnlyError
+from probes.control_plane import (
+    Caller,
+    Listener,
+    MemoryUse,
+    Operation,
+    RemoteCalls,
+    SegmentCalls,
+)
+from probes.output_control import NoOutputs, OutputControl
+from probes.path.options import PathOptions
+from probes.reports import BudgetUse
+from probes.segment.control import SegmentControl
+from probes.snapshot import History, HookStatus, Item, Loss, LossReason
+
+READ_ONLY = "it is a recording"
+_STATUS, _PATH_OPTIONS = "status", "path_options"
+_NUMBERS = {name: number for number, name in enumerate(STATE_PARTS, 1)}
+
+
+class _RecordedCaller(Caller):
+    """Answers operations from the recorded state. Every method raises ProbedeckError."""
+
+    def __init__(self) -> None:
+        self._parts: Mapping[int, bytes] = {}
+
+    def turn_to(self, parts: Mapping[int, bytes]) -> None:
+        """Answer from these parts of the state, by their numbers, from now on."""
+        self._parts = parts
+
+    def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
+        if operation.name in STATE_PARTS:
+            return self._part(operation.name, operation.answer)
+        raise ReadOnlyError(f"read only: {READ_ONLY}", hint="a running controller can do that")
+
+    def _part(self, name: str, kind: Any) -> Any:
+        text = self._parts.get(_NUMBERS[name])
+        try:
+            return adapter(kind).validate_json(text or b"")
+        except ValueError:
+            words = "has no readable state" if text else "has no state"
+            raise ProbedeckError(f"the recording {words} {name!r} of this moment") from None
+
+
+class _RecordedSegment(_RecordedCaller, SegmentCalls):
+    """No segment is measured."""
+
+
+class RecordedPlane(_RecordedCaller, RemoteCalls):
+    """The control plane of a recording. One thread turns it to moments; any thread asks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = History()
+        """The items of the last minute before the moment."""
+        self.late_by = 0.0
+        self.outputs: OutputControl = NoOutputs()
+        self.segment: SegmentControl = _RecordedSegment()
+        self.read_only = READ_ONLY
+        self.unwritten: Mapping[str, int] = {}
+        self._listeners: tuple[Listener, ...] = ()
+        self._status = ControllerStatus("", READ_ONLY, "", {})
+
+    def turn_to(self, parts: Mapping[int, bytes]) -> None:
+        super().turn_to(parts)
+        if _NUMBERS[_STATUS] in parts:
+            self._status = self._part(_STATUS, ControllerStatus)
+            self.unwritten = self._status.unwritten
+
+    @property
+    def losses(self) -> dict[LossReason, Loss]:
+        """Losses since the start of the run, until these parts were recorded."""
+        try:
+            found = json.loads(self._parts.get(0, b"{}"))
+            return {LossReason[name]: Loss(*map(int, of)) for name, of in found.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+
+    @property
+    def interval(self) -> float:
+        return self._status.interval
+
+    @property
+    def capture(self) -> str:
+        return self._status.capture
+
+    @property
+    def path_options(self) -> PathOptions:
+        found: PathOptions = self._part(_PATH_OPTIONS, PathObject)
+        return found
+
+    @path_options.setter
+    def path_options(self, options: PathOptions) -> None:
+        raise ReadOnlyError(f"read only: {READ_ONLY}")
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners = (*self._listeners, listener)
+
+    def publish(self, item: Item) -> None:
+        """Call the listeners."""
+        for listener in self._listeners:
+            listener(item)
+
+    def unconfined(self) -> str:
+        return ""
+
+    def looks_for_owners(self) -> bool:
+        """Windows of flows come with their owners."""
+        return False
+
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        return self._status.hooks
+
+    def memory(self) -> MemoryUse:
+        return self._status.memory
+
+    def budget(self) -> BudgetUse:
+        return self._status.budget
+
+    def failure(self) -> ProbedeckError | None:
+        return ProbedeckError(self._status.failure) if self._status.failure else None
+
+    def close(self) -> None:
+        """Nothing runs."""

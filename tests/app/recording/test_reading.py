@@ -1,0 +1,205 @@
+"""Exports have the bytes that the run writes; damage is one line, and the rest is read."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.commands.moment import moment
+from app.outputs.views import VIEWS
+from app.recording.export import tables_of
+from app.recording.reader import Recording
+from app.recording.writer import DATA, INDEX
+from app.run.options import OutputSpec
+from app.run.table_writer import TableWriter
+from bpf.errors import UsageError
+from probes.snapshot import Item, Snapshot
+from tests.app.exporters.files.made import everything
+from tests.app.recording.made import BEGIN_NS, Plane, event, record, windows
+from tests.support.runs import deck_ends, deck_here
+
+
+class _Source(Plane):
+    def looks_for_owners(self) -> bool:
+        return False
+
+
+def _written(directory: Path, items: Sequence[Item], form: str, views: Sequence[str]) -> None:
+    output = OutputSpec(str(directory), None if form == "csv" else form, tuple(views), metrics=True)
+    tables = TableWriter(output, (), _Source())
+    with tables.sink:
+        for item in items:
+            tables.write(item)
+        tables.finish()
+
+
+def _items() -> list[Item]:
+    owned, *others = everything()
+    first = [*others[:3], owned, *others[3:], *windows(40, first=2)]
+    # As every probe has it.
+    first = [replace(item, occupancy=float(item.occupancy)) if isinstance(item, Snapshot) else item
+             for item in first]  # fmt: skip
+    return [*first, event(50, "=1+1")]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_an_export_has_the_bytes_that_the_run_writes(tmp_path: Path, form: str) -> None:
+    items = _items()
+    record(tmp_path / "record", items)
+    with Recording(str(tmp_path / "record")) as recording:
+        views = tables_of(recording)
+    assert views == tuple(name for name, view in VIEWS.items() if view.make is None)
+    _written(tmp_path / "run", items, form, views)
+    here = str(tmp_path / "export")
+    code, out, err = deck_here(
+        "record", "export", str(tmp_path / "record"), "--format", form, "-o", here
+    )
+    assert (code, out, err) == (0, "", "")
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "export").iterdir())
+    for name in names:
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "export" / name).read_bytes()
+
+
+def test_a_part_of_the_time_goes_to_standard_output(tmp_path: Path) -> None:
+    record(tmp_path, windows(40, 3))
+    asked = "record", "export", str(tmp_path), "--views", "windows"
+    code, out, _ = deck_ends(*asked, "--from", "00:00:05", "--to", "2026-01-01T00:00:07")
+    assert code == 0
+    assert [line.split(",")[1] for line in out.splitlines()[1:]] == ["6", "7"]
+    code, out, _ = deck_ends(*asked, "--from", "2s")
+    assert [line.split(",")[1] for line in out.splitlines()[1:]] == ["39", "40"]
+
+
+def test_parquet_files_have_every_row(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    record(tmp_path / "record", windows(3, 50))
+    here = str(tmp_path / "tables")
+    asked = "record", "export", str(tmp_path / "record"), "--format", "parquet"
+    assert deck_here(*asked, "-o", here)[0] == 0
+    rows = duckdb.sql(f"select count(*) from read_parquet('{here}/flows/**/*.parquet')").fetchall()
+    assert rows == [(150,)]
+    code, _, err = deck_here(*asked)
+    assert (code, err.splitlines()[0]) == (
+        2,
+        "probedeck: Parquet files need a directory; -o DIR names one",
+    )
+
+
+def test_list_and_verify(tmp_path: Path) -> None:
+    items = windows(30)
+    record(tmp_path, [*items[:10], *items[12:]])
+    code, out, _ = deck_here("record", "list", str(tmp_path))
+    head, line = out.splitlines()
+    assert (code, head.split()[:2]) == (0, ["SEGMENT", "FROM"])
+    assert line.split()[:3] == ["20260101T000001.000000Z.full.seg", "00:00:01", "00:00:30"]
+    code, out, err = deck_here("record", "verify", str(tmp_path))
+    assert (code, out) == (1, "flow: 2 windows before 00:00:12 UTC not recorded\n")
+    assert err == "1 segment, 2800 rows: 1 fault\n"
+
+
+def test_a_damaged_window_is_left_out_with_those_that_refer_to_it(tmp_path: Path) -> None:
+    record(tmp_path, windows(40))
+    (path,) = tmp_path.glob(f"*.full{DATA}")
+    with Recording(str(tmp_path)) as recording:
+        (segment,) = recording.segments()
+        places = [each for each in segment.entries() if each["kind"] == 3]
+    at = int(places[20]["offset"]) + 40
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with Recording(str(tmp_path)) as recording:
+        numbers = [item.window for item in recording.items() if isinstance(item, Snapshot)]
+        damage = [*recording.damage()]
+    # Window 33 stands alone.
+    assert numbers == [*range(1, 21), *range(33, 41)]
+    assert len(damage) == 12
+    assert damage[0].endswith("a frame has a wrong checksum")
+    code, out, err = deck_ends("record", "export", str(tmp_path), "--views", "windows")
+    assert (code, len(out.splitlines())) == (1, 29)
+    assert err.splitlines()[-1] == "probedeck: the recording is damaged: rows are missing"
+
+
+def test_without_its_index_a_segment_is_whole(tmp_path: Path) -> None:
+    record(tmp_path, windows(40))
+    for path in tmp_path.glob(f"*{INDEX}"):
+        path.unlink()
+    with Recording(str(tmp_path)) as recording:
+        assert not [*recording.faults()]
+        assert sum(isinstance(item, Snapshot) for item in recording.items()) == 40
+
+
+def test_what_is_no_recording(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no recording"):
+        Recording(str(tmp_path))
+    (tmp_path / f"yesterday.full{DATA}").write_bytes(b"x")
+    with pytest.raises(UsageError, match="has no recording"):
+        Recording(str(tmp_path))
+    os.mkfifo(tmp_path / f"20260101T000001.000000Z.full{DATA}")
+    with Recording(str(tmp_path)) as recording:
+        assert not [*recording.items()]
+        assert [*recording.faults()] == [
+            "20260101T000001.000000Z.full.seg: at byte 0: it is no file"
+        ]
+
+
+def _mutated(data: bytes, chance: random.Random) -> bytes:
+    found = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 8))):
+        at = chance.randrange(len(found) + 1)
+        match chance.randrange(6):
+            case 0:
+                found[at:] = b""
+            case 1:
+                found[at : at + chance.randrange(1, 200)] = b""
+            case 2:
+                found[at:at] = chance.randbytes(chance.randrange(1, 64))
+            case 3:
+                found[at : at + 32] = bytes(32)
+            case 4:
+                begin = chance.randrange(len(found) + 1)
+                found[at : at + 64] = found[begin : begin + 64]
+            case _:
+                for place in range(at, min(len(found), at + chance.randrange(1, 4))):
+                    found[place] ^= 1 << chance.randrange(8)
+    return bytes(found)
+
+
+def test_mutated_recordings_are_read_as_far_as_they_are_whole(tmp_path: Path) -> None:
+    lost = [replace(item, end_utc_ns=BEGIN_NS + n * 10**9) for n, item in enumerate(everything())
+            if isinstance(item, Snapshot)]  # fmt: skip
+    record(tmp_path, [*windows(20, 70), *lost, event(3)])
+    paths = sorted(tmp_path.glob("*.full.*"))
+    whole = {path: path.read_bytes() for path in paths}
+    chance = random.Random(7)
+    slowest, found = 0.0, 0
+    for _ in range(int(os.environ.get("MUTATIONS", "300"))):
+        for path, data in whole.items():
+            hit = chance.random() < 0.7
+            path.write_bytes(_mutated(data, chance) if hit else data)
+        begun = time.process_time()
+        try:
+            with Recording(str(tmp_path)) as recording:
+                faults = [*recording.faults()]
+                found += sum(1 for _ in recording.items())
+                [*recording.summaries()]
+                assert all("\n" not in fault and len(fault) < 300 for fault in faults)
+        except UsageError:
+            continue
+        slowest = max(slowest, time.process_time() - begun)
+    assert found, "much of them is whole"
+    assert slowest < 2
+
+
+def test_a_time_may_have_a_date() -> None:
+    now = BEGIN_NS + 12 * 3600 * 10**9
+    assert moment("2026-01-01T00:00:05", now) == BEGIN_NS + 6 * 10**9 - 1
+    assert moment("2025-12-31 23:00:00.5", now, 3600 * 10**9) == BEGIN_NS - 7200 * 10**9 + 5 * 10**8
+    with pytest.raises(UsageError, match="is no time"):
+        moment("2026-02-30T00:00", now)
