@@ -21,7 +21,7 @@ from app.explain.place import HopTimes, fault_of, queues_of, times_of
 from app.explain.words import sentence
 from app.outputs.routers import Describe, nothing_known
 from bpf.arrays import Row
-from bpf.quantities import duration
+from bpf.quantities import age, duration
 from bpf.sockets.diag import UDP
 from probes.filter.hosts import address_text
 from probes.path.analysis.round_trips.clocks import side_of
@@ -215,8 +215,10 @@ def _place_of(
     hops = tuple(_hops(times, queues, int(material.conversation["version"]), describe))
     loss = going_on(material.findings, PathRowKind.LOSS)
     if fault or not times.last:
-        silent = material.pauses and material.pauses[-1].seconds >= _RESTS_S
-        unknown = "the flow sends nothing" if silent else "no answer from the path yet"
+        silent_s = material.pauses[-1].seconds if material.pauses else 0.0
+        unknown = "no answer from the path yet"
+        if silent_s >= _RESTS_S:
+            unknown = f"the flow sends nothing since {age(silent_s)}"
         return ExplainedPlace(*place, fault=fault, text=fault or untraced or unknown, hops=hops)
     if why.limit == Limit.LOSS.label and loss is not None:
         hop = times.last if loss["hop"] == DESTINATION_HOP else int(loss["hop"])

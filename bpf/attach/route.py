@@ -17,6 +17,10 @@ DEFAULT_ROUTED = ("192.0.2.1", "2001:db8::1")
 _GETROUTE = 26
 _ROUTE = struct.Struct("BBBBBBBBI")
 _RTA_DST, _RTA_OIF = 1, 4
+_ROUTED = {5, 9, 18}
+"""RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA: a router is the next hop."""
+_FIB_MATCH = 0x2000
+"""RTM_F_FIB_MATCH: the answer is the entry of the table, not one for this address."""
 
 
 class RouteType(IntEnum):
@@ -44,14 +48,31 @@ def lookup(address: str) -> Route:
 
     Raises OSError if the kernel finds no route: ENETUNREACH, EHOSTUNREACH, EACCES or EINVAL.
     """
-    packed = ipaddress.ip_address(address).packed
-    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
-    body = _ROUTE.pack(family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0)
-    body += rtnetlink.attribute(_RTA_DST, packed)
-    reply = next(rtnetlink.request(socket.NETLINK_ROUTE, _GETROUTE, body))
+    reply = _ask(ipaddress.ip_address(address).packed)
     found = rtnetlink.attributes(reply[_ROUTE.size :])
     ifindex = int.from_bytes(found.get(_RTA_OIF, b""), "little")
     return Route(_ROUTE.unpack_from(reply)[7], ifindex)
+
+
+def network(address: str) -> tuple[str, bool]:
+    """Return the prefix of the route to an address, and whether no router stands before it.
+
+    Raises OSError as `lookup`.
+    """
+    packed = ipaddress.ip_address(address).packed
+    reply = _ask(packed, _FIB_MATCH)
+    found = rtnetlink.attributes(reply[_ROUTE.size :])
+    bits = _ROUTE.unpack_from(reply)[1]
+    whole = ipaddress.ip_network((found.get(_RTA_DST, bytes(len(packed))), bits), strict=False)
+    return str(whole), not found.keys() & _ROUTED
+
+
+def _ask(packed: bytes, flags: int = 0) -> bytes:
+    """Return the kernel's answer about the route to an address of 4 or 16 bytes."""
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    body = _ROUTE.pack(family, len(packed) * 8, 0, 0, 0, 0, 0, 0, flags)
+    body += rtnetlink.attribute(_RTA_DST, packed)
+    return next(rtnetlink.request(socket.NETLINK_ROUTE, _GETROUTE, body))
 
 
 def passes(upper: int, interface: int) -> bool:

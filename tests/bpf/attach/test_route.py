@@ -27,6 +27,19 @@ def change(ns: int, of: str, *words: Any, **values: Any) -> None:
         thread.submit(asyncio.run, ask()).result()
 
 
+def test_the_network_of_an_address_is_the_prefix_of_its_route(pair: tuple[End, End]) -> None:
+    left, right = pair
+    with inside(left.ns):
+        prefix, near = route.network(right.ipv4)
+        assert (prefix.rpartition(".")[0], near) == (right.ipv4.rpartition(".")[0], True)
+        with pytest.raises(OSError, match="unreachable"):
+            route.network("192.0.2.1")
+    change(left.ns, "route", "add", dst="192.0.2.0/25", gateway=right.ipv4)
+    with inside(left.ns):
+        assert route.network("192.0.2.1") == ("192.0.2.0/25", False)
+    change(left.ns, "route", "del", dst="192.0.2.0/25", gateway=right.ipv4)
+
+
 def test_a_route_has_a_type_and_an_interface(pair: tuple[End, End]) -> None:
     left, right = pair
     with inside(left.ns):

@@ -45,12 +45,12 @@ def _loss(name: str, about: str, title: str = "Loss", **layout: Any) -> Column[F
 
 def _number(name: str, title: str, width: int, about: str, field: str = "", **layout: Any
             ) -> Column[FewRows]:  # fmt: skip
-    """A column of whole numbers; 0 and NaN are unknown."""
+    """A column of whole numbers; negative ones and NaN are unknown."""
     return Column(
         name, title, width, "right", help=about, values=lambda rows: rows[field or name],
-        text=lambda number: f"{number:.0f}" if number > 0 else "?",
+        text=lambda number: f"{number:.0f}" if number >= 0 else "?",
         written=lambda rows: [
-            int(number) if number > 0 else None for number in rows[field or name].tolist()
+            int(number) if number >= 0 else None for number in rows[field or name].tolist()
         ], **layout,
     )  # fmt: skip
 
@@ -214,7 +214,7 @@ UNTRACED: TableSpec[Untraced] = TableSpec(
     "untraced",
     (
         Column("destination", "Not traced", 18, grows=True,
-            help="A destination of this host's TCP connections. Enter traces its path.",
+            help="A destination of this host's connections. Enter traces its path.",
             cells=lambda one: one.key.destination),
         Column("node", "Node", 8, hidden=True, help="The host of the fleet.",
             cells=lambda one: one.key.host),
@@ -226,11 +226,15 @@ UNTRACED: TableSpec[Untraced] = TableSpec(
             help="The least round-trip time of that connection.",
             cells=lambda one: milliseconds(one.least), written=lambda one: one.least * 1e3,
             order=lambda one: one.least),
+        Column("network", "Network", 18, priority=4,
+            help="Prefix of this host's route to it; empty for connections of other namespaces.",
+            cells=lambda one: one.network, tone=Tone.MUTED),
         Column("connections", "Convs", 6, "right", larger_first=True, priority=1,
-            help="TCP connections of the last minute.",
+            help="Connections of the last minute.",
             cells=lambda one: str(one.connections), written=lambda one: one.connections),
-        Column("state", "State", 18, priority=3,
-            help="Time since the last packet, or the time of a round trip above the least one.",
+        Column("state", "State", 36, priority=3,
+            help="Time since the last packet, or since the last answer; the time of a round trip"
+            " above the least one; or that no router stands between.",
             cells=lambda one: one.state[0], tone=lambda one: one.state[1]),
     ),
 )  # fmt: skip

@@ -33,7 +33,7 @@ from probes.filter.hosts import address_text
 from probes.path import records
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, PathRowKind
-from probes.path.traced import Traced
+from probes.path.traced import NO_ROUTER, Traced
 from widgets.sparkline import means
 
 MINUTE = IDLE_NS // SECOND_NS
@@ -227,7 +227,7 @@ class Paths:
             flows = [choice.flow] if choice.flow else self.flows(choice.destination)
             if len(flows) == 1:
                 row["protocol"], row["source_port"], row["destination_port"] = flows[0]
-            row["hops"] = self._length(choice) or np.nan
+            row["hops"] = self._length(choice) or (0 if self._is_near(choice) else np.nan)
             row["rtt"] = rtt_ns / count / 1e9 if count else np.nan
             row["loss"] = lost / ended if ended else np.nan
             row["samples"] = answered
@@ -247,6 +247,11 @@ class Paths:
         numbers = self.numbers[places][self.view.series["last_ns"][places] >= 0]
         farthest = int(numbers[numbers < DESTINATION_HOP].max(initial=0))
         return running.length if running and running.length else farthest
+
+    def _is_near(self, choice: PathKey) -> bool:
+        """Whether no router stands before the destination, by the TTL of its packets."""
+        running = self.running(choice.destination)
+        return running is not None and NO_ROUTER in running.notes
 
     def _has_arrived(self, places: Array) -> bool:
         """Whether series at `places` have the destination's answers to all or some probes."""
@@ -300,7 +305,8 @@ class Paths:
                     marked[-1 - ago] = True
             if hop["is_end"]:
                 running = self.running(choice.destination)
-                hop["ttl"] = running.length + 1 if running and running.length else 0
+                length = running.length if running else 0
+                hop["ttl"] = length + 1 if length or self._is_near(choice) else -1
             hop["places"], hop["routers"] = places, self._answering(choice).get(number, ())
             hop["means"], hop["lost"], hop["marked"] = averages, lost, marked
         hops["forgiven"] = hops["cleared"] | (hops["answered"] == 0) & ~hops["is_end"]

@@ -299,7 +299,7 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
     running = paths.running(choice.destination)
     if running and not paths.is_measured(choice):
         if running.packets:
-            return "waits for the first answer", Tone.MUTED
+            return f"no answer yet to {counted(running.packets, 'packet')}", Tone.MUTED
         return "idle: no packet yet" if running.flows else "waits for packets to it", Tone.MUTED
     if running and running.notes:
         return running.notes[0], Tone.MUTED

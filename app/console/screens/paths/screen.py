@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
+from app.console.dialogs.program_info import LocalHooks
 from app.console.live.paths import PathView
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
@@ -110,7 +111,10 @@ class PathsScreen(PollingScreen[TracedByHost]):
     PathsScreen.-tall #paths { max-height: 33%; }
     PathsScreen.-empty #paths, PathsScreen.-short.-detail #paths { display: none; }
     PathsScreen #untraced { display: none; }
-    PathsScreen.-untraced #untraced { display: block; height: 1fr; }
+    PathsScreen.-untraced #untraced { display: block; max-height: 5; }
+    PathsScreen.-untraced.-tall #untraced { max-height: 33%; }
+    PathsScreen.-alone #untraced { max-height: 100%; }
+    PathsScreen.-short.-detail #untraced { display: none; }
     PathsScreen #way { display: none; margin: 0 1; }
     PathsScreen.-measured #way { display: block; }
     PathsScreen.-tall.-measured #hops, PathsScreen.-tall.-measured #hop_changes {
@@ -221,14 +225,17 @@ class PathsScreen(PollingScreen[TracedByHost]):
             self._show_hops()
 
     def _show_untraced(self) -> None:
-        """While no path is traced, list the destinations whose round trips are known anyway."""
+        """List the destinations that are not traced, and what is known of them anyway."""
         table, own = self.query_one("#untraced", SortedTable), self._hosts.choices
-        found = untraced(self.console.frame) if not own else []
-        shown = bool(found)
-        if shown != self.has_class("-untraced"):
-            self.set_class(shown, "-untraced")
+        local = isinstance(self.console.plane, LocalHooks)
+        found = untraced(self.console.frame, {one.destination for one in own}, local=local)
+        alone = bool(found) and not own
+        self.set_class(bool(found), "-untraced")
+        if alone != self.has_class("-alone"):
+            self.set_class(alone, "-alone")
             self._show_hops()
-            self.call_after_refresh(self.set_focus, table if shown else self.table)
+            self.call_after_refresh(self.set_focus, table if alone else self.table)
+        table.styles.height = "1fr" if alone else 1 + len(found)
         table.fill(ItemRows.of(UNTRACED, ((one.key, one) for one in found)))
 
     @on(VirtualTable.RowSelected, "#untraced")
@@ -297,7 +304,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         self.set_class(table.source.rows > 0, "-measured")
         always = self.has_class("-tall") and table.source.rows > 0
         table.styles.height = 1 + table.source.rows if always else "1fr"
-        if self.has_class("-untraced"):
+        if self.has_class("-alone"):
             table.styles.height = 0
         self._show_detail()
 

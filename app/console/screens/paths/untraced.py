@@ -1,11 +1,13 @@
-"""Destinations of this host's connections. The kernel measures their round-trip times, without a
+"""Destinations of this host's connections. The kernel measures round-trip times of TCP, without a
 probe."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,15 +15,20 @@ from app.console.live.owners import LIVE_SOCKET
 from app.console.live.state import Frame
 from app.console.screens.paths.hop import PathKey
 from bpf.arrays import Rows
+from bpf.attach.route import network
 from bpf.quantities import age, duration
-from bpf.sockets.diag import TCP
+from bpf.sockets.diag import TCP, UDP
 from probes.filter.hosts import address_text
 from probes.flow.records import hash_keys
+from probes.path.traced import NO_ROUTER
+from probes.sockets.records import Limit
 from widgets.tones import Tone
 
 _MOST = 30
 """Destinations in the list."""
 _IDLE_NS = 3_000_000_000
+_ROUTE_NS = 10_000_000_000
+"""Routes are asked for again after so long."""
 _QUEUE_S = 0.005
 """A delay above the least round trip that is worth a warning."""
 
@@ -39,51 +46,84 @@ class Untraced:
     """Payload of both directions in the last window."""
     idle: float
     """Seconds since the last packet; 0 while packets pass."""
+    is_tcp: bool = True
+    unanswered: int = 0
+    """Seconds for which the connection has repeated packets in vain."""
+    network: str = ""
+    """Prefix of the route; empty if another host or namespace has the connection."""
+    is_near: bool = False
+    """Whether no router stands between."""
 
     @property
     def state(self) -> tuple[str, Tone]:
+        """A sentence about the destination, and its tone."""
         if self.idle:
-            return f"idle for {age(self.idle)}", Tone.MUTED
-        if math.isnan(self.rtt):
-            return "no answer yet", Tone.WARN
+            return f"the flow sends nothing since {age(self.idle)}", Tone.MUTED
+        if self.unanswered or (self.is_tcp and math.isnan(self.rtt)):
+            since = f" since {age(self.unanswered)}" if self.unanswered else " yet"
+            return f"no answer{since}", Tone.WARN
         above = max(0.0, self.rtt - self.least)
-        return (
-            (f"{duration(above)} above least", Tone.WARN) if above > _QUEUE_S else ("", Tone.NORMAL)
-        )
+        if above > _QUEUE_S:
+            return f"{duration(above)} above least", Tone.WARN
+        if not self.is_tcp:
+            return "UDP: Enter times its DNS answers", Tone.MUTED
+        return (NO_ROUTER if self.is_near else ""), Tone.MUTED
 
 
-def untraced(frame: Frame) -> list[Untraced]:
-    """Return the largest destinations of every shown host, the largest first."""
-    found = [one for part in frame.hosts for one in _of(part.frame, part.host)]
+def untraced(frame: Frame, traced: Collection[str] = (), *, local: bool = False) -> list[Untraced]:
+    """Return the largest destinations of every shown host but those `traced`, the largest first.
+
+    `local`: this host has the connections, so its routes tell their networks.
+    """
+    found = [one for part in frame.hosts for one in _of(part.frame, part.host, local)
+             if one.key.destination not in traced]  # fmt: skip
     found.sort(key=lambda one: (one.bytes, -one.idle), reverse=True)
     return found[:_MOST]
 
 
-def _of(frame: Frame, host: str) -> Iterator[Untraced]:
+def _of(frame: Frame, host: str, local: bool) -> Iterator[Untraced]:
     sockets = frame.owners.sockets
     # Listeners have no other end.
-    rows = sockets[(sockets["protocol"] == TCP) & (sockets["state"] != 10)]
+    wanted = (sockets["protocol"] == TCP) & (sockets["state"] != 10)
+    rows = sockets[wanted | (sockets["protocol"] == UDP) & sockets["far"].any(axis=1)]
     if not len(rows):
         return
     far = np.zeros(len(rows), [("far", rows.dtype["far"]), ("version", "u8")])
     far["far"], far["version"] = rows["far"], rows["version"]
     groups = hash_keys(far.view("u8").reshape(len(rows), -1))
     _, inverse = np.unique(groups, return_inverse=True)
+    here = os.stat("/proc/self/ns/net").st_ino if local else -1
     for group in range(int(inverse.max()) + 1):
-        yield _one(rows[inverse == group], frame.owners.now_ns, host)
+        yield _one(rows[inverse == group], frame.owners.now_ns, host, here)
 
 
-def _one(rows: Rows[LIVE_SOCKET], now_ns: int, host: str) -> Untraced:
+@lru_cache(256)
+def _network(address: str, _: int) -> tuple[str, bool]:
+    """Return the network of an address, asked once for each number, and whether it is near."""
+    try:
+        return network(address)
+    except OSError:
+        return "no route", False
+
+
+def _one(rows: Rows[LIVE_SOCKET], now_ns: int, host: str, here: int) -> Untraced:
+    """`here` is the inode of the network namespace whose routes are known."""
     amount = (rows["sent"] + rows["received"]) * (rows["seen_ns"] >= now_ns - _IDLE_NS)
     measured = np.where(rows["rtt_us"] > 0, amount + 1, 0)
     row = rows[int(measured.argmax())]
-    known = bool(row["rtt_us"])
+    timed = bool(row["rtt_us"])
     idle_ns = now_ns - int(rows["seen_ns"].max())
+    address = address_text(row["far"].tobytes(), int(row["version"]))
+    vain = row["limit"] == Limit.NO_ANSWER
+    route_of = _network(address, now_ns // _ROUTE_NS) if row["netns"] == here else ("", False)
     return Untraced(
-        PathKey(address_text(row["far"].tobytes(), int(row["version"])), host=host),
-        int(row["rtt_us"]) / 1e6 if known else math.nan,
-        int(row["min_rtt_us"]) / 1e6 if known else math.nan,
+        PathKey(address, host=host),
+        int(row["rtt_us"]) / 1e6 if timed else math.nan,
+        int(row["min_rtt_us"]) / 1e6 if timed else math.nan,
         len(rows),
         int(amount.sum()),
         idle_ns / 1e9 if idle_ns > _IDLE_NS else 0.0,
+        bool(row["protocol"] == TCP),
+        max(1, int(row["limit_s"])) if vain else 0,
+        *route_of,
     )

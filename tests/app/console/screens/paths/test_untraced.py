@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame, HostFrame
 from app.console.screens.paths.untraced import Untraced, untraced
+from probes.sockets.records import Limit
 
 NOW = 100_000_000_000
 
@@ -50,12 +52,29 @@ def test_idle_and_silent_destinations_say_so_and_listeners_are_none() -> None:
     silent = {"far": "192.0.2.3", "sent": 60}
     listener = {"far": "0.0.0.0", "state": 10}
     datagrams = {"far": "192.0.2.4", "protocol": 17, "sent": 90_000}
-    found = {one.key.destination: one for one in listed(frame(idle, silent, listener, datagrams))}
+    vain = {"far": "192.0.2.5", "rtt_us": 900, "limit": int(Limit.NO_ANSWER), "limit_s": 12}
+    rows = frame(idle, silent, listener, datagrams, vain)
+    found = {one.key.destination: one for one in listed(rows)}
     assert {name: one.state[0] for name, one in found.items()} == {
-        "192.0.2.2": "idle for 20 s", "192.0.2.3": "no answer yet",
+        "192.0.2.2": "the flow sends nothing since 20 s", "192.0.2.3": "no answer yet",
+        "192.0.2.4": "UDP: Enter times its DNS answers", "192.0.2.5": "no answer since 12 s",
     }  # fmt: skip
     assert np.isnan(found["192.0.2.3"].rtt)
     assert not listed(Frame(LiveFlows().view(), LivePaths().view(), ()))
+
+
+def test_networks_are_those_of_the_routes_of_the_connections_own_namespace() -> None:
+    here = {"far": "127.0.0.1", "rtt_us": 900, "min_rtt_us": 900,
+            "netns": os.stat("/proc/self/ns/net").st_ino}  # fmt: skip
+    elsewhere = {"far": "127.0.0.2", "rtt_us": 900, "min_rtt_us": 900, "netns": 7}
+    rows = frame(here, elsewhere)
+    found = {one.key.destination: one for one in untraced(rows, local=True)}
+    assert found["127.0.0.1"].network.startswith("127.0.0.")
+    assert found["127.0.0.1"].state[0] == "no router between: the same network"
+    assert (found["127.0.0.2"].network, found["127.0.0.2"].state[0]) == ("", "")
+    assert [one.network for one in untraced(rows)] == ["", ""], "another host's"
+    left = untraced(rows, {"127.0.0.1"}, local=True)
+    assert [one.key.destination for one in left] == ["127.0.0.2"]
 
 
 def test_hosts_of_a_fleet_have_rows_of_their_own() -> None:
