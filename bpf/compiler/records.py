@@ -59,9 +59,13 @@ def describe_records(types: Mapping[str, str]) -> dict[str, str]:
 
 
 def variables(types: Mapping[str, str]) -> str:
-    """Return a line for the end of a source for libbpf: variables keep the types in its BTF."""
+    """Return a line for the end of a source for libbpf: variables keep the types in its BTF.
+
+    libbpf opens no object that has a variable without bytes, as of an empty struct.
+    """
     keep = '__attribute__((section("records"), used))'
-    return "\n" + " ".join(f"{keep} {type_} ____{ring};" for ring, type_ in types.items())
+    parts = (f"{keep} struct {{ {type_} value; char end; }} ____{n};" for n, type_ in types.items())
+    return "\n" + " ".join(parts)
 
 
 def with_records(compiled: Compiled, types: Mapping[str, str]) -> Compiled:

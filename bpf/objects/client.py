@@ -74,15 +74,16 @@ class ObjectCompiler:
     ) -> Compiled:
         """Compile `source` for libbpf, or take the object `data`; relocate, load and verify it.
 
-        `define` gives `const volatile` variables their values; names that the source does not
-        declare so are macros. `Compiler.compile` describes the other arguments and the errors.
+        `define` gives `const volatile` variables, and members of variables, their values; other
+        names are macros. `Compiler.compile` describes the other arguments and the errors.
         KernelError also if clang or libbpf is missing.
         """
         started = time.perf_counter()
         define = dict(define or {})
         if not data:
             code = code_of("\n".join((source, *(headers or {}).values())))
-            macros = {n for n in define if not re.search(_CONSTANT.format(n, n), code)}
+            is_variable = {n: "." in n or re.search(_CONSTANT.format(n, n), code) for n in define}
+            macros = [name for name, found in is_variable.items() if not found]
             cflags = [*cflags, *(f"-D{n}={define.pop(n)}" for n in macros)]
         request = {
             "source": modern_maps(source),

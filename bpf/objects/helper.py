@@ -172,11 +172,11 @@ class ObjectHelper:
                 reply["stage"], reply["said"] = "memory", declared["name"]
                 return []
         reply["stage"] = "load"
-        code = opened.load(chosen, request["type"], request["attach_type"])
+        failed = opened.load(chosen, request["type"], request["attach_type"])
         loaded = list(opened.loaded(chosen))
         reply["programs"] = [program for program, _ in loaded]
-        if code:
-            reply["code"], reply["said"] = code, "\n".join(self._library.said)
+        if failed:
+            reply["said"] = "\n".join(self._library.said)
             return []
         maps = list(opened.maps())
         reply["maps"] = [{**declared, "bytecode_fd": fd} for declared, fd in maps]

@@ -18,6 +18,8 @@ OBJECT = "probe"
 """Name that libbpf puts before the names of the maps of global variables."""
 LOG_BYTES = 1 << 24
 KIND_STRUCT, KIND_FUNC, KIND_DATASEC = 4, 12, 15
+KIND_RECORDS = KIND_STRUCT, 5
+"""Structs and unions."""
 WARNING = 0
 _BEFORE_TYPES = b"""#ifndef __VMLINUX_H__
 #define __VMLINUX_H__
@@ -102,6 +104,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "bpf_map__set_pin_path": (_INT, _P, _TEXT),
     "btf__parse": (_P, _TEXT, _P),
     "btf__type_cnt": (_U32, _P),
+    "btf__resolve_type": (_INT, _P, _U32),
+    "btf__resolve_size": (ct.c_int64, _P, _U32),
     "btf__type_by_id": (ct.POINTER(_U32), _P, _U32),
     "btf__name_by_offset": (_TEXT, _P, _U32),
     "btf_dump__new": (_P, _P, _P, _P, _P),
@@ -192,28 +196,31 @@ class LoadedObject:
         self._handle = self._opened()
         self._btf = self._functions.bpf_object__btf(self._handle)
 
-    def constants(self, values: Mapping[str, int]) -> set[str]:
-        """Give `const volatile` variables their values; return the names that were found.
+    def constants(self, values: Mapping[str, int]) -> Iterator[str]:
+        """Give `const volatile` variables, and members of variables such as `limits.rate`, their
+        values; yield the names that were found.
 
         Raises ValueError if a number does not fit its variable.
         """
-        found: set[str] = set()
         for handle in self._each("map"):
-            if not self._functions.bpf_map__map_flags(handle) & RDONLY_PROG:
-                continue
+            is_constant = self._functions.bpf_map__map_flags(handle) & RDONLY_PROG
             size = ct.c_size_t()
             data = self._functions.bpf_map__initial_value(handle, ct.byref(size))
-            for name, offset, length in self._variables(handle):
-                if name not in values or not data:
+            variables = {name: (each, at) for name, each, at in self._variables(handle)}
+            for name, value in values.items():
+                variable, *path = name.split(".")
+                if variable not in variables or not data or not (path or is_constant):
                     continue
-                found.add(name)
+                number, offset = variables[variable]
+                if not (place := self._place(number, path)):
+                    continue
+                yield name
                 try:
-                    number = values[name].to_bytes(length, "little", signed=values[name] < 0)
+                    bytes_ = value.to_bytes(place[1], "little", signed=value < 0)
                 except OverflowError:
-                    text = f"{values[name]} does not fit {name}, of {length} bytes"
+                    text = f"{value} does not fit {name}, of {place[1]} bytes"
                     raise ValueError(text) from None
-                ct.memmove(data + offset, number, length)
-        return found
+                ct.memmove(data + offset + place[0], bytes_, place[1])
 
     def load(self, names: Container[str], prog_type: int, attach_type: int) -> int:
         """Load the programs `names` with all maps. Returns 0 or an errno; `said` has the reason."""
@@ -262,15 +269,12 @@ class LoadedObject:
             name = self._text("map__name", handle)
             declared["name"] = name.removeprefix(OBJECT) if internal else name
             declared["internal"] = internal
-            if internal:
-                declared["variables"] = [name for name, _, _ in self._variables(handle)]
             declared["values"] = values.get(name, declared["max_entries"])
             yield declared, self._functions.bpf_map__fd(handle)
 
     def btf_fd(self) -> int:
         """Return the descriptor of its types; negative without types."""
-        fd: int = self._functions.bpf_object__btf_fd(self._handle)
-        return fd
+        return int(self._functions.bpf_object__btf_fd(self._handle))
 
     def _opened(self) -> Any:
         self._library.said.clear()
@@ -288,8 +292,7 @@ class LoadedObject:
             yield handle
 
     def _text(self, function: str, handle: int) -> str:
-        text: bytes = getattr(self._functions, f"bpf_{function}")(handle)
-        return text.decode(errors="replace")
+        return str(getattr(self._functions, f"bpf_{function}")(handle), "utf-8", "replace")
 
     def _keep_info(self, handle: int, options: Any, _cookie: int) -> int:
         given = options.contents
@@ -303,9 +306,24 @@ class LoadedObject:
         """Return the words of a type: name, kind and count, size or type, then the members."""
         return self._functions.btf__type_by_id(self._btf, number)
 
-    def _name(self, words: Any) -> str:
-        name: bytes = self._functions.btf__name_by_offset(self._btf, words[0])
-        return name.decode(errors="replace")
+    def _name(self, words: Any, at: int = 0) -> str:
+        return str(self._functions.btf__name_by_offset(self._btf, words[at]), "utf-8", "replace")
+
+    def _place(self, number: int, path: Sequence[str]) -> tuple[int, int] | None:
+        """Return offset and bytes of a member in a type; None without such a member of bytes."""
+        number = self._functions.btf__resolve_type(self._btf, number)
+        words = self._type(number)
+        if not path:
+            return 0, self._functions.btf__resolve_size(self._btf, number)
+        members = words[1] & 0xFFFF if words[1] >> 24 & 31 in KIND_RECORDS else 0
+        for at in range(3, 3 + 3 * members, 3):
+            name, bits = self._name(words, at), words[at + 2]
+            # The upper byte is the width of a bit field.
+            if name not in ("", path[0]) or bits % 8 or bits >> 24:
+                continue
+            if found := self._place(words[at + 1], path[1:] if name else path):
+                return bits // 8 + found[0], found[1]
+        return None
 
     def _values(self) -> Iterator[tuple[str, int]]:
         """Yield each map that the object declares, and the number of values that it puts in."""
@@ -319,13 +337,14 @@ class LoadedObject:
                         yield self._name(variable), (words[at + 2] - declared[2]) // 8
 
     def _variables(self, handle: int) -> Iterator[tuple[str, int, int]]:
-        """Yield name, offset and bytes of each variable in a section."""
+        """Yield name, type and offset of each variable in a section."""
         number = self._functions.bpf_map__btf_value_type_id(handle)
         words = self._type(number) if number and self._btf else None
         if not words or words[1] >> 24 & 31 != KIND_DATASEC:
             return
         for at in range(3, 3 + 3 * (words[1] & 0xFFFF), 3):
-            yield self._name(self._type(words[at])), words[at + 1], words[at + 2]
+            variable = self._type(words[at])
+            yield self._name(variable), variable[2], words[at + 1]
 
     def _make_static(self, name: str) -> None:
         """Let another function call this program, as a part of it that is verified with it.

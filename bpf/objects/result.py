@@ -22,7 +22,7 @@ from bpf.compiler.diagnostics import (
     parse_verifier,
 )
 from bpf.compiler.maps import CompiledMap
-from bpf.compiler.source import code_of, place_of
+from bpf.compiler.source import place_of
 from bpf.errors import MORE_FILES, KernelError, UsageError
 from bpf.maps.btf import Btf
 from bpf.maps.layout import CType, Member, array_of
@@ -30,7 +30,6 @@ from bpf.syscall import MapSpec, btf_data, map_lookup, prog_info
 
 _NO_FUNCTION = re.compile(r"extern \(func ksym\) '(\w+)': not found")
 _NO_MAP = re.compile(r"map '([\w.]+)': failed to create: ([^(]*)\(")
-_DATA_MAPS = (".rodata", ".data", ".bss", ".kconfig")
 _CHARACTER = np.dtype("i1")
 
 
@@ -70,7 +69,8 @@ def result(asked: ObjectRequest, reply: dict[str, Any], fds: list[int]) -> Compi
         raise _refusal(asked, reply, remarks)
     if missing := sorted(set(asked.constants) - set(reply["constants"])):
         what = "source" if asked.source else "object"
-        raise UsageError(f"define.{missing[0]}: the {what} has no such `const volatile` variable")
+        kind = "member of a variable" if "." in missing[0] else "`const volatile` variable"
+        raise UsageError(f"define.{missing[0]}: the {what} has no such {kind}")
     if len(fds) < reply["fds"]:
         text = f"{asked.name} has {reply['fds']} programs and maps, and only {len(fds)} could be"
         raise KernelError(f"{text} opened", hint=MORE_FILES)
@@ -187,9 +187,10 @@ def _map(
             number = int.from_bytes(map_lookup(fd, slot.to_bytes(4, "little"), 4) or b"", "little")
             if number in ids:
                 slots[slot] = ids[number]
+    line, _ = place_of(asked.source, rf"{re.escape(name)}(?=\s+SEC\s*\()")
     return CompiledMap(
         spec, key, value, fd, declared["bytecode_fd"], unreadable,
-        line=_line(asked.source, name), btf_fd=btf_fd, contents=contents, slots=slots,
+        line=line, btf_fd=btf_fd, contents=contents, slots=slots,
     )  # fmt: skip
 
 
@@ -208,11 +209,6 @@ def _type(types: Btf | None, number: int, size: int) -> CType | None:
     if size in (1, 2, 4, 8):
         return CType(np.dtype(f"u{size}"))
     return array_of(CType(np.dtype("u1")), size)
-
-
-def _line(source: str, name: str) -> int:
-    match = re.search(rf"\b{re.escape(name)}\s+SEC\s*\(", code_of(source)) if source else None
-    return source.count("\n", 0, match.start()) + 1 if match else 0
 
 
 def _variables(section: CompiledMap) -> Iterator[CompiledMap]:

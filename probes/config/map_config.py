@@ -27,8 +27,8 @@ def _unicode(text: str) -> str:
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
 """Name of a probe or metric; it becomes part of file names."""
 _MACRO = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
-Macro = Annotated[str, StringConstraints(pattern=_MACRO)]
-"""Name of a macro, or of a `const volatile` variable for libbpf."""
+Defined = Annotated[str, StringConstraints(pattern=rf"{_MACRO[:-1]}(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+"""Name of a macro; for libbpf of a `const volatile` variable, or path of a variable's member."""
 Text = Annotated[str, AfterValidator(_unicode)]
 """Text without surrogates, which JSON can spell and UTF-8 cannot."""
 

@@ -57,8 +57,9 @@ def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple
             "use integers, arrays and structs",
         )
         return
-    if found.spec.kind.records and found.value_type is None:
-        yield "record", f"the type of the records of {name} is not known", "give it: struct event"
+    if found.spec.kind.records and not (found.value and found.value.itemsize):
+        why = "is not known" if found.value is None else "has no bytes"
+        yield "record", f"the type of the records of {name} {why}", "give it: struct event"
     elif metric.record and not found.spec.kind.records:
         yield "record", f"{name} is a {kind}, and only a ring needs it", "leave it out"
     if metric.agg:

@@ -25,7 +25,7 @@ from probes.config.c_headers import MAX_HEADERS, NAME, HeaderSearch
 from probes.config.config_errors import FaultSource, Request, errors_of, faults_of, invalid
 from probes.config.files import read_bytes, read_document, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
-from probes.config.map_config import Macro, MapOptions, Metric, Model, Name, Text
+from probes.config.map_config import Defined, MapOptions, Metric, Model, Name, Text
 from probes.config.netflow_features import NetflowFeatures
 from probes.netflow import generator as netflow
 
@@ -72,8 +72,8 @@ class DirectionConfig(Model):
     """Only in a file: directories of other headers, relative to the configuration."""
     function: Text = ""
     """Name of the program, if the source has several."""
-    define: dict[Macro, int] = Field(default_factory=dict)
-    """Macros for the compiler: the parameters of the source."""
+    define: dict[Defined, int] = Field(default_factory=dict)
+    """The parameters of the source: macros, and variables for libbpf."""
     metrics: tuple[Metric, ...] = ()
     netflow: NetflowFeatures | None = None
     """Generates the source, and a metric of its flows if no other is given."""

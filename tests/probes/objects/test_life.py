@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bpf.attach.attachment import Hook
+from bpf.errors import UsageError
 from probes.config.model import parse
 from probes.snapshot import Item
 from tests.probes.objects.sources import COUNTER, HEAD, LICENSE, compiled, config
@@ -78,6 +79,36 @@ def test_define_sets_a_constant_of_each_generation(loose: Loose, tmp_path: Path)
     loose.send(2)
     (table,) = snapshots(probe.export())
     assert table.rows["value"].tolist() == [20]
+
+
+def test_define_sets_members_of_variables(loose: Loose) -> None:
+    """A struct of settings, as many user spaces fill it before the load: constants, in an anonymous
+    union, and the first values of variables that the program writes."""
+    source = (
+        f"{HEAD}struct rates {{ __u8 on; union {{ __s32 low; __u32 high; }}; __u64 odd : 3; }};\n"
+        "struct settings { __u64 step; struct rates rates; };\n"
+        "static volatile const struct settings settings = {}; struct settings state; __u64 seen;\n"
+        'SEC("xdp") int count(struct xdp_md *ctx) {\n'
+        "    if (settings.rates.on) seen += settings.step - settings.rates.low;\n"
+        f"    state.step++; return XDP_PASS;\n}}\n{LICENSE}"
+    )
+    define = {"settings.step": 1 << 40, "settings.rates.on": 1, "settings.rates.low": -3}
+    metrics = metric("seen"), metric("state")
+    probe = loose.add(config(source, *metrics, define={**define, "state.step": 20}))
+    loose.send(2)
+    seen, state = snapshots(probe.export())
+    assert seen.rows["value"].tolist() == [2 * ((1 << 40) + 3)]
+    assert state.rows["value"]["step"].tolist() == [22]
+    for path, value, said in (
+        ("settings.rates.odd", 1, "the source has no such member of a variable"),
+        ("settings.none", 1, "the source has no such member of a variable"),
+        ("settings.rates.on", 300, "300 does not fit settings.rates.on, of 1 bytes"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            loose.add(config(source, define={path: value}))
+    source = "int count(struct xdp_md *ctx) { return XDP_PASS; }"
+    with pytest.raises(UsageError, match=r"settings\.on: C for bcc has no variables"):
+        loose.add(config(source, define={"settings.on": 1}))
 
 
 def test_an_array_of_variables_has_a_row_for_each_element(loose: Loose) -> None:

@@ -126,6 +126,30 @@ struct {
     assert not table.losses
 
 
+def test_an_empty_record_is_refused_and_the_packet_behind_it_is_read(loose: Loose) -> None:
+    """A program that sends nothing but the packet: the record is the packet's first bytes."""
+    source = f"""\
+{HEAD}
+#include <linux/if_ether.h>
+struct event {{ }};
+struct {{
+    __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY); __uint(key_size, 4); __uint(value_size, 4);
+}} perf SEC(".maps");
+SEC("xdp") int report(struct xdp_md *ctx) {{
+    struct event event = {{}};
+    __u64 size = ctx->data_end - ctx->data;
+    bpf_perf_event_output(ctx, &perf, BPF_F_CURRENT_CPU | size << 32, &event, sizeof(event));
+    return XDP_PASS;
+}}
+{LICENSE}"""
+    with pytest.raises(UsageError, match="the type of the records of perf has no bytes"):
+        loose.add(config(source, metric("perf")))
+    probe = loose.add(config(source, metric("perf", record="struct ethhdr")))
+    loose.send(2, bytes(range(64)))
+    (table,) = snapshots(probe.export())
+    assert table.rows["value"]["h_source"].tolist() == [[*range(6, 12)]] * 2
+
+
 def test_an_object_does_not_tell_the_type_of_records(loose: Loose, tmp_path: Path) -> None:
     source = compiled(SOURCE, tmp_path)
     for known in ({}, {"record": "struct events"}):
