@@ -18,8 +18,8 @@ OBJECT = "probe"
 """Name that libbpf puts before the names of the maps of global variables."""
 LOG_BYTES = 1 << 24
 KIND_STRUCT, KIND_FUNC, KIND_DATASEC = 4, 12, 15
-KIND_RECORDS = KIND_STRUCT, 5
-"""Structs and unions."""
+KIND_WITH_MEMBERS = KIND_STRUCT, 5, KIND_DATASEC
+"""Structs, unions, and sections of variables."""
 WARNING = 0
 _BEFORE_TYPES = b"""#ifndef __VMLINUX_H__
 #define __VMLINUX_H__
@@ -204,23 +204,20 @@ class LoadedObject:
         """
         for handle in self._each("map"):
             is_constant = self._functions.bpf_map__map_flags(handle) & RDONLY_PROG
+            section = self._functions.bpf_map__btf_value_type_id(handle)
             size = ct.c_size_t()
             data = self._functions.bpf_map__initial_value(handle, ct.byref(size))
-            variables = {name: (each, at) for name, each, at in self._variables(handle)}
-            for name, value in values.items():
-                variable, *path = name.split(".")
-                if variable not in variables or not data or not (path or is_constant):
-                    continue
-                number, offset = variables[variable]
-                if not (place := self._place(number, path)):
+            for name, value in values.items() if section and data else ():
+                path = name.split(".")
+                if not (is_constant or path[1:]) or not (place := self._place(section, path)):
                     continue
                 yield name
                 try:
-                    bytes_ = value.to_bytes(place[1], "little", signed=value < 0)
+                    number = value.to_bytes(place[1], "little", signed=value < 0)
                 except OverflowError:
                     text = f"{value} does not fit {name}, of {place[1]} bytes"
                     raise ValueError(text) from None
-                ct.memmove(data + offset + place[0], bytes_, place[1])
+                ct.memmove(data + place[0], number, place[1])
 
     def load(self, names: Container[str], prog_type: int, attach_type: int) -> int:
         """Load the programs `names` with all maps. Returns 0 or an errno; `said` has the reason."""
@@ -309,20 +306,25 @@ class LoadedObject:
     def _name(self, words: Any, at: int = 0) -> str:
         return str(self._functions.btf__name_by_offset(self._btf, words[at]), "utf-8", "replace")
 
+    def _members(self, number: int) -> Iterator[tuple[str, int, int]]:
+        """Yield name, type and offset: of the members of a struct or union, without bit fields; of
+        the variables of a section."""
+        words = self._type(self._functions.btf__resolve_type(self._btf, number))
+        kind = words[1] >> 24 & 31
+        for at in range(3, 3 + 3 * (words[1] & 0xFFFF) if kind in KIND_WITH_MEMBERS else 3, 3):
+            if kind == KIND_DATASEC:
+                yield self._name(self._type(words[at])), words[at], words[at + 1]
+            elif not (words[at + 2] % 8 or words[at + 2] >> 24):
+                yield self._name(words, at), words[at + 1], words[at + 2] // 8
+
     def _place(self, number: int, path: Sequence[str]) -> tuple[int, int] | None:
         """Return offset and bytes of a member in a type; None without such a member of bytes."""
-        number = self._functions.btf__resolve_type(self._btf, number)
-        words = self._type(number)
         if not path:
             return 0, self._functions.btf__resolve_size(self._btf, number)
-        members = words[1] & 0xFFFF if words[1] >> 24 & 31 in KIND_RECORDS else 0
-        for at in range(3, 3 + 3 * members, 3):
-            name, bits = self._name(words, at), words[at + 2]
-            # The upper byte is the width of a bit field.
-            if name not in ("", path[0]) or bits % 8 or bits >> 24:
-                continue
-            if found := self._place(words[at + 1], path[1:] if name else path):
-                return bits // 8 + found[0], found[1]
+        for name, type_, offset in self._members(number):
+            found = name in ("", path[0]) and self._place(type_, path[1:] if name else path)
+            if found:
+                return offset + found[0], found[1]
         return None
 
     def _values(self) -> Iterator[tuple[str, int]]:
@@ -335,16 +337,6 @@ class LoadedObject:
                     declared = self._type(variable[2])
                     if declared[1] >> 24 & 31 == KIND_STRUCT:
                         yield self._name(variable), (words[at + 2] - declared[2]) // 8
-
-    def _variables(self, handle: int) -> Iterator[tuple[str, int, int]]:
-        """Yield name, type and offset of each variable in a section."""
-        number = self._functions.bpf_map__btf_value_type_id(handle)
-        words = self._type(number) if number and self._btf else None
-        if not words or words[1] >> 24 & 31 != KIND_DATASEC:
-            return
-        for at in range(3, 3 + 3 * (words[1] & 0xFFFF), 3):
-            variable = self._type(words[at])
-            yield self._name(variable), variable[2], words[at + 1]
 
     def _make_static(self, name: str) -> None:
         """Let another function call this program, as a part of it that is verified with it.

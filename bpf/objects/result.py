@@ -69,8 +69,8 @@ def result(asked: ObjectRequest, reply: dict[str, Any], fds: list[int]) -> Compi
         raise _refusal(asked, reply, remarks)
     if missing := sorted(set(asked.constants) - set(reply["constants"])):
         what = "source" if asked.source else "object"
-        kind = "member of a variable" if "." in missing[0] else "`const volatile` variable"
-        raise UsageError(f"define.{missing[0]}: the {what} has no such {kind}")
+        text = f"define.{missing[0]}: the {what} has no such `const volatile` variable, or member"
+        raise UsageError(text)
     if len(fds) < reply["fds"]:
         text = f"{asked.name} has {reply['fds']} programs and maps, and only {len(fds)} could be"
         raise KernelError(f"{text} opened", hint=MORE_FILES)

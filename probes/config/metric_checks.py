@@ -117,13 +117,14 @@ def _no_number(type_: CType, path: str) -> str:
         return _no_number(type_.element, path)
     if type_.dtype.names is None:
         return "" if type_.dtype.kind in "iuf" else f"{path} is no number"
-    end = 0
+    end, before = 0, (0, np.dtype("V"))
     for name, member in sorted(type_.members.items(), key=lambda item: item[1].offset):
         if member.bits is not None:
             return f"{path}.{name} is a bit field"
-        if member.offset < end:
+        # Two names of one number are no obstacle.
+        if member.offset < end and (member.offset, member.dtype) != before:
             return f"{path}.{name} overlaps the field before (a union)"
         if why := _no_number(member.type, f"{path}.{name}"):
             return why
-        end = member.offset + member.dtype.itemsize
+        end, before = member.offset + member.dtype.itemsize, (member.offset, member.dtype)
     return ""

@@ -164,12 +164,16 @@ def _compile_side(
         preludes.append(direction.prelude)
         macros = {**macros, **prelude_macros(source, _externs(direction.source))}
     if for_libbpf and monitored:
-        where = f"{config.origin}: {side}.{'object' if direction.object else 'source'}"
-        raise UsageError(f"{where}: it is for libbpf", hint="an application is written for bcc")
+        raise UsageError(
+            f"{config.origin}: {side}.{'object' if direction.object else 'source'}: it is for libbpf",
+            hint="an application is written for bcc",
+        )
     if not for_libbpf:
         if path := next((name for name in direction.define if "." in name), ""):
-            where = f"{config.origin}: {side}.define.{path}"
-            raise UsageError(f"{where}: C for bcc has no variables", hint="define a macro")
+            raise UsageError(
+                f"{config.origin}: {side}.define.{path}: C for bcc has no variables",
+                hint="define a macro",
+            )
         macros = {**macros, **direction.define}
     cflags = [f"-D{name}={value}" for name, value in macros.items()]
     if for_libbpf and direction.prelude:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from bpf.attach.attachment import Hook
 from tests.probes.foreign.truth import (
     Truth,
     apart,
+    by_settings,
     classifier,
     connections,
     contained,
@@ -31,6 +33,7 @@ from tests.probes.foreign.truth import (
     sessions,
     spin_locks,
     struct_array,
+    verdict_stats,
     wide_keys,
 )
 from tests.probes.running import TCP, UDP
@@ -47,6 +50,10 @@ class Foreign:
     agg: dict[str, str] = field(default_factory=dict)
     types: dict[str, dict[str, str]] = field(default_factory=dict)
     change: Callable[[str], str] = str
+    given: dict[str, Any] = field(default_factory=dict)
+    """Other keys of the direction: its user space gives them."""
+    entries: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Entries that its user space writes, by map."""
 
 
 def verdict_of_protocol(by_protocol: dict[int, int], other: int) -> Callable[[bytes], int]:
@@ -115,6 +122,23 @@ PROGRAMS = {
     ),
     "tabs": Foreign("connections", connections, change=lambda text: text.replace("    ", "\t")),
     "libbpf's": Foreign("libbpf", protocols),
+    "two names of one number, several programs": Foreign(
+        "verdict_stats",
+        verdict_stats,
+        verdicts=verdict_of_protocol({TCP: 1}, 2),
+        agg={"verdict_stats": "sum"},
+        given={"function": "filter_func"},
+    ),
+    "settings and maps that user space fills": Foreign(
+        "settings",
+        by_settings,
+        Hook.TC_INGRESS,
+        always(UNSPEC),
+        agg={"by_prefix": "sum"},
+        types={"by_prefix": {"key": "ipv4"}},
+        given={"define": {"config.ipv4_mask": 0xFFFFFF, "config.track_tcp": 1}},
+        entries={"ports": {443: 10, 53: 3}, "control": {0: 1}},
+    ),
     "each CPU apart": Foreign("per_cpu_apart", apart),
     "maps by macros": Foreign(
         "macros",

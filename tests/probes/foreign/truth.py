@@ -284,3 +284,28 @@ def apart(frames: Sequence[bytes]) -> dict[str, Any]:
         "counts": listed([here(0), here(len(frames))]),
         "lengths": hashed({size: here(n) for size, n in Counter(map(len, frames)).items()}),
     }
+
+
+def verdict_stats(frames: Sequence[bytes]) -> dict[str, Any]:
+    dropped = [len(p) for p in packets(frames) if p.protocol == TCP]
+    passed = [sum(map(len, frames)) - sum(dropped), len(frames) - len(dropped)]
+    counts = [[0, 0], [sum(dropped), len(dropped)], passed, [0, 0], [0, 0]]
+    names = ("packets", 1), ("rx_packets", 1), ("bytes", 0), ("rx_bytes", 0)
+    return {"verdict_stats": listed([{name: each[at] for name, at in names} for each in counts])}
+
+
+def by_settings(frames: Sequence[bytes]) -> dict[str, Any]:
+    """TCP alone is tracked, by /24; a packet to port 443 adds 10, one to port 53 adds 3."""
+    found = [p for p in packets(frames) if p.protocol == TCP]
+    prefixes: dict[str, list[int]] = {}
+    for p in found:
+        prefixes.setdefault(p.source.rsplit(".", 1)[0] + ".0", []).append(len(p))
+    return {
+        "by_prefix": hashed(
+            {
+                key: {"last_seen": 0, "rx": {"packets": len(sizes), "bytes": sum(sizes)}}
+                for key, sizes in prefixes.items()
+            }
+        ),
+        "hits": listed([sum({53: 3, 443: 10}[p.ports[1]] for p in found)]),
+    }

@@ -100,8 +100,8 @@ def test_define_sets_members_of_variables(loose: Loose) -> None:
     assert seen.rows["value"].tolist() == [2 * ((1 << 40) + 3)]
     assert state.rows["value"]["step"].tolist() == [22]
     for path, value, said in (
-        ("settings.rates.odd", 1, "the source has no such member of a variable"),
-        ("settings.none", 1, "the source has no such member of a variable"),
+        ("settings.rates.odd", 1, "the source has no such `const volatile` variable, or member"),
+        ("settings.none", 1, "the source has no such `const volatile` variable, or member"),
         ("settings.rates.on", 300, "300 does not fit settings.rates.on, of 1 bytes"),
     ):
         with pytest.raises(UsageError, match=said):
