@@ -165,7 +165,8 @@ def _compile_side(
         macros = {**macros, **prelude_macros(source, _externs(direction.source))}
     if for_libbpf and monitored:
         raise UsageError(
-            f"{config.origin}: {side}.{'object' if direction.object else 'source'}: it is for libbpf",
+            f"{config.origin}: {side}.{'object' if direction.object else 'source'}: "
+            "it is for libbpf",
             hint="an application is written for bcc",
         )
     if not for_libbpf:
