@@ -9,9 +9,9 @@ import socket
 from collections.abc import Iterable
 from contextlib import suppress
 
-from bpf.attach import route
+from bpf.attach import rtnetlink
 from bpf.attach.interface import Interface
-from bpf.attach.route import RouteType
+from bpf.attach.rtnetlink import RouteType
 from bpf.errors import UsageError
 from probes.path.targets import destination_of
 
@@ -26,9 +26,9 @@ _OCTAL = re.compile(r"(^|\.)0\d")
 
 def default_interface() -> str:
     """Return the interface of the default route. Raises UsageError without one."""
-    for anywhere in route.DEFAULT_ROUTED:
+    for anywhere in rtnetlink.DEFAULT_ROUTED:
         with suppress(OSError):
-            if index := route.lookup(anywhere).ifindex:
+            if index := rtnetlink.lookup(anywhere).ifindex:
                 return socket.if_indextoname(index)
     raise UsageError("there is no default route to choose the interface by", hint="give -i NAME")
 
@@ -72,7 +72,7 @@ def check_routes(destinations: Iterable[str]) -> None:
     """Raise UsageError for an address that is this host's, or of no single host, by the kernel."""
     for destination in destinations:
         try:
-            found = route.lookup(destination).type
+            found = rtnetlink.lookup(destination).type
         except OSError:
             continue  # a route may come later
         if reason := _NO_HOST.get(found):
@@ -82,12 +82,14 @@ def check_routes(destinations: Iterable[str]) -> None:
 def detour(destination: str, interface: Interface) -> str:
     """Say why packets to an address do not leave by an interface; empty if they do."""
     try:
-        found = route.lookup(destination)
+        found = rtnetlink.lookup(destination)
     except OSError as error:
         return f"has no route: {os.strerror(error.errno or 0)}"
     if found.type not in (RouteType.UNICAST, *_NO_HOST):
         return "has no route: the routing table refuses it"
-    if not found.ifindex or any(route.passes(found.ifindex, each) for each in interface.indices):
+    if not found.ifindex or any(
+        rtnetlink.passes(found.ifindex, each) for each in interface.indices
+    ):
         return ""
     try:
         other = socket.if_indextoname(found.ifindex)

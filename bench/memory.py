@@ -131,7 +131,7 @@ def measure(report: Report) -> None:
 def compute(report: Report) -> None:
     """Compute the kernel memory of a run on machines with other numbers of CPUs."""
     from probes import memory_limit as memory
-    from probes.flow.sizes import TableSizes
+    from probes.flow.records import TableSizes
 
     for cpus in _CPUS:
         limit = memory.usual_limit(cpus)

@@ -1,11 +1,13 @@
-"""Errors that users see: one line, a hint, and an exit code for each kind."""
+"""Errors that users see: one line, a hint, an exit code for each kind; and cancellation of work."""
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 MORE_FILES = "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a unit"
 """Remedy for EMFILE."""
@@ -179,3 +181,74 @@ def did_you_mean(name: str, names: Iterable[str], otherwise: str | None = None) 
     if otherwise is not None:
         return otherwise
     return f"there are {', '.join(known)}" if known else ""
+
+
+class CancelError(ProbedeckError):
+    """The work was cancelled; nothing is changed."""
+
+
+class Cancel:
+    """The cancellation of one piece of work. Any thread may call `ask`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked = False
+        self._ends: list[Callable[[], None]] = []
+
+    @property
+    def asked(self) -> bool:
+        """Whether the work should end."""
+        return self._asked
+
+    @property
+    def cancellable(self) -> bool:
+        """Whether the work can end at its present point."""
+        return bool(self._ends)
+
+    def ask(self) -> bool:
+        """Cancel the work. Returns False if it ends later, at its next cancellable point."""
+        with self._lock:
+            self._asked = True
+            for end in self._ends:
+                end()
+            return bool(self._ends)
+
+    def check(self) -> None:
+        """Raise CancelError if the work was cancelled."""
+        if self._asked:
+            raise CancelError("cancelled")
+
+    @contextmanager
+    def on_cancel(self, end: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Mark a part of the work as cancellable: it polls `asked`, or `end` makes it return.
+
+        The cancelling thread calls `end`. If it cancelled before, `end` is called on entry.
+        """
+        with self._lock:
+            self._ends.append(end)
+            if self._asked:
+                end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends.remove(end)
+
+
+_NOBODY = Cancel()
+_CURRENT: ContextVar[Cancel] = ContextVar("cancel", default=_NOBODY)
+
+
+def current() -> Cancel:
+    """Return the cancellation of this thread's work; nobody asks the default one."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def cancelled_by(cancel: Cancel) -> Iterator[None]:
+    """Make `cancel` the cancellation of this thread's work, as a context manager."""
+    token = _CURRENT.set(cancel)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bpf.abi import Batch, BpfCommand, MapFlag, MapType
 from bpf.assembler import Assembler, HelperFunction, Register
-from bpf.attach.hook import Hook
+from bpf.attach.interface import Hook
 from bpf.attach.rtnetlink import attribute, attributes, request, text
 from bpf.machine import LIBC
 from bpf.maps.drain import Drain

@@ -26,7 +26,7 @@ from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
 from probes.output_control import OutputControl
 from probes.reports import Budgeted, Compatibility, MapReadings, ProgramInfo
-from probes.segment.control import SegmentControl
+from probes.segment.options import SegmentControl
 from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
 from probes.switches import SWITCHES
 

@@ -21,7 +21,7 @@ from probes.control_plane import Listener
 from probes.output_control import OutputControl
 from probes.path.options import PathOptions
 from probes.reports import BudgetUse
-from probes.segment.control import SegmentControl
+from probes.segment.options import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 _SILENCE_S = 10.0

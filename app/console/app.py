@@ -43,8 +43,7 @@ from app.console.tasks import PRESSING, Tasks
 from app.console.terminal.console_terminal import CSS, ConsoleTerminal
 from app.console.time_travel import TimeTravel
 from app.console.tour import Tour
-from bpf.cancel import CancelError, cancelled_by
-from bpf.errors import ProbedeckError, printable
+from bpf.errors import CancelError, ProbedeckError, cancelled_by, printable
 from bpf.quantities import REPLACED
 from probes.snapshot import Event, Snapshot
 from widgets.status import StatusItem, StatusStrip

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from app.console.screen import ConsoleScreen
-from app.console.screens.flows.capture import CaptureCommand
+from app.console.screens.flows.screen import CaptureCommand
 from app.console.screens.paths.hop import PathKey
 from bpf.errors import UsageError
 

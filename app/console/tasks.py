@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from textual.app import App
 from textual.dom import DOMNode
 
-from bpf.cancel import Cancel, CancelError, cancelled_by
-from bpf.errors import ProbedeckError, UsageError
+from bpf.errors import Cancel, CancelError, ProbedeckError, UsageError, cancelled_by
 from bpf.quantities import age, percent
 from widgets.status import StatusItem
 from widgets.tones import Tone

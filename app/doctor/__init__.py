@@ -12,10 +12,9 @@ from typing import TextIO
 
 from app.doctor.cost import packet_costs
 from app.doctor.device import device, devices
-from app.doctor.host import compiler, kernel, privileges
+from app.doctor.host import compiler, kernel, privileges, try_features
 from app.doctor.owners import owner_sources
 from app.doctor.policies import cost_of
-from app.doctor.trials import try_features
 from bpf.attach import group
 from bpf.attach.group import InterfaceGroup
 from bpf.errors import KernelError, UsageError

@@ -9,8 +9,7 @@ from itertools import takewhile
 from bpf import features
 from bpf.attach import ingress, order
 from bpf.attach.group import InterfaceGroup
-from bpf.attach.hook import Hook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import Hook, Interface
 from bpf.requirements import HostCheck, Status, missing, note, ok
 
 

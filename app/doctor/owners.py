@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 from bpf.abi import AttachType
-from bpf.attach.hook import cgroup2, in_the_way
+from bpf.attach.interface import cgroup2, in_the_way
 from bpf.errors import KernelError
 from bpf.requirements import HostCheck, missing, note, ok
 from bpf.sockets import features

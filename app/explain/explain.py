@@ -24,7 +24,7 @@ from bpf.arrays import Row
 from bpf.quantities import age, duration
 from bpf.sockets.diag import UDP
 from probes.filter.hosts import address_text
-from probes.path.analysis.round_trips.clocks import side_of
+from probes.path.analysis.round_trips.delays import side_of
 from probes.path.analysis.statistics import quantiles
 from probes.path.events.words import address_of, going_on, loop_text
 from probes.path.records import (

@@ -24,7 +24,7 @@ from probes.flow.records import FLOW, FlowDirection
 from probes.flow.services import WITH_PORTS, service_name
 from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
-from probes.sockets import joined
+from probes.sockets import records
 from probes.sockets.limits import PSH
 from probes.sockets.records import OWNER, OWNERS_TABLE, PROBE, SOCKET, SOCKETS_TABLE
 
@@ -87,7 +87,7 @@ def gather(conversation: Row[GROUP], items: Iterable[Snapshot]) -> Material:
     flows = _recent(tables, "flow", "")
     windows = _recent(tables, PROBE, SOCKETS_TABLE)
     key = np.array([conversation], GROUP)
-    at = [joined.sockets_of(key, window.rows) for window in windows]
+    at = [records.sockets_of(key, window.rows) for window in windows]
     found = [(one, one.rows[of[of >= 0]]) for one, of in zip(windows, at, strict=True)]
     known = [(window, row) for window, row in found if len(row)]
     mine = [(window, _rows_of(conversation, window)) for window in flows]
@@ -164,8 +164,8 @@ def _summed(conversation: Row[GROUP], rows: Rows[FLOW]) -> Row[GROUP]:
 def _rows_of(conversation: Row[GROUP], window: Snapshot) -> Rows[FLOW]:
     """Return both directions of a conversation, dtype FLOW (n,)."""
     rows = window.rows[_perhaps(window.rows, conversation)]
-    ends = joined.ends_of(np.array([conversation], GROUP))
-    return rows[(joined.ends_of(rows) == ends).all(axis=1)]
+    ends = records.ends_of(np.array([conversation], GROUP))
+    return rows[(records.ends_of(rows) == ends).all(axis=1)]
 
 
 def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:

@@ -1,23 +1,234 @@
-"""The connections to all hosts of a fleet, in one thread with one event loop."""
+"""The connections to all hosts of a fleet, in one thread with one event loop.
+
+A connection is retried without end, and knows the state of its host.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Self
 
+from app.api import connection_events, wire
 from app.api.address import Access, trusted
+from app.api.answers import check_stream, parsed
 from app.api.models import ControllerStatus
-from app.fleet.host_state import HostState
+from app.fleet.connection import Connection
+from app.fleet.host_state import OFF_S, HostPhase, HostState
 from app.fleet.hosts import FleetHost
-from app.fleet.link import HostLink
-from bpf.errors import UsageError
-from probes.snapshot import Item
+from app.fleet.tally import ClockOffset, Tally
+from bpf.errors import ProbedeckError, UsageError, wait_after
+from bpf.quantities import age, duration
+from probes.flow.probe import FlowProbe
+from probes.monitor.state import PROBE as MONITOR
+from probes.snapshot import Event, Item, Snapshot
+
+_REFUSED_WAIT_S = 60.0
+_STATUS_S = 30.0
+"""Time between two requests for the status, which measure the clock too."""
+_SAMPLES = 3
+"""Requests in a row: the fastest answer bounds the offset of the clock best."""
+_QUIET_S = 5.0
+"""A longer silence makes a host slow: a controller sends a sign of life every 2 s."""
+_LATE_S = 2.0
+"""A window that comes so long after its end makes a host slow."""
+_SLOW_S = 15.0
+"""A host stays slow for so long after the last late or missing window."""
+_MAX_ROWS = 16 << 20
+"""Most bytes of a table; a larger one is skipped and counted."""
+
+
+class HostLink:
+    """Follows one host. `run` is for the loop of the hub, `state` for any thread."""
+
+    def __init__(
+        self, host: FleetHost, access: Access, tls: ssl.SSLContext | None, top: int,
+        publish: Callable[[str, Item], None],
+    ) -> None:  # fmt: skip
+        self._host, self._access, self._tls, self._top = host, access, tls, top
+        self._publish_item = publish
+        self.status: ControllerStatus | None = None
+        """The last answer; None before the first."""
+        self._phase = HostPhase.CONNECTING, time.time_ns(), ""
+        """State, since when, and why: one value, as other threads read it."""
+        self._tally = Tally()
+        self._clock = ClockOffset()
+        self._clock_is_off = False
+        self._shift_ns = 0
+        """Subtracted from the host's times; 0 if the clocks agree within the error."""
+        self._stale = asyncio.Event()
+        """Set: the status has changed."""
+        self._generation = 0
+        """The flow probe's, to which the status belongs."""
+        self._heard_at = 0.0
+        """Monotonic seconds of the last part of the stream; 0: no stream."""
+        self._slow_until, self._slow_reason = 0.0, ""
+        self._said_lost = False
+
+    @property
+    def state(self) -> HostState:
+        phase, since, reason = self._phase
+        offset, error = self._clock.at(time.monotonic())
+        status, tally = self.status, self._tally
+        return HostState(
+            self._host.name, self._host.labels, self._host.remote.url, phase, since, reason,
+            status.version if status else "", ",".join(tally.interfaces),
+            status.read_only if status else "", tally.packets_s, tally.bits_s, tally.flows,
+            dict(tally.losses), tally.behind, offset, error, tally.lag_s, tally.received_s,
+            tally.active,
+        )  # fmt: skip
+
+    async def run(self, delay: float) -> None:
+        """Follow the host until the task is cancelled; begin after `delay` seconds."""
+        await asyncio.sleep(delay)
+        failures = 0
+        while True:
+            phase = HostPhase.LOST
+            try:
+                await self._follow()
+                why = "the controller ended the stream"
+            except (UsageError, wire.MalformedError) as error:
+                phase, why = HostPhase.REFUSED, str(error)
+            except ProbedeckError as error:
+                why = str(error)
+            except Exception as error:
+                # A bug here or in a listener: make it visible.
+                phase, why = HostPhase.REFUSED, f"{type(error).__name__}: {error}"
+            failures = 1 if self._heard_at else failures + 1
+            self._end(phase, why)
+            wait = _REFUSED_WAIT_S if phase is HostPhase.REFUSED else wait_after(failures)
+            # Hosts that were lost at once must not come back at once.
+            await asyncio.sleep(wait * random.uniform(0.5, 1))
+
+    def tick(self, now: float, seconds: float) -> None:
+        """Update rates and the state, `seconds` after the last call; `now` is monotonic."""
+        if not self._heard_at:
+            return
+        self._tally.tick(seconds)
+        silent = now - self._heard_at
+        if silent > _QUIET_S:
+            self._enter(HostPhase.SLOW, f"silent for {age(silent)}")
+        elif now < self._slow_until:
+            self._enter(HostPhase.SLOW, self._slow_reason)
+        else:
+            self._enter(HostPhase.UP)
+
+    async def _follow(self) -> None:
+        """Follow the stream until it ends. Raises ProbedeckError."""
+        async with Connection.open(self._access, self._tls) as asked:
+            for _ in range(_SAMPLES):
+                await self._ask(asked)
+        self._look_at_clock()
+        async with Connection.open(self._access, self._tls) as stream:
+            check_stream(await stream.request(f"stream?top={self._top}"), self._access.url)
+            asking = asyncio.create_task(self._keep_asking())
+            try:
+                decoder = wire.Decoder(_MAX_ROWS)
+                async for part in stream.parts():
+                    self._hear(part)
+                    for record in decoder.feed(part):
+                        self._take(record)
+            finally:
+                asking.cancel()
+
+    async def _keep_asking(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_STATUS_S * random.uniform(0.75, 1.25)):
+                    await self._stale.wait()
+            except TimeoutError:
+                pass
+            self._stale.clear()
+            try:
+                async with Connection.open(self._access, self._tls) as asked:
+                    await self._ask(asked)
+                self._look_at_clock()
+            except ProbedeckError as error:
+                # The stream decides whether the host is lost.
+                self._be_slow(f"no status: {error}")
+
+    async def _ask(self, asked: Connection) -> None:
+        """Ask for the status, and measure the clock."""
+        sent_ns = time.time_ns()
+        answer = await asked.get("status")
+        received_ns = time.time_ns()
+        self.status = status = parsed(ControllerStatus, answer, self._access.url)
+        if status.utc_ns:  # older controllers do not send it
+            self._clock.add(sent_ns, status.utc_ns, received_ns, time.monotonic())
+
+    def _look_at_clock(self) -> None:
+        offset, error = self._clock.at(time.monotonic())
+        if math.isnan(offset):
+            return
+        self._shift_ns = round(offset * 1e9) if abs(offset) > error else 0
+        is_off = abs(offset) - error > OFF_S
+        if is_off is not self._clock_is_off:
+            self._clock_is_off = is_off
+            side = "ahead of" if offset > 0 else "behind"
+            off = f"{duration(abs(offset))} {side} the clock here (within {duration(error)})"
+            text = f"its clock is {off}; times are corrected"
+            words = text if is_off else "its clock agrees with the clock here again"
+            severity, phase = ("warning", "begin") if is_off else ("info", "end")
+            self._publish(Event.now(severity, self._access.url, words, "clock", phase))
+
+    def _hear(self, part: bytes) -> None:
+        if not self._heard_at:
+            self._enter(HostPhase.UP)
+            if self._said_lost:
+                self._said_lost = False
+                self._publish(connection_events.again(self._access.url))
+        self._heard_at = time.monotonic()
+        self._tally.received += len(part)
+
+    def _take(self, record: wire.WireRecord) -> None:
+        if isinstance(record, wire.Lost):
+            self._tally.behind += sum(record.windows.values())
+            for event in connection_events.missed(self._access.url, record):
+                self._be_slow(event.text)
+                self._publish(event)
+        elif isinstance(record, Event):
+            self._publish(replace(record, utc_ns=record.utc_ns - self._shift_ns))
+        else:
+            if self._shift_ns:
+                record = replace(record, end_utc_ns=record.end_utc_ns - self._shift_ns)
+            self._count(record)
+            self._publish(record)
+
+    def _count(self, table: Snapshot) -> None:
+        self._tally.add(table)
+        if table.probe in (FlowProbe.name, MONITOR):
+            self._tally.lag_s = lag = (time.time_ns() - table.end_utc_ns) / 1e9
+            if lag > _LATE_S:
+                self._be_slow(f"windows come {duration(lag)} after their end")
+        if table.probe == FlowProbe.name and table.generation != self._generation:
+            self._generation = table.generation
+            self._stale.set()
+
+    def _publish(self, item: Item) -> None:
+        self._publish_item(self._host.name, item)
+
+    def _be_slow(self, reason: str) -> None:
+        self._slow_until, self._slow_reason = time.monotonic() + _SLOW_S, reason
+
+    def _end(self, phase: HostPhase, why: str) -> None:
+        self._heard_at = self._slow_until = 0.0
+        self._tally.silence()
+        self._enter(phase, why)
+        if not self._said_lost:
+            self._said_lost = True
+            self._publish(connection_events.lost(self._access.url, why))
+
+    def _enter(self, phase: HostPhase, why: str = "") -> None:
+        before, since, _ = self._phase
+        self._phase = phase, since if phase is before else time.time_ns(), why
+
 
 HubListener = Callable[[str, Item], None]
 """Receives the name of a host, and an item that it published."""

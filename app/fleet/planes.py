@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from probes.output_control import OutputControl
     from probes.path.options import PathOptions
     from probes.reports import BudgetUse
-    from probes.segment.control import SegmentControl
+    from probes.segment.options import SegmentControl
     from probes.snapshot import History, HookStatus
 
 HostListener = Callable[[str, Item], None]

@@ -16,8 +16,7 @@ from typing import Protocol, Self
 from app.fleet.segment_report import OffsetBounds, SegmentComparison, SegmentReport
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener
-from probes.segment.control import SegmentControl, SegmentStatus
-from probes.segment.options import PROBE, SegmentOptions
+from probes.segment.options import PROBE, SegmentControl, SegmentOptions, SegmentStatus
 from probes.snapshot import Item, Snapshot
 
 LEASE_S = 15.0

@@ -15,8 +15,7 @@ from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
 from bpf.programs.trial import FRAMES, floor_ns
 from bpf.syscall import prog_test_run
-from probes.filter.conjunction import Conjunction, Dimension
-from probes.filter.sets import WIDTHS, NumberSet, PrefixSet
+from probes.filter.conjunction import WIDTHS, Conjunction, Dimension, NumberSet, PrefixSet
 from probes.hooks import Hooks
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.policy import Policy

@@ -25,8 +25,7 @@ from bpf.quantities import duration
 from bpf.syscall import FrameRunner
 from probes.flow.clock import GivenClock
 from probes.flow.probe import FlowProbe
-from probes.flow.records import FlowDirection
-from probes.flow.sizes import TableSizes
+from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
 from probes.monitor.condition import Condition
 from probes.monitor.control.culprits import Culprits

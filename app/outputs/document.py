@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.outputs.encoders import ExportedGroup, ExportedTable
-from app.outputs.formats import FORMATS, Format
-from app.outputs.metrics import MetricOutput
-from app.outputs.view import iso
+from app.outputs.formats import FORMATS, ExportedGroup, ExportedTable, Format
+from app.outputs.view import MetricOutput, iso
 from app.outputs.views import built_in
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
 from probes.tables.conversion import objects

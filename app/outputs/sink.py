@@ -11,9 +11,7 @@ from itertools import islice
 from typing import NamedTuple, Self
 
 from app.files import exists, expand, invoker, open_directory
-from app.outputs.encoders import Record
-from app.outputs.formats import FORMATS
-from app.outputs.metrics import MetricOutput
+from app.outputs.formats import FORMATS, Record
 from app.outputs.table_output import (
     ForeignFileError,
     Output,
@@ -22,7 +20,7 @@ from app.outputs.table_output import (
     TableFile,
     lock,
 )
-from app.outputs.view import Exported, OutputView
+from app.outputs.view import Exported, MetricOutput, OutputView
 from bpf.errors import UsageError
 from probes.snapshot import Event, Item, Snapshot
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.files import open_file
-from app.outputs.encoders import Record
-from app.outputs.formats import Format
+from app.outputs.formats import Format, Record
 from bpf.errors import UsageError
 
 _LONGEST_ROW = 65536

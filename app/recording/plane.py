@@ -21,7 +21,7 @@ from probes.control_plane import (
 from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import PathOptions
 from probes.reports import BudgetUse
-from probes.segment.control import SegmentControl
+from probes.segment.options import SegmentControl
 from probes.snapshot import History, HookStatus, Item, Loss, LossReason
 
 READ_ONLY = "it is a recording"

@@ -9,9 +9,22 @@ from pathlib import Path
 
 from app.commands.model import Saved
 from app.files import as_invoker
-from app.tape.blocks import ELSE, IF, ON, REPEAT, BlockLine, React, Skip
 from app.tape.condition import COMPARED
-from app.tape.grammar import NONE, PROGRAMS, Source, Statement, TapeSetting, read
+from app.tape.grammar import (
+    ELSE,
+    IF,
+    NONE,
+    ON,
+    PROGRAMS,
+    REPEAT,
+    BlockLine,
+    React,
+    Skip,
+    Source,
+    Statement,
+    TapeSetting,
+    read,
+)
 from app.tape.model import TIMEOUT, Fault, Requirement, Tape, TapeError, TapePlace, TapeStep
 from app.tape.steps import Press, Type
 from bpf.errors import UsageError

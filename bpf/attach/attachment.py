@@ -15,8 +15,7 @@ from functools import partial
 
 from bpf.abi import BEFORE, AttachType
 from bpf.attach import order
-from bpf.attach.hook import AnyHook, EventHook, Hook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import AnyHook, EventHook, Hook, Interface
 from bpf.attach.netlink import attach_tc
 from bpf.errors import KernelError, ProbedeckError
 from bpf.links import link_create

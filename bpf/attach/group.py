@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from bpf.attach import interface as interfaces
-from bpf.attach import route, rtnetlink
+from bpf.attach import rtnetlink
 from bpf.attach.interface import LOOPBACK, WITH_ETHERNET_HEADER, Interface
 from bpf.attach.rtnetlink import LinkInfo
 from bpf.attach.spaces import Space, entered, every, here
@@ -120,7 +120,7 @@ class InterfaceGroup(Interface):
         joined = []
         for space, links in itertools.groupby(wanted.values(), itemgetter(0)):
             with suppress(OSError), entered(space):
-                own = route.uplinks() | rtnetlink.addressed()
+                own = rtnetlink.uplinks() | rtnetlink.addressed()
                 for _, link in links:
                     key = space.inode, link.index
                     if key not in self.members:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from bpf import features
 from bpf.attach import order, rtnetlink
-from bpf.attach.hook import Hook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import Hook, Interface
 
 _WITHOUT_OFFLOADS = {
     "veth": "native XDP takes its peer's TSO away",

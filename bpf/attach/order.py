@@ -10,7 +10,7 @@ import errno
 
 from bpf.abi import AttachType
 from bpf.attach import rtnetlink
-from bpf.attach.hook import Hook, HookProgram, described
+from bpf.attach.interface import Hook, HookProgram, described
 from bpf.attach.rtnetlink import CLSACT_EGRESS, CLSACT_INGRESS, TcFilter
 from bpf.links import prog_query
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from bpf.abi import AttachType, ProgType
-from bpf.cancel import current
 from bpf.compiler.compiled import Compiled, close_all, digest
 from bpf.compiler.diagnostics import (
     LIMIT_VARIABLE,
@@ -37,7 +36,7 @@ from bpf.compiler.store import (
     own_folder,
     stored_in,
 )
-from bpf.errors import KernelError, ProbedeckError
+from bpf.errors import KernelError, ProbedeckError, current
 from bpf.features import kernel_macros
 from bpf.machine import possible_cpus, time_limit
 from bpf.packages import install

@@ -13,8 +13,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bpf.cancel import Cancel, current
-from bpf.errors import KernelError, ProbedeckError
+from bpf.errors import Cancel, KernelError, ProbedeckError, current
 
 KILLED = "the compile helper was killed (SIGKILL), as the kernel does when memory runs out"
 KILLED_HINT = (
@@ -29,7 +28,7 @@ class Helper:
     """Starts a process with the first request, and again whenever it has died.
 
     One request runs at a time; callers of other threads wait for their turn. Cancelling a request
-    (bpf.cancel) ends the process, and the next request starts another. After `idle` seconds without
+    (bpf.errors) ends the process, and the next request starts another. After `idle` seconds without
     a request it ends.
     """
 

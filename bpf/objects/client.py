@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from bpf.abi import AttachType, ProgType
-from bpf.cancel import current
 from bpf.compiler.compiled import Compiled, close_all
 from bpf.compiler.diagnostics import CompileError, Diagnostic
 from bpf.compiler.process import KILLED_HINT, Helper
 from bpf.compiler.source import code_of
 from bpf.compiler.store import FORMAT, Store, kernel_id, stored_in
-from bpf.errors import KernelError, ProbedeckError
+from bpf.errors import KernelError, ProbedeckError, current
 from bpf.kernel_types import VMLINUX, kernel_types
 from bpf.objects.dialect import SECTIONS, modern_maps
 from bpf.objects.result import ObjectRequest, result

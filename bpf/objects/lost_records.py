@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from bpf.abi import MapType
-from bpf.compiler.compiled import Compiled, CompiledProgram
-from bpf.compiler.maps import CompiledMap
+from bpf.compiler.compiled import Compiled, CompiledMap, CompiledProgram
 from bpf.maps.layout import CType
 from bpf.programs.program import FUNCTION, LINE, Instruction, make_map, pack
 from bpf.syscall import MapSpec

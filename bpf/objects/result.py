@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bpf.abi import AttachType, MapFlag, MapType, ProgType
-from bpf.compiler.compiled import Compiled, CompiledProgram
+from bpf.compiler.compiled import Compiled, CompiledMap, CompiledProgram
 from bpf.compiler.diagnostics import (
     CompileError,
     Diagnostic,
@@ -21,7 +21,6 @@ from bpf.compiler.diagnostics import (
     parse_clang,
     parse_verifier,
 )
-from bpf.compiler.maps import CompiledMap
 from bpf.compiler.source import place_of
 from bpf.errors import MORE_FILES, KernelError, UsageError
 from bpf.maps.btf import Btf

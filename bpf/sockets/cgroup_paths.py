@@ -12,7 +12,7 @@ import struct
 import time
 from collections.abc import Iterator
 
-from bpf.attach.hook import cgroup2
+from bpf.attach.interface import cgroup2
 from bpf.errors import KernelError
 from bpf.machine import LIBC, checked
 

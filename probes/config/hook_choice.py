@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bpf.abi import ProgType
-from bpf.attach.hook import AnyHook, EventHook, Hook
+from bpf.attach.interface import AnyHook, EventHook, Hook
 from bpf.compiler.source import fits_every_hook
 from bpf.objects.dialect import object_sections, packet_types, source_sections
 from probes.config.model import DirectionConfig, Side

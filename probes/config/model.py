@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from bpf.attach.hook import CGROUP_EVENTS
+from bpf.attach.interface import CGROUP_EVENTS
 from bpf.compiler.source import INCLUDES, included
 from bpf.errors import UsageError, did_you_mean
 from bpf.objects.dialect import is_for_libbpf, object_sections

@@ -15,8 +15,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from probes.flow.options import FlowOptions
 from probes.flow.probe import FlowProbe, has_wide_keys
-from probes.flow.records import FlowDirection
-from probes.flow.sizes import TableSizes
+from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
 from probes.life import LiveProbe
 from probes.memory_limit import flow_share, path_share, refuse_over, size_text

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from bpf.attach import route
+from bpf.attach import rtnetlink
 from bpf.attach.group import InterfaceGroup
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
@@ -37,8 +37,7 @@ from probes.monitor.options import MonitorOptions
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility
-from probes.segment.control import SegmentControl
-from probes.segment.options import SegmentOptions
+from probes.segment.options import SegmentControl, SegmentOptions
 from probes.snapshot import Event, Item, Snapshot
 from probes.switches import SWITCHES, ProbePlace
 
@@ -421,12 +420,12 @@ def interface_to(destination: str, interface: Interface) -> str:
     if not isinstance(interface, InterfaceGroup):
         return interface.name
     try:
-        upper = route.lookup(destination).ifindex
+        upper = rtnetlink.lookup(destination).ifindex
     except OSError as error:
         raise UsageError(f"{destination} has no route: {error.strerror}") from None
     members = tuple(interface.members.values())
     direct = [each for each in members if each.interface.index == upper]
-    below = (each for each in members if route.passes(upper, each.interface.index))
+    below = (each for each in members if rtnetlink.passes(upper, each.interface.index))
     for member in (*direct, *below):
         return member.interface.name
     raise UsageError(f"{destination} is routed over no interface of {interface.name}")

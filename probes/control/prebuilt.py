@@ -24,8 +24,7 @@ from bpf.compiler.store import BUNDLED, Store
 from probes.drops import probe as drops
 from probes.flow.clock import FlowClock, GivenClock, TickClock, TimerClock
 from probes.flow.probe import FlowProbe, has_wide_keys
-from probes.flow.records import FlowDirection
-from probes.flow.sizes import TableSizes
+from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
 from probes.monitor.actions import programs as actions
 from probes.monitor.applications import catalog
@@ -39,8 +38,7 @@ from probes.path.options import Order, PathOptions
 from probes.path.probe import PathProbe
 from probes.segment.options import SegmentOptions
 from probes.segment.probe import SegmentProbe, segment_config
-from probes.sockets.holders import Holders
-from probes.sockets.opened import SOURCE, SocketEvents
+from probes.sockets.holders import SOURCE, Holders, SocketEvents
 from probes.tunnels import Tunnels
 
 KERNELS = ({"HAS_COARSE_CLOCK": 1, "HAS_ATOMICS": 1}, {"HAS_COARSE_CLOCK": 1, "HAS_ATOMICS": 0})

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
-from bpf.attach.hook import Hook
+from bpf.attach.interface import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ReadOnlyError
 from bpf.maps.kinds import held_maps, map_memory

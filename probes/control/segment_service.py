@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from bpf.errors import UsageError
 from bpf.quantities import duration
-from probes.segment.control import LONGEST_LEASE, SegmentStatus
-from probes.segment.options import SegmentOptions
+from probes.segment.options import LONGEST_LEASE, SegmentOptions, SegmentStatus
 
 if TYPE_CHECKING:
     from probes.segment.probe import SegmentProbe

@@ -18,7 +18,7 @@
  * RECORDS_PER_CPU, SETS_PER_CPU (powers of two), ALARM_AT, HASH_0 ..
  * HASH_6 (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py. RECORDS, SETS, CPUS,
  * OVERFLOW_PAGES and DATAGRAMS are 1 for the compiler; user space makes the tables as large as
- * probes/flow/sizes.py says.
+ * probes/flow/records.py says.
  */
 #include "probe.h"
 #include "hash.h"

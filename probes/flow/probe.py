@@ -31,12 +31,10 @@ from bpf.syscall import MapSpec
 from probes.builtin import BuiltinProbe, Generation
 from probes.flow.clock import FlowClock, flow_clock
 from probes.flow.filter import FlowFilter
-from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, cut
+from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, FlowTables, cut
 from probes.flow.interfaces import totals
 from probes.flow.kinds import INTERFACES, REPEATED
-from probes.flow.records import FLOW, FlowDirection, once
-from probes.flow.sizes import DATAGRAMS, TableSizes
-from probes.flow.tables import FlowTables
+from probes.flow.records import DATAGRAMS, FLOW, FlowDirection, TableSizes, once
 from probes.hooks import Hooks
 from probes.life import Bundle
 from probes.memory_limit import default_limit, flow_share

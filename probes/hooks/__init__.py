@@ -12,9 +12,8 @@ from bpf.attach import group, ingress
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import Stage
 from bpf.attach.group import InterfaceGroup
-from bpf.attach.hook import AnyHook
 from bpf.attach.ingress import HookChoice
-from bpf.attach.interface import Interface
+from bpf.attach.interface import AnyHook, Interface
 from bpf.compiler import Compiled
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.programs import grace

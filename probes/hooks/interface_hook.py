@@ -11,9 +11,8 @@ from bpf.attach import order
 from bpf.attach.attachment import Attachment, Hook, attach
 from bpf.attach.chain import Chain
 from bpf.attach.group import GroupMember, InterfaceGroup
-from bpf.attach.hook import AnyHook, EventHook
 from bpf.attach.ingress import HookChoice
-from bpf.attach.interface import Interface
+from bpf.attach.interface import AnyHook, EventHook, Interface
 from bpf.attach.spaces import entered
 from bpf.errors import ProbedeckError
 from bpf.syscall import ProgInfo, opened, prog_fd_by_id, prog_info

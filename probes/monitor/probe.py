@@ -18,7 +18,7 @@ from bpf.programs import grace
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_set
 from probes.builtin import BuiltinProbe, Generation, ProbeMaps
-from probes.flow.sizes import DATAGRAMS
+from probes.flow.records import DATAGRAMS
 from probes.hooks import Hooks, MonitoredHook
 from probes.monitor.actions.programs import ActionPrograms
 from probes.monitor.actions.runner import Actions

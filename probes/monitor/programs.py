@@ -13,8 +13,7 @@ import numpy as np
 
 from bpf import features
 from bpf.arrays import Array
-from bpf.attach.hook import AnyHook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import AnyHook, Interface
 from bpf.compiler import Compiled
 from bpf.machine import possible_cpus
 from bpf.programs.program import Program

@@ -20,8 +20,18 @@ from bpf.compiler import CompiledMap
 from bpf.errors import KernelError, UsageError
 from bpf.maps.map import Map
 from bpf.programs import grace
-from probes.filter.conjunction import Conjunction, Dimension, Set, merged
-from probes.filter.sets import EVERYWHERE, WIDTHS, NumberSet, Prefix, PrefixSet, outers
+from probes.filter.conjunction import (
+    EVERYWHERE,
+    WIDTHS,
+    Conjunction,
+    Dimension,
+    NumberSet,
+    Prefix,
+    PrefixSet,
+    Set,
+    merged,
+    outers,
+)
 from probes.filter.syntax import MAX_CONJUNCTIONS
 from probes.flow.filter import FlowFilter
 from probes.program.metrics import open_map

@@ -16,8 +16,7 @@ from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_delete, map_update
 from probes.path.options import PathOptions, TracedFlow
-from probes.path.planning.extent import PathExtent
-from probes.path.planning.hidden_hops import HopFinder
+from probes.path.planning.extent import HopFinder, PathExtent
 from probes.path.probing_plan import HopSchedule, initial_ttl
 from probes.path.records import HOP
 from probes.path.slots import Destination, InFlight

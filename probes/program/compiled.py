@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bpf.attach.hook import AnyHook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import AnyHook, Interface
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram
 from bpf.compiler.quota import map_bytes
 from bpf.errors import UsageError

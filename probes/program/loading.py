@@ -15,8 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
 
-from bpf.attach.hook import AnyHook, EventHook, Hook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import AnyHook, EventHook, Hook, Interface
 from bpf.compiler import (
     Compiled,
     CompiledMap,
@@ -25,8 +24,8 @@ from bpf.compiler import (
     Compiler,
     Diagnostic,
 )
+from bpf.compiler.compiled import map_places, unserved_maps
 from bpf.compiler.diagnostics import parse_verifier
-from bpf.compiler.maps import map_places, unserved_maps
 from bpf.compiler.records import (
     RECORDS_HEADER,
     describe_records,

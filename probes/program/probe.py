@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Self
 
-from bpf.attach.hook import EventHook
+from bpf.attach.interface import EventHook
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.maps.kinds import Shape

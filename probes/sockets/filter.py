@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from bpf.arrays import Array, Rows
 from probes.filter.table import Coded
-from probes.sockets.joined import owners_of, sockets_of
-from probes.sockets.records import OWNER, SOCKET, Reason
+from probes.sockets.records import OWNER, SOCKET, Reason, owners_of, sockets_of
 from probes.tables.flow_columns import OWNER_COLUMNS
 
 OWNER_TEXTS = {column.name: column.owner for column in OWNER_COLUMNS}

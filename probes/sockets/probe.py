@@ -28,14 +28,13 @@ from probes.life import Bundle
 from probes.path.records import HOPS_TABLE
 from probes.reports import ProgramInfo
 from probes.snapshot import Event, Item, Snapshot
+from probes.sockets.holders import PROGRAMS, RING_BYTES, SOURCE, SocketEvents
 from probes.sockets.names import NameFinder
-from probes.sockets.opened import PROGRAMS, RING_BYTES, SOURCE, SocketEvents
-from probes.sockets.owners.answers import OwnerAnswers
 from probes.sockets.owners.known import UNKNOWN_USER, Known, Process
 from probes.sockets.owners.live import LiveSources
 from probes.sockets.owners.questions import questions_of
 from probes.sockets.owners.resolver import Resolver
-from probes.sockets.owners.rows import Description, OwnerRows
+from probes.sockets.owners.rows import Description, OwnerAnswers, OwnerRows
 from probes.sockets.records import (
     OWNERS_TABLE,
     OWNERSHIP_TABLE,

@@ -20,9 +20,9 @@ from app.run.child_process import ChildProcess, ProgramError
 from app.run.options import OutputSpec
 from app.run.report import ReportFormat, ReportWriter
 from app.run.spec import RunSpec
-from bpf.attach import route
+from bpf.attach import rtnetlink
 from bpf.attach.attachment import Hook
-from bpf.attach.route import RouteType
+from bpf.attach.rtnetlink import RouteType
 from bpf.errors import ProbedeckError, UsageError
 from probes.output_control import NoOutputs
 from probes.path.options import Guard, Guarded, Order, PathOptions, Per
@@ -39,7 +39,7 @@ from tests.support.runs import deck_ends
 def _loopback_is_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every address has a route over lo, also the ones of this machine."""
     loopback = socket.if_nametoindex("lo")
-    monkeypatch.setattr(route, "lookup", lambda _: route.Route(RouteType.UNICAST, loopback))
+    monkeypatch.setattr(rtnetlink, "lookup", lambda _: rtnetlink.Route(RouteType.UNICAST, loopback))
 
 
 def test_addresses_of_a_name_are_printed(

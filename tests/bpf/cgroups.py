@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bpf.attach.hook import cgroup2
+from bpf.attach.interface import cgroup2
 from bpf.errors import KernelError
 from tests.support.waiting import wait_for
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bpf.abi import ProgType
-from bpf.cancel import Cancel, CancelError, cancelled_by, current
 from bpf.compiler import Compiled, Compiler
+from bpf.errors import Cancel, CancelError, cancelled_by, current
 from tests.bpf.compiler.sources import FINE
 from tests.bpf.tools import LADDER, ended
 from tests.support.descriptors import open_fds

@@ -14,8 +14,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
-from probes.flow.records import FlowDirection
-from probes.flow.sizes import TableSizes
+from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
 from probes.tunnels import Tunnels
 from tests.support.compiling import SharedCompiler

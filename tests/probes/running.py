@@ -15,7 +15,7 @@ import numpy as np
 from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import Chain, Stage
-from bpf.attach.hook import AnyHook, EventHook
+from bpf.attach.interface import AnyHook, EventHook
 from bpf.compiler import Compiled, Compiler
 from bpf.kernel_types import resolve_offsets
 from bpf.maps.map import Map, reduce_cpus

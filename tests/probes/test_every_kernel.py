@@ -20,8 +20,7 @@ from app.lab.netns import inside
 from bpf import features
 from bpf.arrays import Array
 from bpf.attach.attachment import Hook
-from bpf.attach.hook import cgroup2
-from bpf.attach.interface import Interface
+from bpf.attach.interface import Interface, cgroup2
 from bpf.compiler import Compiler, client
 from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
@@ -43,8 +42,7 @@ from probes.path.options import PathOptions
 from probes.segment.options import SegmentOptions
 from probes.segment.records import DIGESTS_TABLE
 from probes.snapshot import Snapshot
-from probes.sockets.holders import Holders
-from probes.sockets.opened import SocketEvents
+from probes.sockets.holders import Holders, SocketEvents
 from probes.tunnels import Tunnels
 from tests.bpf.cgroups import cgroup, python_in
 from tests.bpf.tools import send

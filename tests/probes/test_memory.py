@@ -30,7 +30,7 @@ from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FlowHook
 from probes.flow.options import FlowOptions
-from probes.flow.sizes import TableSizes
+from probes.flow.records import TableSizes
 from probes.monitor.options import MonitorOptions
 from probes.path.options import PathOptions
 from probes.snapshot import Event, Item

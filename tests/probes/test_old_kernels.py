@@ -13,8 +13,7 @@ from types import MappingProxyType
 import pytest
 
 from bpf.attach.attachment import Hook
-from bpf.attach.hook import AnyHook, EventHook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import AnyHook, EventHook, Interface
 from bpf.compiler import Compiler, client
 from bpf.kernel_types import resolve_offsets
 from probes.config.hook_choice import hook_of

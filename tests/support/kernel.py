@@ -8,7 +8,7 @@ import os
 import pytest
 
 from bpf.abi import AttachType
-from bpf.attach.hook import Hook
+from bpf.attach.interface import Hook
 from bpf.features import load_passing
 from bpf.links import link_create
 

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 
 from bpf.quantities import duration
-from widgets.distribution import Distribution
+from widgets.chart import Distribution
 from widgets.terminal.compositor import DiffApp
 
 

@@ -20,8 +20,16 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from widgets.table.columns import GAP, MARGIN, ColumnLayout, fit, wanted
-from widgets.table.header import draw_header, header_styles, more_sign, titles
-from widgets.table.lines import EmptyStyles, RowLine, draw_empty, draw_row
+from widgets.table.lines import (
+    EmptyStyles,
+    RowLine,
+    draw_empty,
+    draw_header,
+    draw_row,
+    header_styles,
+    more_sign,
+    titles,
+)
 from widgets.table.rows import Column, Rows, RowSource
 from widgets.terminal.compositor import caps_of
 from widgets.tones import Tone, tone_styles

@@ -15,8 +15,7 @@ from app.exporters.openmetrics.exposition import control_samples
 from probes.control_plane import OutputCalls, SegmentCalls
 from probes.flow.filter import FlowFilter
 from probes.output_control import OutputConfig, OutputState, OutputStatus
-from probes.segment.control import SegmentStatus
-from probes.segment.options import SegmentOptions
+from probes.segment.options import SegmentOptions, SegmentStatus
 
 
 class OutputEndpoints(Endpoints):

@@ -10,9 +10,8 @@ from app.outputs.view import is_table
 from bpf.arrays import Rows
 from probes.flow.records import FLOW, FlowDirection
 from probes.snapshot import Item, Rest, Snapshot
-from probes.sockets.joined import sockets_of
 from probes.sockets.records import PROBE as SOCKETS
-from probes.sockets.records import SOCKETS_TABLE
+from probes.sockets.records import SOCKETS_TABLE, sockets_of
 
 
 class TopFlows:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from app.files import environment_of, invoker, rights_of
-from bpf.cancel import current
-from bpf.errors import UsageError
+from bpf.errors import UsageError, current
 
 MOST_BYTES = 1 << 20
 SECONDS = 60.0

@@ -1,23 +1,42 @@
 """The hosts that the console shows: their control planes, and the present of each.
 
-A console has a list of hosts. Without a fleet, the list has one host, without a name.
+A console has a list of hosts. Without a fleet, the list has one host, without a name. The frames of
+several hosts are merged to one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import lru_cache
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
-from app.console.live.flows import Focus, salt_of
-from app.console.live.state import Frame, HostFrame, LiveState
+from app.console.live.flows import (
+    CELLS,
+    LIVE,
+    LIVE_SOCKET,
+    MAX_FLOWS,
+    Focus,
+    LiveView,
+    OwnerView,
+    places_of,
+    salt_of,
+)
+from app.console.live.overview_feed import TRAFFIC, Pulses
+from app.console.live.paths import LivePaths
+from app.console.live.state import MAX_EVENTS, Frame, HostFrame, LiveState
 from app.fleet.planes import ChosenPlane, Planes
+from bpf.arrays import Array, Rows
 from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
-from probes.snapshot import Event, Item, Snapshot
+from probes.snapshot import Event, HostEvent, Item, Snapshot
+from probes.sockets.records import OWNER, OWNERSHIP
 
 _T = TypeVar("_T")
 _CLOCK_STEP_NS = 20_000_000
@@ -131,7 +150,6 @@ class ShownHosts:
             (frame,) = frames.values()
             return replace(frame, events=_newest_first(own, frame.events)) if own else frame
         # Imported here: a single host is merged with nothing.
-        from app.console.live.merged import events_of, merged
 
         counts = {one.name: one.state.counts for one in self.planes.states()}
         parts = [self._part(name, frame) for name, frame in frames.items() if counts[name]]
@@ -159,3 +177,144 @@ class ShownHosts:
 
 def _newest_first(*events: tuple[Event, ...]) -> tuple[Event, ...]:
     return tuple(sorted(sum(events, ()), key=lambda event: event.utc_ns, reverse=True))
+
+
+_SECOND_NS = 1_000_000_000
+_NO_PATHS = LivePaths().view()
+
+
+def merged(
+    parts: Sequence[HostFrame], missing: Iterable[str], current: str, own: Sequence[Event] = ()
+) -> Frame:
+    """Merge frames of several hosts; the result has its times in UTC.
+
+    Programs, paths and the monitor are those of the host `current`, as long as it is there. `own`
+    are further events, newest first: about the fleet, and of missing hosts.
+    """
+    if not parts:
+        return Frame(
+            LiveView(np.empty(0, LIVE), 0, 0), _NO_PATHS, tuple(own), missing=tuple(missing)
+        )
+    every = [events_of(part.frame.events, part.host) for part in parts]
+    newest_first = merge(own, *every, key=attrgetter("utc_ns"), reverse=True)
+    newest = max(parts, key=lambda part: part.frame.at)
+    shown = next((part.frame for part in parts if part.host == current), parts[0].frame)
+    return Frame(
+        _flows(parts), shown.paths, tuple(islice(newest_first, MAX_EVENTS)), shown.metrics,
+        shown.monitor,
+        newest.frame.last, newest.frame.at, sum(part.frame.lost for part in parts), _pulses(parts),
+        _owners(parts),
+        tuple(parts), tuple(missing),
+    )  # fmt: skip
+
+
+def _flows(parts: Sequence[HostFrame]) -> LiveView:
+    views = [part.frame.flows for part in parts]
+    sizes = [len(view.rows) for view in views]
+    rows = np.concatenate([view.rows for view in views])
+    node_of = np.repeat(np.arange(len(parts), dtype="u2"), sizes)
+    # Hosts count CLOCK_MONOTONIC from their boots.
+    shifts = [part.shift_ns for part in parts]
+    rows["id"] ^= np.array([salt_of(part.host) for part in parts], "u8")[node_of]
+    for name in ("first_ns", "last_ns"):
+        rows[name] += np.array(shifts)[node_of]
+    seconds = np.max([view.seconds for view in views], axis=0)
+    for node, view in enumerate(views):
+        # A sum over hosts needs cells of one length.
+        had = np.array(view.seconds)
+        longer = np.divide(seconds, had, out=np.ones(CELLS), where=had > 0).astype("f4")
+        if (longer != 1).any():
+            rows["history"][node_of == node] *= longer
+    left_out = sum(view.left_out for view in views)
+    order = np.argsort(rows["id"])
+    if len(rows) > MAX_FLOWS:
+        left_out += len(rows) - MAX_FLOWS
+        largest = np.argpartition(rows["bit_rate"], len(rows) - MAX_FLOWS)[-MAX_FLOWS:]
+        order = largest[np.argsort(rows["id"][largest])]
+    known = [view.now_ns + shift for view, shift in zip(views, shifts, strict=True) if view.now_ns]
+    return LiveView(
+        rows.take(order), max(known, default=0), left_out, 0, tuple(seconds.tolist()),
+        tuple(part.host for part in parts), node_of[order],
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def events_of(events: tuple[Event, ...], host: str) -> tuple[HostEvent, ...]:
+    """Return the events of a host of several; the same objects until the next event."""
+    return tuple(
+        HostEvent(
+            one.utc_ns, one.severity, one.source, one.text, one.subject, one.phase,
+            one.value, one.unit, host,
+        )
+        for one in events
+    )  # fmt: skip
+
+
+def _owners(parts: Sequence[HostFrame]) -> OwnerView:
+    views = [part.frame.owners for part in parts]
+    if not any(views):
+        return OwnerView()
+    sockets, owners, number = [], [], 1
+    for view in views:
+        # Each host numbers its owners from one.
+        theirs, mine = view.sockets.copy(), view.owners.copy()
+        at, known = places_of(theirs["owner"], mine["number"])
+        theirs["owner"] = np.where(known, at + number, 0)
+        mine["number"] = np.arange(number, number + len(mine))
+        number += len(mine)
+        sockets.append(theirs)
+        owners.append(mine)
+    every = np.concatenate([view.ownership for view in views], dtype=OWNERSHIP)
+    reasons, of = np.unique(every["reason"], return_inverse=True)
+    ownership = np.zeros(len(reasons), OWNERSHIP)
+    ownership["reason"] = reasons
+    for name in ("flows", "packets", "bytes"):
+        np.add.at(ownership[name], of, every[name])
+    return OwnerView(
+        np.concatenate(sockets, dtype=LIVE_SOCKET), np.concatenate(owners, dtype=OWNER), ownership,
+        max(view.now_ns for view in views), tuple(map(len, sockets)),
+    )  # fmt: skip
+
+
+def _pulses(parts: Sequence[HostFrame]) -> Pulses:
+    pulses = [part.frame.pulses for part in parts]
+    probes = {
+        (name := f"{one.name} of {part.host}"): replace(one, name=name)
+        for part in parts
+        for one in part.frame.pulses.probes.values()
+    }
+    shifts = [part.shift_ns for part in parts]
+    flows = _traffic(list(zip((one.flows for one in pulses), shifts, strict=True)))
+    monitor = _traffic(list(zip((one.monitor for one in pulses), shifts, strict=True)))
+    return Pulses(probes, flows, monitor)
+
+
+def _traffic(tables: Sequence[tuple[Array, int]]) -> Rows[TRAFFIC]:
+    """Sum up windows of dtype TRAFFIC of several hosts in cells as long as the longest window.
+
+    Each table comes with the nanoseconds from its clock to UTC here. The last cell is one that all
+    hosts have reached.
+    """
+    tables = [(rows, shift) for rows, shift in tables if len(rows)]
+    if not tables:
+        return np.empty(0, TRAFFIC)
+    longest = max(float(rows["seconds"][-10:].max()) for rows, _ in tables)
+    cell_ns = max(1, round(longest)) * _SECOND_NS
+    ends = [(rows["end_ns"] + shift - 1) // cell_ns for rows, shift in tables]
+    last, first = min(int(end[-1]) for end in ends), min(int(end[0]) for end in ends)
+    if last < first:
+        return np.empty(0, TRAFFIC)
+    found = np.zeros(last - first + 1, TRAFFIC)
+    found["seconds"] = cell_ns / _SECOND_NS
+    found["end_ns"] = (np.arange(first, last + 1) + 1) * cell_ns
+    for (rows, _), end in zip(tables, ends, strict=True):
+        kept = end <= last
+        at = end[kept] - first
+        had = np.bincount(at, rows["seconds"][kept], len(found))
+        scale: Any = np.divide(cell_ns / _SECOND_NS, had, out=np.zeros(len(had)), where=had > 0)
+        for name in TRAFFIC.names or ():
+            if name not in ("end_ns", "seconds"):
+                sums = np.bincount(at, rows[name][kept], len(found))
+                exact = name == "lost"
+                found[name] += np.round(sums if exact else sums * scale).astype("u8")
+    return found

@@ -8,9 +8,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from app.console.live.flows import Focus, LiveFlows, LiveView
+from app.console.live.flows import Focus, LiveFlows, LiveOwners, LiveView, OwnerView
 from app.console.live.overview_feed import FLOW, LivePulses, Pulses
-from app.console.live.owners import LiveOwners, OwnerView
 from app.console.live.paths import LivePaths, PathView
 from probes.flow.kinds import INTERFACES, REPEATED
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE

@@ -13,8 +13,7 @@ from rich.cells import cell_len
 from app.commands.export_target import TEXT, suffix_of
 from app.console.tables.sorted_table import SortedTable
 from app.files import write_atomic
-from bpf.cancel import current
-from bpf.errors import ProbedeckError, printable
+from bpf.errors import ProbedeckError, current, printable
 from bpf.quantities import REPLACED
 from widgets.table.columns import cell
 from widgets.table.rows import Column, RowSource, ValueSource
@@ -89,7 +88,7 @@ def write(path: Path, parts: Iterable[bytes]) -> None:
 def write_view(path: Path, view: TableContent, progress: Progress = lambda share: None) -> int:
     """Write a table, in the format of the file's suffix; returns how many rows.
 
-    Raises ProbedeckError; it can be cancelled (bpf.cancel), and leaves what was there then.
+    Raises ProbedeckError; it can be cancelled (bpf.errors), and leaves what was there then.
     """
     suffix = suffix_of(path)
     with current().on_cancel():

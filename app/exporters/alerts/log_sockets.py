@@ -8,8 +8,7 @@ import socket
 import struct
 from typing import Any
 
-from app.exporters.alerts.alert import Alert
-from app.exporters.alerts.exporter import AlertExporter
+from app.exporters.alerts.exporter import Alert, AlertExporter
 from app.exporters.alerts.options import JournalOptions, SyslogHostOptions, SyslogOptions
 from app.exporters.host import ExportHost
 

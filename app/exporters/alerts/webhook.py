@@ -18,8 +18,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import quote
 
-from app.exporters.alerts.alert import Alert
-from app.exporters.alerts.exporter import AlertExporter
+from app.exporters.alerts.exporter import Alert, AlertExporter
 from app.exporters.alerts.options import CommandOptions, WebhookOptions
 from app.exporters.exporter import DeliveryError, RejectedError
 from app.exporters.host import ExportHost

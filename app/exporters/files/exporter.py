@@ -15,9 +15,8 @@ from app.exporters.files.options import FileOptions
 from app.exporters.files.table_files import JsonLines, ParquetFiles, Table, TableFiles, period_of
 from app.exporters.host import ExportHost
 from app.files import expand, open_directory
-from app.outputs.metrics import MetricOutput
 from app.outputs.table_output import lock
-from app.outputs.view import OutputView
+from app.outputs.view import MetricOutput, OutputView
 from app.outputs.views import VIEWS
 from bpf.errors import UsageError
 from probes.monitor.state import METRICS_TABLE

@@ -18,9 +18,8 @@ import numpy as np
 from app.exporters.files.options import Every
 from app.exporters.files.parts import STAGED, clear, connect, copy, join_parts, named
 from app.files import make_directory, open_file, write_atomic
-from app.outputs.encoders import Record, json_lines
-from app.outputs.metrics import MetricOutput
-from app.outputs.view import ColumnType, OutputColumn, OutputView, Part
+from app.outputs.formats import Record, json_lines
+from app.outputs.view import ColumnType, MetricOutput, OutputColumn, OutputView, Part
 from bpf.arrays import Array
 from probes.snapshot import Item, Snapshot
 

@@ -1,13 +1,23 @@
 """Kinds of fields: their values, and tests of rows and packets."""
 
-from probes.filter.fields.field import Field, Test, Value, plain
-from probes.filter.fields.icmp import IcmpIdentifiers, IcmpTypes
-from probes.filter.fields.numbers import InterfaceNames, Quantity, Texts, passing, times
+from probes.filter.fields.numbers import (
+    Field,
+    InterfaceNames,
+    Quantity,
+    Test,
+    Texts,
+    Value,
+    passing,
+    plain,
+    times,
+)
 from probes.filter.fields.packet import (
     ENDS,
     Addresses,
     Codes,
     Flags,
+    IcmpIdentifiers,
+    IcmpTypes,
     Ports,
     Vlans,
     ip_version,

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bpf.arrays import Array
-from bpf.attach.hook import AnyHook, Hook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import AnyHook, Hook, Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.programs.program import Program
 from probes.builtin import ProbeMaps

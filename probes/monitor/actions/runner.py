@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, cast
 
 from bpf.attach import interface as interfaces
 from bpf.attach.group import InterfaceGroup
-from bpf.attach.hook import Hook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import Hook, Interface
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import counted, duration, percent
-from probes.filter.conjunction import Conjunction, Dimension
-from probes.filter.sets import NumberSet, PrefixSet
+from probes.filter.conjunction import Conjunction, Dimension, NumberSet, PrefixSet
 from probes.hooks.interface_hook import InterfaceHook
 from probes.monitor.actions.action import USUAL_SHARE, ActionKind, PacketAction
 from probes.monitor.actions.control_connections import control_connections

@@ -9,8 +9,16 @@ from socket import IPPROTO_TCP, IPPROTO_UDP
 import numpy as np
 
 from bpf.arrays import Array, Rows
-from probes.filter.conjunction import SIZES, Conjunction, Dimension, Set
-from probes.filter.sets import WIDTHS, NumberSet, Prefix, PrefixSet
+from probes.filter.conjunction import (
+    SIZES,
+    WIDTHS,
+    Conjunction,
+    Dimension,
+    NumberSet,
+    Prefix,
+    PrefixSet,
+    Set,
+)
 from probes.flow.grouping import halves
 from probes.flow.records import hash_keys
 from probes.sockets.records import SOCKET, By

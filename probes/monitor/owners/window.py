@@ -16,7 +16,6 @@ from probes.flow.records import FLOW
 from probes.monitor.owners.text import stored_filter
 from probes.monitor.selected import Estimate, SelectedMetric
 from probes.snapshot import Snapshot
-from probes.sockets.joined import sockets_of
 from probes.sockets.records import (
     OWNER,
     OWNERS_TABLE,
@@ -26,6 +25,7 @@ from probes.sockets.records import (
     SOCKET,
     SOCKETS_TABLE,
     owned_share,
+    sockets_of,
 )
 
 _TABLES = {SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE}

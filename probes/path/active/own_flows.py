@@ -17,8 +17,8 @@ import numpy as np
 
 from bpf.arrays import Array, Rows
 from bpf.attach.interface import Interface
+from probes.path.active.echo import FAMILY
 from probes.path.active.own_sockets import OwnSocket, open_own
-from probes.path.active.sockets import FAMILY
 from probes.path.options import OwnFlow, OwnProtocol
 from probes.path.records import DESTINATION_HOP, HOP, ProbeOutcome, no_rows
 from probes.path.slots import ECHO_PORTS, Destination

@@ -14,12 +14,15 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from bpf.attach.interface import Interface
-from probes.path.active.echo import SMALLEST, EchoEngine, EchoOutcome, checksum
-from probes.path.active.sockets import (
+from probes.path.active.echo import (
     FAMILY,
+    SMALLEST,
     ClassicProgram,
+    EchoEngine,
+    EchoOutcome,
     attach_filter,
     bind_to,
+    checksum,
     received,
     source_to,
     stamp_times,

@@ -15,8 +15,7 @@ import numpy as np
 
 from bpf.arrays import Array, Row, Rows
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.detector import Detector
-from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Detector, Flows, HopBatch
 from probes.path.analysis.statistics import quantiles
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, PathRowKind, no_rows
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bpf.arrays import Array, Rows
-from probes.path.analysis.detector import Detector
-from probes.path.analysis.flows import Flows, HopBatch
+from probes.path.analysis.flows import Detector, Flows, HopBatch
 from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late
 from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, PathRowKind
 

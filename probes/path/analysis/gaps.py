@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bpf.arrays import Array, Rows
-from probes.path.analysis.detector import Detector
-from probes.path.analysis.flows import Flows, HopBatch
+from probes.path.analysis.flows import Detector, Flows, HopBatch
 from probes.path.analysis.statistics import group_starts
 from probes.path.records import HOP_COUNT, PATH, PathRowKind
 

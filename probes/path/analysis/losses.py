@@ -24,8 +24,7 @@ import numpy as np
 
 from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.detector import Detector
-from probes.path.analysis.flows import Flows, HopBatch, series_of
+from probes.path.analysis.flows import Detector, Flows, HopBatch, series_of
 from probes.path.analysis.statistics import loss_interval
 from probes.path.records import (
     DESTINATION_HOP,

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from bpf.arrays import Array, Rows
-from probes.path.analysis.detector import Detector
-from probes.path.analysis.flows import Flows, HopBatch
+from probes.path.analysis.flows import Detector, Flows, HopBatch
 from probes.path.records import HOP, HOP_COUNT, PATH, Altered, PathRowKind, ProbeOutcome, no_rows
 
 JUDGE_NS = 5_000_000_000

@@ -9,8 +9,7 @@ import numpy as np
 
 from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.detector import Detector
-from probes.path.analysis.flows import Flows, HopBatch, address_ids
+from probes.path.analysis.flows import Detector, Flows, HopBatch, address_ids
 from probes.path.analysis.routes import is_silent
 from probes.path.records import HOP, HOP_COUNT, PathRowKind, ProbeOutcome
 

@@ -9,10 +9,8 @@ import numpy as np
 
 from bpf.arrays import Array, Rows
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.detector import Detector
-from probes.path.analysis.flaps import Flaps
-from probes.path.analysis.flows import Flows, HopBatch, series_of
-from probes.path.analysis.loops import Loops
+from probes.path.analysis.flows import Detector, Flows, HopBatch, series_of
+from probes.path.analysis.loops import Flaps, Loops
 from probes.path.analysis.round_trips.delays import Delays
 from probes.path.analysis.round_trips.levels import QUIET_BLOCKS, threshold_ns
 from probes.path.probing_plan import initial_ttl

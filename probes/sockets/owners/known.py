@@ -19,9 +19,8 @@ import numpy as np
 from bpf.arrays import Array, Rows
 from bpf.errors import printable_bytes
 from bpf.sockets.diag import INFO
-from probes.sockets.holders import HOLDER
-from probes.sockets.joined import ends_of
-from probes.sockets.opened import CLOSED, EVENT
+from probes.sockets.holders import CLOSED, EVENT, HOLDER
+from probes.sockets.records import ends_of
 
 CLOSED_S = 60.0
 """Seconds for which a closed socket is remembered: as long as TIME_WAIT lasts."""

@@ -15,8 +15,7 @@ from bpf.errors import ProbedeckError
 from bpf.sockets.conntrack import Conntrack
 from bpf.sockets.diag import INFO, TUPLE, ClosingSockets, SocketDiag
 from bpf.sockets.namespaces import Namespaces
-from probes.sockets.holders import Holders, search
-from probes.sockets.opened import SocketEvents
+from probes.sockets.holders import Holders, SocketEvents, search
 from probes.sockets.owners.known import EndedSockets, Known
 
 T = TypeVar("T")

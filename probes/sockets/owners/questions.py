@@ -11,8 +11,8 @@ from bpf.arrays import Array, Rows
 from bpf.sockets.diag import TCP, TUPLE
 from probes.flow.grouping import REQUESTS
 from probes.flow.records import FLOW, FlowDirection, hash_keys
-from probes.sockets.joined import ends_of
 from probes.sockets.limits import SYN
+from probes.sockets.records import ends_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

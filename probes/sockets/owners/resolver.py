@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 
 from bpf.arrays import Array, Rows
 from bpf.sockets.diag import INFO, TCP, UDP, SocketState
-from probes.sockets.joined import ends_of
 from probes.sockets.limits import PSH, RST, SYN
-from probes.sockets.owners.answers import OwnerAnswers, SocketSources, locate
 from probes.sockets.owners.known import Known, Process, keys_of, without_init
 from probes.sockets.owners.questions import (
     Questions,
@@ -34,7 +32,8 @@ from probes.sockets.owners.questions import (
     protocol_of,
     tuples_of,
 )
-from probes.sockets.records import By, Reason
+from probes.sockets.owners.rows import OwnerAnswers, SocketSources, locate
+from probes.sockets.records import By, Reason, ends_of
 
 BUDGET = 5000
 """Limit of questions to the kernel in a window: some 11 ms."""

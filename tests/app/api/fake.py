@@ -44,7 +44,7 @@ from probes.reports import (
     MapReadings,
     ProgramInfo,
 )
-from probes.segment.control import SegmentControl
+from probes.segment.options import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
 from tests.probes.segment.fake import FakeSegment

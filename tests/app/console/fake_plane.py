@@ -20,7 +20,7 @@ from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
-from probes.segment.control import SegmentControl
+from probes.segment.options import SegmentControl
 from probes.snapshot import Event, Snapshot
 from tests.probes.segment.fake import FakeSegment
 from tests.support.console.feed import FakeController

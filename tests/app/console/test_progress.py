@@ -17,7 +17,7 @@ from app.console.app import ConsoleApp
 from app.console.screen import front_screen
 from app.console.screens import SCREENS
 from app.console.tasks import Task
-from bpf.cancel import current
+from bpf.errors import current
 from probes.config.model import ProbeConfig
 from probes.control_plane import Check, Replacement
 from tests.app.console.fake import Desk, desk

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor import host, trials
+from app.doctor import host
 from bpf import features
 from bpf.attach import interface, netlink
 from bpf.attach.attachment import Hook, attach
@@ -130,7 +130,7 @@ def test_memory_that_the_kernel_refuses_is_told(monkeypatch: pytest.MonkeyPatch)
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(features, "try_memory", refuse)
-    (check,) = (check for check in trials.try_features() if check.name == "kernel memory")
+    (check,) = (check for check in host.try_features() if check.name == "kernel memory")
     assert asked[0] > 1 << 20
     assert check.status == "fatal"
     assert re.match(r"Operation not permitted for \d+ MiB of flow tables", check.detail)
@@ -265,7 +265,7 @@ def test_a_hook_that_takes_no_program(
             raise KernelError(f"lo takes no {hook.value} program")
         return attach(asked, fd, where)
 
-    monkeypatch.setattr(trials, "attach", attach_others)
+    monkeypatch.setattr(host, "attach", attach_others)
     report = examine()
     assert report.code == code
     if hook is Hook.XDP:

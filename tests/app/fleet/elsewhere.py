@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.api.remote import RemoteController
-from probes.segment.control import SegmentStatus
-from probes.segment.options import SegmentOptions
+from probes.segment.options import SegmentOptions, SegmentStatus
 from probes.segment.records import CLOCK_TABLE
 from probes.snapshot import Event, Snapshot
 

@@ -12,7 +12,7 @@ import pytest
 from app.api import wire
 from app.api.address import Remote
 from app.api.connection_events import lost
-from app.fleet import connection, hub, link
+from app.fleet import connection, hub
 from app.fleet.host_state import HostPhase, HostState
 from app.fleet.hosts import FleetHost
 from app.fleet.hub import Hub
@@ -40,9 +40,9 @@ def followed(simulator: Simulator) -> Iterator[Followed]:
     """With times in which the tests do not have to wait long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hub, "_TICK_S", 0.1)
-        patch.setattr(link, "_QUIET_S", 1.6)
-        patch.setattr(link, "_SLOW_S", 0.5)
-        patch.setattr(link, "_REFUSED_WAIT_S", 1.0)
+        patch.setattr(hub, "_QUIET_S", 1.6)
+        patch.setattr(hub, "_SLOW_S", 0.5)
+        patch.setattr(hub, "_REFUSED_WAIT_S", 1.0)
         patch.setattr(connection, "_ANSWER_S", 2.2)
         with Hub([host.fleet_host for host in simulator.hosts]) as made:
             followed = Followed(made)
@@ -163,7 +163,7 @@ def test_a_table_too_large_is_counted_and_the_rest_goes_on(
     simulator: Simulator, followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = simulator.hosts[3]
-    monkeypatch.setattr(link, "_MAX_ROWS", 2000)
+    monkeypatch.setattr(hub, "_MAX_ROWS", 2000)
     simulator.run(host.stop)
     simulator.run(host.start)
     assert becomes(lambda: "is too large" in state(followed, host).reason)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.api.address import Remote
-from app.fleet import connection, hub, link
+from app.fleet import connection, hub
 from app.fleet.host_state import HostPhase
 from app.fleet.hosts import FleetHost
 from app.fleet.hub import Hub
@@ -83,7 +83,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(hub, "_TICK_S", 0.1)
-        patch.setattr(link, "_QUIET_S", 2.1)
+        patch.setattr(hub, "_QUIET_S", 2.1)
         patch.setattr(errors, "LONGEST_WAIT_S", 0.5)
         patch.setattr(connection, "_ANSWER_S", 2.5)
         patch.setattr(connection, "_CONNECT_S", 1.0)

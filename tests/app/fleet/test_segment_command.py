@@ -17,7 +17,7 @@ from app.api.server.listener import ApiListener
 from app.api.sockets import Api
 from app.lab import netns
 from bpf.attach import order
-from bpf.attach.hook import Hook
+from bpf.attach.interface import Hook
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from probes.control import controller as controllers

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from app.explain import choose, explain, lines
-from app.exporters.alerts.alert import AlertFilter
+from app.exporters.alerts.exporter import AlertFilter
 from app.exporters.alerts.log_sockets import journal_entry, syslog_message
 from app.exporters.ipfix.elements import NTOP
 from app.exporters.ipfix.templates import IPFIX
 from app.exporters.openmetrics.exposition import exposition
 from app.exporters.openmetrics.metric_state import MetricState
-from app.outputs.encoders import csv_rows
-from app.outputs.formats import FORMATS
+from app.outputs.formats import FORMATS, csv_rows
 from app.outputs.owners.owner_join import OwnerJoin
 from app.outputs.sink import Sink
 from app.outputs.view import OwnedFlows
@@ -29,8 +28,8 @@ from bpf.attach.rtnetlink import text as netlink_text
 from bpf.errors import UsageError
 from bpf.sockets.cgroup_paths import CgroupPaths
 from probes.snapshot import Event, Item
+from probes.sockets.holders import EVENT, OPENED
 from probes.sockets.names import NameFinder
-from probes.sockets.opened import EVENT, OPENED
 from probes.sockets.owners.known import Known
 from tests.app.explain.made import upload
 from tests.app.exporters.files.made import output

@@ -16,8 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from app.outputs.encoders import Record
-from app.outputs.formats import FORMATS
+from app.outputs.formats import FORMATS, Record
 from app.outputs.sink import OutputTable, Sink
 from app.outputs.table_output import RowsLostError
 from app.outputs.views import VIEWS

@@ -14,8 +14,8 @@ import pytest
 
 from bpf.abi import AttachType, ProgType
 from bpf.assembler import Assembler
-from bpf.attach import hook as module
-from bpf.attach.hook import attach_cgroup, cgroup2
+from bpf.attach import interface as module
+from bpf.attach.interface import attach_cgroup, cgroup2
 from bpf.errors import KernelError, ProbedeckError
 from bpf.links import cgroup_query
 from bpf.machine import system_calls

@@ -17,8 +17,7 @@ from bpf.compiler.store import DamagedError
 from bpf.errors import KernelError
 from bpf.syscall import prog_test_run
 from probes.flow.probe import FlowProbe
-from probes.flow.records import FlowDirection
-from probes.flow.sizes import TableSizes
+from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
 from tests.bpf.stores import Make
 from tests.bpf.stores import folder as folder

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bpf.abi import ProgType
 from bpf.compiler import Compiler
-from bpf.compiler.maps import map_places
+from bpf.compiler.compiled import map_places
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = "int program(struct xdp_md *ctx) { return XDP_PASS; }\n"

@@ -13,8 +13,7 @@ import pytest
 
 from bpf.attach.attachment import attach
 from bpf.attach.chain import Chain
-from bpf.attach.hook import CGROUP_EVENTS, EventHook
-from bpf.attach.interface import Interface
+from bpf.attach.interface import CGROUP_EVENTS, EventHook, Interface
 from bpf.compiler import CompileError, Compiler
 from bpf.errors import KernelError, UsageError
 from bpf.links import cgroup_query

@@ -15,7 +15,7 @@ from bpf.maps.kinds import map_memory
 from bpf.syscall import prog_test_run
 from probes.flow import probe as flow_probe
 from probes.flow.filter import FlowFilter
-from probes.flow.sizes import TableSizes
+from probes.flow.records import TableSizes
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.test_windows import frame

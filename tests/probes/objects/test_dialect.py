@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpf.attach.hook import Hook
+from bpf.attach.interface import Hook
 from bpf.errors import ProbedeckError
 from bpf.objects.dialect import is_for_libbpf, modern_maps
 from probes.config.model import load

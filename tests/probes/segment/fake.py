@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from probes.segment.control import SegmentStatus
-from probes.segment.options import SegmentOptions
+from probes.segment.options import SegmentOptions, SegmentStatus
 
 
 class FakeSegment:

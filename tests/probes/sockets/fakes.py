@@ -11,10 +11,9 @@ import numpy as np
 
 from bpf.arrays import Array
 from bpf.sockets.diag import INFO, TUPLE, SocketState
-from probes.sockets.holders import HOLDER
-from probes.sockets.joined import ends_of
-from probes.sockets.opened import CLOSED, EVENT, OPENED
+from probes.sockets.holders import CLOSED, EVENT, HOLDER, OPENED
 from probes.sockets.owners.known import EndedSockets, Known, keys_of
+from probes.sockets.records import ends_of
 from tests.probes.flow.test_grouping import HERE, HERE6
 
 INSIDE = "10.1.0.2"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bpf.arrays import Array
-from probes.sockets.opened import CLOSED
+from probes.sockets.holders import CLOSED
 from probes.sockets.records import By, Reason
 from tests.probes.flow.test_grouping import HERE, THERE, both
 from tests.probes.sockets.fakes import closes, event, held

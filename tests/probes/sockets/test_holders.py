@@ -16,8 +16,7 @@ import pytest
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
 from probes.sockets import holders
-from probes.sockets.holders import HOLDER, SOURCE, Holders, ProcHolders, search
-from probes.sockets.opened import TICK_NS
+from probes.sockets.holders import HOLDER, HOLDERS_SOURCE, TICK_NS, Holders, ProcHolders, search
 
 ALONE = """
 import ctypes, os, socket, sys
@@ -189,4 +188,4 @@ def test_without_the_kernel_s_types_proc_is_read_a_slice_at_a_time(
         assert (rows["start_ns"] % TICK_NS == 0).all()
         assert set(rows[rows["tgid"] == pid]["comm"].tolist()) == {COMM}
     with pytest.raises(KernelError, match="no types"):
-        Holders(compiler, SOURCE.read_text())
+        Holders(compiler, HOLDERS_SOURCE.read_text())

@@ -8,8 +8,7 @@ import pytest
 from bpf.arrays import Array
 from probes.flow.grouping import group
 from probes.flow.records import FLOW
-from probes.sockets.joined import ends_of, owners_of, sockets_of
-from probes.sockets.records import OWNER, SOCKET
+from probes.sockets.records import OWNER, SOCKET, ends_of, owners_of, sockets_of
 from tests.probes.flow.test_grouping import HERE, HERE6, THERE, THERE6, both
 
 ENDS = ("near", "far", "near_port", "far_port", "protocol", "version")

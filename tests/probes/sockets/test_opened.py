@@ -14,8 +14,8 @@ import pytest
 
 from bpf.compiler import CompileError, Compiler
 from bpf.errors import KernelError, UsageError
-from probes.sockets import opened
-from probes.sockets.opened import CLOSED, EVENT, OPENED, RING_BYTES, SOURCE, SocketEvents
+from probes.sockets import holders
+from probes.sockets.holders import CLOSED, EVENT, OPENED, RING_BYTES, SOURCE, SocketEvents
 from tests.bpf.cgroups import cgroup, python_in
 
 THREAD = """
@@ -70,7 +70,7 @@ def test_an_event_tells_the_process_and_not_the_thread(events: SocketEvents, fol
         made, closed = rows = events.read()
         assert (rows["comm"] == b"process").all()
         assert (rows["tgid"] == process.pid).all()
-        assert (rows["start_ns"] == int(stat[19]) * opened.TICK_NS).all()
+        assert (rows["start_ns"] == int(stat[19]) * holders.TICK_NS).all()
         assert (rows["netns"] == os.stat(f"/proc/{process.pid}/ns/net").st_ino).all()
     assert (rows["uid"] == os.getuid()).all()
     assert (rows["cgroup"] == folder.stat().st_ino).all()
@@ -158,7 +158,7 @@ def test_without_the_kernel_s_types_the_thread_is_told(
     def refuse() -> Any:
         raise KernelError("no types")
 
-    monkeypatch.setattr(opened, "kernel_types", refuse)
+    monkeypatch.setattr(holders, "kernel_types", refuse)
     with SocketEvents(compiler, folder) as events, python_in(folder, THREAD) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -26,12 +26,10 @@ from probes.flow.options import FlowOptions
 from probes.flow.records import FLOW
 from probes.snapshot import REMOVED, Event, Snapshot
 from probes.sockets import probe as sockets_probe
-from probes.sockets.holders import Holders, ProcHolders
-from probes.sockets.joined import owners_of, sockets_of
-from probes.sockets.opened import SOURCE, SocketEvents
+from probes.sockets.holders import SOURCE, Holders, ProcHolders, SocketEvents
 from probes.sockets.owners import live
 from probes.sockets.probe import MOST_WAITING, SocketsProbe
-from probes.sockets.records import OWNER, OWNERSHIP, SOCKET, By, Reason
+from probes.sockets.records import OWNER, OWNERSHIP, SOCKET, By, Reason, owners_of, sockets_of
 from tests.bpf.cgroups import cgroup, python_in
 from tests.probes.conftest import compiler as compiler
 from tests.probes.deck import Deck

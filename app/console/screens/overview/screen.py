@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.own_probes import OwnProbesLine
-from app.console.polling import PollingScreen
+from app.console.screen import PollingScreen
 from app.console.screens import SCREENS
 from app.console.screens.events.rows import event_rows
 from app.console.screens.overview import hosts as fleet

@@ -22,8 +22,7 @@ from bpf.quantities import age, clock, counted, duration, percent, si, zone
 from probes.path.analysis.statistics import Ordered
 from probes.path.events.words import describe
 from probes.path.records import PathRowKind
-from widgets.chart import ChartSeries, HistoryChart
-from widgets.distribution import Distribution
+from widgets.chart import ChartSeries, Distribution, HistoryChart
 from widgets.sparkline import means
 from widgets.tones import Tone
 

@@ -16,8 +16,8 @@ from app.commands.path_filter import PATHS, parse
 from app.console.dialogs.program_info import LocalHooks
 from app.console.live.paths import PathView
 from app.console.live.state import Frame
-from app.console.polling import PollingScreen
 from app.console.protocol import Console
+from app.console.screen import PollingScreen
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS, UNTRACED
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.hop import HOP, PathKey

@@ -11,11 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from app.console.live.owners import LIVE_SOCKET
+from app.console.live.flows import LIVE_SOCKET
 from app.console.live.state import Frame
 from app.console.screens.paths.hop import PathKey
 from bpf.arrays import Rows
-from bpf.attach.route import network
+from bpf.attach.rtnetlink import network
 from bpf.quantities import age, duration
 from bpf.sockets.diag import TCP, UDP
 from probes.filter.hosts import address_text

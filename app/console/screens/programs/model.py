@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from app.tape.named_state import StateValues
-from bpf.cancel import CancelError
 from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
-from bpf.errors import ProbedeckError, UsageError, did_you_mean
+from bpf.errors import CancelError, ProbedeckError, UsageError, did_you_mean
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
 from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
 from probes.reports import Fate, ProgramInfo

@@ -12,15 +12,14 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from app.console.polling import PollingScreen
-from app.console.screens.programs.changes import ProbeChanges
+from app.console.screen import PollingScreen
+from app.console.screens.programs.changes import ProbeChanges, SourceCommands
 from app.console.screens.programs.checks import Checks
 from app.console.screens.programs.columns import MAPS, PROGRAMS
 from app.console.screens.programs.live_maps import Answer, LiveMaps, read_maps
 from app.console.screens.programs.model import Programs, Slot, Verdict
 from app.console.screens.programs.panels import Panel, SourcePanel, Spot
 from app.console.screens.programs.rows import editing_items, note_items, program_rows
-from app.console.screens.programs.source_commands import SourceCommands
 from app.console.screens.programs.sources import Sources
 from app.console.tables.sorted_table import SortedTable
 from app.tape.named_state import StateValues

@@ -10,9 +10,8 @@ from textual.widget import Widget
 
 from app.commands.remote import set_policies
 from app.console.culprit import CulpritCommands
-from app.console.polling import PollingScreen
 from app.console.protocol import on_host
-from app.console.screen import ConsoleScreen
+from app.console.screen import ConsoleScreen, PollingScreen
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
 from app.console.screens.triggers.model import Infos, MonitorHosts, PolicyView, Triggers, place_of

@@ -16,9 +16,8 @@ from app.console.commands import own_process
 from app.console.commands.own_fields import fields_of
 from app.console.commands.own_process import run
 from app.console.host_names import Name, NameSource
-from app.console.polling import PollingScreen
-from bpf.cancel import Cancel, CancelError, cancelled_by
-from bpf.errors import UsageError
+from app.console.screen import PollingScreen
+from bpf.errors import Cancel, CancelError, UsageError, cancelled_by
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, becomes, conversation, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakePath

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.console.live.state import LiveState
-from app.console.plain.changes import FrameChanges
+from app.console.plain.session import FrameChanges
 from app.console.screens.overview.trouble import Trouble
 from probes.snapshot import Event
 from widgets.tones import Tone

@@ -28,8 +28,7 @@ from app.console.tables.array_rows import ItemRows
 from app.console.tables.export import TableContent
 from app.console.tables.picture import svg
 from app.console.tables.spec import TableSpec, columns
-from bpf.cancel import Cancel, CancelError, cancelled_by
-from bpf.errors import ProbedeckError, UsageError
+from bpf.errors import Cancel, CancelError, ProbedeckError, UsageError, cancelled_by
 from tests.app.console.fake import becomes, desk, flow
 from tests.app.console.screens.shown import flow_changes, flow_rows
 from tests.support.console.feed import Flows, window

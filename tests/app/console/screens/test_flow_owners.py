@@ -11,8 +11,7 @@ import pytest
 
 from app.commands.flow_view import OWNER_KINDS, Grouping
 from app.console.dialogs.explain import _shortened
-from app.console.live.flows import LiveFlows
-from app.console.live.owners import LIVE_SOCKET, LiveOwners, OwnerView, owned
+from app.console.live.flows import LIVE_SOCKET, LiveFlows, LiveOwners, OwnerView, owned
 from app.console.screens.flows.rows import shown_rows
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.flows.selection import GroupedFlows, Opened

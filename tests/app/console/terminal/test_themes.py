@@ -20,8 +20,7 @@ from app.config.theme_colors import DARK, LIGHT
 from app.console.terminal.console_terminal import CSS, ConsoleTerminal
 from app.console.terminal.themes import THEMES
 from tests.app.console.fake import desk, flow
-from widgets.chart import HistoryChart
-from widgets.distribution import Distribution
+from widgets.chart import Distribution, HistoryChart
 from widgets.editor import CodeEditor
 from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from app.exporters.alerts.alert import AlertFilter
-from app.exporters.alerts.exporter import AlertExporter
+from app.exporters.alerts.exporter import AlertExporter, AlertFilter
 from app.exporters.alerts.log_sockets import LogSocket, Syslog
 from app.exporters.alerts.webhook import command
 from app.exporters.delivery import Outputs

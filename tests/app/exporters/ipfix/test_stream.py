@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from app.exporters.exporter import DeliveryError
-from app.exporters.ipfix import session
 from app.exporters.ipfix.exporter import FlowExporter
 from app.exporters.ipfix.stream import StreamLink
 from bpf.errors import UsageError
@@ -39,7 +38,7 @@ def test_a_window_arrives_with_each_template_once(
     transport: tuple[str, ssl.SSLContext | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query, context = transport
-    monkeypatch.setattr(session, "_REFRESH_S", 0.0)
+    monkeypatch.setattr("app.exporters.ipfix.exporter._REFRESH_S", 0.0)
     with stream_collector(context) as collector:
         exporter = Output(f"ipfix://127.0.0.1:{collector.port}?{query}").exporter()
         first, second = window(many(3000)), window(many(2000, 3000), 2)
@@ -141,7 +140,7 @@ def test_bytes_that_the_peer_does_not_read_have_no_acknowledgement() -> None:
 def test_a_slow_collector_stops_the_delivery_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "_DELIVER_S", 0.1)
+    monkeypatch.setattr("app.exporters.ipfix.exporter._DELIVER_S", 0.1)
     with stream_collector(buffer=1 << 14) as collector:
         output = Output(f"ipfix://127.0.0.1:{collector.port}?transport=tcp")
         exporter = output.exporter()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.lab import netns
-from bpf.attach.hook import AnyHook, Hook
+from bpf.attach.interface import AnyHook, Hook
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run

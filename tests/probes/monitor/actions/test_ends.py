@@ -23,7 +23,7 @@ PORT = 7777
 DROP = f"gone: always -> drop on udp dport:{PORT}"
 OLD_KERNEL = f"""
 import time
-from bpf.attach.hook import Hook
+from bpf.attach.interface import Hook
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy

@@ -19,7 +19,7 @@ from probes.monitor.policy import Policy
 from probes.monitor.state import PROBE
 from probes.snapshot import Event, Snapshot
 from probes.sockets import probe as sockets_probe
-from probes.sockets.opened import SocketEvents
+from probes.sockets.holders import SocketEvents
 from probes.sockets.owners import live
 from tests.bpf.cgroups import cgroup
 from tests.probes.conftest import compiler as compiler

@@ -7,7 +7,7 @@ import pytest
 
 from bpf.arrays import Array
 from probes.path.options import MAX_HOPS, Guard, Guarded, PathOptions
-from probes.path.planning.guard_plan import GuardPlan
+from probes.path.planning.extent import GuardPlan
 from probes.path.probing_plan import hops_of, mask_within
 from probes.path.records import HOP, MeasuredBy, ProbeOutcome
 

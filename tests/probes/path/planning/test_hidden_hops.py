@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from probes.path.active.finder import FinderAnswer
-from probes.path.planning.hidden_hops import Frontier, HiddenHops
+from probes.path.planning.extent import Frontier, HiddenHops
 from probes.path.probing_plan import hops_of
 from probes.path.slots import Destination
 

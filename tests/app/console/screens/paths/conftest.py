@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Poll traced paths ten times a second."""
-    monkeypatch.setattr("app.console.polling._PERIOD", 0.1)
+    monkeypatch.setattr("app.console.screen._PERIOD", 0.1)
