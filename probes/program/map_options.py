@@ -8,7 +8,9 @@ from contextlib import ExitStack
 
 from bpf.compiler import Compiled, CompiledMap, Diagnostic
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
+from bpf.machine import possible_cpus
 from bpf.maps.kinds import Shape
+from bpf.maps.layout import round_up
 from bpf.syscall import map_update
 from probes.config.map_config import MapOptions
 from probes.config.model import DirectionConfig, ProbeConfig
@@ -34,8 +36,10 @@ def check_maps(
         declared = [side.declared[name] for side in sides if name in side.declared]
         if not declared:
             every = sorted({other for side in sides for other in side.declared})
-            hint = did_you_mean(name, every) or "the name of a map in the source"
-            raise UsageError(f"{where}: no source declares this map", hint=hint)
+            raise UsageError(
+                f"{where}: no source declares this map",
+                hint=did_you_mean(name, every) or "the name of a map in the source",
+            )
         if options.share:
             if len(declared) > 1 and (why := difference(declared[0], declared[1])):
                 hint = "declare it alike in both directions"
@@ -73,13 +77,17 @@ def new_map(declared: CompiledMap, options: MapOptions | None) -> int:
 
 
 def write_entry(declared: CompiledMap, fd: int, key: bytes, value: bytes) -> None:
-    """Store an entry; ProbedeckError if the map is full or the kernel refuses."""
+    """Store an entry, for every CPU if it is a per-CPU map; ProbedeckError if the map is full or the
+    kernel refuses."""
+    # The value of each CPU takes a multiple of 8 bytes. Other maps take the first value.
+    values = value.ljust(round_up(len(value), 8), b"\0") * possible_cpus()
     try:
-        map_update(fd, key, value)
+        map_update(fd, key, values)
     except OSError as error:
-        text = f"map {declared.spec.name} takes no more entries: {error.strerror}"
-        hint = f"it has room for {declared.spec.max_entries}"
-        raise ProbedeckError(text, hint=hint) from None
+        raise ProbedeckError(
+            f"map {declared.spec.name} takes no more entries: {error.strerror}",
+            hint=f"it has room for {declared.spec.max_entries}",
+        ) from None
 
 
 def codecs_of(
@@ -107,8 +115,8 @@ def inexact_metrics(compiled: Compiled, direction: DirectionConfig) -> Iterator[
 
 def _check_writable(where: str, options: MapOptions, declared: CompiledMap) -> None:
     kind = declared.spec.kind
-    if kind.shape not in (Shape.HASH, Shape.ARRAY, Shape.LPM) or kind.percpu:
-        hint = "an operator can write a hash, an array or a trie, with one value for all CPUs"
+    if kind.shape not in (Shape.HASH, Shape.ARRAY, Shape.LPM):
+        hint = "an operator can write a hash, an array or a trie"
         raise UsageError(f"{where}.writable: it is a {kind.name}", hint=hint)
     if declared.unreadable:
         raise UsageError(f"{where}.writable: {declared.unreadable}", hint="use types of fixed size")

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from bpf.errors import ProbedeckError, UsageError
+from bpf.machine import possible_cpus
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
 from probes.reports import Fate
-from tests.probes.program.tools import Loose, metric, replace
+from tests.probes.program.tools import CPUS, Loose, metric, on_cpu, replace, snapshots
 from tests.probes.running import Frame
 
 ALLOW = """\
@@ -240,10 +241,47 @@ def test_options_that_cannot_be_are_refused_by_their_key(
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("percpu", "percpu hash"), ("queue", "queue")])
-def test_kinds_that_cannot_be_written_are_refused(loose: Loose, name: str, kind: str) -> None:
-    with pytest.raises(UsageError, match=f"maps.{name}.writable: it is a {kind}; an operator can"):
-        loose.add(probe(RULES, {name: {"writable": True}}))
+def test_a_queue_cannot_be_written(loose: Loose) -> None:
+    with pytest.raises(UsageError, match=r"maps.queue.writable: it is a queue; an operator can"):
+        loose.add(probe(RULES, {"queue": {"writable": True}}))
+
+
+def test_an_entry_of_a_per_cpu_map_is_written_for_every_cpu(loose: Loose) -> None:
+    """Rules whose hits a program counts in the value, as many filters do: odd sizes, too."""
+    source = """
+struct rule { u32 hits; u8 flags; } __attribute__((packed));
+BPF_PERCPU_HASH(rules, u32, struct rule, 8);
+BPF_PERCPU_ARRAY(limits, u16, 2);
+int f(struct xdp_md *ctx) {
+    u32 one = 1;
+    u16 *limit = limits.lookup((int *)&one);
+    struct rule *rule = rules.lookup(&one);
+    if (rule && limit && rule->flags == 5 && *limit == 700)
+        rule->hits++;
+    return XDP_PASS;
+}
+"""
+    rule = {"key": 1, "value": {"hits": 10, "flags": 5}}
+    limits = {"writable": True, "entries": [{"key": 1, "value": 700}]}
+    maps = {"rules": {"writable": True, "entries": [rule]}, "limits": limits}
+    running = loose.add(probe(source, maps, metric("rules")))
+    for cpu in CPUS:
+        with on_cpu(cpu):
+            prog_test_run(loose.fd(), bytes(Frame()), repeat=3 + cpu)
+    idle = possible_cpus() - len(CPUS)
+    hits = [13 + cpu for cpu in CPUS] + [10] * idle
+    (found,) = snapshots(running.export())
+    assert sorted(found.rows["value"]["hits"][0].tolist()) == sorted(hits)
+    assert found.rows["value"]["flags"][0].tolist() == [5] * possible_cpus()
+    (entry,) = running.entries("rules")
+    assert sorted(each["hits"] for each in entry["value"]) == sorted(hits)
+    running.set_entry("rules", 1, {"hits": 0, "flags": 5})
+    assert running.delete_entry("limits", 1)
+    prog_test_run(loose.fd(), bytes(Frame()), repeat=3)
+    (found,) = snapshots(running.export())
+    assert found.rows["value"]["hits"].sum() == 0
+    assert running.delete_entry("rules", 1)
+    assert not running.entries("rules")
 
 
 def test_only_writable_maps_are_seen(loose: Loose) -> None:
