@@ -77,8 +77,10 @@ def new_map(declared: CompiledMap, options: MapOptions | None) -> int:
 
 
 def write_entry(declared: CompiledMap, fd: int, key: bytes, value: bytes) -> None:
-    """Store an entry, for every CPU if it is a per-CPU map; ProbedeckError if the map is full or the
-    kernel refuses."""
+    """Store an entry, for every CPU if the map is per CPU.
+
+    Raises ProbedeckError if the map is full or the kernel refuses.
+    """
     # The value of each CPU takes a multiple of 8 bytes. Other maps take the first value.
     values = value.ljust(round_up(len(value), 8), b"\0") * possible_cpus()
     try:
