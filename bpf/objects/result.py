@@ -144,7 +144,8 @@ def _refusal(
 def _said(asked: ObjectRequest, stage: str, said: str) -> Diagnostic:
     """Return libbpf's reason as a diagnostic."""
     if match := _NO_FUNCTION.search(said):
-        return _placed(asked, match[1], f"this kernel has no function {match[1]} for programs")
+        text = f"this kernel has no function {match[1]} for programs, outside of its modules"
+        return _placed(asked, match[1], text)
     if match := _NO_MAP.search(said):
         return _placed(asked, match[1], f"map {match[1]} cannot be made: {match[2]}")
     reason = next(iter(said.strip().splitlines()), "no reason given")

@@ -39,7 +39,7 @@ PROGRAM = f'SEC("xdp") int count(struct xdp_md *ctx) {{ return XDP_PASS; }}\n{LI
             "extern int bpf_no_such(void) __ksym;\n"
             + PROGRAM.replace("return XDP", "bpf_no_such(); return XDP"),
             {},
-            "probe.ingress.c:3:12: error: this kernel has no function bpf_no_such for programs",
+            "probe.ingress.c:3:12: error: this kernel has no function bpf_no_such for programs, outside",
         ),
         (
             "struct { __uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(key_size, 8); "
