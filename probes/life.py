@@ -28,7 +28,7 @@ from probes.hooks import ChainSlot, ProbeHook
 from probes.map_reading import LentMap
 from probes.poller import UtcClock
 from probes.reports import Compatibility, ProgramInfo
-from probes.snapshot import Item, Losses, Snapshot
+from probes.snapshot import Item, Losses, LossReason, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
@@ -274,4 +274,5 @@ class LiveProbe(Generic[G]):
             metric=table,
             schema=schema,
             hooks=tuple(point.status for point in points),
+            cut=LossReason.BUDGET in losses,
         )

@@ -117,6 +117,10 @@ class Rest:
     bytes: int
 
 
+NOT_COUNTED = "not counted: CPU budget"
+"""Words of screens and pages about flows that may be missing for the CPU budget."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """One table of one window. Console, files and the API read nothing else."""
@@ -154,6 +158,9 @@ class Snapshot:
     """Hooks that saw the packets."""
     rest: tuple[Rest, ...] = ()
     """Flows that `rows` lack because a stream sends only the largest; empty if it sends all."""
+    cut: bool = False
+    """Whether the CPU budget cut the window: what `rows` lack may have been there all the same, and
+    is NOT_COUNTED."""
 
     def __post_init__(self) -> None:
         self.rows.flags.writeable = False

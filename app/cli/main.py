@@ -148,7 +148,7 @@ def _allow_open_files() -> None:
 
 def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
     """Repeat a Ctrl-C that Python dropped because it came in a callback, such as an import's."""
-    if ignored.exc_type is KeyboardInterrupt:
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
         # Later, because this hook may not raise either.
         threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:

@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
+from bpf.abi import ProgType
 from bpf.attach import order
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
-from bpf.programs.trial import cost
+from bpf.programs.trial import cost, floor_ns
 from bpf.quantities import percent, si
 from bpf.requirements import HostCheck, note, ok
 from bpf.syscall import enable_run_time_stats, opened, prog_fd_by_id, prog_info
-from probes.control.cpu_use import floor_ns
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection
 from probes.hooks import Hooks
@@ -83,11 +83,12 @@ def _live(interface: Interface) -> Iterator[HostCheck]:
         before = _runs(interface)
         time.sleep(_LIVE_S)
         after = _runs(interface)
+    floor = floor_ns(ProgType.SCHED_CLS, by_statistics=True)
     for (hook, name), (ns, runs) in after.items():
         ns_before, runs_before = before.get((hook, name), (ns, runs))
         count = runs - runs_before
         if count:
-            each = max(0.0, (ns - ns_before) / count - floor_ns())
+            each = max(0.0, (ns - ns_before) / count - floor)
             text = f"{name}: {each:.0f} ns a packet, {si(count / _LIVE_S)} packets/s"
         else:
             text = f"{name}: no packet in a second"

@@ -35,7 +35,7 @@ from probes.path.records import (
     QueueSide,
 )
 from probes.path.traced import NO_ROUTER
-from probes.snapshot import Snapshot
+from probes.snapshot import NOT_COUNTED, Snapshot
 from probes.sockets.limits import FIN, RST, resting, vain
 from probes.sockets.records import SOCKET, By, Limit, Reason
 from probes.sockets.words import limit_text, retransmitted_share
@@ -78,6 +78,7 @@ def explain(
         seconds=material.seconds,
         bits_in=float(material.conversation["in_bytes"]) * 8 / seconds,
         bits_out=float(material.conversation["out_bytes"]) * 8 / seconds,
+        at_least=material.is_cut,
         who=who,
         why=why,
         where=where,
@@ -88,7 +89,7 @@ def explain(
 
 def _owner(material: Material) -> ExplainedOwner:
     if not len(material.sockets):
-        return ExplainedOwner()
+        return ExplainedOwner(reason="" if material.is_asked else NOT_COUNTED)
     # The newest row may lack the owner: the socket closed, or was not asked for.
     owned = material.sockets[material.sockets["owner"] > 0]
     socket, owner = (owned if len(owned) else material.sockets)[-1], material.owner
@@ -133,7 +134,11 @@ def _limit(material: Material) -> ExplainedLimit:
     return ExplainedLimit(
         limit=verdict.label,
         since_s=int(since_s),
-        text=limit_text(last) if verdict == last["limit"] else verdict.label,
+        text=NOT_COUNTED
+        if rest == "cut"
+        else limit_text(last)
+        if verdict == last["limit"]
+        else verdict.label,
         minute=tuple(LimitSpan(label, round(each, 3)) for label, each in longest),
         floor_us=max(0, now["rtt_us"] - now["queue_us"]),
         retransmitted=retransmitted_share(sockets),
@@ -160,23 +165,26 @@ def _verdict(material: Material, last: Row[SOCKET], *, told: bool) -> tuple[Limi
     sockets, flags, back = material.sockets, material.flags, material.flags_back
     verdict, since_s = Limit(int(last["limit"])), float(last["limit_s"])
     pause = material.pauses[-1] if material.pauses else Silence(0.0, False, False)
-    rests = pause.seconds >= _RESTS_S
-    alone = not material.conversation["in_packets"]
+    ended = "reset" if back & RST else "closed" if flags & (FIN | RST) else ""
+    silent_s = max(pause.seconds, material.uncounted_s if ended else 0.0)
+    rests = silent_s >= _RESTS_S
+    alone = not material.conversation["in_packets"] and not material.is_cut
     failed = Limit(int(vain(*(np.array([each]) for each in (flags, back, alone, rests)))[0]))
     if failed or not len(sockets):  # Hardly anybody looks while such a socket is open.
         verdict = failed
     life_s = float(material.conversation["last_ns"] - material.conversation["first_ns"]) / 1e9
     waited = sum(_waits_s(material)) >= max(_HALF * life_s, _ANSWER_S)
-    ended = "reset" if back & RST else "closed" if flags & (FIN | RST) else ""
     row = np.array([last])
     row["limit"] = verdict
     lately = np.array([sockets["received"].any()]), sockets["segments"].sum(keepdims=True)
     quiet = Limit(int(resting(row, *lately)[0]))
     if material.conversation["protocol"] == UDP and told:
         return verdict, since_s, ""
+    if not rests and material.uncounted_s:
+        return Limit.UNKNOWN, material.uncounted_s, "cut"
     if rests and quiet and not (waited and ended == "closed"):
         rest = ended or ("asked" if quiet is Limit.SENDER else "idle")
-        return Limit.IDLE if ended else quiet, pause.seconds, rest
+        return Limit.IDLE if ended else quiet, silent_s, rest
     if waited and verdict in (Limit.UNKNOWN, Limit.APPLICATION, Limit.IDLE):
         verdict = Limit.SENDER
     return verdict, since_s, ""
@@ -205,7 +213,7 @@ def _place_of(
     vain = why.limit == Limit.NO_ANSWER.label
     # Hops behind a break have answered before.
     times = times_of(material, why.since_s if vain and why.sent else 0)
-    nothing = not material.conversation["in_packets"]
+    nothing = not material.conversation["in_packets"] and not material.is_cut
     fault = fault_of(material, times) if vain or (nothing and not why.limit) else ""
     place = 0, ""
     if (loop := going_on(material.findings, PathRowKind.LOOP)) is not None:

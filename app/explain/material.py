@@ -73,6 +73,12 @@ class Material:
     """dtype FLOW: ICMP errors that came to this host because a packet did not arrive."""
     losses: dict[LossReason, Loss] = field(default_factory=dict)
     """Packets that the tables of flows lack, of all flows."""
+    is_cut: bool = False
+    """Whether the CPU budget cut a window of flows: packets of either direction may be missing."""
+    uncounted_s: float = 0.0
+    """Seconds since the last packet, if windows that were cut came after it; else 0."""
+    is_asked: bool = True
+    """Whether sockets were looked for in all windows."""
     drops: tuple[Dropped, ...] | None = None
     """Packets of the conversation that the kernel dropped in the last minute, by reason; None:
     they were not counted."""
@@ -111,6 +117,9 @@ def gather(conversation: Row[GROUP], items: Iterable[Snapshot]) -> Material:
         flags=int(np.bitwise_or.reduce(both["tcp_flags"])),
         flags_back=int(np.bitwise_or.reduce(both["tcp_flags"][back])),
         losses=losses,
+        is_cut=any(window.cut for window in flows),
+        uncounted_s=_uncounted_s(mine, int(both["last_ns"].max(initial=0))),
+        is_asked=not any(window.cut for window in windows),
         drops=_drops(conversation, _recent(tables, DROPS, DROPS_TABLE)),
     )
 
@@ -171,14 +180,16 @@ def _rows_of(conversation: Row[GROUP], window: Snapshot) -> Rows[FLOW]:
 def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
     """Yield the pauses between packets of different windows, and the one at the end.
 
-    `flows` are windows and the conversation's rows in them.
+    `flows` are windows and the conversation's rows in them. A window that was cut is in no pause.
     """
     until_ns, asked = 0, False
-    for _, rows in flows:
+    for window, rows in flows:
         if not len(rows):
+            if window.cut:
+                until_ns, asked = window.end_ns, False
             continue
         first, last = rows[rows["first_ns"].argmin()], rows[rows["last_ns"].argmax()]
-        if until_ns:
+        if until_ns and not window.cut:
             answered = bool(first["direction"] == FlowDirection.INGRESS)
             yield Silence((int(first["first_ns"]) - until_ns) / 1e9, asked, answered)
         until_ns = int(last["last_ns"])
@@ -186,8 +197,16 @@ def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
         # TCP sets PSH at the end of data.
         asked = bool((rows["tcp_flags"][leaves] & PSH).any())
         asked |= bool(last["protocol"] != TCP and last["direction"] == FlowDirection.EGRESS)
+        if window.cut:
+            until_ns, asked = window.end_ns, False
     if until_ns:
         yield Silence((flows[-1][0].end_ns - until_ns) / 1e9, asked, False)
+
+
+def _uncounted_s(flows: Sequence[tuple[Snapshot, Array]], last_ns: int) -> float:
+    """Return `uncounted_s` of Material; `last_ns` is the time of the last packet."""
+    cut = [window.end_ns for window, rows in flows if window.cut and not len(rows)]
+    return max(0.0, (max(cut, default=0) - last_ns) / 1e9) if last_ns else 0.0
 
 
 def _errors(conversation: Row[GROUP], flows: Sequence[Snapshot]) -> Array:
@@ -249,14 +268,18 @@ class Choice:
     """Conversations that pass."""
     others: Rows[GROUP]
     """dtype GROUP: the largest conversations of all, if none passes."""
+    is_cut: bool = False
+    """Whether the CPU budget left conversations out."""
 
 
 def nothing_passes(choice: Choice, text: str, error: type[ProbedeckError]) -> ProbedeckError:
     """Return the error about a filter that no conversation passes; its hint names others."""
     if not len(choice.others):
         return error("no packet passed in the last seconds", hint="send some, and ask again")
-    others = ", ".join(str(ends_of(each)) for each in choice.others)
     problem = f"no conversation passes the filter {text!r}"
+    if choice.is_cut:
+        return error(problem, hint="the CPU budget leaves conversations out: --cpu off counts all")
+    others = ", ".join(str(ends_of(each)) for each in choice.others)
     return error(problem, hint=f"the largest ones of the last seconds: {others}")
 
 
@@ -280,7 +303,8 @@ def choose(items: Iterable[Snapshot], text: str) -> Choice:
     found = _conversations(kept)
     if len(found):
         return Choice(found[0], len(found), found[:0])
-    return Choice(None, 0, _conversations([window.rows for window in flows])[:_MOST])
+    others = _conversations([window.rows for window in flows])[:_MOST]
+    return Choice(None, 0, others, any(window.cut for window in flows))
 
 
 def _conversations(rows: Sequence[Array]) -> Rows[GROUP]:

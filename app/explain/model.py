@@ -89,8 +89,8 @@ class ExplainedLimit:
     answer_us: int = 0
     """Usual time from the last data to the answer of the far end, with its time to think."""
     rest: str = ""
-    """Why no packet comes: `idle`, `asked` (the far end has not answered yet), `closed`, or `reset`
-    by the far end; empty if packets come."""
+    """Why no packet comes: `idle`, `asked` (the far end has not answered yet), `closed`, `reset` by
+    the far end, or `cut`: the CPU budget left it out, if one came. Empty if packets come."""
     unanswered: int = 0
     """DNS queries of the last minute without an answer."""
 
@@ -157,6 +157,8 @@ class Explanation:
     bits_in: float
     """Per second, in the last minute."""
     bits_out: float
+    at_least: bool
+    """Whether these rates are lower bounds: the CPU budget left packets out."""
     who: ExplainedOwner
     why: ExplainedLimit
     where: ExplainedPlace

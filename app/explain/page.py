@@ -23,9 +23,9 @@ def lines(explanation: Explanation) -> list[str]:
 
 def traffic(explanation: Explanation) -> str:
     """Return the ends of the conversation and its rates in one line."""
-    flow = explanation.flow
+    flow, bound = explanation.flow, "at least " * explanation.at_least
     return (
-        f"{flow} ({flow.service}): {bit_rate(explanation.bits_in)} in, "
+        f"{flow} ({flow.service}): {bound}{bit_rate(explanation.bits_in)} in, "
         f"{bit_rate(explanation.bits_out)} out, over {age(explanation.seconds)}"
     )
 

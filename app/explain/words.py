@@ -7,6 +7,7 @@ from collections.abc import Callable
 from app.explain.model import ExplainedEnds, ExplainedLimit, ExplainedOwner, ExplainedPlace
 from bpf.quantities import age, bit_rate, byte_size, duration, percent
 from probes.path.records import QueueSide
+from probes.snapshot import NOT_COUNTED
 from probes.sockets.records import Limit
 from probes.sockets.words import loses
 
@@ -29,6 +30,8 @@ def sentence(
 ) -> str:
     """`nginx (web.service) is limited by the network: 80.0 ms of queue at hop 4, since 12 s`."""
     name = name_of(who, flow)
+    if why.rest == "cut":
+        return f"{name} {_RESTS[why.rest]}, since {age(max(why.since_s, 1))}"
     if not why.limit:
         return f"{name} {_without(flow, who, why, where)}"
     limit = _LIMITS[why.limit]
@@ -74,6 +77,8 @@ def _without(
         return f"gets no answer from {flow.far}: {where.fault}"
     if why.answer_us:
         return f"waits for {flow.far}{_answers(flow.far, why, where)}"
+    if who.reason == NOT_COUNTED:
+        return f"was not looked for on this host ({NOT_COUNTED}): nothing tells what limits it"
     if who.reason and not who.process:
         return f"has no owner on this host: {who.reason}"
     if not why.samples:
@@ -90,6 +95,7 @@ _RESTS = {
     "asked": "waits for {far}: it has not answered the last data",
     "closed": "is idle: the connection was closed",
     "reset": "has no connection any more: {far} reset it",
+    "cut": f"may send or rest: its packets are {NOT_COUNTED}",
 }
 _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
     Limit.IDLE: lambda flow, why: _RESTS[why.rest or "idle"].format(far=flow.far),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from app.run.mailbox import Mailbox
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 _BLOCKED_S = 10
 """Seconds after a signal in which a start may still come to its end."""
+
+
+class StartInterrupt(KeyboardInterrupt):
+    """A signal during the start of a run. Not KeyboardInterrupt itself: if that passes an exec(),
+    though it is caught, Python ends the process by SIGINT."""
 
 
 class ItemLoop:
@@ -48,10 +53,12 @@ class ItemLoop:
         self._mailbox.stop()
 
     def _end(self) -> None:
-        """End the loop. If the start is blocked, as by a dead file server, SIGALRM ends it soon."""
+        """End the loop, and interrupt a start. If that is blocked in C, as by a dead name server,
+        SIGALRM ends it soon."""
         self.stop()
         if self._starting:
             signal.alarm(_BLOCKED_S)
+            raise StartInterrupt
 
     @property
     def stopped(self) -> bool:
@@ -89,7 +96,8 @@ class ItemLoop:
             stack.callback(self._mailbox.let_all_in)
             self._starting = True
             try:
-                start(controller, spec, stack, over=beside_over)
+                with suppress(StartInterrupt):
+                    start(controller, spec, stack, over=beside_over)
             finally:
                 self._starting = False
                 signal.alarm(0)

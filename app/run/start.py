@@ -16,7 +16,7 @@ from app.run.readiness import announced
 from app.run.spec import RunSpec
 from bpf.attach import group
 from bpf.compiler import CompileError
-from bpf.errors import ProbedeckError
+from bpf.errors import CancelError, ProbedeckError
 from probes.control.budget_keeper import BudgetKeeper
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
@@ -136,6 +136,8 @@ class _Later:
     def _start(self) -> None:
         try:
             self._begin()
+        except CancelError:
+            return  # The run ends.
         except ProbedeckError as error:
             text = f"no {self._gives}: {error}"
             self._controller.publish(Event.now("warning", self._name, text))

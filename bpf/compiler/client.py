@@ -160,9 +160,10 @@ class Compiler:
         bpf/include; `preludes` stand before the source. Its maps may take
         `map_limit` bytes; 0: any number.
         Raises CompileError with diagnostics if the source is refused or brings the compiler down,
-        KernelError if no compiler works, and CancelError.
+        KernelError if no compiler works, and CancelError, also once this is closed.
         """
         started = time.perf_counter()
+        self._helper.check_open()
         if "\0" in source:
             line = source.count("\n", 0, source.index("\0")) + 1
             raise CompileError(name, [Diagnostic(name, line, 0, "error", "a NUL: this is no text")])

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bpf.errors import Cancel, KernelError, ProbedeckError, current
+from bpf.errors import Cancel, CancelError, KernelError, ProbedeckError, current
 
 KILLED = "the compile helper was killed (SIGKILL), as the kernel does when memory runs out"
 KILLED_HINT = (
@@ -173,9 +173,9 @@ class Helper:
             self._clean(self.greeting)
 
     def check_open(self) -> None:
-        """Raise ProbedeckError if it was closed."""
+        """Raise CancelError if it was closed."""
         if self._closed:
-            raise ProbedeckError(f"the {self._what} is closed") from None
+            raise CancelError(f"the {self._what} is closed") from None
 
     def close(self) -> None:
         """End the process. A request that runs in another thread fails at once."""

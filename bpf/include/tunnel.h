@@ -315,3 +315,14 @@ static __always_inline struct inside *enter_tunnels(CONTEXT *ctx, struct packet 
 }
 
 #endif
+
+/* As `parse_flow`; with TUNNELS, a tunnel's packet becomes the innermost one. */
+static __always_inline bool parse_innermost(CONTEXT *ctx, struct packet *packet, u64 packets,
+                                            u64 bytes) {
+    if (!parse_flow(ctx, packet, packets, bytes))
+        return false;
+#if TUNNELS
+    enter_tunnels(ctx, packet);
+#endif
+    return true;
+}

@@ -12,7 +12,7 @@ from probes.control.budget import SOURCE, Governor
 from probes.control.budget_steps import STEPS, BudgetHost, flow_probe
 from probes.control.cpu_use import CollectorTime, KernelTime
 from probes.control_plane import Listener
-from probes.flow.records import FLOW
+from probes.flow.probe import FlowProbe
 from probes.reports import BudgetUse
 from probes.snapshot import Event, Item, LossReason, Snapshot
 
@@ -67,7 +67,7 @@ class BudgetKeeper:
         return self._governor.most_rows(time.monotonic(), self.used())
 
     def _take(self, item: Item) -> None:
-        if not isinstance(item, Snapshot) or item.rows.dtype != FLOW or item.probe != "flow":
+        if not isinstance(item, Snapshot) or (item.probe, item.metric) != (FlowProbe.name, ""):
             return
         lost = sum(loss.packets for loss in item.losses.values())
         packets = int(item.rows["packets"].sum()) + lost

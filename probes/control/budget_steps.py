@@ -57,7 +57,7 @@ def _applications(host: BudgetHost, on: bool) -> None:
 
 def _monitor(host: BudgetHost, on: bool) -> None:
     if service := host.monitored():
-        service.probe.suspend(on)
+        service.probe.suspended = on
 
 
 def _flows(host: BudgetHost, on: bool) -> None:

@@ -38,7 +38,7 @@ from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility
 from probes.segment.options import SegmentControl, SegmentOptions
-from probes.snapshot import Event, Item, Snapshot
+from probes.snapshot import NOT_COUNTED, Event, Item, Snapshot
 from probes.switches import SWITCHES, ProbePlace
 
 if TYPE_CHECKING:
@@ -343,6 +343,7 @@ class Controller(ProbeRunner):
         notes = [
             "" if in_time else "the newest flows are missing",
             f"only flows of the capture {probe.capture.text}" if probe.capture else "",
+            f"other flows are {NOT_COUNTED}" if any(window.cut for window in windows) else "",
         ]
         return windows, ", ".join(filter(None, notes))
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from bpf.abi import ProgType
-from bpf.programs.program import VERDICT_PASS, pack
-from bpf.programs.trial import FRAMES
-from bpf.syscall import enable_run_time_stats, opened, prog_info, prog_load, prog_test_run
+from bpf.programs.trial import floor_ns
+from bpf.syscall import enable_run_time_stats, opened
 from probes.hooks.interface_hook import InterfaceHook
 
 _COLLECTORS = ("poll ", "output ", "health ", "hooks", "tables", "api", "budget")
@@ -19,7 +17,6 @@ _COLLECTORS = ("poll ", "output ", "health ", "hooks", "tables", "api", "budget"
 _PER_THREAD, _SCHEDULED = 4, 2
 """Bits of a clock's number: CPUCLOCK_PERTHREAD, CPUCLOCK_SCHED (include/linux/posix-timers.h)."""
 _SAMPLE_S = 0.05
-_RUNS = 20_000
 
 
 class CollectorTime:
@@ -71,7 +68,7 @@ class KernelTime:
 
     def __init__(self) -> None:
         """Raises OSError without the right to turn statistics on."""
-        self._floor_ns = floor_ns()
+        self._floor_ns = floor_ns(ProgType.SCHED_CLS, by_statistics=True)
 
     def share(self, hooks: Sequence[InterfaceHook]) -> float:
         """Measure for 50 ms. Raises OSError."""
@@ -90,16 +87,3 @@ def _totals(hooks: Collection[InterfaceHook]) -> dict[int, tuple[int, int]]:
     """Return nanoseconds and runs of each hook's chain, by the id of its program."""
     infos = [hook.chain.info() for hook in hooks]
     return {info.id: (info.run_time_ns, info.run_count) for info in infos}
-
-
-@functools.cache
-def floor_ns() -> float:
-    """Return the nanoseconds that statistics measure for an empty program. Raises OSError."""
-    code = pack([(0xB7, 0x00, 0, VERDICT_PASS[ProgType.SCHED_CLS]), (0x95, 0x00, 0, 0)])
-    with (
-        opened(prog_load(code, ProgType.SCHED_CLS, "floor")) as fd,
-        opened(enable_run_time_stats()),
-    ):
-        prog_test_run(fd, FRAMES["IPv4 TCP SYN"], repeat=_RUNS)
-        info = prog_info(fd)
-    return info.run_time_ns / max(info.run_count, 1)

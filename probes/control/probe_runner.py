@@ -268,6 +268,8 @@ class ProbeRunner:
 
     def close(self) -> None:
         self._is_closing = True
+        # First: a start in another thread holds the lock, and fails at its compile then.
+        self._compiler.close()
         with self._changing:
             for each in self._running:
                 self._health.stop(each.name)
@@ -283,7 +285,6 @@ class ProbeRunner:
         # They have the last windows now.
         self.outputs.close()
         self._last_check.forget()
-        self._compiler.close()
 
     def __enter__(self) -> Self:
         return self

@@ -52,7 +52,7 @@ struct flow_set {
 
 struct cpu_state {
     u32 records;
-    u32 off;      /* user space wants no records: packets are counted as a loss */
+    u32 off;      /* user space wants no flows: packets count in one record an interface */
     u32 zero[14]; /* a cache line for each CPU */
 };
 
@@ -167,11 +167,12 @@ static __always_inline bool is_off(void) {
     return state && state->off;
 }
 
-static __always_inline void take(struct packet *packet, struct wire_size *size, u64 where) {
+static __always_inline void take(struct packet *packet, struct wire_size *size, u64 where,
+                                 bool off) {
 #if INTERFACES
     packet->key.tunnel |= where;
 #endif
-    if (captured(packet))
+    if (off || captured(packet))
         count(packet, size);
     else if (!is_again(packet))
         lose(LOSS_FILTERED, size->packets, size->bytes);
@@ -183,17 +184,17 @@ int flow(CONTEXT *ctx) {
     struct packet packet = {};
     struct wire_size size = size_on_wire(ctx);
     u64 where = (u64)INTERFACE(ctx) << INTERFACE_SHIFT | (u64)COUNTED_BEFORE(ctx) << AGAIN_SHIFT;
-    if (is_off()) {
-        lose(COUNTED_BEFORE(ctx) ? LOSS_OVERRUN : LOSS_BUDGET, size.packets, size.bytes);
-        return VERDICT_PASS;
-    }
-    if (!parse_flow(ctx, &packet, size.packets, size.bytes))
-        return VERDICT_PASS;
+    /* A key without an IP version: user space counts its packets as cut. */
+    bool off = is_off();
+    if (!off) {
+        if (!parse_flow(ctx, &packet, size.packets, size.bytes))
+            return VERDICT_PASS;
 #if TUNNELS
-    struct inside *inside = enter_tunnels(ctx, &packet);
-    if (TUNNELS == 2 && inside)
-        take(&inside->outer, &size, where);
+        struct inside *inside = enter_tunnels(ctx, &packet);
+        if (TUNNELS == 2 && inside)
+            take(&inside->outer, &size, where, false);
 #endif
-    take(&packet, &size, where);
+    }
+    take(&packet, &size, where, off);
     return VERDICT_PASS;
 }

@@ -20,12 +20,12 @@ from bpf.maps.ring import RingReader
 from bpf.programs.program import Program, sized
 from probes.builtin import ProbeMaps
 from probes.flow.clock import FlowClock
-from probes.flow.records import FlowDirection, TableSizes, largest, rows_of, split_again
+from probes.flow.records import FlowDirection, TableSizes, cut, rows_of, split_again
 from probes.hooks import ChainSlot
 from probes.hooks.interface_hook import InterfaceHook
 from probes.life import Bundle
 from probes.losses import read_losses
-from probes.snapshot import Loss, Losses, LossReason, add_losses
+from probes.snapshot import Loss, Losses, LossReason
 
 if TYPE_CHECKING:
     from probes.config.model import Side
@@ -90,7 +90,7 @@ class FlowTables:
             self._used[cpu] = 0
 
     def turn_off(self, off: bool) -> None:
-        """Have programs count all packets as a loss for the budget, or in records again."""
+        """Have programs count all packets in no flow, but in sums, or in flows again."""
         self._off[:] = off
 
     def close(self) -> None:
@@ -185,8 +185,8 @@ class FlowHook:
         self, tables: FlowTables, clock: FlowClock, most: int
     ) -> Sequence[tuple[Array, Losses]]:
         """Take out rows of dtype FLOW, one a flow, and losses: of counted packets, and of packets
-        that another interface has counted. Of each CPU's records the `most` largest become rows,
-        and the others a loss.
+        that another interface has counted. Of each CPU's records the `most` largest become rows;
+        the others are rows of sums, see `cut`.
 
         Exact only when no CPU runs the tables' program any more.
         """
@@ -202,7 +202,7 @@ class FlowHook:
         drained = [
             (
                 rows_of(
-                    [cut(records, most, lost) for records in parts],
+                    [part for records in parts for part in cut(records, most)],
                     self._direction, clock, interface,
                 ),
                 lost,
@@ -223,11 +223,3 @@ class FlowHook:
         halves count into the same map."""
         maps, next_fd = {**shared, **tables.fds}, self._slot.stage.next_fd
         return Program(compiled, FUNCTION, shared=maps, next_fd=next_fd, partner=partner)
-
-
-def cut(records: Array, most: int, losses: dict[LossReason, Loss]) -> Array:
-    """Return the `most` largest of rows or records (n,), and add the others to `losses`."""
-    kept, lost = largest(records, most)
-    if lost.packets:
-        add_losses(losses, {LossReason.BUDGET: lost})
-    return kept

@@ -13,8 +13,8 @@ INTERFACE = np.dtype([
     ("out_bytes", "u8"), ("repeated_in_packets", "u8"), ("repeated_in_bytes", "u8"),
     ("repeated_out_packets", "u8"), ("repeated_out_bytes", "u8"),
 ])  # fmt: skip
-"""Packets of an interface in a window, of flows. Counted ones are in `in` and `out`; the sums
-with `repeated` are the interface's own counters."""
+"""Packets of an interface in a window, of flows, also of those that the CPU budget cuts. Counted
+ones are in `in` and `out`; the sums with `repeated` are the interface's own counters."""
 _ODD = 0x9E3779B97F4A7C15
 _WAYS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 

@@ -31,10 +31,10 @@ from bpf.syscall import MapSpec
 from probes.builtin import BuiltinProbe, Generation
 from probes.flow.clock import FlowClock, flow_clock
 from probes.flow.filter import FlowFilter
-from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, FlowTables, cut
+from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, FlowTables
 from probes.flow.interfaces import totals
 from probes.flow.kinds import INTERFACES, REPEATED
-from probes.flow.records import DATAGRAMS, FLOW, FlowDirection, TableSizes, once
+from probes.flow.records import DATAGRAMS, FLOW, FlowDirection, TableSizes, largest, once
 from probes.hooks import Hooks
 from probes.life import Bundle
 from probes.memory_limit import default_limit, flow_share
@@ -160,7 +160,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
             most = self.most_rows()
             if most >= self._sizes.alarm_at:
                 return False
-            self._turn_over(self._current)
+            self._turn_over(self._current, most)
             return True
 
     def turn_off(self, off: bool) -> None:
@@ -187,7 +187,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
                 self._basis = self.capture
                 raise
             # The window goes on: packets of the old programs come with the next poll.
-            self._turn_over(loaded)
+            self._turn_over(loaded, self.most_rows())
             self._forget_previous()
             self._current.close()
             self._current, self.capture = loaded, capture
@@ -230,7 +230,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
                     for hook in self._hooks:
                         hook.resize(compiled[hook.side], sizes, self._shared)
                     self.turn_off(self._off)
-                    self._turn_over(self._current)
+                    self._turn_over(self._current, self.most_rows())
         except BaseException:
             self._sizes = before
             raise
@@ -240,11 +240,11 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
             slot = self._slots[side]
             slot.point.chain.before_gate(slot.stage, program.fd)
 
-    def _turn_over(self, loaded: Generation[Bundle[Program]]) -> None:
+    def _turn_over(self, loaded: Generation[Bundle[Program]], most: int) -> None:
         """Let packets reach the other halves, and take the tables that were active."""
         ended = self._direct(loaded)
         grace.wait()
-        self._collect(ended)
+        self._collect(ended, most)
 
     def _direct(self, new: Generation[Bundle[Program]]) -> list[tuple[FlowHook, FlowTables]]:
         """Let packets reach the other half of every hook."""
@@ -258,22 +258,26 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         end_ns = self._now()
         grace.wait()
         quiet = time.monotonic_ns()
-        self._collect(ended)
+        most = self.most_rows()
+        self._collect(ended, most)
         self.window += 1
-        self.latest = tuple(self._tables(end_ns, quiet, quiet - started_ns))
+        self.latest = tuple(self._tables(end_ns, quiet, quiet - started_ns, most))
         self._occupancy = 0.0
         self._start_ns = end_ns
         return self.latest
 
-    def _tables(self, end_ns: int, quiet_ns: int, swap_ns: int) -> Iterator[Snapshot]:
+    def _tables(self, end_ns: int, quiet_ns: int, swap_ns: int, most: int) -> Iterator[Snapshot]:
         points = self.points().values()
         found: list[Rows[FLOW]] = []
         for table, drained in self._drained.items():
             rows = _joined(drained.rows)
             if len(drained.rows) > len(self._hooks):
                 rows = once(rows)
-            rows = cut(rows, self.most_rows(), drained.losses)
             found.append(rows)
+            rows, rest = largest(rows, most)
+            if len(rest):
+                lost = Loss(*(int(rest[unit].sum()) for unit in ("packets", "bytes")))
+                add_losses(drained.losses, {LossReason.BUDGET: lost})
             # A time may be before or after its packet by a part of the clock's step.
             for name in ("first_ns", "last_ns"):
                 np.clip(rows[name], self._start_ns, end_ns, out=rows[name])
@@ -287,12 +291,12 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
                 totals(*found), end_ns, points, quiet_ns=quiet_ns, table=INTERFACES
             )
 
-    def _collect(self, quiet: Sequence[tuple[FlowHook, FlowTables]]) -> None:
-        """Take the contents of tables that no CPU writes any more."""
+    def _collect(self, quiet: Sequence[tuple[FlowHook, FlowTables]], most: int) -> None:
+        """Take the contents of tables that no CPU writes any more: `most` records of each CPU."""
         self._clock.update()
         for hook, tables in quiet:
             self._occupancy = max(self._occupancy, tables.occupancy())
-            parts = hook.drain(tables, self._clock, self.most_rows())
+            parts = hook.drain(tables, self._clock, most)
             for drained, (rows, losses) in zip(self._drained.values(), parts, strict=True):
                 drained.rows.append(rows)
                 add_losses(drained.losses, losses)

@@ -18,7 +18,7 @@ from bpf.errors import UsageError
 from bpf.machine import numbered_cpus, possible_cpus
 from probes.flow.clock import FlowClock
 from probes.memory_limit import limit_for_flows, size_text
-from probes.snapshot import Loss, LossReason
+from probes.snapshot import LossReason
 
 
 class FlowDirection(IntEnum):
@@ -135,18 +135,41 @@ def once(rows: Rows[FLOW]) -> Rows[FLOW]:
     return _merged(rows, hash_keys(key_words(rows))) if len(rows) else rows
 
 
-def largest(rows: Array, most: int) -> tuple[Array, Loss]:
-    """Return the `most` rows or records (n,) of the most bytes, in their order, and the sums of the
-    others. `most` is 1 or more."""
-    others = len(rows) - most
+def cut(records: Array, most: int) -> list[Array]:
+    """Return the `most` records (n,) of the most bytes, in their order, and sums of the others: one
+    record for each interface, without an IP version. flow.c makes such a record while flows are
+    off. `most` is 1 or more."""
+    others = len(records) - most
     if others <= 0:
-        return rows, Loss()
-    counts = {unit: rows[unit] & _COUNT for unit in ("packets", "bytes")}
-    order = np.argpartition(counts["bytes"], others)
-    left = order[:others]
+        return [records]
+    order = np.argpartition(records["bytes"] & _COUNT, others)
+    left, key = order[:others], records["key"]
+    counts = {unit: records[unit][left] & _COUNT for unit in ("packets", "bytes")}
+    rest = np.zeros(1, records.dtype)
+    if key.shape[1] <= _TUNNEL_WORD:
+        sums = {unit: count.sum() for unit, count in counts.items()}
+    else:
+        places = (key[left, _TUNNEL_WORD] >> np.uint64(_SLOT_SHIFT)).astype("i8")
+        used = np.flatnonzero(np.bincount(places))
+        rest = np.zeros(len(used), records.dtype)
+        rest["key"][:, _TUNNEL_WORD] = used.astype("u8") << np.uint64(_SLOT_SHIFT)
+        # Floats are exact up to 2 ** 53.
+        sums = {unit: np.bincount(places, count)[used] for unit, count in counts.items()}
+    for unit, of in sums.items():
+        rest[unit] = of
     # By take: indexing copies a structured array field by field.
-    lost = Loss(*(int(counts[unit][left].sum()) for unit in ("packets", "bytes")))
-    return rows.take(np.sort(order[others:])), lost
+    return [records.take(np.sort(order[others:])), rest]
+
+
+def largest(rows: Rows[FLOW], most: int) -> tuple[Rows[FLOW], Rows[FLOW]]:
+    """Return the `most` rows of dtype FLOW (n,) of the most bytes, in their order, and the others:
+    first of all the sums of `cut`."""
+    is_flow = rows["version"] > 0
+    others = len(rows) - min(most, int(np.count_nonzero(is_flow)))
+    if not others:
+        return rows, rows[:0]
+    order = np.argpartition(np.where(is_flow, rows["bytes"] + np.uint64(1), 0), others - 1)
+    return rows.take(np.sort(order[others:])), rows.take(order[:others])
 
 
 def _fill(

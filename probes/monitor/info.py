@@ -49,6 +49,8 @@ class ApplicationInfo:
     """Packets or telemetry records that it got since it was loaded."""
     ns: Measured
     """Nanoseconds a packet, measured at load."""
+    held: bool = False
+    """Whether an active policy runs it, and the CPU budget gives it no packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +68,5 @@ class MonitorInfo:
     applications: tuple[ApplicationInfo, ...]
     profiles: Mapping[str, tuple[str, ...]]
     """Named sets of applications (S2.12)."""
+    held: bool = False
+    """Whether the CPU budget keeps packets from the monitor: conditions have no outcomes."""

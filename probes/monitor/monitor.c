@@ -241,14 +241,11 @@ static __always_inline u64 arp_operation(CONTEXT *ctx, struct packet *packet) {
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct wire_size size = size_on_wire(ctx);
     struct packet packet = {};
-    if (!parse_flow(ctx, &packet, size.packets, size.bytes)) {
+    if (!parse_innermost(ctx, &packet, size.packets, size.bytes)) {
         u64 place = NO_PROTOCOL + arp_operation(ctx, &packet);
         count(&sketch->tallies[place], size);
         return true;
     }
-#if TUNNELS
-    enter_tunnels(ctx, &packet);
-#endif
     u64 hash = observe(sketch, &packet, size);
     struct selector *selector = the_selector();
     if (!selector)

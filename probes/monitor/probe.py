@@ -111,8 +111,10 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         size = min(_MAX_SKETCHES, _SKETCHES // (4 << options.bits))
         self._sketches: deque[Sketch] = deque(maxlen=size)
         self._behind: MonitoredHook | None = None
-        self._rests = self._wants_none = False
-        """Whether no packets come, and whether none are to come after this window."""
+        self.suspended = False
+        """Whether to leave the hooks at the end of the window; then, to join them again."""
+        self._rests = False
+        """Whether no packets come."""
         self._start(hooks, {"ingress": hooks.choose(interface, options.ingress).hook})
         point = self._slots["ingress"].point
         macros = macros_of(options, interface, point.hook)
@@ -229,22 +231,19 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         with self._lock:
             return self._engine.policies()
 
-    def suspend(self, wanted: bool) -> None:
-        """Leave the hooks at the end of the window; or join them then, and begin a window."""
-        with self._lock:
-            self._wants_none = wanted
-
     def export(self) -> Sequence[Item]:
         with self._lock:
-            items: Sequence[Item] = () if self._rests else super().export()
-            if self._wants_none and not self._rests:
+            if self.suspended and not self._rests:
+                # Before the last window ends: nothing is left for the next one.
                 self._slots["ingress"].leave()
+            items: Sequence[Item] = () if self._rests else super().export()
+            if self.suspended and not self._rests:
                 self._outgoing.close()
-            elif self._rests and not self._wants_none:
+            elif self._rests and not self.suspended:
                 super()._join()
                 for status in self._engine.policies():
                     self._see_outgoing(status.policy)
-            self._rests = self._wants_none
+            self._rests = self.suspended
             if not items:
                 self._start_ns = self._now()
             return items
@@ -252,7 +251,7 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
     def _see_outgoing(self, policy: Policy) -> list[SelectedMetric]:
         """Attach the program for outgoing packets if a policy needs it; return its metrics."""
         counted = [metric for metric in policy.metrics if not metric.of_owners]
-        if not self._rests or not self._wants_none:
+        if not self._rests or not self.suspended:
             self._outgoing.see(counted, self._current.parts[0])
         return counted
 

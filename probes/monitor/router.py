@@ -162,10 +162,13 @@ class PolicyRouter:
 
     def running(self) -> frozenset[str]:
         """Applications that packets may reach now."""
+        return frozenset() if self._held else self.wanted()
+
+    def wanted(self) -> frozenset[str]:
+        """Applications that active policies run, held or not."""
         with self._lock:
             here = {stage.name for stage in self._stages if stage}
-            active = () if self._held else self._active
-            wanted = (p.applications for n, p in self._policies.items() if n in active)
+            wanted = (p.applications for n, p in self._policies.items() if n in self._active)
             return frozenset(here.intersection(name for names in wanted for name in names))
 
     def close(self) -> None:

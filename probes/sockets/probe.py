@@ -168,7 +168,7 @@ class SocketsProbe(BuiltinProbe[Bundle[Program]]):
     def _answer(self, window: Snapshot) -> tuple[Snapshot, ...]:
         began = time.thread_time_ns()  # without the wait for late sources
         if window.window % self.every:
-            return self._tables(window, not_asked(window.rows), 0)
+            return self._tables(replace(window, cut=True), not_asked(window.rows), 0)
         self._sources.look(self._known, urgent=self._urgent)
         while self._hops:
             hops = self._hops.popleft()

@@ -74,6 +74,8 @@ class ApiListener:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(lambda *_: None)
         self._stop = asyncio.Event()
+        self._accepts = False
+        """Before that, the applications are made: that takes seconds on a loaded machine."""
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         plane.listen(self._broadcaster.publish)
         if metrics is None:
@@ -87,7 +89,8 @@ class ApiListener:
         self._broadcaster.close()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
+            if self._accepts:
+                self._thread.join()
         self._sockets.close()
 
     def __enter__(self) -> Self:
@@ -103,6 +106,7 @@ class ApiListener:
     async def _serve(self) -> None:
         limiters = [self._limiter(*offer) for offer in self._offers]
         accepting = [asyncio.create_task(limiter.accept()) for limiter in limiters]
+        self._accepts = True
         await self._stop.wait()
         for task in accepting:
             task.cancel()

@@ -17,7 +17,7 @@ from bpf.arrays import Array, Rows
 from bpf.quantities import counted, percent
 from bpf.sockets.diag import TCP
 from probes.flow.records import FLOW, hash_keys, key_words, words_of
-from probes.snapshot import LossReason, Snapshot
+from probes.snapshot import Snapshot
 from probes.sockets.filter import OWNER_TEXTS, Owned
 from probes.sockets.limits import resting
 from probes.sockets.records import (
@@ -85,6 +85,13 @@ class LiveView:
     """Nanoseconds from CLOCK_MONOTONIC to UTC."""
     seconds: tuple[float, ...] = (0.0,) * CELLS
     """Seconds of windows in each cell of `history`; the last cell may still grow."""
+    cut_ns: int = 0
+    """End of the last window that the CPU budget cut: a flow without a packet since then may have
+    had one until then. 0: none was cut."""
+    cut_cells: tuple[bool, ...] = (False,) * CELLS
+    """Cells of `history` with such a window."""
+    cut_rates: bool = False
+    """Whether the rates are of such a window: a rate of 0 is unknown."""
     nodes: tuple[str, ...] = ()
     """Names of the hosts of a fleet's view, of several hosts; else empty."""
     node_of: Array | None = None
@@ -104,14 +111,19 @@ class LiveView:
         found = set(self.node_of[np.isin(self.rows["id"], np.array(flows, "u8"))].tolist())
         return self.nodes[found.pop()] if len(found) == 1 else ""
 
+    def idle_ns(self, last_ns: Array) -> Array:
+        """Return the times (n,) that certainly had no packet, given those of the last packets."""
+        return self.now_ns - np.maximum(last_ns, self.cut_ns)
+
     def line(self, places: Array) -> NDArray[np.float64]:
         """Return the bits per second of some rows together in the last minute, (CELLS,), newest
-        last. A cell without a window is NaN."""
+        last. A cell without a window, or of nothing in a window that was cut, is NaN."""
         sizes = self.rows["history"][places].sum(axis=0, dtype="f8")
         seconds = np.array(self.seconds)
         # Windows may be longer than cells: older cells are then no part of the minute.
         begun = np.cumsum(seconds[::-1])[::-1] - seconds
         seconds[(seconds == 0) | (begun >= IDLE_NS / 1e9)] = np.nan
+        seconds[(sizes == 0) & self.cut_cells] = np.nan
         found: NDArray[np.float64] = sizes * 8 / seconds
         return found
 
@@ -130,7 +142,7 @@ class LiveFlows:
         """Set by the reader's thread."""
         self._view = LiveView(np.empty(0, LIVE), 0, 0)
         self._rate_start_ns = 0
-        self._has_rates = False
+        self._has_rates = self._cut_rates = False
         self._left_out_ns = -IDLE_NS
         """End of the last window in which flows were left out."""
         self._lock = threading.Lock()
@@ -146,15 +158,17 @@ class LiveFlows:
         now = snapshot.end_ns
         # A flow that was left out longer ago would have left as idle, and begins anew.
         at_least = now - self._left_out_ns < IDLE_NS
-        old, seconds = self._view, self._view.seconds
+        old, seconds, cut_cells = self._view, self._view.seconds, self._view.cut_cells
         # A window at the end of a cell belongs to it.
         if begins := (now - 1) // CELL_NS != (old.now_ns - 1) // CELL_NS:
-            seconds = (*seconds[1:], 0.0)
+            seconds, cut_cells = (*seconds[1:], 0.0), (*cut_cells[1:], False)
         seconds = (*seconds[:-1], seconds[-1] + snapshot.seconds)
+        cut_cells = (*cut_cells[:-1], cut_cells[-1] or snapshot.cut)
+        cut_ns = now if snapshot.cut else old.cut_ns
         merged, left_out = _merged(
             old.rows, snapshot, self.focus, at_least=at_least, begins_cell=begins
         )
-        if snapshot.rest or LossReason.BUDGET in snapshot.losses:
+        if snapshot.rest or snapshot.cut:
             # Any flow may have had further packets in this window.
             merged["at_least"] = 1
             left_out += sum(one.flows for one in snapshot.rest)
@@ -166,10 +180,14 @@ class LiveFlows:
         if elapsed >= RATE_NS or not self._has_rates:
             merged["bit_rate"] = merged["new_bytes"] * (8e9 / elapsed)
             merged["packet_rate"] = merged["new_packets"] * (1e9 / elapsed)
+            self._cut_rates = cut_ns > self._rate_start_ns
         if elapsed >= RATE_NS:
             merged["new_bytes"] = merged["new_packets"] = 0
             self._rate_start_ns, self._has_rates = now, True
-        return LiveView(merged, now, left_out, snapshot.end_utc_ns - now, seconds)
+        return LiveView(
+            merged, now, left_out, snapshot.end_utc_ns - now, seconds, cut_ns, cut_cells,
+            self._cut_rates,
+        )  # fmt: skip
 
 
 def _merged(
@@ -295,6 +313,8 @@ class OwnerView:
     sizes: tuple[int, ...] = ()
     """Sockets of each host, in the order of the flows' `nodes`: each host's flows have its own.
     Empty in a view of one host; of several, `sockets` are in the order of their hosts."""
+    cut_ns: int = 0
+    """End of the last window in which the CPU budget left sockets out; 0: none."""
 
     def __bool__(self) -> bool:
         """Whether the probe has answered for a window."""
@@ -354,19 +374,23 @@ class LiveOwners:
 
     def _added(self, last: Snapshot) -> OwnerView:
         old, sockets = self._view, self._view.sockets
+        cut_ns = last.end_ns if last.cut else old.cut_ns
         if (new := self._tables.get(SOCKETS_TABLE)) is not None and new.window == last.window:
-            sockets = _with_window(sockets, new.rows, last.end_ns, last.seconds)
+            sockets = _with_window(sockets, new.rows, last.end_ns, last.seconds, cut_ns)
         owners = old.owners
         if (table := self._tables.get(OWNERS_TABLE)) is not None:
             kept = owners[~np.isin(owners["number"], table.rows["number"])]
             owners = np.concatenate((kept, table.rows), dtype=OWNER)
             owners = owners[np.isin(owners["number"], sockets["owner"])]
             owners = owners[np.argsort(owners["number"])]
-        return OwnerView(sockets, owners, last.rows, last.end_ns)
+        return OwnerView(sockets, owners, last.rows, last.end_ns, cut_ns=cut_ns)
 
 
-def _with_window(old: Rows[LIVE_SOCKET], rows: Rows[SOCKET], end_ns: int, seconds: float) -> Array:
-    """Return LIVE_SOCKET rows of `old` and of a window's `rows` of dtype SOCKET, by `id`."""
+def _with_window(
+    old: Rows[LIVE_SOCKET], rows: Rows[SOCKET], end_ns: int, seconds: float, cut_ns: int
+) -> Array:
+    """Return LIVE_SOCKET rows of `old` and of a window's `rows` of dtype SOCKET, by `id`. Until
+    `cut_ns` sockets may have been left out, and so are not known to rest."""
     fresh = np.zeros(len(rows), LIVE_SOCKET)
     _bytes(fresh)[:, : SOCKET.itemsize] = _bytes(rows)
     fresh["id"], fresh["seen_ns"] = hash_keys(ends_of(rows)), end_ns
@@ -378,7 +402,7 @@ def _with_window(old: Rows[LIVE_SOCKET], rows: Rows[SOCKET], end_ns: int, second
     stays = old["seen_ns"] > end_ns - IDLE_NS
     stays[at[known]] = False
     kept = old.take(np.flatnonzero(stays))
-    quiet = kept["seen_ns"] < end_ns - _IDLE_AFTER_NS
+    quiet = np.maximum(kept["seen_ns"], cut_ns) < end_ns - _IDLE_AFTER_NS
     # Sockets of UDP tell little.
     quiet &= (kept["limit"] > 0) | (kept["protocol"] == TCP)
     verdicts = resting(kept, kept["received"] > 0, kept["recent_segments"])

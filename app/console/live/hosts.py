@@ -232,9 +232,11 @@ def _flows(parts: Sequence[HostFrame]) -> LiveView:
         largest = np.argpartition(rows["bit_rate"], len(rows) - MAX_FLOWS)[-MAX_FLOWS:]
         order = largest[np.argsort(rows["id"][largest])]
     known = [view.now_ns + shift for view, shift in zip(views, shifts, strict=True) if view.now_ns]
+    cut = [view.cut_ns + shift for view, shift in zip(views, shifts, strict=True) if view.cut_ns]
     return LiveView(
         rows.take(order), max(known, default=0), left_out, 0, tuple(seconds.tolist()),
-        tuple(part.host for part in parts), node_of[order],
+        max(cut, default=0), tuple(map(any, zip(*(view.cut_cells for view in views), strict=True))),
+        any(view.cut_rates for view in views), tuple(part.host for part in parts), node_of[order],
     )  # fmt: skip
 
 
@@ -273,6 +275,7 @@ def _owners(parts: Sequence[HostFrame]) -> OwnerView:
     return OwnerView(
         np.concatenate(sockets, dtype=LIVE_SOCKET), np.concatenate(owners, dtype=OWNER), ownership,
         max(view.now_ns for view in views), tuple(map(len, sockets)),
+        max(view.cut_ns for view in views),
     )  # fmt: skip
 
 

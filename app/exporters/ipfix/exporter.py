@@ -312,7 +312,9 @@ class FlowExporter:
         if (cached := self._caches.get(name)) is None:
             cached = self._caches[name] = _Cached(FlowCache(self._timeouts))
         cached.end_ns = item.end_utc_ns
-        self._ready.extend(self._messages(name, cached.cache.add(rows, item.end_utc_ns)))
+        self._ready.extend(
+            self._messages(name, cached.cache.add(rows, item.end_utc_ns, cut=item.cut))
+        )
 
     def _messages(self, interface: str, rows: Rows[EXPORTED], skip: int = 0) -> Iterable[Message]:
         indices = self._about.indices(interface, rows)

@@ -30,12 +30,15 @@ class FlowCache:
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._rows: Rows[EXPORTED] = np.empty(0, EXPORTED)
+        self._cut_ns = 0
+        """End of the last window that the CPU budget cut, UTC: a flow is not known to be idle."""
 
-    def add(self, rows: Rows[EXPORTED], now_ns: int) -> Rows[EXPORTED]:
+    def add(self, rows: Rows[EXPORTED], now_ns: int, *, cut: bool = False) -> Rows[EXPORTED]:
         """Add a window (n,) of dtype EXPORTED, and return the rows whose records end.
 
-        `now_ns` is the window's end, UTC.
+        `now_ns` is the window's end, UTC; the CPU budget may have `cut` it.
         """
+        self._cut_ns = now_ns if cut else self._cut_ns
         self._rows = _merged(np.concatenate((self._rows, rows)))
         return self.expire(now_ns)
 
@@ -46,7 +49,8 @@ class FlowCache:
         active = now_ns - rows["first_ns"] >= self._timeouts.active_ns
         closed = rows["end_reason"] == EndReason.CLOSED
         ends = idle | active | closed
-        reasons = np.select([closed, idle, active], [*map(int, _BY_TIME)], EndReason.NO_ROOM)
+        known = [closed, idle & (rows["last_ns"] >= self._cut_ns), active]
+        reasons = np.select(known, [*map(int, _BY_TIME)], EndReason.NO_ROOM)
         over = len(rows) - int(ends.sum()) - MOST_FLOWS
         if over > 0:
             staying = np.flatnonzero(~ends)

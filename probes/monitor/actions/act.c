@@ -116,11 +116,8 @@ int act(CONTEXT *ctx) {
     if (all)
         *all += size.packets;
     struct packet packet = {};
-    if (!parse_flow(ctx, &packet, size.packets, size.bytes))
+    if (!parse_innermost(ctx, &packet, size.packets, size.bytes))
         return VERDICT_PASS;
-#if TUNNELS
-    enter_tunnels(ctx, &packet);
-#endif
     u64 selections = selections_of(selector, &packet) & selector->active;
     if (!selections)
         return VERDICT_PASS;

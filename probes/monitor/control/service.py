@@ -70,7 +70,7 @@ class MonitorService:
     def info(self) -> MonitorInfo:
         """State of the monitor, its policies and applications."""
         probe = self.probe
-        running = probe.router.running()
+        running, wanted = probe.router.running(), probe.router.wanted()
         applications = {each.name: each for each in self._host.applications()}
         return MonitorInfo(
             probe.interface.name,
@@ -87,11 +87,13 @@ class MonitorService:
                     name in running,
                     packets,
                     applications[name].ns,
+                    name in wanted - running,
                 )
                 for name, packets in probe.router.given().items()
                 if name in applications
             ),
             self._profiles,
+            probe.suspended,
         )
 
     def set_policy(self, policy: Policy, *, late: bool = False) -> PolicyInfo:

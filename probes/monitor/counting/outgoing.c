@@ -18,11 +18,8 @@ int outgoing(CONTEXT *ctx) {
         return VERDICT_PASS;
     struct wire_size size = size_on_wire(ctx);
     struct packet packet = {};
-    if (!parse_flow(ctx, &packet, size.packets, size.bytes))
+    if (!parse_innermost(ctx, &packet, size.packets, size.bytes))
         return VERDICT_PASS;
-#if TUNNELS
-    enter_tunnels(ctx, &packet);
-#endif
     struct selected_counters *counters = &sketch->outgoing;
     u64 selections = selections_of(selector, &packet) & counters->counted;
     if (selections)

@@ -78,7 +78,7 @@ class OwnerFollower:
         self._missing = self._missing + 1 if stale else 0
         if self._missing == PATIENCE:
             names = ", ".join(self._followed)
-            text = f"{names}: owners are unknown: the probe sockets does not run"
+            text = f"{names}: owners are unknown: the probe sockets does not run, or is cut (--cpu)"
             self._events.append(Event.now("warning", PROBE, text))
         if window is None or stale:
             return {}

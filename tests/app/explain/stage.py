@@ -182,11 +182,14 @@ def playing(situations: Sequence[Situation]) -> Iterator[Mapping[str, Stage]]:
         yield stages
 
 
-def watch(stages: Mapping[str, Stage], filters: Mapping[str, str], seconds: float) -> Any:
-    """Run one watch in the client; return the explanation of each filter, and the warnings."""
+def watch(
+    stages: Mapping[str, Stage], filters: Mapping[str, str], seconds: float, cpu: str = "off"
+) -> Any:
+    """Run one watch in the client, with a budget of CPU; return the explanation of each filter, and
+    the warnings."""
     stage = next(iter(stages.values()))
     router = stage.network.plan.addresses("r1").ipv4
-    arguments = [stage.network.interface, router, str(seconds), json.dumps(filters)]
+    arguments = [stage.network.interface, router, str(seconds), json.dumps(filters), cpu]
     # Not isolated: the program is no part of the product.
     command = [sys.executable, "-m", "tests.app.explain.watch", *arguments]
     process = stage.network.start(CLIENT, command, stdout=subprocess.PIPE, cwd=_ROOT)

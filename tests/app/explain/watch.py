@@ -44,7 +44,7 @@ def elsewhere(conversation: Any, far: str) -> dict[str, str]:
 interface, router, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 filters = json.loads(sys.argv[4])
 # Tracing begins before the traffic: its programs take some seconds to compile.
-spec = RunSpec(interface, Options(interval=0.5), trace=(router,))
+spec = RunSpec(interface, Options(interval=0.5, cpu=sys.argv[5]), trace=(router,))
 controller, live, paths = Controller(), LiveState(), Paths()
 loop = ItemLoop(controller)
 warnings, found = [], {}

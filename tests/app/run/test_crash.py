@@ -125,6 +125,30 @@ def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Sign
         assert xdp_of(left) == 0
 
 
+@pytest.mark.timing
+@pytest.mark.parametrize("late", [False, True], ids=["run", "serve"])
+def test_a_signal_while_the_monitor_is_compiled_ends_it_soon(
+    left: End, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
+) -> None:
+    """`serve` starts the monitor in a thread, after the first window of flows."""
+    monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path / "empty"))
+    more = ("serve", "-i", "left", "--api-socket", str(tmp_path / "s"), "--ingress", "xdp")
+    headless = command(tmp_path, "--policies", "shipped")
+    with deck(*(more if late else headless), ns=left.ns, cold=True) as run:
+        assert becomes(lambda: xdp_of(left) != 0, 60)
+        time.sleep(1.5 if late else 0.1)
+        remains = Remains(run)
+        started = time.monotonic()
+        code, _, err = stop(run)
+        took = time.monotonic() - started
+    assert took < 2, (took, err)
+    assert code == 0, err
+    assert "closed" not in err
+    assert "cancelled" not in err
+    remains.assert_gone()
+    assert xdp_of(left) == 0
+
+
 @pytest.mark.slow
 def test_killed_it_leaves_nothing(left: End, tmp_path: Path) -> None:
     with deck(*command(tmp_path), ns=left.ns, cold=True) as run:

@@ -161,13 +161,13 @@ def test_a_suspended_monitor_has_no_windows_and_then_whole_ones(deck: Deck) -> N
         ]  # fmt: skip
 
     assert becomes(lambda: len(windows()) >= 2)
-    service.probe.suspend(True)
+    service.probe.suspended = True
     assert becomes(lambda: not len(deck.controller.hooks()[0].chain))
     before = len(windows())
     deck.run(1000)
     time.sleep(0.5)
     assert len(windows()) == before
-    service.probe.suspend(False)
+    service.probe.suspended = False
     assert becomes(lambda: bool(len(deck.controller.hooks()[0].chain)))
     deck.run(500)
     assert becomes(lambda: len(windows()) >= before + 2)

@@ -19,6 +19,7 @@ from probes.control.controller import Controller
 from probes.flow.interfaces import INTERFACE
 from probes.flow.kinds import INTERFACES, REPEATED
 from probes.flow.options import FlowOptions
+from probes.flow.probe import FlowProbe
 from probes.snapshot import Event, Item, Snapshot
 from tests.probes.flow.pod_host import (
     BRIDGE,
@@ -93,14 +94,18 @@ class Window:
 
 
 @contextmanager
-def watching(ns: int, interface: str) -> Iterator[Callable[[], Window]]:
-    """Count flows; the function ends a window, and returns all since it was last called."""
+def watching(
+    ns: int, interface: str, cut: Callable[[FlowProbe], object] = lambda probe: None
+) -> Iterator[Callable[[], Window]]:
+    """Count flows; the function ends a window, and returns all since it was last called. `cut` may
+    leave flows out, as the CPU budget does."""
     items: deque[Item] = deque()
     with inside(ns):
         controller = Controller()
         controller.listen(items.append)
         try:
             probe = controller.start(FLOW_PROBE, interface, FlowOptions(interval=0))
+            cut(probe)
 
             def window() -> Window:
                 found = list(probe.export())
@@ -142,15 +147,27 @@ def test_each_packet_counts_once_in_every_kind_of_path(pods: PodHost) -> None:
         assert found.both_ways("eth0") == 2 * COUNT
 
 
-def test_totals_of_an_interface_are_the_kernels_counters(pods: PodHost) -> None:
+def largest_only(probe: FlowProbe) -> None:
+    probe.most_rows = lambda: 1
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda probe: None, largest_only, lambda probe: probe.turn_off(True)],
+    ids=["whole", "largest", "off"],
+)  # fmt: skip
+def test_totals_of_an_interface_are_the_kernels_counters(
+    pods: PodHost, cut: Callable[[FlowProbe], object]
+) -> None:
     names = ["eth0", *(f"veth{n}" for n in range(1, 5))]
-    with watching(pods.host, "any") as window:
+    with watching(pods.host, "any", cut) as window:
         before = {name: sum(counters(pods.host, name)) for name in names}
         window()
         _send_everywhere(pods, COUNT)
         found = window()
         for name in names:
             assert found.both_ways(name) == sum(counters(pods.host, name)) - before[name]
+        counted = sum(int(found.rows(INTERFACES)[f"{way}_packets"].sum()) for way in ("in", "out"))
+        assert counted == found.total > COUNT
 
 
 def _send_everywhere(pods: PodHost, count: int) -> None:

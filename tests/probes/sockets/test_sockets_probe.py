@@ -21,6 +21,7 @@ from app.outputs.owners.owner_join import with_owners
 from bpf.arrays import Array
 from bpf.attach.interface import find
 from bpf.errors import UsageError
+from probes.control.budget_steps import OWNERS_EVERY
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.flow.options import FlowOptions
 from probes.flow.records import FLOW
@@ -291,3 +292,20 @@ def test_windows_that_come_too_fast_are_counted(bare: SocketsProbe) -> None:
     assert windows == [3, 3, 3, 4, 4, 4]
     assert bare.skipped == 2
     assert any(isinstance(item, Event) and item.text.startswith("2 windows") for item in items)
+
+
+def test_windows_between_two_looks_are_cut_and_name_no_owner(
+    connection: Array, bare: SocketsProbe
+) -> None:
+    """The step `owners` of the CPU budget."""
+    bare.every = OWNERS_EVERY
+    owned = {}
+    for number in range(1, 2 * OWNERS_EVERY + 1):
+        bare.take(a_window(number, connection))
+        tables = [item for item in bare.export() if isinstance(item, Snapshot)]
+        owned[number] = len(tables[1].rows)
+        assert {each.cut for each in tables} == {not owned[number]}
+        reasons = tables[2].rows["reason"].tolist()
+        assert owned[number] or reasons == [Reason.NOT_ASKED]
+        assert tables[2].rows["packets"].sum() == 1
+    assert owned == {n: int(not n % OWNERS_EVERY) for n in owned}

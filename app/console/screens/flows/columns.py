@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ from widgets.tones import Tone
 if TYPE_CHECKING:
     from app.console.screens.flows.part import ShownFlows
 
-STATES = ("", "new", "gone")
+STATES = ("", "new", "gone", "cut")
 """Words for the states of compared flows."""
+LACKED = "the full table, or a window that the CPU budget cut,"
+"""Reason of a lower bound."""
 
 
 def whole(value: float) -> str:
@@ -67,6 +69,13 @@ def port(name: str, title: str, width: int, field: str, about: str) -> Column[Sh
     )  # fmt: skip
 
 
+def _rates(name: str, text: Callable[[float], str]) -> Any:
+    """Return a function that returns the texts of rates."""
+    return lambda part: [
+        "?" if part.view.cut_rates and not rate else text(rate) for rate in part[name].tolist()
+    ]
+
+
 def _seconds(name: str, unit: float) -> Any:
     """A function that returns a column of times in `unit`, with three decimals."""
     return lambda part: (part[name] / unit).round(3).tolist()
@@ -90,7 +99,7 @@ RTT_COLUMN: Column[ShownFlows] = Column(
     text=milliseconds, written=_seconds("rtt", 1e-3))  # fmt: skip
 IDLE: Column[ShownFlows] = Column(
     "idle", "Idle", 5, "right", priority=6, unit="s",
-    help="Time since the last packet, from 3 s on.",
+    help="Time since the last packet, from 3 s on, or since the CPU budget cut a window.",
     text=lambda ns: age(ns / 1e9) if ns > QUIET_NS else "",
     written=_seconds("idle", 1e9))  # fmt: skip
 PACKETS: Column[ShownFlows] = Column(
@@ -142,7 +151,7 @@ TOTALS = _worded(
     priority=1,
     hidden=True,
     larger_first=True,
-    help="at least, and ≥ elsewhere: the full table had no row for the flow at times.",
+    help=f"at least, and ≥ elsewhere: {LACKED} had no row for the flow at times.",
 )
 FLOWS: TableSpec[ShownFlows] = TableSpec(
     "flows",
@@ -156,10 +165,11 @@ FLOWS: TableSpec[ShownFlows] = TableSpec(
         NODE,
         INTERFACE,
         *PROCESS,
-        Column("rate", "Rate", 11, "right", unit="bps", larger_first=True, text=bit_rate,
-            help="Bits per second over the last window, or the last half second."),
+        Column("rate", "Rate", 11, "right", unit="bps", larger_first=True,
+            help="Bits per second over the last window, or the last half second. ?: not counted,"
+            " for the CPU budget.", cells=_rates("bit_rate", bit_rate)),
         Column("packet_rate", "Pkt/s", 6, "right", priority=2, unit="pps", larger_first=True,
-            help="Packets per second over the same time.", text=whole),
+            help="Packets per second over the same time.", cells=_rates("packet_rate", whole)),
         PACKETS, BYTES, AGE, *OWNERS, RTT_COLUMN, IDLE, FLAGS, VERSION,
         port("source_port", "Src port", 8, "source_port", "Port of the source."),
         port("destination_port", "Dst port", 8, "destination_port", "Port of the destination."),
@@ -197,7 +207,8 @@ NUMBERS: tuple[Column[ShownFlows], ...] = (
         "Packets between the two moments; unknown if the flow is gone.", unit="packets",
         priority=4),
     Column("state", "Flow", 4, priority=1, larger_first=True,
-        help="new: no packet before the later moment. gone: no packet for a minute.",
+        help="new: no packet before the later moment. gone: no packet for a minute. cut: not"
+        " counted at a moment, for the CPU budget.",
         values=lambda part: [STATES[state] for state in part["state"].tolist()],
         order=lambda part: part.change_ranks("state"),
         tone=lambda part: [Tone.GOOD if state == STATES.index("new") else Tone.NORMAL

@@ -141,7 +141,7 @@ class TraceCommands:
         row = _traceable(flows)
         found = replace(path_of(row), host=screen.console.frame.flows.node(int(row["id"])))
         # A flow may have packets in only one direction.
-        idle_ns = screen.console.frame.flows.now_ns - int(flows["last_ns"].max())
+        idle_ns = int(screen.console.frame.flows.idle_ns(flows["last_ns"]).min())
         if idle_ns > QUIET_NS:
             text = f"The flow is idle for {age(idle_ns / 1e9)}: probes go out only with its packets"
             screen.notify(text, severity="warning", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from bpf.arrays import Array, Row
 from bpf.quantities import age, bit_rate, byte_size
 from probes.flow.grouping import GROUP
 from probes.flow.records import FLOW, FlowDirection
-from probes.snapshot import History, Snapshot
+from probes.snapshot import NOT_COUNTED, History, Snapshot
 from probes.sockets.filter import Owned
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
 from probes.sockets.records import PROBE as SOCKETS
@@ -98,7 +99,9 @@ class FlowDetail(Horizontal):
         Without a subject all its flows have left.
         """
         if subject is None:
-            self.query_one(Static).update(Text("No packet for a minute."))
+            cut = any(window.cut for window in history.snapshots("flow", ""))
+            text = f"No packet for a minute{f', or {NOT_COUNTED}' if cut else ''}."
+            self.query_one(Static).update(Text(text))
             self.query_one(HistoryChart).show([])
             return
         facts = list(subject.facts)
@@ -110,7 +113,9 @@ class FlowDetail(Horizontal):
                 seconds = max(window.seconds, 1e-3)
                 if (sizes := subject.measure(window)) is None:
                     break
-                bits = (8 * size / seconds for size in sizes)
+                # A window that was cut leaves a gap.
+                nothing = math.nan if window.cut else 0.0
+                bits = (8 * size / seconds if size else nothing for size in sizes)
                 self._points.append((window.end_ns / 1e9, *bits))
                 self._seen_ns = window.end_ns
         times, *rates = np.array(self._points, "f8").reshape(-1, 1 + len(subject.lines)).T
@@ -183,11 +188,13 @@ def _flow_facts(flow: ShownFlows) -> list[tuple[str, str]]:
     way = "into this host" if row["direction"] == FlowDirection.INGRESS else "out of this host"
     mean = byte_size(row["bytes"] / row["packets"])
     bound = "at least " if row["at_least"] else ""
+    rate, packets = float(row["bit_rate"]), whole(row["packet_rate"])
+    unknown = flow.view.cut_rates and not rate
     lines = [
         ("Flow", f"{flow.protocols()[0]} over IPv{row['version']}, {way}{_link(row)}"),
         ("Source", flow.endpoints("source")[0]),
         ("Destination", flow.endpoints("destination")[0]),
-        ("Rate", f"{bit_rate(row['bit_rate'])}, {whole(row['packet_rate'])} packets/s"),
+        ("Rate", NOT_COUNTED if unknown else f"{bit_rate(rate)}, {packets} packets/s"),
         ("Total", f"{bound}{byte_size(row['bytes'])} in {_packets(row['packets'])}, {mean} each"),
         ("Seen", _seen(flow)),
     ]
@@ -195,8 +202,9 @@ def _flow_facts(flow: ShownFlows) -> list[tuple[str, str]]:
 
 
 def _seen(row: ShownFlows) -> str:
-    first, last = (age(int(row[name][0]) / 1e9) for name in ("age", "idle"))
-    return f"first {first} ago, last {last} ago"
+    last_ns = row.view.now_ns - int(row["last_ns"][0])
+    since = f", then {NOT_COUNTED}" if last_ns > row["idle"][0] else ""
+    return f"first {age(int(row['age'][0]) / 1e9)} ago, last {age(last_ns / 1e9)} ago{since}"
 
 
 def _flags(row: ShownFlows) -> list[tuple[str, str]]:

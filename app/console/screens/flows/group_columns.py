@@ -14,6 +14,7 @@ from app.console.screens.flows.columns import (
     FLAGS,
     FLOWS,
     IDLE,
+    LACKED,
     LINK,
     NODE,
     NUMBERS,
@@ -42,6 +43,8 @@ _LINE = 12
 """Cells of a sparkline."""
 _NOTHING: Pieces = (("·", Tone.MUTED),)
 """A rate of nothing, which draws no attention."""
+_NOT_COUNTED: Pieces = (("?", Tone.MUTED),)
+"""A rate of nothing in a window that was cut."""
 
 
 def has_interfaces(flows: Array) -> bool:
@@ -52,7 +55,11 @@ def has_interfaces(flows: Array) -> bool:
 
 def _rates(name: str) -> Any:
     """Return a function that returns the texts of rates; a dot if nothing came."""
-    return lambda part: [si(rate) if rate else _NOTHING for rate in part[name].tolist()]
+    return lambda part: [si(rate) if rate else _nothing(part) for rate in part[name].tolist()]
+
+
+def _nothing(part: ShownFlows) -> Pieces:
+    return _NOT_COUNTED if part.view.cut_rates else _NOTHING
 
 
 def _bars(way: Way) -> Any:
@@ -65,7 +72,9 @@ def _bars(way: Way) -> Any:
 
         width, scale = part.bar, round_scale(float(part.groups.column(way).max(initial=0)))
         return [
-            behind(si(rate), width, rate / scale, way, rate_tone(way, rate)) if rate else _NOTHING
+            behind(si(rate), width, rate / scale, way, rate_tone(way, rate))
+            if rate
+            else _nothing(part)
             for rate in part[way].tolist()
         ]
 
@@ -94,7 +103,7 @@ def _lines(part: ShownFlows) -> list[Pieces]:
 _RATES: _Columns = (
     Column("in", "In bit/s", 8, "right", unit="bps", larger_first=True,
         help="Bits per second that arrive, over the last window or half second. The bar is the"
-        " share of the largest.",
+        " share of the largest. ?: not counted, for the CPU budget.",
         cells=_bars("in")),
     Column("out", "Out", 8, "right", unit="bps", larger_first=True,
         help="Bits per second that leave, and the share of the largest.",
@@ -104,7 +113,7 @@ _RATES: _Columns = (
         cells=_rates("rate")),
     Column("line", "1 min", _LINE, priority=2, drawn=True,
         help="Bits per second of the last minute, both directions, in cells of 5 s. Each row has"
-        " its own scale, and the colour of the direction with more bytes.",
+        " its own scale, and the colour of the direction with more bytes. Gaps: not counted.",
         cells=_lines),
 )  # fmt: skip
 _TOTALS: _Columns = (
@@ -133,7 +142,7 @@ _TOTALS: _Columns = (
     timed("first", "First (UTC)", 11, "Time of the first packet."),
     timed("last", "Last (UTC)", 10, "Time of the last packet."),
     replace(TOTALS, priority=2,
-        help="at least, and ≥ elsewhere: the full table had no row for a flow at times."),
+        help=f"at least, and ≥ elsewhere: {LACKED} had no row for a flow at times."),
 )  # fmt: skip
 _ADDRESS: _Columns = (
     Column("address", "Address", 15, priority=4, hidden=True,

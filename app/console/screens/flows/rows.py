@@ -18,7 +18,7 @@ from app.console.screens.flows.table import live_table
 
 _BAR = 8
 """Usual width of a rate with a bar."""
-_BOTH, _NEW = STATES.index(""), STATES.index("new")
+_BOTH, _NEW, _CUT = map(STATES.index, ("", "new", "cut"))
 
 
 def shown_rows(groups: GroupedFlows, names: Names | None = None, width: int = 80) -> ShownFlows:
@@ -34,7 +34,7 @@ def changed_rows(
 
     Columns: bits per second at the later moment (`rate`), at the earlier one (`before`), and the
     difference (`change`); packets between the two, 0 for a flow that is gone (`more`); and `state`,
-    the places in STATES. A group is new, or gone, if all its flows are.
+    the places in STATES. A group is new, or gone, if all its flows are, and cut if one is.
     """
     view, changes = _changes(before.flows, after.flows)
     table = live_table(view, after.paths, names, owners=after.owners)
@@ -44,6 +44,7 @@ def changed_rows(
     size, found = groups.sums(np.ones(len(state))), np.full(len(groups.rows), _BOTH)
     for one in (_NEW, GONE):
         found[groups.sums(state == one) == size] = one
+    found[groups.sums(state == _CUT) > 0] = _CUT
     spec = GROUP_CHANGES if shown.by.is_grouped else CHANGES
     return ShownFlows(spec, groups, np.arange(len(found)), names, _BAR, sums | {"state": found})
 
@@ -72,6 +73,10 @@ def _changes(before: LiveView, after: LiveView) -> tuple[LiveView, dict[str, Any
     counted = rows["packets"].astype("i8")
     rate = np.where(state == GONE, 0.0, rows["bit_rate"])
     earlier = np.where(again, 0.0, then["bit_rate"])
+    # What a cut window lacks is neither new nor gone, and has no rate.
+    unknown = (state == GONE) & (rows["last_ns"] <= after.cut_ns) | again & (rows["at_least"] > 0)
+    unknown |= after.cut_rates & (rate == 0) | before.cut_rates & (earlier == 0)
+    state[unknown] = _CUT
     return view, {
         "rate": rate,
         "before": earlier,

@@ -171,7 +171,7 @@ COMPUTED: dict[str, Callable[[GroupedFlows], Array]] = {
     "packets": lambda groups: groups.rows["in_packets"] + groups.rows["out_packets"],
     "bytes": lambda groups: groups.rows["in_bytes"] + groups.rows["out_bytes"],
     "age": lambda groups: groups.view.now_ns - groups.rows["first_ns"],
-    "idle": lambda groups: groups.view.now_ns - groups.rows["last_ns"],
+    "idle": lambda groups: groups.view.idle_ns(groups.rows["last_ns"]),
     "rtt": lambda groups: groups.rtts,
     "mean": lambda groups: (
         groups.sums(groups.flows["history"].sum(axis=1)) * 8 / max(sum(groups.view.seconds), 1e-3)

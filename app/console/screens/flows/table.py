@@ -79,7 +79,7 @@ def live_table(
     made: dict[str, Callable[[], Array]] = {
         **columns,
         "age": lambda: now - rows["first_ns"],
-        "idle": lambda: now - rows["last_ns"],
+        "idle": lambda: view.idle_ns(rows["last_ns"]),
         "rate": lambda: rows["bit_rate"],
         "rtt": rtts,
     }

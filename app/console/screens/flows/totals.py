@@ -7,6 +7,7 @@ from app.console.live.state import Frame
 from bpf.arrays import Array
 from bpf.quantities import bit_rate, counted, percent
 from probes.flow.records import FlowDirection
+from probes.snapshot import NOT_COUNTED
 from widgets.status import StatusItem, StatusStrip
 from widgets.tones import Tone
 
@@ -24,6 +25,7 @@ class TotalsLine(StatusStrip):
         rates, leaves = (view.rows[name][places] for name in ("bit_rate", "direction"))
         out = float(rates[leaves == FlowDirection.EGRESS].sum())
         exact = not (view.left_out or view.rows["at_least"][places].any())
+        why = NOT_COUNTED if view.cut_ns else "the table was full"
         items = [
             StatusItem(bit_rate(float(rates.sum()) - out), Tone.IN, label="total in"),
             StatusItem(bit_rate(out), Tone.OUT, label="out"),
@@ -35,7 +37,7 @@ class TotalsLine(StatusStrip):
             items.insert(2, StatusItem(f"{rows} {noun}{how}", Tone.MUTED, 1))
         items.append(
             StatusItem("exact sums", Tone.MUTED, 3) if exact
-            else StatusItem("at least: the table was full", Tone.WARN, 1)
+            else StatusItem(f"at least: {why}", Tone.WARN, 1)
         )  # fmt: skip
         if (share := frame.owners.share) is not None:
             items.append(StatusItem(percent(share), Tone.MUTED, 2, label="owned"))

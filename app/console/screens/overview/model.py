@@ -85,8 +85,12 @@ def late(pulses: Iterable[Pulse], now: float, plane: ControlPlane) -> list[Pulse
     """Return the probes that are silent at `now`, by `time.monotonic()`."""
     if plane.late_by:
         return []  # A slow link is no silence of probes.
-    interval = plane.interval
-    return [one for one in pulses if now - one.came_at > LATE * max(one.interval, interval)]
+    interval, steps = plane.interval, plane.budget().steps
+    return [
+        one for one in pulses
+        # An event tells that the CPU budget ends a probe's windows: the step has its name.
+        if now - one.came_at > LATE * max(one.interval, interval) and one.name not in steps
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

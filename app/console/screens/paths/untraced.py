@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from app.console.live.flows import LIVE_SOCKET
+from app.console.live.flows import LIVE_SOCKET, OwnerView
 from app.console.live.state import Frame
 from app.console.screens.paths.hop import PathKey
 from bpf.arrays import Rows
@@ -94,7 +94,7 @@ def _of(frame: Frame, host: str, local: bool) -> Iterator[Untraced]:
     _, inverse = np.unique(groups, return_inverse=True)
     here = os.stat("/proc/self/ns/net").st_ino if local else -1
     for group in range(int(inverse.max()) + 1):
-        yield _one(rows[inverse == group], frame.owners.now_ns, host, here)
+        yield _one(rows[inverse == group], frame.owners, host, here)
 
 
 @lru_cache(256)
@@ -106,13 +106,14 @@ def _network(address: str, _: int) -> tuple[str, bool]:
         return "no route", False
 
 
-def _one(rows: Rows[LIVE_SOCKET], now_ns: int, host: str, here: int) -> Untraced:
+def _one(rows: Rows[LIVE_SOCKET], owners: OwnerView, host: str, here: int) -> Untraced:
     """`here` is the inode of the network namespace whose routes are known."""
+    now_ns = owners.now_ns
     amount = (rows["sent"] + rows["received"]) * (rows["seen_ns"] >= now_ns - _IDLE_NS)
     measured = np.where(rows["rtt_us"] > 0, amount + 1, 0)
     row = rows[int(measured.argmax())]
     timed = bool(row["rtt_us"])
-    idle_ns = now_ns - int(rows["seen_ns"].max())
+    idle_ns = now_ns - max(int(rows["seen_ns"].max()), owners.cut_ns)
     address = address_text(row["far"].tobytes(), int(row["version"]))
     vain = row["limit"] == Limit.NO_ANSWER
     route_of = _network(address, now_ns // _ROUTE_NS) if row["netns"] == here else ("", False)

@@ -172,9 +172,10 @@ APPLICATIONS: TableSpec[tuple[ApplicationInfo, str]] = TableSpec(
             cells=lambda one: one[0].name,
             tone=lambda one: Tone.ACCENT if one[0].active else Tone.NORMAL),
         Column("active", "State", 6,
-            help="active while a policy gives it packets, otherwise idle.",
-            cells=lambda one: "active" if one[0].active else "idle",
-            tone=lambda one: Tone.WARN if one[0].active else Tone.MUTED),
+            help="active while a policy gives it packets, held if the CPU budget gives it none,"
+            " otherwise idle.",
+            cells=lambda one: "active" if one[0].active else "held" if one[0].held else "idle",
+            tone=lambda one: Tone.WARN if one[0].active or one[0].held else Tone.MUTED),
         Column("packets", "Packets", 8, "right", larger_first=True,
             help="Packets since the application was loaded.",
             cells=lambda one: si(one[0].packets), written=lambda one: one[0].packets),

@@ -164,7 +164,8 @@ class Triggers:
         if self.info is None:
             return []
         lines = self._lines(cells)
-        newest = self.view.policies[-1].rows if self.view.policies else np.empty(0, POLICY)
+        is_known = self.view.policies and not self.info.held
+        newest = self.view.policies[-1].rows if is_known else np.empty(0, POLICY)
         rows = {row["policy"].decode(): row for row in newest}
         made = changes(self.view)
         return [
@@ -302,7 +303,7 @@ def as_of(info: MonitorInfo, view: MonitorView) -> MonitorInfo:
             return one
         return replace(one, state=state, since_utc_ns=since, until_utc_ns=0, forced=False, cause="")
 
-    return replace(info, policies=tuple(map(then, info.policies)))
+    return replace(info, policies=tuple(map(then, info.policies)), held=False)
 
 
 def _nothing() -> Any:

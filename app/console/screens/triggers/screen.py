@@ -31,7 +31,7 @@ from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import counted
 from probes.monitor.info import PolicyInfo
-from probes.snapshot import Snapshot
+from probes.snapshot import NOT_COUNTED, Snapshot
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
@@ -214,6 +214,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
                 key = self.console.key_of("action.stop")
                 text = f"{counted(acting, 'action')} on packets, {key} ends all"
                 notes.append(StatusItem(text, Tone.BAD, priority=1))
+            if info is not None and info.held:
+                notes.append(StatusItem(NOT_COUNTED, Tone.WARN, priority=1))
             if info is not None and info.offload:
                 notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
         notes += [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -317,3 +318,20 @@ def test_a_window_costs_the_poller_little(count: int, windows: int, limit: float
         lives.add(snapshot)
         times.append(time.thread_time() - started)
     assert min(times[1:]) < limit
+
+
+def test_a_flow_that_is_cut_is_not_idle_and_has_no_rate() -> None:
+    rows, lives = Flows(2).next(0), LiveFlows()
+    for second in range(1, 31):
+        mine = rows[: 2 if second <= 10 else 1].copy()
+        mine["first_ns"] = mine["last_ns"] = second * SECOND - 1
+        made = window(mine, second, end_ns=second * SECOND)
+        lives.add(replace(made, cut=10 < second <= 25))
+        view = lives.view()
+        assert view.cut_rates == (10 < second <= 25)
+    assert sorted(view.idle_ns(view.rows["last_ns"]).tolist()) == [1, 5 * SECOND]
+    (quiet,) = np.flatnonzero(view.rows["last_ns"] == 10 * SECOND - 1)
+    gaps = np.isnan(view.line(np.array([quiet])))
+    # Cells of 5 s, of which the last one has whole windows only; no window is older.
+    assert gaps.tolist() == [True] * 6 + [False] * 2 + [True] * 3 + [False]
+    assert not np.isnan(view.line(np.array([1 - quiet]))[6:]).any()

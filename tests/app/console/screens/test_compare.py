@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from app.console.live.flows import LiveFlows, LiveView
@@ -17,15 +19,17 @@ SECOND = 10**9
 _PLACES = {name: place for place, name in enumerate(CHANGES.names)}
 
 
-def views(*windows: list[Array]) -> list[LiveView]:
-    """The view after each window of a second; an empty list stands for a minute."""
-    lives, found, end = LiveFlows(), [], 0
+def views(*windows: list[Array], cut: bool = False) -> list[LiveView]:
+    """The view after each window of a second; an empty list stands for a minute. The windows after
+    the first one may be `cut`."""
+    lives, end = LiveFlows(), 0
+    found: list[LiveView] = []
     for flows in windows:
         end += SECOND if flows else 61 * SECOND
         rows = np.concatenate([*flows, np.empty(0, FLOW)], dtype=FLOW)
         rows["first_ns"] += end
         rows["last_ns"] += end
-        lives.add(window(rows, end_ns=end))
+        lives.add(replace(window(rows, end_ns=end), cut=cut and len(found) > 0))
         found.append(lives.view())
     return found
 
@@ -55,6 +59,17 @@ def test_flows_are_new_gone_or_changed() -> None:
         3: ("+24.0 kbit/s", "24.0 kbit/s", "0 bit/s", "+6", "new"),
         4: ("+8.00 kbit/s", "8.00 kbit/s", "0 bit/s", "+2", "new"),
     }
+
+
+def test_a_flow_that_is_cut_is_neither_new_nor_gone() -> None:
+    before, _, _, after = views(
+        [flow(1, 80), flow(2, 40)], [], [flow(4, 8), flow(3, 24)], [flow(4, 8), flow(3, 24)],
+        cut=True,
+    )  # fmt: skip
+    states = dict.fromkeys((1, 2, 3, 4), ("cut",))
+    assert told(flow_changes(before, after), "state") == states
+    before, after = views([flow(1, 80), flow(2, 40)], [flow(1, 80)], cut=True)
+    assert told(flow_changes(before, after), "state") == {1: ("",), 2: ("cut",)}
 
 
 def test_a_flow_that_stays_has_the_difference() -> None:

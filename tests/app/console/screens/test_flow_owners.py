@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,10 +13,13 @@ import pytest
 from app.commands.flow_view import OWNER_KINDS, Grouping
 from app.console.dialogs.explain import _shortened
 from app.console.live.flows import LIVE_SOCKET, LiveFlows, LiveOwners, OwnerView, owned
+from app.console.live.paths import LivePaths
+from app.console.live.state import Frame
 from app.console.screens.flows.rows import shown_rows
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.flows.selection import GroupedFlows, Opened
 from app.console.screens.flows.table import live_table
+from app.console.screens.paths.untraced import untraced
 from app.explain.model import ExplainedHop, ExplainedPlace, Explanation
 from app.outputs.filtering import flow_table
 from bpf.arrays import Array
@@ -151,6 +155,20 @@ def test_a_socket_stays_for_a_minute_and_is_idle_without_packets() -> None:
             assert 0.02 < shares[newest] < 0.5
     assert len(view.owners) == len(set(view.sockets["owner"].tolist()) - {0})
     assert (np.diff(view.sockets["id"].astype("f8")) >= 0).all()
+
+
+def test_a_socket_that_nobody_asked_for_is_not_idle() -> None:
+    rows, sockets = made(100)
+    for cut in (False, True):
+        owners = LiveOwners()
+        for number in range(1, 6):
+            taken = replace(window(rows, number, end_ns=number * SECOND), cut=cut and number > 1)
+            for table in owner_tables(taken, sockets[: 0 if number > 1 else None], PROCESSES):
+                owners.add(table)
+        view = owners.view()
+        frame = Frame(LiveFlows().view(), LivePaths().view(), (), owners=view)
+        assert (view.sockets["limit"] == Limit.IDLE).any() == (not cut)
+        assert any(one.idle for one in untraced(frame)) == (not cut)
 
 
 def test_a_join_of_ten_thousand_flows_takes_little_and_is_made_once_a_frame() -> None:

@@ -28,9 +28,11 @@ def rows_at(second: int, *rows: Array) -> Array:
     return made
 
 
-def ends(cache: FlowCache, second: int, *rows: Array) -> list[tuple[int, int, int]]:
+def ends(
+    cache: FlowCache, second: int, *rows: Array, cut: bool = False
+) -> list[tuple[int, int, int]]:
     """Add a window; return port, packets and reason of the records that end."""
-    ended = cache.add(rows_at(second, *rows), second * SECOND)
+    ended = cache.add(rows_at(second, *rows), second * SECOND, cut=cut)
     fields = ("source_port", "packets", "end_reason")
     return sorted(tuple(int(row[name]) for name in fields) for row in ended)  # type: ignore[misc]
 
@@ -56,6 +58,15 @@ def test_records_end_by_idle_time_active_time_and_a_closed_connection() -> None:
     rest = cache.flush()
     assert (rest["packets"].tolist(), rest["end_reason"].tolist()) == ([1], [EndReason.FORCED])
     assert len(cache.flush()) == 0
+
+
+def test_a_flow_that_the_cpu_budget_cut_ends_for_want_of_resources() -> None:
+    cache = FlowCache(TIMEOUTS)
+    assert ends(cache, 1, tcp(1), tcp(2)) == []
+    assert ends(cache, 2, tcp(1), cut=True) == []
+    assert ends(cache, 4, tcp(3)) == [(2, 1, EndReason.NO_ROOM)]
+    assert ends(cache, 5, tcp(4)) == [(1, 2, EndReason.NO_ROOM)]
+    assert ends(cache, 7, tcp(4)) == [(3, 1, EndReason.IDLE)]
 
 
 def test_a_record_has_all_of_its_windows() -> None:

@@ -139,7 +139,9 @@ def test_without_owners_no_packet_is_selected_and_an_event_names_the_reason(bed:
     bed.set("slow: rate(bytes on process:nginx) > 1 -> counting")
     assert bed.selects(to(80)) == [False]
     events = [e.text for _ in range(2 * PATIENCE) for e in bed.monitor.export() if type(e) is Event]
-    assert events == ["web, slow: owners are unknown: the probe sockets does not run"]
+    assert events == [
+        "web, slow: owners are unknown: the probe sockets does not run, or is cut (--cpu)"
+    ]
     statuses = {each.policy.name: each for each in bed.monitor.statuses()}
     outcome = statuses["slow"].outcome
     assert outcome
@@ -252,6 +254,19 @@ def test_the_last_whole_window_counts_while_another_is_published() -> None:
         last = look()
     assert last
     assert last.seconds == 0.1
+    # A window that the CPU budget cuts does not count; without any other, owners are unknown.
+    for number in range(8, 13):
+        assert look() is last
+        for metric, rows in tables.items():
+            history.append(
+                Snapshot(
+                    PROBE, "", number, 1, number * second, (number + 1) * second, 0, rows, {}, 0,
+                    0, 0, metric=metric, cut=True,
+                )
+            )  # fmt: skip
+        if number > 10:
+            break
+    assert look() is None
     assert replace(last) is not last
     with pytest.raises(ProbedeckError):
         Policy.parse_short("web: always -> dns on process:")
