@@ -23,7 +23,7 @@ from bpf.compiler.diagnostics import (
 )
 from bpf.compiler.instructions import place_constants
 from bpf.compiler.source import code_of, context_mismatch, place_of
-from bpf.errors import MORE_FILES, KernelError
+from bpf.errors import MORE_FILES, KernelError, UsageError
 from bpf.maps.btf import Btf
 from bpf.maps.layout import CType, described
 from bpf.syscall import MapSpec, btf_data
@@ -175,7 +175,7 @@ class MapReader:
 
 
 _UNSERVED = {
-    MapType.PROG_ARRAY: "stays empty, so each tail call falls through; call a function instead",
+    MapType.PROG_ARRAY: "stays empty, so each tail call falls through; give maps.NAME.programs",
     MapType.PERF_EVENT_ARRAY: "has no reader, so each submit fails; make it a metric: a row each",
     MapType.RINGBUF: "has no reader and fills up; make it a metric: each record is a row",
     MapType.BLOOM_FILTER: "has no reader: no kernel lists its values; keep them in a hash, too",
@@ -274,6 +274,26 @@ class Compiled:
     def readable(self) -> Mapping[str, CompiledMap]:
         """Everything that a metric can name: maps, and global variables."""
         return {**self.variables, **self.maps}
+
+    def with_jumps(self, jumps: Mapping[str, Mapping[int, str]], where: str) -> Compiled:
+        """Return the same result, with programs in slots of its program arrays, by map.
+
+        Raises UsageError, which begins with `where`, if a program cannot be in its slot.
+        """
+        maps = dict(self.maps)
+        for name in jumps.keys() & maps.keys():
+            spec = maps[name].spec
+            for slot, function in jumps[name].items():
+                is_slot = spec.type is MapType.PROG_ARRAY and 0 <= slot < spec.max_entries
+                if not is_slot or function not in self.programs:
+                    raise UsageError(
+                        f"{where}.{name}.programs.{slot}: {function} cannot be there",
+                        hint=f"it takes {', '.join(self.programs)}"
+                        if is_slot
+                        else f"it is a {spec.kind.name} of {spec.max_entries} slots",
+                    )
+            maps[name] = replace(maps[name], slots=jumps[name])
+        return replace(self, maps=maps)
 
     def close(self) -> None:
         programs = [p.fd for p in self.programs.values() if p.fd >= 0]

@@ -67,9 +67,10 @@ def result(asked: ObjectRequest, reply: dict[str, Any], fds: list[int]) -> Compi
     if reply["stage"]:
         raise _refusal(asked, reply, remarks)
     if missing := sorted(set(asked.constants) - set(reply["constants"])):
-        what = "source" if asked.source else "object"
-        text = f"define.{missing[0]}: the {what} has no such `const volatile` variable, or member"
-        raise UsageError(text)
+        raise UsageError(
+            f"define.{missing[0]}: the {'source' if asked.source else 'object'} has no such "
+            "`const volatile` variable, or member"
+        )
     if len(fds) < reply["fds"]:
         text = f"{asked.name} has {reply['fds']} programs and maps, and only {len(fds)} could be"
         raise KernelError(f"{text} opened", hint=MORE_FILES)
@@ -144,8 +145,11 @@ def _refusal(
 def _said(asked: ObjectRequest, stage: str, said: str) -> Diagnostic:
     """Return libbpf's reason as a diagnostic."""
     if match := _NO_FUNCTION.search(said):
-        text = f"this kernel has no function {match[1]} for programs, outside of its modules"
-        return _placed(asked, match[1], text)
+        return _placed(
+            asked,
+            match[1],
+            f"this kernel has no function {match[1]} for programs, outside of its modules",
+        )
     if match := _NO_MAP.search(said):
         return _placed(asked, match[1], f"map {match[1]} cannot be made: {match[2]}")
     reason = next(iter(said.strip().splitlines()), "no reason given")

@@ -115,13 +115,15 @@ class MapOptions(Model):
     """Types of a writable map's fields, as for a metric."""
     private: bool = False
     """Nobody sees its contents: screens and REST show its name, size and fill (S1.9)."""
+    programs: dict[int, Text] = Field(default_factory=dict)
+    """Programs of the source in a program array, by slot: its tail calls reach them."""
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
-        if not (self.share or self.writable or self.private):
+        if not (self.share or self.writable or self.private or self.programs):
             raise invalid(
                 "it is neither shared nor writable nor private",
-                hint="give share, writable = true, or private = true",
+                hint="give share, writable = true, private = true, or programs",
             )
         if self.private and self.writable:
             raise invalid("operators read and write the map", at="private", hint="leave it out")

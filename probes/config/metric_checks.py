@@ -98,8 +98,11 @@ def _expiry_findings(
     if path not in fields:
         yield "expire.field", f"{name} has no field {path!r}", did_you_mean(path, times)
     elif path not in times:
-        hint = "a time is one, nanoseconds of CLOCK_MONOTONIC"
-        yield "expire.field", f"{path} of {name} is no u64", hint
+        yield (
+            "expire.field",
+            f"{path} of {name} is no u64",
+            "a time is one, nanoseconds of CLOCK_MONOTONIC",
+        )
 
 
 def _fields(member: Member, path: str) -> Iterator[tuple[str, Member]]:

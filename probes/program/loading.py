@@ -115,8 +115,10 @@ def _common_maps(sides: Sequence[CompiledSide]) -> Iterator[str]:
     if len(sides) != 2 or not all(side.config.is_for_libbpf for side in sides):
         return
     one, other = sides
-    parts = ("source", "object", "headers", "define")
-    if any(getattr(one.config, part) != getattr(other.config, part) for part in parts):
+    if any(
+        getattr(one.config, part) != getattr(other.config, part)
+        for part in ("source", "object", "headers", "define")
+    ):
         return
     for name, declared in one.declared.items():
         is_own = name in one.private | other.private or declared.is_constant or declared.slots
@@ -142,8 +144,10 @@ def _compile_side(
     elif direction.interface:
         interface = hooks.find(direction.interface)
     else:
-        hint = f"one of {', '.join(name for _, name in socket.if_nameindex())}"
-        raise UsageError(f"{config.origin}: {side}.interface: it is missing", hint=hint)
+        raise UsageError(
+            f"{config.origin}: {side}.interface: it is missing",
+            hint=f"one of {', '.join(name for _, name in socket.if_nameindex())}",
+        )
     hook: AnyHook
     monitored = hooks.monitored(interface) if direction.hook == "monitor" else None
     if monitored:
@@ -176,6 +180,7 @@ def _compile_side(
             )
         macros = {**macros, **direction.define}
     cflags = [f"-D{name}={value}" for name, value in macros.items()]
+    jumps = {name: each.programs for name, each in config.maps.items() if each.programs}
     if for_libbpf and direction.prelude:
         cflags += ["-include", direction.prelude]
     if for_libbpf:
@@ -201,7 +206,7 @@ def _compile_side(
             cflags=cflags,
             headers={**headers, **described},
             preludes=preludes,
-            function=direction.function,
+            function="" if jumps else direction.function,
             map_limit=compiler.map_limit,
         )
     with ExitStack() as undo:
@@ -213,9 +218,14 @@ def _compile_side(
                 compiled = count_lost_records(compiled, *counts)
                 undo.pop_all()
                 undo.enter_context(compiled)
+        compiled = compiled.with_jumps(jumps, f"{config.origin}: maps")
         if monitored:
             monitored.prepare(compiled)
-        served = {*(monitored.shared if monitored else ()), *(m.map for m in direction.metrics)}
+        served = {
+            *jumps,
+            *(monitored.shared if monitored else ()),
+            *(metric.map for metric in direction.metrics),
+        }
         specs = [found.spec for found in compiled.maps.values()]
         unserved = unserved_maps(compiled.name, direction.source, specs, served)
         program = _program_of(config, side, direction, compiled)
@@ -420,5 +430,6 @@ class LoadedSide:
 
     def memory(self) -> int:
         """Return the bytes of kernel memory of all its maps."""
-        own = sum(clone.memory() for clone in self.clones)
-        return own + sum(map(map_memory, self.shared.values()))
+        return sum(map(map_memory, self.shared.values())) + sum(
+            clone.memory() for clone in self.clones
+        )

@@ -32,6 +32,7 @@ from tests.probes.foreign.truth import (
     reflected,
     sessions,
     spin_locks,
+    stages,
     struct_array,
     verdict_stats,
     wide_keys,
@@ -52,8 +53,8 @@ class Foreign:
     change: Callable[[str], str] = str
     given: dict[str, Any] = field(default_factory=dict)
     """Other keys of the direction: its user space gives them."""
-    entries: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Entries that its user space writes, by map."""
+    maps: dict[str, Any] = field(default_factory=dict)
+    """Options of maps: entries and programs that its user space writes."""
 
 
 def verdict_of_protocol(by_protocol: dict[int, int], other: int) -> Callable[[bytes], int]:
@@ -67,6 +68,10 @@ def verdict_of_protocol(by_protocol: dict[int, int], other: int) -> Callable[[by
 
 def always(verdict: int) -> Callable[[bytes], int]:
     return lambda frame: verdict
+
+
+def filled(entries: dict[int, int]) -> dict[str, Any]:
+    return {"writable": True, "entries": [{"key": k, "value": v} for k, v in entries.items()]}
 
 
 UNSPEC = 0xFFFFFFFF
@@ -129,6 +134,12 @@ PROGRAMS = {
         agg={"verdict_stats": "sum"},
         given={"function": "filter_func"},
     ),
+    "tail calls that user space fills": Foreign(
+        "stages",
+        stages,
+        given={"function": "classify"},
+        maps={"stages": {"programs": {1: "count_ip", 3: "count_other"}}},
+    ),
     "settings and maps that user space fills": Foreign(
         "settings",
         by_settings,
@@ -137,7 +148,7 @@ PROGRAMS = {
         agg={"by_prefix": "sum"},
         types={"by_prefix": {"key": "ipv4"}},
         given={"define": {"config.ipv4_mask": 0xFFFFFF, "config.track_tcp": 1}},
-        entries={"ports": {443: 10, 53: 3}, "control": {0: 1}},
+        maps={"ports": filled({443: 10, 53: 3}), "control": filled({0: 1})},
     ),
     "each CPU apart": Foreign("per_cpu_apart", apart),
     "maps by macros": Foreign(

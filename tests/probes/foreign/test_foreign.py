@@ -58,12 +58,8 @@ def configured(program: Foreign, metrics: Sequence[str], *, snapshot: bool) -> A
         ],
         **program.given,
     }
-    filled = {
-        name: {"writable": True, "entries": [{"key": k, "value": v} for k, v in entries.items()]}
-        for name, entries in program.entries.items()
-    }
     side = "egress" if program.hook is Hook.TC_EGRESS else "ingress"
-    return parse({"name": "foreign", "interval": 0, side: direction, "maps": filled}, "test")
+    return parse({"name": "foreign", "interval": 0, side: direction, "maps": program.maps}, "test")
 
 
 def tables(snapshots: Sequence[Snapshot]) -> dict[str, list[dict[str, Any]]]:

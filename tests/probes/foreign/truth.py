@@ -309,3 +309,8 @@ def by_settings(frames: Sequence[bytes]) -> dict[str, Any]:
         ),
         "hits": listed([sum({53: 3, 443: 10}[p.ports[1]] for p in found)]),
     }
+
+
+def stages(frames: Sequence[bytes]) -> dict[str, Any]:
+    counts = Counter(p.protocol for p in packets(frames))
+    return {"by_protocol": hashed(counts), "others": listed([len(frames) - counts.total()])}

@@ -15,7 +15,7 @@ from bpf.errors import KernelError, ProbedeckError
 from bpf.objects import client
 from probes.config.model import dump, load, parse
 from tests.probes.objects.sources import COUNTER, HEAD, LICENSE, compiled, config
-from tests.probes.program.tools import Loose, metric
+from tests.probes.program.tools import Loose, metric, snapshots
 
 PROGRAM = f'SEC("xdp") int count(struct xdp_md *ctx) {{ return XDP_PASS; }}\n{LICENSE}'
 
@@ -39,7 +39,7 @@ PROGRAM = f'SEC("xdp") int count(struct xdp_md *ctx) {{ return XDP_PASS; }}\n{LI
             "extern int bpf_no_such(void) __ksym;\n"
             + PROGRAM.replace("return XDP", "bpf_no_such(); return XDP"),
             {},
-            "probe.ingress.c:3:12: error: this kernel has no function bpf_no_such for programs, outside",
+            ":3:12: error: this kernel has no function bpf_no_such for programs, outside of its",
         ),
         (
             "struct { __uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(key_size, 8); "
@@ -87,6 +87,40 @@ def test_a_source_is_refused_with_its_place(
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+STAGES = f"""{HEAD}struct {{
+    __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 4);
+    __uint(key_size, 4); __uint(value_size, 4);
+}} stages SEC(".maps");
+__u64 seen;
+SEC("xdp") int first(struct xdp_md *ctx) {{ bpf_tail_call(ctx, &stages, 2); return XDP_DROP; }}
+SEC("xdp") int last(struct xdp_md *ctx) {{ seen++; return XDP_PASS; }}
+{LICENSE}"""
+
+
+@pytest.mark.parametrize(
+    ("programs", "said"),
+    [
+        ({2: "last"}, ""),
+        ({2: "none"}, "maps.stages.programs.2: none cannot be there; it takes first, last"),
+        ({4: "last"}, "programs.4: last cannot be there; it is a prog array of 4 slots"),
+    ],
+)
+def test_a_program_array_takes_programs_of_its_source(
+    loose: Loose, programs: dict[int, str], said: str
+) -> None:
+    options = {"maps": {"stages": {"programs": programs}}, "function": "first"}
+    wanted = config(STAGES, metric("seen", snapshot=True), **options)
+    if said:
+        with pytest.raises(ProbedeckError, match=said):
+            loose.add(wanted)
+        return
+    probe = loose.add(wanted)
+    for _ in range(2):
+        assert loose.send(3) == 2
+        (table,) = snapshots(probe.export())
+        assert table.rows["value"].tolist() == [3]
 
 
 def test_variables_of_one_section_have_a_snapshot_in_common(loose: Loose) -> None:
