@@ -41,6 +41,9 @@ _VERDICT_PASS = {Hook.XDP: 2, Hook.TC_INGRESS: -1, Hook.TC_EGRESS: -1}
 
 _PR_CAPBSET_READ = 23
 _SIOCETHTOOL = 0x8946
+_WITHOUT_SPEED = frozenset(("veth", "bridge", "tun", "dummy", "team", "macvlan", "ipvlan"))
+"""Drivers that report a speed which does not limit them."""
+_ETHTOOL_GSET = 0x01
 _ETHTOOL_GDRVINFO = 0x03
 _ETHTOOL_GSTRINGS = 0x1B
 _ETHTOOL_GSSET_INFO = 0x37
@@ -198,6 +201,20 @@ def driver(interface: str) -> str:
     except OSError:
         return ""
     return text(answer[4:36])
+
+
+def link_speed(interface: str) -> int:
+    """Return the speed of a link in bits per second; 0 if it is unknown, or has no meaning."""
+    try:
+        # struct ethtool_cmd: the speed in Mbit/s is in two halves.
+        low, high = struct.unpack_from(
+            "12xH14xH", _ethtool(interface, struct.pack("I40x", _ETHTOOL_GSET))
+        )
+    except OSError:
+        return 0
+    speed: int = high << 16 | low
+    unknown = speed in (0, 0xFFFF, 0xFFFFFFFF) or driver(interface) in _WITHOUT_SPEED
+    return 0 if unknown else speed * 1_000_000
 
 
 def receive_offloads(interface: str) -> dict[str, bool]:

@@ -13,6 +13,7 @@ import numpy as np
 from bpf.arrays import Array, Rows
 from probes.drops.counted import PROBE as DROPS
 from probes.drops.counted import REASONS_TABLE, Dropped, by_reason
+from probes.flow.kinds import INTERFACES
 from probes.flow.records import FlowDirection
 from probes.monitor.state import METRICS_TABLE
 from probes.monitor.state import PROBE as MONITOR
@@ -84,6 +85,9 @@ class Pulses:
     dropped: tuple[Dropped, ...] = ()
     """Drops of the kernel in the last window of their probe, the largest first."""
 
+    links: Snapshot | None = None
+    """Last table of interfaces, in a run on several."""
+
     @property
     def both_ways(self) -> bool:
         """Whether `traffic` has outgoing packets."""
@@ -134,6 +138,8 @@ class LivePulses:
             view = replace(self._view, probes=MappingProxyType({**probes, pulse.name: pulse}))
             if (snapshot.probe, snapshot.metric) == (FLOW, ""):
                 view = replace(view, flows=self._flows.with_row(_of_flows(snapshot)))
+            elif (snapshot.probe, snapshot.metric) == (FLOW, INTERFACES):
+                view = replace(view, links=snapshot)
             elif snapshot.probe == MONITOR and snapshot.metric == METRICS_TABLE:
                 row, metrics = _window(snapshot), snapshot.rows[:1]
                 for name in _BY_PROTOCOL:

@@ -11,6 +11,7 @@ from textual import on
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
+from app.console.dialogs.program_info import LocalHooks
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.own_probes import OwnProbesLine
 from app.console.screen import PollingScreen
@@ -19,6 +20,7 @@ from app.console.screens.events.rows import event_rows
 from app.console.screens.overview import hosts as fleet
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
+from app.console.screens.overview.links import Link, Links, full_links, link_items
 from app.console.screens.overview.model import (
     BROAD,
     GROUPS,
@@ -68,9 +70,11 @@ from widgets.table.table import VirtualTable
 from widgets.tones import Way
 
 _Outputs = tuple[OutputStatus, ...]
-_Looked = tuple[TracedByHost, MonitorInfo | None, dict[str, str] | None, _Outputs, int]
-"""Traced paths, the monitor, the failure of each probe by name (only if one is late), outputs, and
-the seconds by which the link is late."""
+_Looked = tuple[
+    TracedByHost, MonitorInfo | None, dict[str, str] | None, _Outputs, int, tuple[Link, ...]
+]
+"""Traced paths, the monitor, the failure of each probe by name (only if one is late), outputs, the
+seconds by which the link is late, and the links of this host."""
 _SHARES = {"conversations": 3, "hosts": 2}
 """Blocks that get more rows than others."""
 _LINES = ((50, 4), (30, 2), (0, 1))
@@ -118,6 +122,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._removed: dict[str, float] = {}
         """Arrival of the last window of each removed probe."""
         self._asked = fleet.HostAnswers()
+        self._links, self._busy_links = Links(), tuple[Link, ...]()
         self._hops, self._busiest = WorstHops(), Busiest()
         self._monitor: MonitorInfo | None = None
         self._triggers = Triggers()
@@ -192,19 +197,20 @@ class OverviewScreen(PollingScreen[_Looked]):
     def fetch(self) -> Callable[[], _Looked]:
         plane, ask_hosts = self.console.plane, self._asked.fetch(self.console)
         # Of several hosts, the state and the events of each say more.
-        one = not self.console.hosts.several
+        one, frame = not self.console.hosts.several, self.console.frame
         missed = bool(self._late(self._pulses())) and one
 
         def ask() -> _Looked:
             # Only if a probe is late: listing probes is slow, and needs pydantic.
             known = {one.name: one.failure for one in plane.probes()} if missed else None
             outputs = plane.outputs.status() if one else ()
-            return *ask_hosts(), known, outputs, round(plane.late_by)
+            links = self._links.look(frame) if isinstance(plane, LocalHooks) else ()
+            return *ask_hosts(), known, outputs, round(plane.late_by), links
 
         return ask
 
     def apply(self, answer: _Looked) -> None:
-        self._traced, self._monitor, known, self._outputs, _ = answer
+        self._traced, self._monitor, known, self._outputs, _, self._busy_links = answer
         if known is None:
             return
         self._ended = {name: why for name, why in known.items() if why}
@@ -245,7 +251,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             as_of(info, frame.monitor) if info and self.console.time.paused else info
         )
         self._show_now(pulses)
-        self.show_notes(*notes(frame, self._trouble))
+        self.show_notes(*notes(frame, self._trouble), *link_items(self._busy_links))
         if not self.query("#events"):
             return
         self._busiest.take(frame.flows, frame.owners)
@@ -308,11 +314,14 @@ class OverviewScreen(PollingScreen[_Looked]):
     def _show_now(self, pulses: Pulses) -> None:
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
         ended = {one.name: self._ended[one.name] for one in silent if one.name in self._ended}
-        others = *connection_troubles(frame, self._hops.paths), *fleet.host_troubles(self.console)
+        others = (
+            *connection_troubles(frame, self._hops.paths), *fleet.host_troubles(self.console),
+            *output_troubles(self._outputs, frame.utc_ns), *full_links(self._busy_links),
+        )  # fmt: skip
         self.troubles = troubles(
             pulses, silent, ended, self._now, frame.flows.left_out, self._hops.paths,
             self._triggers, self._events, frame.utc_ns, self.console.event_marks.is_acknowledged,
-            (*others, *output_troubles(self._outputs, frame.utc_ns)),
+            others,
         )  # fmt: skip
         key_of = self.console.key_of
         screens = {name: f"{key_of(f'view.{name}')} {one.title}" for name, one in SCREENS.items()}
