@@ -191,7 +191,8 @@ class Hooks:
                     f"XDP is for one interface, and {interface.name} may be several",
                     hint="leave out --ingress xdp",
                 )
-            return HookChoice(Hook.TC_INGRESS, "several interfaces share the programs of TC")
+            if wish is not Hook.TC_EGRESS:
+                return HookChoice(Hook.TC_INGRESS, "several interfaces share the programs of TC")
         if wish is Hook.XDP and not interface.ethernet:
             # Without Ethernet, drivers give XDP programs different data.
             return HookChoice(Hook.TC_INGRESS, "no Ethernet header")

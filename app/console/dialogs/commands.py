@@ -8,6 +8,7 @@ from app.commands import REGISTRY
 from app.console.dialogs.keys import KeysScreen
 from app.console.protocol import Console
 from app.console.screen import front_screen
+from app.console.tasks import Task
 from bpf.errors import UsageError
 
 
@@ -51,6 +52,23 @@ class DialogCommands:
             plane.cost,
         )
         self._console.app.push_screen(info)
+
+    def do_dns_show(self) -> None:
+        """Start the probe unless it runs, and show what it counts."""
+        from app.commands.remote import add_ready_probe
+        from app.console.dialogs.dns import PROBE, DnsScreen
+
+        console = self._console
+
+        def ask() -> None:
+            if PROBE not in {each.name for each in console.plane.probes()}:
+                add_ready_probe(console.plane, PROBE)
+
+        def show(_: None) -> None:
+            console.app.push_screen(DnsScreen(lambda: console.frame))
+
+        task = Task("the count of DNS")
+        console.tasks.run(console.app, task, ask, show, console.complain, of_command=True)
 
     def do_app_palette(self) -> None:
         from app.console.dialogs.palette import Palette

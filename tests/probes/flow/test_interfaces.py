@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from app.lab.netns import inside
 from bpf.arrays import Array
 from bpf.compiler import Compiler
+from probes.config.model import load
 from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
@@ -213,3 +216,18 @@ def test_a_list_counts_packets_that_come_by_no_interface_of_it(pods: PodHost) ->
         found = window()
         assert found.echoes() == {"eth0": COUNT}
         assert found.echoes(REPEATED) == {}
+
+
+def test_a_users_program_for_outgoing_packets_sees_them_on_several_interfaces(
+    pods: PodHost,
+) -> None:
+    example = Path(__file__).parents[3] / "examples" / "packet-counter.toml"
+    with inside(pods.host), Controller() as controller:
+        controller.add(load(example).on("any"))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(COUNT):
+                sender.sendto(bytes(1000), (FAR, 9))
+        tables = {one.side: one.rows for one in controller.export("packet-counter")}
+    sizes = {side: int(rows["value"]["bytes"].sum()) for side, rows in tables.items()}
+    assert sizes["egress"] >= COUNT * 1042
+    assert sizes["ingress"] < COUNT * 1000, "errors about closed ports quote little"

@@ -29,7 +29,7 @@ _AGAIN_NS = 30_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkUse:
     """One direction of an interface."""
 
     name: str
@@ -64,13 +64,13 @@ class Links:
     def __init__(self) -> None:
         self._looks: dict[str, int] = {}
 
-    def look(self, frame: Frame) -> tuple[Link, ...]:
+    def look(self, frame: Frame) -> tuple[LinkUse, ...]:
         """Return the busiest links, the fullest first. The kernel may need some time."""
         links = sorted(_rates(frame), key=lambda each: -each[2])[:_MOST]
         found = [self._link(*each, frame.flows.now_ns // _AGAIN_NS) for each in links]
         return tuple(sorted(found, key=lambda one: (one.is_full, one.share, one.bits))[::-1])
 
-    def _link(self, name: str, way: str, bits: float, packets: float, when: int) -> Link:
+    def _link(self, name: str, way: str, bits: float, packets: float, when: int) -> LinkUse:
         speed = _speed(name, when)
         share = (bits + packets * _BETWEEN) / speed if speed else math.nan
         queue, waiting = "", 0
@@ -79,7 +79,7 @@ class Links:
                 queue, waiting = backlog(socket.if_nametoindex(name))
             self._looks[name] = self._looks.get(name, 0) + 1 if waiting else 0
         looks = self._looks.get(name, 0) if waiting else 0
-        return Link(name, way, bits, share, speed, queue, waiting, looks)
+        return LinkUse(name, way, bits, share, speed, queue, waiting, looks)
 
 
 @lru_cache(64)
@@ -106,7 +106,7 @@ def _rates(frame: Frame) -> Iterator[tuple[str, str, float, float]]:
                 yield name, way, 8 * size / seconds, packets / seconds
 
 
-def full_links(links: Sequence[Link]) -> Iterator[Trouble]:
+def full_links(links: Sequence[LinkUse]) -> Iterator[Trouble]:
     """Yield a sentence for each link that is full."""
     for one in links:
         if one.is_full:
@@ -116,7 +116,7 @@ def full_links(links: Sequence[Link]) -> Iterator[Trouble]:
             yield Trouble(Kind.STRAIN, one.bits, text, Tone.WARN, "flows", None, (), about)
 
 
-def link_items(links: Sequence[Link]) -> list[StatusItem]:
+def link_items(links: Sequence[LinkUse]) -> list[StatusItem]:
     """Return the item about the fullest link; without a known speed about the busiest."""
     return [
         StatusItem(one.text, Tone.WARN if one.is_full else Tone.MUTED, 4, label=one.name)

@@ -20,7 +20,7 @@ from app.console.screens.events.rows import event_rows
 from app.console.screens.overview import hosts as fleet
 from app.console.screens.overview.busiest import Busiest, first_columns
 from app.console.screens.overview.busiest import key_of as group_key
-from app.console.screens.overview.links import Link, Links, full_links, link_items
+from app.console.screens.overview.links import Links, LinkUse, full_links, link_items
 from app.console.screens.overview.model import (
     BROAD,
     GROUPS,
@@ -71,7 +71,7 @@ from widgets.tones import Way
 
 _Outputs = tuple[OutputStatus, ...]
 _Looked = tuple[
-    TracedByHost, MonitorInfo | None, dict[str, str] | None, _Outputs, int, tuple[Link, ...]
+    TracedByHost, MonitorInfo | None, dict[str, str] | None, _Outputs, int, tuple[LinkUse, ...]
 ]
 """Traced paths, the monitor, the failure of each probe by name (only if one is late), outputs, the
 seconds by which the link is late, and the links of this host."""
@@ -122,7 +122,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._removed: dict[str, float] = {}
         """Arrival of the last window of each removed probe."""
         self._asked = fleet.HostAnswers()
-        self._links, self._busy_links = Links(), tuple[Link, ...]()
+        self._links, self._busy_links = Links(), tuple[LinkUse, ...]()
         self._hops, self._busiest = WorstHops(), Busiest()
         self._monitor: MonitorInfo | None = None
         self._triggers = Triggers()

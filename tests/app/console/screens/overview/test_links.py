@@ -17,7 +17,7 @@ from app.console.live.flows import LiveFlows
 from app.console.live.overview_feed import LivePulses
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame
-from app.console.screens.overview.links import Link, Links, full_links, link_items
+from app.console.screens.overview.links import Links, LinkUse, full_links, link_items
 from app.lab.netns import inside
 from bpf import features
 from probes.flow.interfaces import INTERFACE
@@ -65,7 +65,7 @@ def test_packets_that_wait_for_three_looks_make_a_link_full() -> None:
         assert [one.looks for one in links.look(busy)] == [0]
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
-            found: list[tuple[Link, ...]] = []
+            found: list[tuple[LinkUse, ...]] = []
             for _ in range(4):
                 with suppress(BlockingIOError):
                     for _ in range(60):
