@@ -16,8 +16,10 @@ from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.control import budget
 from probes.control.budget_keeper import BudgetKeeper
+from probes.control.budget_steps import STEPS
 from probes.flow.records import FLOW
 from probes.monitor.options import MonitorOptions
+from probes.monitor.policy import Policy
 from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.snapshot import Item, LossReason, Snapshot
 from tests.probes.deck import Deck, deck
@@ -114,6 +116,8 @@ def test_flows_that_are_off_count_each_packet_as_a_loss_for_the_budget(compiler:
     assert 15_000 < lost.packets <= 20_000
     assert lost.bytes == lost.packets * len(generator.frame)
     assert collected.packets() + lost.packets == expected
+    marks = {(each.cut, LossReason.BUDGET in each.losses) for each in collected.snapshots}
+    assert marks == {(True, True), (False, False)}
 
 
 def test_full_tables_are_emptied_while_the_window_goes_on(
@@ -174,3 +178,27 @@ def test_a_suspended_monitor_has_no_windows_and_then_whole_ones(deck: Deck) -> N
     after = windows()[before:]
     assert sum(int(each.rows["packets"].sum()) for each in after) in (0, 500)
     assert after[0].seconds < 0.3
+
+
+def test_held_applications_get_no_packets_and_say_so(deck: Deck) -> None:
+    controller = deck.controller
+    policy = Policy.parse_short("always: always -> accounting")
+    options = MonitorOptions(bits=8, interval=0.2, ingress=Hook.XDP)
+    controller.watch_metrics("right", options, policies=[policy])
+    (step,) = (each for each in STEPS if each.name == "applications")
+
+    def state() -> tuple[bool, bool, int]:
+        info = controller.monitor()
+        assert info
+        (application,) = info.applications
+        return application.active, application.held, application.packets
+
+    deck.receive(10)
+    assert becomes(lambda: state() == (True, False, 10))
+    assert step.applies(controller)
+    step.turn(controller, True)
+    deck.receive(10)
+    assert not becomes(lambda: state() != (False, True, 10), 0.5)
+    step.turn(controller, False)
+    deck.receive(5)
+    assert becomes(lambda: state() == (True, False, 15))

@@ -1,0 +1,1 @@
+"""The CPU budget under floods."""
