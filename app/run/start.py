@@ -56,7 +56,7 @@ def start(
         controller.start(FLOW_PROBE, spec.interface, flow, first=first)
     if spec.interface:
         # The policies, which start below, may trace paths.
-        controller.configure_paths(spec.interface, spec.path_options)
+        controller.paths.configure(spec.interface, spec.path_options)
     if spec.monitor and spec.watches:
         watch = partial(_watch, controller, spec.interface, spec.monitor)
         _Later(controller, "monitor", "alarms", watch)

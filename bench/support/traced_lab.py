@@ -54,7 +54,7 @@ def traced(lab: Lab, *addresses: str, **options: Any) -> Iterator[tuple[Controll
     with netns.inside(client), Controller() as controller:
         collected = Collected()
         controller.listen(collected)
-        controller.configure_paths(lab.interface, PathOptions(**options))
+        controller.paths.configure(lab.interface, PathOptions(**options))
         for address in addresses:
             controller.trace(address)
         yield controller, collected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +13,6 @@ from probes.control.budget_steps import STEPS, BudgetHost, flow_probe
 from probes.control.cpu_use import CollectorTime, KernelTime
 from probes.control_plane import Listener
 from probes.flow.probe import FlowProbe
-from probes.reports import BudgetUse
 from probes.snapshot import Event, Item, LossReason, Snapshot
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _KERNEL_TICKS = 5
 class KeptHost(BudgetHost, Protocol):
     """A controller, as the budget needs it."""
 
-    budget: Callable[[], BudgetUse]
+    governor: Governor[BudgetHost] | None
 
     def listen(self, listener: Listener) -> None: ...
 
@@ -55,7 +54,7 @@ class BudgetKeeper:
         if flows := flow_probe(self._host):
             flows.most_rows = self._most_rows
         self._host.listen(self._take)
-        self._host.budget = self._governor.state
+        self._host.governor = self._governor
         self._thread.start()
         try:
             yield

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from bpf.attach import rtnetlink
 from bpf.attach.group import InterfaceGroup
-from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.kinds import unlock
@@ -18,7 +15,6 @@ from bpf.quantities import duration
 from probes.control.builtin_probes import (
     FLOW_PROBE,
     MONITOR_PROBE,
-    PATH_PROBE,
     SEGMENT_PROBE,
     BuiltinEntry,
     O,
@@ -26,6 +22,7 @@ from probes.control.builtin_probes import (
     ProbeHost,
     optional,
 )
+from probes.control.path_control import PathControl
 from probes.control.probe_runner import ProbeRunner
 from probes.control.segment_service import SegmentService
 from probes.control.trials import passes
@@ -36,13 +33,16 @@ from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import MonitorOptions
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
-from probes.reports import Compatibility
+from probes.reports import BudgetUse, Compatibility
 from probes.segment.options import SegmentControl, SegmentOptions
 from probes.snapshot import NOT_COUNTED, Event, Item, Snapshot
 from probes.switches import SWITCHES, ProbePlace
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
+    from probes.control.budget import Governor
+    from probes.control.budget_steps import BudgetHost
+    from probes.control.running_probe import RunningProbe
     from probes.monitor.applications.application import ApplicationProbe
     from probes.monitor.control.service import MonitorService
     from probes.monitor.policy import Policy
@@ -72,20 +72,19 @@ class Controller(ProbeRunner):
         unlock()
         super().__init__(Compiler(), by_link=by_link)
         self._compiler.warn = lambda text: self.publish(Event.now("warning", "compiler", text))
-        self._tracing: tuple[Interface, PathOptions] | None = None
-        """Interface and options of path tracing; None if no interface is watched."""
+        self.paths = PathControl(self)
+        """Path tracing: for policies, also if the controller is read-only."""
+        self.governor: Governor[BudgetHost] | None = None
+        """Keeps the CPU budget of the run; None: it has none."""
         self._service: MonitorService | None = None
-        self.monitored: Callable[[], MonitorService | None] = lambda: _service_of(self)
-        """Returns the monitor; None if it does not run."""
         self.allow_actions = False
         """Whether policies of a monitor that starts later may act on packets."""
-        self.built_in = self._running.built_in
 
         def start_segment(options: SegmentOptions) -> SegmentProbe:
             self._refuse_changes()
-            if self._tracing is None:
+            interface = self.paths.interface
+            if interface is None:
                 raise UsageError("no interface is watched whose packets could be compared")
-            interface = self._tracing[0]
             if isinstance(interface, InterfaceGroup):
                 raise UsageError(
                     f"a segment is of one interface, and {interface.name} may be several",
@@ -128,6 +127,13 @@ class Controller(ProbeRunner):
                 running.verdicts = passes(probe.programs())
         return probe
 
+    def budget(self) -> BudgetUse:
+        return self.governor.state() if self.governor else BudgetUse()
+
+    def built_in(self, name: str) -> RunningProbe | None:
+        """Return a built-in probe that runs; None if it does not."""
+        return self._running.built_in(name)
+
     def _probe_of(self, entry: BuiltinEntry[P, O]) -> P | None:
         running = self.built_in(entry.name)
         return cast(P, running.probe) if running else None
@@ -154,96 +160,27 @@ class Controller(ProbeRunner):
         self.publish(Event.now("info", FLOW_PROBE.name, text))
         return Replacement(probe.generation, seconds, Compatibility())
 
-    def configure_paths(
-        self,
-        interface_name: str,
-        options: PathOptions = PathOptions(),  # noqa: B008 - immutable
-    ) -> None:
-        """Set where and how `trace` traces paths.
-
-        Raises UsageError for an unknown interface or impossible options.
-        """
-        options.check()
-        self._tracing = self._hooks.find(interface_name), options
-
     @property
     def path_options(self) -> PathOptions:
-        return self._tracing[1] if self._tracing else PathOptions()
+        return self.paths.options
 
     @path_options.setter
     def path_options(self, options: PathOptions) -> None:
         self._refuse_changes()
-        options.check()
-        with self._changing:
-            if self._tracing is None:
-                raise UsageError("no interface is watched on which paths could be traced")
-            interface, before = self._tracing
-            options = replace(options, ingress=before.ingress, destinations=before.destinations)
-            probe = self._probe_of(PATH_PROBE)
-            if options == before:
-                return
-            if probe and probe.is_edited:
-                raise UsageError(
-                    "other options would replace the edited source of probe path",
-                    hint="roll it back, then set them",
-                )
-            traced = self.traced()
-            self._tracing = interface, options
-            try:
-                _trace_anew(self, traced)
-            except ProbedeckError:
-                self._tracing = interface, before
-                _trace_anew(self, traced)
-                raise
+        self.paths.change(options)
 
     def trace(
         self, destination: str, flow: TracedFlow | None = None, own: OwnFlow | None = None
     ) -> None:
         self._refuse_changes()
-        self.trace_flow(destination, flow, own)
-
-    def trace_flow(
-        self, destination: str, flow: TracedFlow | None, own: OwnFlow | None = None
-    ) -> None:
-        """Trace for a policy, also if the controller is read-only."""
-        with self._changing, ExitStack() as undo:
-            probe = self._probe_of(PATH_PROBE)
-            if probe is None:
-                if self._tracing is None:
-                    raise UsageError("no interface is watched on which paths could be traced")
-                interface, options = self._tracing
-                name = interface_to(destination, interface)
-                probe = self.start(PATH_PROBE, name, options)
-                undo.callback(self._remove, PATH_PROBE.name)
-            elif self._tracing and isinstance(self._tracing[0], InterfaceGroup):
-                name, taken = interface_to(destination, self._tracing[0]), probe.interface.name
-                if name != taken:
-                    raise UsageError(
-                        f"paths are traced on {taken}, and {destination} is routed over {name}",
-                        hint=f"stop tracing on {taken} first",
-                    )
-            probe.trace(destination, flow, own)
-            undo.pop_all()
+        self.paths.trace(destination, flow, own)
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
         self._refuse_changes()
-        self.untrace_flow(destination, flow)
-
-    def untrace_flow(self, destination: str, flow: TracedFlow | None) -> None:
-        """Stop tracing for a policy, also if the controller is read-only."""
-        with self._changing:
-            probe = self._probe_of(PATH_PROBE)
-            if probe is None:
-                raise UsageError("nothing is traced")
-            probe.untrace(destination, flow)
-            if probe.traced():
-                return
-            running = self._pop_running(probe.name)
-        self._running.finish(running)
+        self.paths.untrace(destination, flow)
 
     def traced(self) -> tuple[Traced, ...]:
-        probe = self._probe_of(PATH_PROBE)
-        return probe.traced() if probe else ()
+        return self.paths.traced()
 
     def watch_metrics(
         self,
@@ -274,7 +211,7 @@ class Controller(ProbeRunner):
             undo.pop_all()
         for policy in policies if late else ():
             with self._changing:
-                if self._is_closing or _service_of(self) is not service:
+                if self._is_closing or self.monitored() is not service:
                     return
                 service.set_policy(policy, late=True)
         if note := probe.offload:
@@ -289,7 +226,7 @@ class Controller(ProbeRunner):
             if on and not runs:
                 flows = self._probe_of(FLOW_PROBE)
                 names = {
-                    ProbePlace.WATCHED: self._tracing[0].name if self._tracing else "",
+                    ProbePlace.WATCHED: self.paths.interface.name if self.paths.interface else "",
                     ProbePlace.FLOWS: flows.interface.name if flows else "",
                     # Each namespace has this one.
                     ProbePlace.HOST: "lo",
@@ -310,7 +247,7 @@ class Controller(ProbeRunner):
         return probe is not None and not probe.has_ended
 
     def monitor(self) -> MonitorInfo | None:
-        service = _service_of(self)
+        service = self.monitored()
         return service.info() if service else None
 
     def load_application(self, config: ProbeConfig) -> None:
@@ -354,19 +291,19 @@ class Controller(ProbeRunner):
         """
         self._refuse_changes()
         with self._changing:
-            if _service_of(self) is None and self._tracing:
+            if self.monitored() is None and (interface := self.paths.interface):
                 from probes.monitor.policy import BUILT_IN, check_names
 
                 check_names(policy, BUILT_IN, {})
-                interface, options = self._tracing
-                monitor = MonitorOptions(ingress=options.ingress, allow_actions=self.allow_actions)
+                ingress = self.paths.options.ingress
+                monitor = MonitorOptions(ingress=ingress, allow_actions=self.allow_actions)
                 self.watch_metrics(interface.name, monitor, policies=[policy])
                 return self._monitored().policy(policy.name)
             return self._monitored().set_policy(policy)
 
     def remove(self, name: str, *, force: bool = False) -> tuple[Snapshot, ...]:
         self._refuse_changes()
-        service = _service_of(self)
+        service = self.monitored()
         if service and not force and (policy := service.active_policy(name)):
             raise UsageError(
                 f"{name} is not removed: the active policy {policy} runs it",
@@ -393,7 +330,7 @@ class Controller(ProbeRunner):
 
     def stop_actions(self) -> int:
         self._refuse_changes()
-        service = _service_of(self)
+        service = self.monitored()
         return service.probe.stop_actions() if service else 0
 
     def sketch(self, windows: int = 1) -> Sketch:
@@ -407,42 +344,12 @@ class Controller(ProbeRunner):
             return own
         return next(iter(failures.values()))
 
+    def monitored(self) -> MonitorService | None:
+        """Return the monitor; None if it does not run."""
+        service = self._service
+        return service if service and service.probe is self._probe_of(MONITOR_PROBE) else None
+
     def _monitored(self) -> MonitorService:
-        if service := _service_of(self):
+        if service := self.monitored():
             return service
         raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")
-
-
-def interface_to(destination: str, interface: Interface) -> str:
-    """Return the interface on which to trace a destination: in a group, the one of its route.
-
-    Raises UsageError if the route leads over another one.
-    """
-    if not isinstance(interface, InterfaceGroup):
-        return interface.name
-    try:
-        upper = rtnetlink.lookup(destination).ifindex
-    except OSError as error:
-        raise UsageError(f"{destination} has no route: {error.strerror}") from None
-    members = tuple(interface.members.values())
-    direct = [each for each in members if each.interface.index == upper]
-    below = (each for each in members if rtnetlink.passes(upper, each.interface.index))
-    for member in (*direct, *below):
-        return member.interface.name
-    raise UsageError(f"{destination} is routed over no interface of {interface.name}")
-
-
-def _service_of(controller: Controller) -> MonitorService | None:
-    """Return the service of the monitor that runs."""
-    service = controller._service
-    return service if service and service.probe is controller._probe_of(MONITOR_PROBE) else None
-
-
-def _trace_anew(controller: Controller, traced: Sequence[Traced]) -> None:
-    """End the path probe, and trace the same flows by a new one."""
-    if controller._probe_of(PATH_PROBE):
-        controller._remove(PATH_PROBE.name)
-    for each in traced:
-        own = OwnFlow.parse(each.own_flow) if each.own_flow else None
-        for flow in each.flows or (None,):
-            controller.trace_flow(each.destination, flow, own)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Self
@@ -39,7 +39,7 @@ from probes.hooks.interface_hook import InterfaceHook
 from probes.life import CompiledConfig
 from probes.memory_limit import default_limit, refuse_over
 from probes.output_control import NoOutputs, OutputControl
-from probes.reports import BudgetUse, Compatibility, Fate, MapReadings
+from probes.reports import Compatibility, Fate, MapReadings
 from probes.snapshot import Event, History, HookStatus, Item, Snapshot
 
 if TYPE_CHECKING:
@@ -92,8 +92,6 @@ class ProbeRunner:
         self.late_by = 0.0
         self._is_closing = False
         self.outputs: OutputControl = NoOutputs()
-        self.budget: Callable[[], BudgetUse] = BudgetUse
-        """Returns the state of the CPU budget; at first, no budget."""
         self._loss_events = LossEvents()
         self._wall_clock = WallClock()
         self.memory_limit = default_limit()

@@ -191,7 +191,7 @@ def test_paths_are_probed(deck: Deck, ingress: Hook) -> None:
 
     Without atomic exchanges in the kernel, tracing fails with that reason.
     """
-    deck.controller.configure_paths("right", PathOptions(ingress=ingress))
+    deck.controller.paths.configure("right", PathOptions(ingress=ingress))
     if not has_atomic_exchange():
         with pytest.raises(KernelError, match="path tracing needs atomic exchanges"):
             deck.controller.trace(deck.left.ipv4)
@@ -267,7 +267,7 @@ def test_drops_are_counted(deck: Deck) -> None:
 
 
 def test_names_are_learned(deck: Deck) -> None:
-    deck.controller.configure_paths("right", PathOptions())
+    deck.controller.paths.configure("right", PathOptions())
     deck.controller.switch("names", True)
     prog_test_run(deck.fd(Hook.TC_INGRESS), DNS_FRAME)
     prog_test_run(deck.fd(Hook.TC_EGRESS), TLS_FRAME)
@@ -277,7 +277,7 @@ def test_names_are_learned(deck: Deck) -> None:
 
 
 def test_packets_have_digests(deck: Deck) -> None:
-    deck.controller.configure_paths("right", PathOptions())
+    deck.controller.paths.configure("right", PathOptions())
     capture = FlowFilter.parse(f"proto:udp dport:{PORT}")
     deck.controller.segment.measure(SegmentOptions("secret", capture=capture, interval=300))
     deck.receive(PACKETS)

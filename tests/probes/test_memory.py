@@ -73,7 +73,7 @@ def interface() -> Iterator[str]:
 def test_a_removed_probe_gives_its_memory_back_at_once(
     controller: Controller, interface: str, name: str
 ) -> None:
-    controller.configure_paths(interface)
+    controller.paths.configure(interface)
 
     def run() -> int:
         """Start the probe, and remove it; returns how many maps were there meanwhile."""
@@ -163,7 +163,7 @@ def test_a_probe_that_needs_more_than_is_left_is_refused(interface: str) -> None
 
 def test_built_in_probes_keep_to_the_limit(controller: Controller, interface: str) -> None:
     controller.memory_limit = controller.memory().used + 100_000
-    controller.configure_paths(interface, PathOptions(rate=2000))
+    controller.paths.configure(interface, PathOptions(rate=2000))
     with pytest.raises(UsageError, match="probe monitor needs"):
         controller.watch_metrics(interface, MonitorOptions(bits=14))
     with pytest.raises(UsageError, match="probe path needs"):

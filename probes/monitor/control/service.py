@@ -25,10 +25,21 @@ if TYPE_CHECKING:
     from probes.path.options import TracedFlow
 
 
+class Paths(Protocol):
+    """Path tracing of a controller."""
+
+    def trace(self, destination: str, flow: TracedFlow) -> None: ...
+
+    def untrace(self, destination: str, flow: TracedFlow) -> None: ...
+
+
 class Host(FlowWindows, Protocol):
     """Services of a controller."""
 
     history: History
+
+    @property
+    def paths(self) -> Paths: ...
 
     def publish(self, item: Item) -> None: ...
 
@@ -39,10 +50,6 @@ class Host(FlowWindows, Protocol):
     def remove(self, name: str) -> object: ...
 
     def switch(self, name: str, on: bool) -> None: ...
-
-    def trace_flow(self, destination: str, flow: TracedFlow) -> None: ...
-
-    def untrace_flow(self, destination: str, flow: TracedFlow) -> None: ...
 
 
 class MonitorService:
@@ -61,7 +68,7 @@ class MonitorService:
         """By policy, the flows that it traces while active."""
         owners = probe.owners.look = LastOwners(host.history)
         self._tracing = Tracing(
-            host.history, host.trace_flow, host.untrace_flow, host.publish, owners
+            host.history, host.paths.trace, host.paths.untrace, host.publish, owners
         )
         self.probe = probe
         probe.find = Culprits(host, probe).find

@@ -139,6 +139,10 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
     calls: list[Any] = []
 
     class Recorder:
+        @property
+        def paths(self) -> Recorder:
+            return self
+
         def __getattr__(self, name: str) -> Any:
             return lambda *given, **named: calls.append((name, given, named))
 
@@ -146,7 +150,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
         start(cast(Controller, Recorder()), run_spec(replace(options, interface="lo"), "1"), stack)
     # Outputs hear from the start. Limits come next, then paths: a policy may trace some at once.
     assert [name for name, _, _ in calls] == [
-        "listen", "configure_programs", "configure_paths", "watch_metrics",
+        "listen", "configure_programs", "configure", "watch_metrics",
     ]  # fmt: skip
     _, (interface, monitor), named = calls[3]
     assert (interface, monitor.bits) == ("lo", 8)

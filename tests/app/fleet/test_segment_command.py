@@ -43,7 +43,7 @@ main()
 def _host(end: End, path: Path) -> Iterator[RemoteController]:
     with netns.inside(end.ns), ExitStack() as stack:
         controller = stack.enter_context(Controller())
-        controller.configure_paths(end.ifname, PathOptions())
+        controller.paths.configure(end.ifname, PathOptions())
         stack.enter_context(ApiListener(controller, Api("1", socket=str(path))))
         yield stack.enter_context(RemoteController(Remote(f"unix:{path}")))
 

@@ -169,7 +169,7 @@ def segment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Segment]:
 def host(ns: int, path: Path) -> Iterator[RemoteController]:
     with netns.inside(ns), ExitStack() as stack:
         controller = stack.enter_context(Controller())
-        controller.configure_paths("eth0", PathOptions())
+        controller.paths.configure("eth0", PathOptions())
         stack.enter_context(ApiListener(controller, Api("1", socket=str(path))))
         yield stack.enter_context(RemoteController(Remote(f"unix:{path}")))
 

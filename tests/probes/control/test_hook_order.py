@@ -137,7 +137,7 @@ def test_the_default_on_a_veth_is_tcx_first_in_line_for_every_probe(deck: Deck) 
 @needs_tcx
 def test_path_tracing_is_first_in_line_too(deck: Deck) -> None:
     with foreign_tcx(deck.right.ifindex, AttachType.TCX_EGRESS):
-        deck.controller.configure_paths("right")
+        deck.controller.paths.configure("right")
         deck.controller.trace(deck.left.ipv4)
         assert ingress_of(deck.controller).mode == "tcx"
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -342,7 +342,7 @@ def test_where_the_driver_refuses_native_xdp_tc_takes_its_place(deck: Deck, kind
         with netns.inside(end.ns), IPRoute() as route:
             route.link("set", index=end.ifindex, mtu=9000)
     if kind == "path":
-        deck.controller.configure_paths("right")
+        deck.controller.paths.configure("right")
         deck.controller.trace(deck.left.ipv4)
     else:
         STARTS[kind](deck)

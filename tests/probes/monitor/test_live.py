@@ -267,7 +267,7 @@ def test_a_policy_traces_the_flows_that_it_is_about(deck: Deck) -> None:
     controller = deck.controller
     with netns.inside(deck.right.ns):
         controller.start(FLOW_PROBE, "right", FlowOptions(interval=0.1))
-    controller.configure_paths("right")
+    controller.paths.configure("right")
     text = "talk: packets > 5 -> trace:1 on proto:udp"
     controller.watch_metrics(
         "right", MonitorOptions(interval=0.1), policies=(Policy.parse_short(text),)

@@ -31,7 +31,7 @@ from tests.probes.names.tools import (
 
 @pytest.fixture
 def learning(deck: Deck) -> Deck:
-    deck.controller.configure_paths("right", PathOptions())
+    deck.controller.paths.configure("right", PathOptions())
     deck.controller.switch("names", True)
     return deck
 

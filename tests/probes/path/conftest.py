@@ -244,7 +244,7 @@ def hosting(
         stack.callback(network.close)
         controller = stack.enter_context(Controller(by_link=by_link))
         host = Host(network, controller)
-        controller.configure_paths(network.wire.name, replace(options, ingress=ingress))
+        controller.paths.configure(network.wire.name, replace(options, ingress=ingress))
         stack.callback(host.close)
         yield host
 

@@ -210,7 +210,7 @@ from bpf.syscall import prog_info
 
 enter_network(int(sys.argv[1]))
 deck = Controller()
-deck.configure_paths("right")
+deck.paths.configure("right")
 deck.trace("10.95.0.1")
 deck.replace(deck.probes()[0].config)
 probe = deck._probe_of(PATH_PROBE)

@@ -40,7 +40,7 @@ class Tracing:
         """Probes, by the kernel's own count, when `finish` was called."""
         self._hops: list[Array] = []
         controller.listen(self._take)
-        controller.configure_paths(lab.interface, PathOptions())
+        controller.paths.configure(lab.interface, PathOptions())
 
     def _take(self, item: Item) -> None:
         if isinstance(item, Snapshot) and item.metric == HOPS_TABLE:

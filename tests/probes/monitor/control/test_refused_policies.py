@@ -28,7 +28,7 @@ MANY = " or ".join(f"src:10.0.0.{n} dport:{n}" for n in range(1, 80))
 def test_a_refused_policy_starts_nothing(deck: Deck, text: str, why: str, runs: bool) -> None:
     controller = deck.controller
     with inside(deck.right.ns):
-        controller.configure_paths("right", PathOptions())
+        controller.paths.configure("right", PathOptions())
         if runs:
             controller.watch_metrics("right", MonitorOptions(bits=10))
         before = [info.name for info in controller.probes()]

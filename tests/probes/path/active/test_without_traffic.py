@@ -88,7 +88,7 @@ def tracing(row: Row) -> Iterator[Traced]:
     with Controller(by_link=True) as controller:
         flows = FlowOptions(0.25, Hook.TC_INGRESS)
         controller.start(FLOW_PROBE, row.interface, flows)
-        controller.configure_paths(row.interface)
+        controller.paths.configure(row.interface)
         yield Traced(controller)
 
 

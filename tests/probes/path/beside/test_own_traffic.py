@@ -121,7 +121,7 @@ def test_answers_to_another_tracer_are_not_counted(
     with Controller() as other:
         items: list[Item] = []
         other.listen(items.append)
-        other.configure_paths(name, replace(paths, ingress=Hook.TC_INGRESS))
+        other.paths.configure(name, replace(paths, ingress=Hook.TC_INGRESS))
         for controller in (host.controller, other):
             options = FlowOptions(interval=300, ingress=Hook.TC_INGRESS)
             controller.start(FLOW_PROBE, name, options)

@@ -1,0 +1,131 @@
+"""Path tracing under a controller: the interface, the options, and the probe while it is needed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bpf.attach import rtnetlink
+from bpf.attach.group import InterfaceGroup
+from bpf.attach.interface import Interface
+from bpf.errors import ProbedeckError, UsageError
+from probes.control.builtin_probes import PATH_PROBE
+from probes.path.options import OwnFlow, PathOptions, TracedFlow
+from probes.path.traced import Traced
+
+if TYPE_CHECKING:
+    from probes.control.controller import Controller
+
+_UNWATCHED = "no interface is watched on which paths could be traced"
+
+
+class PathControl:
+    """Starts the path probe with the first destination, and ends it after the last one.
+
+    The controller refuses changes; policies call these methods also if it is read-only.
+    """
+
+    def __init__(self, host: Controller) -> None:
+        self._host = host
+        self.interface: Interface | None = None
+        """None if no interface is watched."""
+        self.options = PathOptions()
+
+    def configure(
+        self,
+        interface_name: str,
+        options: PathOptions = PathOptions(),  # noqa: B008 - immutable
+    ) -> None:
+        """Set where and how `trace` traces paths.
+
+        Raises UsageError for an unknown interface or impossible options.
+        """
+        options.check()
+        self.interface, self.options = self._host._hooks.find(interface_name), options
+
+    def change(self, options: PathOptions) -> None:
+        """Set other options; running traces start again. See ControlPlane.path_options."""
+        options.check()
+        with self._host._changing:
+            if self.interface is None:
+                raise UsageError(_UNWATCHED)
+            before, probe = self.options, self._host._probe_of(PATH_PROBE)
+            options = replace(options, ingress=before.ingress, destinations=before.destinations)
+            if options == before:
+                return
+            if probe and probe.is_edited:
+                raise UsageError(
+                    "other options would replace the edited source of probe path",
+                    hint="roll it back, then set them",
+                )
+            traced = self.traced()
+            self.options = options
+            try:
+                self._trace_anew(traced)
+            except ProbedeckError:
+                self.options = before
+                self._trace_anew(traced)
+                raise
+
+    def trace(self, destination: str, flow: TracedFlow | None, own: OwnFlow | None = None) -> None:
+        with self._host._changing, ExitStack() as undo:
+            probe = self._host._probe_of(PATH_PROBE)
+            if probe is None:
+                if self.interface is None:
+                    raise UsageError(_UNWATCHED)
+                name = interface_to(destination, self.interface)
+                probe = self._host.start(PATH_PROBE, name, self.options)
+                undo.callback(self._host._remove, PATH_PROBE.name)
+            elif isinstance(self.interface, InterfaceGroup):
+                name, taken = interface_to(destination, self.interface), probe.interface.name
+                if name != taken:
+                    raise UsageError(
+                        f"paths are traced on {taken}, and {destination} is routed over {name}",
+                        hint=f"stop tracing on {taken} first",
+                    )
+            probe.trace(destination, flow, own)
+            undo.pop_all()
+
+    def untrace(self, destination: str, flow: TracedFlow | None) -> None:
+        with self._host._changing:
+            probe = self._host._probe_of(PATH_PROBE)
+            if probe is None:
+                raise UsageError("nothing is traced")
+            probe.untrace(destination, flow)
+            if probe.traced():
+                return
+            running = self._host._pop_running(probe.name)
+        self._host._running.finish(running)
+
+    def traced(self) -> tuple[Traced, ...]:
+        probe = self._host._probe_of(PATH_PROBE)
+        return probe.traced() if probe else ()
+
+    def _trace_anew(self, traced: tuple[Traced, ...]) -> None:
+        """End the path probe, and trace the same flows by a new one."""
+        if self._host._probe_of(PATH_PROBE):
+            self._host._remove(PATH_PROBE.name)
+        for each in traced:
+            own = OwnFlow.parse(each.own_flow) if each.own_flow else None
+            for flow in each.flows or (None,):
+                self.trace(each.destination, flow, own)
+
+
+def interface_to(destination: str, interface: Interface) -> str:
+    """Return the interface on which to trace a destination: in a group, the one of its route.
+
+    Raises UsageError if the route leads over another one.
+    """
+    if not isinstance(interface, InterfaceGroup):
+        return interface.name
+    try:
+        upper = rtnetlink.lookup(destination).ifindex
+    except OSError as error:
+        raise UsageError(f"{destination} has no route: {error.strerror}") from None
+    members = tuple(interface.members.values())
+    direct = [each for each in members if each.interface.index == upper]
+    below = (each for each in members if rtnetlink.passes(upper, each.interface.index))
+    for member in (*direct, *below):
+        return member.interface.name
+    raise UsageError(f"{destination} is routed over no interface of {interface.name}")
