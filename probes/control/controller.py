@@ -15,6 +15,7 @@ from bpf.quantities import duration
 from probes.control.builtin_probes import (
     FLOW_PROBE,
     MONITOR_PROBE,
+    PATH_PROBE,
     SEGMENT_PROBE,
     BuiltinEntry,
     O,
@@ -72,7 +73,11 @@ class Controller(ProbeRunner):
         unlock()
         super().__init__(Compiler(), by_link=by_link)
         self._compiler.warn = lambda text: self.publish(Event.now("warning", "compiler", text))
-        self.paths = PathControl(self)
+        self.paths = PathControl(
+            self._changing, self._hooks, self._running,
+            lambda name, options: self.start(PATH_PROBE, name, options), self._remove,
+            self._pop_running,
+        )  # fmt: skip
         """Path tracing: for policies, also if the controller is read-only."""
         self.governor: Governor[BudgetHost] | None = None
         """Keeps the CPU budget of the run; None: it has none."""

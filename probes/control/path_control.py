@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bpf.attach import rtnetlink
 from bpf.attach.group import InterfaceGroup
@@ -15,7 +16,9 @@ from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 
 if TYPE_CHECKING:
-    from probes.control.controller import Controller
+    from probes.control.running_probe import RunningProbe, RunningProbes
+    from probes.hooks import Hooks
+    from probes.path.probe import PathProbe
 
 _UNWATCHED = "no interface is watched on which paths could be traced"
 
@@ -26,8 +29,19 @@ class PathControl:
     The controller refuses changes; policies call these methods also if it is read-only.
     """
 
-    def __init__(self, host: Controller) -> None:
-        self._host = host
+    def __init__(
+        self,
+        changing: AbstractContextManager[object],
+        hooks: Hooks,
+        running: RunningProbes,
+        start: Callable[[str, PathOptions], PathProbe],
+        remove: Callable[[str], object],
+        pop: Callable[[str], RunningProbe],
+    ) -> None:
+        """`changing` is the lock of changes. `start` starts the probe on an interface, `remove`
+        ends a probe, and `pop` takes it out of the running ones."""
+        self._changing, self._hooks, self._running = changing, hooks, running
+        self._start, self._remove, self._pop = start, remove, pop
         self.interface: Interface | None = None
         """None if no interface is watched."""
         self.options = PathOptions()
@@ -42,15 +56,15 @@ class PathControl:
         Raises UsageError for an unknown interface or impossible options.
         """
         options.check()
-        self.interface, self.options = self._host._hooks.find(interface_name), options
+        self.interface, self.options = self._hooks.find(interface_name), options
 
     def change(self, options: PathOptions) -> None:
         """Set other options; running traces start again. See ControlPlane.path_options."""
         options.check()
-        with self._host._changing:
+        with self._changing:
             if self.interface is None:
                 raise UsageError(_UNWATCHED)
-            before, probe = self.options, self._host._probe_of(PATH_PROBE)
+            before, probe = self.options, self._probe()
             options = replace(options, ingress=before.ingress, destinations=before.destinations)
             if options == before:
                 return
@@ -69,14 +83,14 @@ class PathControl:
                 raise
 
     def trace(self, destination: str, flow: TracedFlow | None, own: OwnFlow | None = None) -> None:
-        with self._host._changing, ExitStack() as undo:
-            probe = self._host._probe_of(PATH_PROBE)
+        with self._changing, ExitStack() as undo:
+            probe = self._probe()
             if probe is None:
                 if self.interface is None:
                     raise UsageError(_UNWATCHED)
                 name = interface_to(destination, self.interface)
-                probe = self._host.start(PATH_PROBE, name, self.options)
-                undo.callback(self._host._remove, PATH_PROBE.name)
+                probe = self._start(name, self.options)
+                undo.callback(self._remove, PATH_PROBE.name)
             elif isinstance(self.interface, InterfaceGroup):
                 name, taken = interface_to(destination, self.interface), probe.interface.name
                 if name != taken:
@@ -88,24 +102,28 @@ class PathControl:
             undo.pop_all()
 
     def untrace(self, destination: str, flow: TracedFlow | None) -> None:
-        with self._host._changing:
-            probe = self._host._probe_of(PATH_PROBE)
+        with self._changing:
+            probe = self._probe()
             if probe is None:
                 raise UsageError("nothing is traced")
             probe.untrace(destination, flow)
             if probe.traced():
                 return
-            running = self._host._pop_running(probe.name)
-        self._host._running.finish(running)
+            running = self._pop(probe.name)
+        self._running.finish(running)
 
     def traced(self) -> tuple[Traced, ...]:
-        probe = self._host._probe_of(PATH_PROBE)
+        probe = self._probe()
         return probe.traced() if probe else ()
+
+    def _probe(self) -> PathProbe | None:
+        running = self._running.built_in(PATH_PROBE.name)
+        return cast("PathProbe", running.probe) if running else None
 
     def _trace_anew(self, traced: tuple[Traced, ...]) -> None:
         """End the path probe, and trace the same flows by a new one."""
-        if self._host._probe_of(PATH_PROBE):
-            self._host._remove(PATH_PROBE.name)
+        if self._probe():
+            self._remove(PATH_PROBE.name)
         for each in traced:
             own = OwnFlow.parse(each.own_flow) if each.own_flow else None
             for flow in each.flows or (None,):

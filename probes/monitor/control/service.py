@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from probes.path.options import TracedFlow
 
 
-class Paths(Protocol):
+class PathTraces(Protocol):
     """Path tracing of a controller."""
 
     def trace(self, destination: str, flow: TracedFlow) -> None: ...
@@ -39,7 +39,7 @@ class Host(FlowWindows, Protocol):
     history: History
 
     @property
-    def paths(self) -> Paths: ...
+    def paths(self) -> PathTraces: ...
 
     def publish(self, item: Item) -> None: ...
 
