@@ -34,6 +34,7 @@ class DnsScreen(DiffModalScreen[None]):
         width: 110; max-width: 100%; height: auto; padding: 0 1;
         background: $panel; border: round $primary;
     }
+    DnsScreen Static { text-wrap: nowrap; }
     """
 
     def __init__(self, frame: Callable[[], Frame]) -> None:
@@ -59,22 +60,21 @@ def page(frame: Frame) -> Text:
         one.rows for one in frame.metrics if one.probe == PROBE == one.metric and len(one.rows)
     ]
     text = Text(no_wrap=True)
-    titles = f"{'Name':<38.38}{'Server':<18.18}{'Queries':>8}{'Answers':>8}{'No name':>8}"
-    text.append(f"{titles}{'Failed':>7}{'Mean ms':>9}{'Max ms':>9}\n" if tables else _NONE, "bold")
+    titles = f"{'Name':<27}{'Server':<16}{'Queries':>8}{'Answers':>8}{'Mean ms':>8}{'Max ms':>8}"
+    text.append(f"{titles}{'No name':>9}{'Failed':>8}\n" if tables else _NONE, "bold")
     for rows in tables:
         for row in rows[rows["value"]["queries"].argsort()[::-1]][:_MOST]:
             raw, of = row["key"]["server"].tobytes(), row["value"]
             server = address_text(raw[12:], 4) if raw.startswith(MAPPED) else address_text(raw, 6)
             name = row["key"]["name"].tobytes().rstrip(b"\0").decode("ascii", "replace")
-            text.append(f"{printable(name, REPLACED):<37.37} {server:<17.17} ")
-            counts = (of[each] for each in ("queries", "answers", "no_such_name", "failed"))
+            counts = {each: si(int(of[each])) for each in of.dtype.names}
+            for each in ("mean_us", "max_us"):
+                counts[each] = milliseconds(int(of[each]) / 1e6) if of["timed"] else MISSING
+            text.append(f"{printable(name, REPLACED):<26.26} {server:<15.15} ")
             text.append(
-                "".join(f"{si(int(n)):>{w}}" for n, w in zip(counts, (8, 8, 8, 7), strict=True))
+                "{queries:>8}{answers:>8}{mean_us:>8}{max_us:>8}{no_such_name:>9}{failed:>8}\n".format(
+                    **counts
+                )
             )
-            times = (
-                milliseconds(int(of[each]) / 1e6) if of["timed"] else MISSING
-                for each in ("mean_us", "max_us")
-            )
-            text.append("".join(f"{time:>9}" for time in times) + "\n")
     text.rstrip()
     return text
