@@ -180,7 +180,7 @@ def _verdict(material: Material, last: Row[SOCKET], *, told: bool) -> tuple[Limi
     quiet = Limit(int(resting(row, *lately)[0]))
     if material.conversation["protocol"] == UDP and told:
         return verdict, since_s, ""
-    if not rests and material.uncounted_s:
+    if material.uncounted_s and not (rests and quiet):
         return Limit.UNKNOWN, material.uncounted_s, "cut"
     if rests and quiet and not (waited and ended == "closed"):
         rest = ended or ("asked" if quiet is Limit.SENDER else "idle")

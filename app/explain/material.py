@@ -205,7 +205,11 @@ def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
 
 def _uncounted_s(flows: Sequence[tuple[Snapshot, Array]], last_ns: int) -> float:
     """Return `uncounted_s` of Material; `last_ns` is the time of the last packet."""
-    cut = [window.end_ns for window, rows in flows if window.cut and not len(rows)]
+    # A window may have one direction, and lack a reset or an answer.
+    cut = [
+        window.end_ns for window, rows in flows
+        if window.cut and len(np.unique(rows["direction"])) < len(FlowDirection)
+    ]  # fmt: skip
     return max(0.0, (max(cut, default=0) - last_ns) / 1e9) if last_ns else 0.0
 
 
