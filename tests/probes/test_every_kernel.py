@@ -27,9 +27,11 @@ from bpf.kernel_types import kernel_types
 from bpf.maps.kinds import unlock
 from bpf.syscall import prog_test_run
 from probes.config.model import load
+from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.drops.counted import of_flow
 from probes.flow.filter import FlowFilter
+from probes.flow.kinds import REPEATED
 from probes.flow.options import FlowOptions
 from probes.flow.records import FlowDirection
 from probes.hooks import Hooks
@@ -48,8 +50,12 @@ from tests.bpf.cgroups import cgroup, python_in
 from tests.bpf.tools import send
 from tests.probes.conftest import EMULATED_S, MakeProbe
 from tests.probes.deck import Deck, deck, udp
+from tests.probes.flow.bonded_host import FAR, NEAR, bonded_host
+from tests.probes.flow.pod_host import ping
+from tests.probes.flow.test_interfaces import watching
 from tests.probes.names.tools import DNS_FRAME, TLS_FRAME
 from tests.probes.test_examples import CONFIGS
+from tests.support.compiling import Shared
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -157,6 +163,40 @@ def test_the_monitor_counts_and_hands_packets_to_every_application(
     controller.remove(PROBE)
     assert published(deck, PROBE, METRICS_TABLE)["udp_packets"].sum() == PACKETS
     assert "counted" in triggered(deck)
+
+
+@INGRESS
+def test_actions_take_packets(deck: Deck, ingress: Hook) -> None:
+    options = MonitorOptions(bits=8, interval=300, ingress=ingress, allow_actions=True)
+    deck.controller.watch_metrics("right", options)
+    for action, arrives in (("drop", 0), ("limit 0.01pps", 1), ("dry drop", 2)):
+        text = f"taken: always -> {action} on udp dport:{PORT}"
+        deck.controller.set_policy(Policy.parse_short(text))
+        assert send(deck.left, deck.right, 2) == arrives
+    deck.controller.set_policy(Policy.parse_short(f"taken: always -> drop on udp dport:{PORT}"))
+    assert deck.controller.stop_actions() == 1
+    deck.receive(PACKETS)
+
+
+@pytest.mark.parametrize("interface", ["any", "any,bond0,bond0.5"])
+def test_each_packet_counts_once_with_bonds_and_vlans(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, interface: str
+) -> None:
+    monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
+    with bonded_host() as (host, peer):
+        ping(host, FAR, 4)  # Neighbours are known then.
+        with watching(host, interface) as window:
+            for sender, address in ((host, FAR), (peer, NEAR)):
+                window()
+                ping(sender, address, 20)
+                found = window()
+                assert sum(found.echoes().values()) == 20
+                assert found.total == 40
+                again = sum(found.echoes(REPEATED).values())
+                assert again == (0 if interface == "any" else 40)
+                links = [found.both_ways(name) for name in ("eth0", "eth1")]
+                assert sum(links) == 40
+                assert min(links) > 0
 
 
 @INGRESS

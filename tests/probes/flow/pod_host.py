@@ -51,7 +51,7 @@ class PodHost:
         """Add a container; return its namespace."""
         self.containers.append(fresh())
         number, space = len(self.containers), self.containers[-1]
-        _still(space)
+        still(space)
         ip(self.host, f"link add veth{number} type veth peer name eth0 netns {path(space)}",
            f"link set veth{number} master br0 up")  # fmt: skip
         ip(space, "link set lo up", f"addr add {self.address(number)}/24 dev eth0",
@@ -91,7 +91,7 @@ def pod_host(containers: int) -> Iterator[PodHost]:
         found = PodHost(fresh(), fresh())
         stack.callback(found.close)
         for space in (found.host, found.peer):
-            _still(space)
+            still(space)
         peer = path(found.peer)
         ip(found.host, "link set lo up", f"link add eth0 type veth peer name eth0 netns {peer}",
            f"addr add {WIRE}/24 dev eth0", "link set eth0 up", "link add br0 type bridge",
@@ -108,7 +108,7 @@ def pod_host(containers: int) -> Iterator[PodHost]:
         yield found
 
 
-def _still(ns: int) -> None:
+def still(ns: int) -> None:
     """Forward, and send no IPv6 of the kernel's own."""
     with inside(ns):
         for name, value in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections import deque
@@ -196,6 +197,27 @@ def test_interfaces_join_and_leave(pods: PodHost) -> None:
             events += window().events
             time.sleep(0.01)
         assert events.count("left veth*") == 1
+
+
+def test_interfaces_that_come_and_go_leave_nothing_behind_and_no_packet_is_lost(
+    pods: PodHost,
+) -> None:
+    """More than 200 a minute."""
+    one, opened = pods.containers[0], []
+    with watching(pods.host, "any") as window:
+        window()
+        found: dict[str, int] = {}
+        for turn in range(20):
+            ip(pods.host, "link add tmp0 type veth peer name tmp1", "link set tmp0 up")
+            ping(one, PEER, COUNT)
+            ip(pods.host, "link del tmp0")
+            ping(one, PEER, COUNT)
+            for name, packets in window().echoes().items():
+                found[name] = found.get(name, 0) + packets
+            if turn > 2:
+                opened.append(len(os.listdir("/proc/self/fd")))
+        assert found == {"veth1": 2 * 20 * COUNT}
+        assert max(opened) - min(opened) < 8, opened
 
 
 def test_two_runs_on_the_same_interfaces_count_the_same(pods: PodHost) -> None:
