@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from app.doctor.cost import packet_costs
-from app.doctor.device import device, devices
+from app.doctor.device import device
 from app.doctor.host import compiler, kernel, privileges, try_features
 from app.doctor.owners import owner_sources
 from app.doctor.policies import cost_of
@@ -44,8 +44,7 @@ def run(
     if interface is not None:
         found = group.find(interface)
         several = isinstance(found, InterfaceGroup)
-        tried = devices(found) if isinstance(found, InterfaceGroup) else device(found)
-        sections.append((f"interface{'s' * several} {interface}", tried))
+        sections.append((f"interface{'s' * several} {interface}", device(found)))
         if cost and several:
             raise UsageError("--cost measures one interface", hint="give -i NAME")
         if cost:

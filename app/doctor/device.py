@@ -14,7 +14,10 @@ from bpf.requirements import HostCheck, Status, missing, note, ok
 
 
 def device(interface: Interface) -> Iterator[HostCheck]:
-    """Check an interface without attaching a program."""
+    """Check an interface, or several, without attaching a program."""
+    if isinstance(interface, InterfaceGroup):
+        yield from _several(interface)
+        return
     name = interface.name
     if interface.is_up():
         yield ok("state", "up")
@@ -37,8 +40,8 @@ def device(interface: Interface) -> Iterator[HostCheck]:
     yield _offloads(name)
 
 
-def devices(group: InterfaceGroup) -> Iterator[HostCheck]:
-    """Check several interfaces: which ones they are, and the programs that run before ours."""
+def _several(group: InterfaceGroup) -> Iterator[HostCheck]:
+    """Yield which interfaces they are, and the programs that run before ours."""
     members = [member.interface for member in group.members.values()]
     names = ", ".join(each.name for each in members)
     yield ok("watched", f"{len(members)}: {names}") if members else note("watched", "none yet")

@@ -185,11 +185,6 @@ class InterfaceGroup(Interface):
     def indices(self) -> tuple[int, ...]:
         return tuple(index for _, index in self.members)
 
-    def names_inside(self) -> list[bytes]:
-        """Return the names of members where a flow has the direction of the other end."""
-        members = tuple(self.members.values())
-        return [each.interface.name.encode() for each in members if self.inside[each.slot]]
-
     def is_up(self) -> bool:
         return True
 

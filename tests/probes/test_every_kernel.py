@@ -178,6 +178,7 @@ def test_actions_take_packets(deck: Deck, ingress: Hook) -> None:
     deck.receive(PACKETS)
 
 
+@pytest.mark.timeout(600)  # Its programs may be verified for the first time.
 @pytest.mark.parametrize("interface", ["any", "any,bond0,bond0.5"])
 def test_each_packet_counts_once_with_bonds_and_vlans(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, interface: str

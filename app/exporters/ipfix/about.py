@@ -113,8 +113,10 @@ class About:
         known = sorted(self._interfaces) if is_group(domain.interface) else []
         template = options_template(OptionsKind.INTERFACE, self._version)
         for at in range(0, len(known), _IN_MESSAGE):
-            some = known[at : at + _IN_MESSAGE]
-            records = [_record(template, self._interface(name), self._not_sent) for name in some]
+            records = [
+                _record(template, self._interface(name), self._not_sent)
+                for name in known[at : at + _IN_MESSAGE]
+            ]
             yield Message(domain, [(template.number, b"".join(records))], records=len(records))
 
     def _losses(self) -> object:

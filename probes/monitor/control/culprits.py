@@ -10,7 +10,7 @@ import numpy as np
 
 from bpf.arrays import Rows
 from bpf.attach.group import InterfaceGroup
-from probes.flow.records import FLOW, FlowDirection
+from probes.flow.records import FLOW, NAME, FlowDirection
 from probes.monitor.condition.terms import MetricTerm, parts
 from probes.monitor.engine import PolicyStatus
 from probes.monitor.finding import Finding, finding_of
@@ -57,7 +57,8 @@ class Culprits:
         rows = rows[rows["last_ns"] >= start_ns - _TICK_NS]
         if isinstance(group := self._probe.interface, InterfaceGroup):
             # The monitor's directions are those of the hooks.
-            rows["direction"] ^= np.isin(rows["interface"], group.names_inside())
+            inside = np.frombuffer(group.names, NAME)[np.frombuffer(group.inside, bool)]
+            rows["direction"] ^= np.isin(rows["interface"], inside)
         seconds = sum(window.seconds for window in windows)
         lost = sum(window.lost.packets for window in windows)
         owners = self._probe.owners.look()

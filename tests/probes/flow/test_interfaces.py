@@ -23,6 +23,7 @@ from probes.control.controller import Controller
 from probes.flow.interfaces import INTERFACE
 from probes.flow.kinds import INTERFACES, REPEATED
 from probes.flow.options import FlowOptions
+from probes.flow.records import FlowDirection
 from probes.flow.probe import FlowProbe
 from probes.snapshot import Event, Item, Snapshot
 from tests.probes.flow.pod_host import (
@@ -228,6 +229,22 @@ def test_two_runs_on_the_same_interfaces_count_the_same(pods: PodHost) -> None:
         for window in (first(), second()):
             assert window.echoes() == {"veth1": COUNT}
             assert window.echoes(REPEATED) == {"eth0": COUNT}
+
+
+def test_a_flow_has_the_direction_of_the_container_where_it_counts(pods: PodHost) -> None:
+    one = pods.containers[0]
+    with watching(pods.host, "any") as window:
+        for ns, address, interface, way in (
+            (one, PEER, b"veth1", FlowDirection.EGRESS),
+            (pods.peer, pods.address(1), b"eth0", FlowDirection.INGRESS),
+            (pods.host, pods.address(1), b"veth1", FlowDirection.INGRESS),
+            (pods.host, PEER, b"eth0", FlowDirection.EGRESS),
+        ):
+            window()
+            ping(ns, address, COUNT)
+            rows = window().rows()
+            (asked,) = rows[rows["destination_port"] == 8 << 8]
+            assert (asked["interface"], asked["direction"]) == (interface, way)
 
 
 def test_a_list_counts_packets_that_come_by_no_interface_of_it(pods: PodHost) -> None:
