@@ -16,11 +16,12 @@ from app.cli.subcommands.policy import EXAMPLES
 from app.run.monitor import Policies, receiver_of
 from app.run.options import Options
 from app.run.spec import run_spec
-from app.run.start import start
+from app.run.start import _watch, start
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from probes.control.controller import Controller
 from probes.monitor.options import Input, MonitorOptions, Receiver, Trust
+from probes.monitor.policy.ready import purposes
 from tests.support.runs import deck_here
 
 FLOOD = "flood: flows > 500 -> dns"
@@ -353,3 +354,17 @@ def test_all_mistakes_of_a_file_and_of_texts_are_told_at_once(tmp_path: Path) ->
         "policy 'b': condition: nothing follows '>' (column 11); a metric or a number should",
         "policy 'flood': name: there are two policies 'flood' (column 1)",
     ]
+
+
+def test_a_shown_run_begins_with_every_shipped_policy() -> None:
+    given: list[dict[str, Any]] = []
+
+    class Watched:
+        def watch_metrics(self, interface: str, options: MonitorOptions, **more: Any) -> None:
+            given.append({"interface": interface, **more})
+
+    _watch(cast("Controller", Watched()), "any", MonitorOptions())
+    (watched,) = given
+    assert [policy.name for policy in watched["policies"]] == list(purposes())
+    assert watched["interface"] == "any"
+    assert watched["late"]
