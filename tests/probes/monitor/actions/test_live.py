@@ -18,8 +18,15 @@ from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.state import POLICIES_TABLE, PROBE
 from tests.probes.deck import Deck, deck
+from tests.probes.monitor.actions.flood import (
+    PORT,
+    SO_RCVBUFFORCE,
+    Others,
+    flooding,
+    generator_of,
+    received,
+)
 from tests.probes.monitor.test_live import tables, wait_for
-from tests.support.flood import PORT, SO_RCVBUFFORCE, Others, flooding, generator_of, received
 from tests.support.veth import End, join
 
 __all__ = ["deck"]

@@ -17,7 +17,7 @@ from bpf.compiler import Compiler
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
-from tests.support.flood import PORT, Others, flooding, generator_of, received
+from tests.probes.monitor.actions.flood import PORT, Others, flooding, generator_of, received
 from tests.support.veth import End, veth_pair
 
 WINDOW = 1.0

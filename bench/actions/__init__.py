@@ -1,0 +1,1 @@
+"""Actions of policies against a flood."""
