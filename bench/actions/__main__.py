@@ -61,6 +61,7 @@ def measure(report: Report, compiler: Compiler, left: End, right: End, hook: Hoo
                         late += passed - before
             sent, took = generator.sent(), time.monotonic() - begun
         others.finish()
+        time.sleep(2 * WINDOW)  # Counts are of whole windows.
         seen = acted(controller)["others"]
     name = f"{hook.value}{' on the culprit' if who else ''}"
     report.row(f"{name}: flood", f"{sent / took:,.0f} packets/s")
