@@ -23,8 +23,8 @@ from probes.control.controller import Controller
 from probes.flow.interfaces import INTERFACE
 from probes.flow.kinds import INTERFACES, REPEATED
 from probes.flow.options import FlowOptions
-from probes.flow.records import FlowDirection
 from probes.flow.probe import FlowProbe
+from probes.flow.records import FlowDirection
 from probes.snapshot import Event, Item, Snapshot
 from tests.probes.flow.pod_host import (
     BRIDGE,
