@@ -1,4 +1,4 @@
-"""Errors that users see: one line, a hint, an exit code for each kind; and cancellation of work."""
+"""Errors that users see, with hint and exit code; cancellation of work; closing of resources."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Self
 
 MORE_FILES = "raise the limit of open files: ulimit -n 1024, or LimitNOFILE=1024 in a unit"
 """Remedy for EMFILE."""
@@ -252,3 +253,18 @@ def cancelled_by(cancel: Cancel) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+class Closing:
+    """A resource that a `with` block closes at its end."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

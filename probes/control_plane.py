@@ -24,8 +24,7 @@ from typing import (
 
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
-from probes.output_control import OutputControl
-from probes.reports import Budgeted, Compatibility, MapReadings, ProgramInfo
+from probes.reports import Budgeted, Compatibility, MapReadings, OutputControl, ProgramInfo
 from probes.segment.options import SegmentControl
 from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
 from probes.switches import SWITCHES

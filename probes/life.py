@@ -17,13 +17,13 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledProgram, Compiler, Diagnostic
-from bpf.errors import UsageError
+from bpf.errors import Closing, UsageError
 from probes.hooks import ChainSlot, ProbeHook
 from probes.map_reading import LentMap
 from probes.poller import UtcClock
@@ -61,7 +61,7 @@ class Bundle(list[L]):
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledConfig:
+class CompiledConfig(Closing):
     """A compiled and verified configuration; `close` closes its descriptors."""
 
     config: ProbeConfig
@@ -89,12 +89,6 @@ class CompiledConfig:
     def close(self) -> None:
         for _, compiled, _ in self.results():
             compiled.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class LiveProbe(Generic[G]):

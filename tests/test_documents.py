@@ -25,7 +25,7 @@ from app.run.options import SECTIONS
 from probes.control.budget import Resource
 from probes.control.budget_steps import STEPS
 from probes.flow.filter import FlowFilter
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -29,10 +29,9 @@ from probes.monitor import info as monitor_info
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
-from probes.output_control import OutputConfig
 from probes.path import traced
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
-from probes.reports import BudgetUse
+from probes.reports import BudgetUse, OutputConfig
 from probes.snapshot import Event, HookStatus
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]

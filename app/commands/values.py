@@ -76,7 +76,7 @@ def path_options(text: str, saved: Saved) -> None:
 
 def output(text: str, saved: Saved) -> None:
     from app.exporters.kinds import parse
-    from probes.output_control import OutputConfig
+    from probes.reports import OutputConfig
 
     parse(OutputConfig(text))
 

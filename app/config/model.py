@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from probes.config.options import setting
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 
 CONSOLE = "Console"
 """Heading of the console's options in the help."""

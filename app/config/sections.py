@@ -15,7 +15,7 @@ from app.console.screens import TABLES
 from app.exporters.kinds import from_table, parse
 from app.exporters.options import OptionError, text_of
 from bpf.errors import UsageError, did_you_mean
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 
 OUTPUTS = "outputs"
 """The section of outputs, a list of tables."""

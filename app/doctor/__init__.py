@@ -10,9 +10,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import TextIO
 
-from app.doctor.cost import packet_costs
 from app.doctor.device import device
-from app.doctor.host import compiler, kernel, privileges, try_features
+from app.doctor.host import compiler, kernel, packet_costs, privileges, try_features
 from app.doctor.owners import owner_sources
 from app.doctor.policies import cost_of
 from bpf.attach import group

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from app.exporters.kinds import ExporterConfig, UrlPlace, parse
 from bpf.errors import UsageError
 from bpf.requirements import HostCheck, missing, note, ok
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 
 _PATIENCE_S = 2.0
 _NAME_CELLS = 16

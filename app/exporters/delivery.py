@@ -16,7 +16,7 @@ from app.exporters.ledger import Ledger
 from app.outputs.owners.owner_join import OwnerJoin
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean, wait_after
 from probes.control.controller import Controller
-from probes.output_control import SOURCE, OutputConfig, OutputState, OutputStatus
+from probes.reports import SOURCE, OutputConfig, OutputState, OutputStatus
 from probes.snapshot import Event, Item
 
 _CLOSE_S = 10.0

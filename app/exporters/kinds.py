@@ -25,7 +25,7 @@ from app.exporters.openmetrics.options import OpenMetricsOptions
 from app.exporters.options import ExporterOptions, OptionError, names_files, read_options, secrets
 from app.exporters.record_options import RecordOptions
 from bpf.errors import UsageError, did_you_mean
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -10,7 +10,7 @@ from app.exporters.options import ExporterOptions, option
 from bpf.errors import TextError, UsageError
 from bpf.quantities import TIMES, byte_count, quantity
 from probes.config.options import setting
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 
 USUAL_KEEP = "24h,5GB"
 _KEPT = "Age and size of the recording: the oldest segments go."

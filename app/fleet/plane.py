@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from app.api.remote import RemoteController, RemotePlane
+from app.api.client import RemoteController, RemotePlane
 from app.fleet.host_state import HostState
 from app.fleet.hosts import Fleet, FleetHost
 from app.fleet.hub import Hub

@@ -16,9 +16,8 @@ from probes.snapshot import Item
 if TYPE_CHECKING:
     from app.fleet.host_state import HostState
     from probes.control_plane import MemoryUse
-    from probes.output_control import OutputControl
     from probes.path.options import PathOptions
-    from probes.reports import BudgetUse
+    from probes.reports import BudgetUse, OutputControl
     from probes.segment.options import SegmentControl
     from probes.snapshot import History, HookStatus
 

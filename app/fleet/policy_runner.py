@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from operator import methodcaller
 from typing import Any, Self
 
-from app.api.remote import RemotePlane
+from app.api.client import RemotePlane
 from app.fleet.distinct import distinct
 from app.fleet.hub import Hub
 from app.fleet.plane import ChosenHosts

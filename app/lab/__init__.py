@@ -21,7 +21,7 @@ from threading import Thread
 from typing import IO, TYPE_CHECKING, cast
 
 from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, LabPlan
-from bpf.errors import KernelError, ProbedeckError, UsageError
+from bpf.errors import Closing, KernelError, ProbedeckError, UsageError
 from bpf.machine import enter_network, time_limit
 from probes.snapshot import Event
 
@@ -35,7 +35,7 @@ _END_SECONDS = 5.0
 _QUIET_SECONDS = 1.2
 
 
-class Lab:
+class Lab(Closing):
     """A running network client - r1 - ... - rN - server, as a context manager.
 
     Raises UsageError for a wrong parameter,
@@ -77,12 +77,6 @@ class Lab:
             self.close()
             raise
         self._quiet = time.monotonic() + _QUIET_SECONDS
-
-    def __enter__(self) -> Lab:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -20,8 +20,7 @@ from probes.flow.kinds import KINDS, REPEATED
 from probes.monitor import state
 from probes.path.filter import ANSWERS, FINDINGS, answers_table, findings_table
 from probes.snapshot import Event, Item, Snapshot
-from probes.sockets.filter import Owned
-from probes.sockets.records import OWNER, OWNERS_TABLE, SOCKET, SOCKETS_TABLE
+from probes.sockets.records import OWNER, OWNERS_TABLE, SOCKET, SOCKETS_TABLE, Owned
 
 _POLICY = Texts("policy", "the policy's name")
 _STATES = {each.label.replace(" ", "_"): int(each) for each in state.PolicyState}

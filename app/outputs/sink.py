@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from app.files import exists, expand, invoker, open_directory
 from app.outputs.formats import FORMATS, Record
@@ -21,7 +21,7 @@ from app.outputs.table_output import (
     lock,
 )
 from app.outputs.view import Exported, MetricOutput, OutputView
-from bpf.errors import UsageError
+from bpf.errors import Closing, UsageError
 from probes.snapshot import Event, Item, Snapshot
 
 SOURCE = "export"
@@ -135,7 +135,7 @@ class _Metric(NamedTuple):
     table: OutputTable
 
 
-class Sink:
+class Sink(Closing):
     """Writes every item at once, unbuffered, so that readers have every row collected so far.
 
     A table that cannot be written ends nothing: its rows are counted in `lost` and reported, while
@@ -196,12 +196,6 @@ class Sink:
                 opened.callback(table.close)
                 self._views.append((view, table))
             self._opened = opened.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def write(self, item: Item) -> None:
         """Append the rows of `item` to each table. Raises BrokenPipeError for a pipe."""

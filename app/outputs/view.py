@@ -20,8 +20,7 @@ from app.outputs.formats import Record
 from bpf.arrays import Array
 from probes.filter.hosts import address_text
 from probes.snapshot import Event, Item, Snapshot
-from probes.sockets.filter import Owned
-from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
+from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE, Owned
 from probes.tables.conversion import column_types, columns, flat_rows, iso_all, objects
 from probes.tables.flow_columns import FlowColumn
 from probes.tables.map_layout import ColumnType as ColumnType

@@ -14,7 +14,7 @@ from app.recording.plane import RecordedPlane
 from app.recording.reader import Recording
 from app.recording.segment import RecordedState
 from bpf.errors import ProbedeckError
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 from probes.snapshot import Item
 
 PARQUET = "parquet"

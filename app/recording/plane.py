@@ -18,9 +18,8 @@ from probes.control_plane import (
     RemoteCalls,
     SegmentCalls,
 )
-from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import PathOptions
-from probes.reports import BudgetUse
+from probes.reports import BudgetUse, NoOutputs, OutputControl
 from probes.segment.options import SegmentControl
 from probes.snapshot import History, HookStatus, Item, Loss, LossReason
 

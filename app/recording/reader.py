@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from app.outputs.view import is_table
 from app.recording.frames import MAGIC, FrameKind
 from app.recording.segment import RecordedItem, Segment
 from app.recording.writer import DATA, STREAMS
-from bpf.errors import UsageError
+from bpf.errors import Closing, UsageError
 from bpf.quantities import clock, counted
 from probes.snapshot import Snapshot
 from probes.sockets.records import PROBE as SOCKETS
@@ -41,7 +40,7 @@ class SegmentSummary:
     host: str
 
 
-class Recording:
+class Recording(Closing):
     """Reads a recording, which may still grow. One thread uses it."""
 
     def __init__(self, directory: str, stream: str = FULL) -> None:
@@ -55,12 +54,6 @@ class Recording:
     def close(self) -> None:
         for segment in self._segments.values():
             segment.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def segments(self) -> list[Segment]:
         """Return the segments of the stream that exist now, oldest first. Raises UsageError."""

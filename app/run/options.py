@@ -22,8 +22,8 @@ from probes.config.options import Setting, as_given, part, setting, settings_of
 from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
 from probes.monitor.options import MONITOR, Input, MonitorOptions, Trust
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
-from probes.output_control import OutputConfig
 from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
+from probes.reports import OutputConfig
 from probes.switches import SWITCHES
 from probes.tunnels import Tunnels
 

@@ -16,8 +16,8 @@ from bpf.attach import group
 from bpf.errors import UsageError
 from probes.config.options import settings_of, values_of
 from probes.monitor.options import MonitorOptions
-from probes.output_control import OutputConfig
 from probes.path.options import OwnFlow, PathOptions
+from probes.reports import OutputConfig
 from probes.snapshot import Event
 from probes.switches import SWITCHES
 from probes.tunnels import Tunnels

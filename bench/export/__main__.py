@@ -32,7 +32,7 @@ from bench.support.report import Report
 from bpf.arrays import Array
 from probes.control_plane import ControlPlane
 from probes.flow.records import FLOW
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 from probes.snapshot import Snapshot
 
 WINDOW_S = 1.0

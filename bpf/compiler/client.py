@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from bpf.abi import AttachType, ProgType
 from bpf.compiler.compiled import Compiled, close_all, digest
@@ -36,7 +36,7 @@ from bpf.compiler.store import (
     own_folder,
     stored_in,
 )
-from bpf.errors import KernelError, ProbedeckError, current
+from bpf.errors import Closing, KernelError, ProbedeckError, current
 from bpf.features import kernel_macros
 from bpf.machine import possible_cpus, time_limit
 from bpf.packages import install
@@ -82,7 +82,7 @@ def missing() -> str:
     return ""
 
 
-class Compiler:
+class Compiler(Closing):
     """Gives sources' programs and maps, from a store or from a compile helper.
 
     The helper starts with the first source that no store has, see `Helper`.
@@ -257,12 +257,6 @@ class Compiler:
         if self._objects is not None:
             self._objects.close()
         self._helper.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _command(fd: int) -> list[str]:

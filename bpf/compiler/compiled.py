@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from bpf.compiler.diagnostics import (
 )
 from bpf.compiler.instructions import place_constants
 from bpf.compiler.source import code_of, context_mismatch, place_of
-from bpf.errors import MORE_FILES, KernelError, UsageError
+from bpf.errors import MORE_FILES, Closing, KernelError, UsageError
 from bpf.maps.btf import Btf
 from bpf.maps.layout import CType, described
 from bpf.syscall import MapSpec, btf_data
@@ -253,7 +253,7 @@ class CompiledProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Closing):
     """The result of compiling one source. `close` closes its descriptors."""
 
     name: str
@@ -300,12 +300,6 @@ class Compiled:
         close_all(programs + [m.fd for m in self.maps.values()])
         if self.btf_fd:
             os.close(self.btf_fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def digest(

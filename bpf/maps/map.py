@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 
 from bpf.abi import BpfCommand
 from bpf.arrays import Array
-from bpf.errors import KernelError, UsageError
+from bpf.errors import Closing, KernelError, UsageError
 from bpf.maps.drain import Drain
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import EntryLayout
@@ -89,7 +89,7 @@ _READERS: dict[ReadMethod, type[Reader]] = {
 """In the order in which they are tried."""
 
 
-class Map:
+class Map(Closing):
     """A map of the kernel; owns its descriptor. Not for use by two threads at a time."""
 
     def __init__(
@@ -143,12 +143,6 @@ class Map:
         except BaseException:
             os.close(fd)
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the map; arrays read from it, and its view, stay valid."""

@@ -12,13 +12,13 @@ import mmap
 import os
 import select
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from bpf.abi import MapType
 from bpf.arrays import Array
-from bpf.errors import UsageError
+from bpf.errors import Closing, UsageError
 from bpf.maps.layout import round_up
 from bpf.maps.readers import Chunk, Reader
 from bpf.syscall import MapSpec
@@ -34,7 +34,7 @@ def record_room(size: int) -> int:
     return round_up(_HEADER + size, 8)
 
 
-class RingReader:
+class RingReader(Closing):
     """Reads one ring buffer; there may be only one reader of it. `fd` stays the caller's."""
 
     def __init__(self, fd: int, size_bytes: int, record: np.dtype[Any]) -> None:
@@ -65,12 +65,6 @@ class RingReader:
         nobody keeps it."""
         page = mmap.PAGESIZE
         return mmap.mmap(self._fd, 2 * self._size, prot=mmap.PROT_READ, offset=2 * page)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop waiting on the ring, and unmap its memory."""

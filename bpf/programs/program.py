@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from bpf.abi import AttachType, ProgType
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram
 from bpf.compiler.instructions import relocate
 from bpf.compiler.quota import map_bytes
-from bpf.errors import KernelError, UsageError
+from bpf.errors import Closing, KernelError, UsageError
 from bpf.kernel_types import kernel_types
 from bpf.links import iterator_open, link_create
 from bpf.machine import possible_cpus
@@ -302,7 +302,7 @@ _READ_BYTES = 4096
 """Of one system call: the kernel visits objects until the program has written as much."""
 
 
-class KernelIterator:
+class KernelIterator(Closing):
     """Runs a program for each object, a slice at a time. One thread at a time may use it."""
 
     def __init__(
@@ -355,12 +355,6 @@ class KernelIterator:
         if self._pass >= 0:
             os.close(self._pass)
         os.close(self._link)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _end_pass(self) -> None:
         os.close(self._pass)

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from bpf.attach.interface import Hook
 from bpf.compiler import Compiler
-from bpf.errors import ReadOnlyError
+from bpf.errors import Closing, ReadOnlyError
 from bpf.maps.kinds import held_maps, map_memory
 from bpf.quantities import duration, signed
 from probes.control import trials
@@ -38,8 +38,7 @@ from probes.hooks import on_best_hook
 from probes.hooks.interface_hook import InterfaceHook
 from probes.life import CompiledConfig
 from probes.memory_limit import default_limit, refuse_over
-from probes.output_control import NoOutputs, OutputControl
-from probes.reports import Compatibility, Fate, MapReadings
+from probes.reports import Compatibility, Fate, MapReadings, NoOutputs, OutputControl
 from probes.snapshot import Event, History, HookStatus, Item, Snapshot
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ _KEPT = 4
 """Names in an event's list of maps before it is cut."""
 
 
-class ProbeRunner:
+class ProbeRunner(Closing):
     """Runs probes, and calls its listeners with each window and event, in the probes' threads.
 
     `ControlPlane` documents its public methods. Any thread may call them.
@@ -283,12 +282,6 @@ class ProbeRunner:
         # They have the last windows now.
         self.outputs.close()
         self._last_check.forget()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _pop_running(self, name: str) -> RunningProbe:
         """Remove a probe from the running ones, so that another can start under its name."""

@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
 from bpf.abi import AttachType, ProgType
 from bpf.attach.interface import attach_cgroup, cgroup2
 from bpf.compiler import Compiled, Compiler
-from bpf.errors import KernelError, ProbedeckError, UsageError
+from bpf.errors import Closing, KernelError, ProbedeckError, UsageError
 from bpf.kernel_types import kernel_types
 from bpf.links import link_update
 from bpf.machine import possible_cpus
@@ -67,7 +67,7 @@ _OFFSETS = {
 }
 
 
-class SocketEvents:
+class SocketEvents(Closing):
     """The two programs, attached to a folder of cgroup2, and the ring of their events.
 
     `close` detaches the programs; so does the end of the process, whatever its cause. One thread
@@ -168,12 +168,6 @@ class SocketEvents:
         """Detach the programs and free the ring."""
         self._undo.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 BUDGET_S = 0.0015
 """Time of one slice, by default."""
@@ -234,7 +228,7 @@ class _Source(Protocol):
     def close(self) -> None: ...
 
 
-class Holders:
+class Holders(Closing):
     """Finds the holders of all sockets of the host, a slice at a time."""
 
     def __init__(self, compiler: Compiler, source: str = "") -> None:
@@ -271,12 +265,6 @@ class Holders:
 
     def close(self) -> None:
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _iterator(compiler: Compiler, source: str) -> KernelIterator:

@@ -32,9 +32,8 @@ from probes.sockets.holders import PROGRAMS, RING_BYTES, SOURCE, SocketEvents
 from probes.sockets.names import NameFinder
 from probes.sockets.owners.known import UNKNOWN_USER, Known, Process
 from probes.sockets.owners.live import LiveSources
-from probes.sockets.owners.questions import questions_of
 from probes.sockets.owners.resolver import Resolver
-from probes.sockets.owners.rows import Description, OwnerAnswers, OwnerRows
+from probes.sockets.owners.rows import Description, OwnerAnswers, OwnerRows, questions_of
 from probes.sockets.records import (
     OWNERS_TABLE,
     OWNERSHIP_TABLE,

@@ -24,10 +24,10 @@ from bpf.attach import rtnetlink
 from bpf.attach.attachment import Hook
 from bpf.attach.rtnetlink import RouteType
 from bpf.errors import ProbedeckError, UsageError
-from probes.output_control import NoOutputs
 from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 from probes.path.records import ProbeOutcome
 from probes.path.traced import Traced
+from probes.reports import NoOutputs
 from probes.snapshot import Event, Item
 from tests.app.test_addresses import answer
 from tests.support import paths

@@ -7,7 +7,6 @@ import ssl
 import threading
 from contextlib import ExitStack
 from ipaddress import ip_address
-from typing import Self
 
 import uvicorn
 
@@ -19,7 +18,7 @@ from app.api.server.command_endpoints import CommandRunner
 from app.api.server.connections import ConnectionLimiter
 from app.api.sockets import Api
 from app.exporters.openmetrics.metric_state import MetricState
-from bpf.errors import UsageError
+from bpf.errors import Closing, UsageError
 from probes.config.trusted_file import check_regular, read_secret
 from probes.control_plane import ControlPlane
 
@@ -31,7 +30,7 @@ _PATIENCE_S = 1.0
 """Seconds for running requests when the listener closes."""
 
 
-class ApiListener:
+class ApiListener(Closing):
     """The API of one control plane, until it is closed. Its thread runs a private event loop."""
 
     def __init__(
@@ -92,12 +91,6 @@ class ApiListener:
             if self._accepts:
                 self._thread.join()
         self._sockets.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:

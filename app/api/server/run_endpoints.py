@@ -14,7 +14,7 @@ from app.exporters.kinds import parse
 from app.exporters.openmetrics.exposition import control_samples
 from probes.control_plane import OutputCalls, SegmentCalls
 from probes.flow.filter import FlowFilter
-from probes.output_control import OutputConfig, OutputState, OutputStatus
+from probes.reports import OutputConfig, OutputState, OutputStatus
 from probes.segment.options import SegmentOptions, SegmentStatus
 
 

@@ -176,7 +176,7 @@ def console(
     elif headless and startup.tape is None:
         raise UsageError("--headless needs --tape or --exec here")
     from app.api.address import Remote
-    from app.api.remote import RemoteController
+    from app.api.client import RemoteController
 
     remote = RemoteController(Remote(url, token, ca), screen=True, few=settings.ui.low_bandwidth)
     if as_lines:

@@ -61,7 +61,7 @@ def segment(
     if not 0 < seconds < math.inf or not 0.01 <= horizon <= 60:
         raise UsageError("--for must be more than 0, and --horizon 0.01 to 60 seconds")
     # Imported here: other commands start without numpy.
-    from app.api.remote import RemoteController
+    from app.api.client import RemoteController
     from app.fleet.segment_run import SegmentRun, parse_ratio, with_key
     from app.run.item_loop import on_signals
     from probes.flow.filter import FlowFilter

@@ -22,7 +22,7 @@ class PlaneCommands:
         return {each.method: partial(self._run, each) for each in REGISTRY.values() if each.task}
 
     def do_output_add(self, url: str) -> None:
-        from probes.output_control import OutputConfig
+        from probes.reports import OutputConfig
 
         self._work("a new output", partial(self._console.plane.outputs.add, OutputConfig(url)))
 

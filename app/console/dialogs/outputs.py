@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from bpf.errors import ProbedeckError, printable
 from bpf.quantities import REPLACED, byte_size, si
-from probes.output_control import OutputState, OutputStatus
+from probes.reports import OutputState, OutputStatus
 from widgets.terminal.compositor import DiffModalScreen
 
 _PERIOD = 1.0

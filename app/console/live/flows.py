@@ -18,15 +18,16 @@ from bpf.quantities import counted, percent
 from bpf.sockets.diag import TCP
 from probes.flow.records import FLOW, hash_keys, key_words, words_of
 from probes.snapshot import Snapshot
-from probes.sockets.filter import OWNER_TEXTS, Owned
 from probes.sockets.limits import resting
 from probes.sockets.records import (
     OWNER,
+    OWNER_TEXTS,
     OWNERS_TABLE,
     OWNERSHIP,
     OWNERSHIP_TABLE,
     SOCKET,
     SOCKETS_TABLE,
+    Owned,
     Reason,
     ends_of,
     owned_share,

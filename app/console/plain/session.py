@@ -26,8 +26,8 @@ from app.events.folding import EventGroup, fold
 from bpf.errors import ProbedeckError, did_you_mean, printable
 from bpf.quantities import age, bit_rate, clock, counted
 from probes.control_plane import ControlPlane
-from probes.output_control import OutputStatus
 from probes.path.traced import Traced
+from probes.reports import OutputStatus
 from probes.snapshot import Event
 
 _MOST = 5

@@ -10,8 +10,7 @@ from app.outputs.view import OwnedFlows
 from bpf.arrays import Array, Rows
 from probes.flow.records import FLOW, KEY_MASK, KEY_WORDS
 from probes.snapshot import Snapshot
-from probes.sockets.filter import Owned
-from probes.sockets.records import OWNERS_TABLE, SOCKETS_TABLE
+from probes.sockets.records import OWNERS_TABLE, SOCKETS_TABLE, Owned
 
 EXPORTED = np.dtype([
     *FLOW.descr,

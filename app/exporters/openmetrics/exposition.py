@@ -17,7 +17,7 @@ from prometheus_client.registry import CollectorRegistry
 from app.exporters.openmetrics import families as of
 from app.exporters.openmetrics.families import FAMILIES, MetricFamily, Sample
 from probes.control_plane import ControlPlane
-from probes.output_control import OutputState
+from probes.reports import OutputState
 
 Samples = Callable[[], Iterable[Sample]]
 

@@ -26,7 +26,6 @@ from app.outputs.view import (
     where,
 )
 from probes.snapshot import Snapshot
-from probes.sockets.filter import Owned
 from probes.sockets.records import (
     OWNERS_TABLE,
     OWNERSHIP_TABLE,
@@ -34,6 +33,7 @@ from probes.sockets.records import (
     SOCKETS_TABLE,
     By,
     Limit,
+    Owned,
     Reason,
 )
 from probes.sockets.records import owned_share as share

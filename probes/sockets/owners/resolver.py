@@ -25,14 +25,16 @@ from bpf.arrays import Array, Rows
 from bpf.sockets.diag import INFO, TCP, UDP, SocketState
 from probes.sockets.limits import PSH, RST, SYN
 from probes.sockets.owners.known import Known, Process, keys_of, without_init
-from probes.sockets.owners.questions import (
+from probes.sockets.owners.rows import (
+    OwnerAnswers,
     Questions,
+    SocketSources,
     far_port_of,
+    locate,
     near_port_of,
     protocol_of,
     tuples_of,
 )
-from probes.sockets.owners.rows import OwnerAnswers, SocketSources, locate
 from probes.sockets.records import By, Reason, ends_of
 
 BUDGET = 5000

@@ -32,7 +32,6 @@ from probes.monitor.options import Input
 from probes.monitor.policy import BUILT_IN, Policy, check_names
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
-from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import (
@@ -42,6 +41,8 @@ from probes.reports import (
     MapFate,
     MapReading,
     MapReadings,
+    NoOutputs,
+    OutputControl,
     ProgramInfo,
 )
 from probes.segment.options import SegmentControl

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.api.address import Remote
-from app.api.client import Client
-from app.api.remote import RemoteController
+from app.api.client import Client, RemoteController
 from app.api.server.listener import ApiListener
 from app.api.sockets import Api
 from app.lab import netns

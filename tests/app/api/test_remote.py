@@ -16,8 +16,7 @@ import pytest
 
 from app.api import wire
 from app.api.address import Remote
-from app.api.client import Client
-from app.api.remote import RemoteController
+from app.api.client import Client, RemoteController
 from app.api.server.listener import ApiListener
 from app.api.sockets import Api
 from bpf.compiler import CompileError

@@ -16,10 +16,18 @@ from probes.config.model import DirectionConfig, ProbeConfig
 from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import PolicyState
-from probes.output_control import NoOutputs, OutputControl
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
-from probes.reports import Compatibility, Fate, MapFate, MapReading, MapReadings, ProgramInfo
+from probes.reports import (
+    Compatibility,
+    Fate,
+    MapFate,
+    MapReading,
+    MapReadings,
+    NoOutputs,
+    OutputControl,
+    ProgramInfo,
+)
 from probes.segment.options import SegmentControl
 from probes.snapshot import Event, Snapshot
 from tests.probes.segment.fake import FakeSegment

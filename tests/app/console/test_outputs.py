@@ -9,7 +9,7 @@ from app.console.dialogs.outputs import OutputsScreen
 from app.console.screens.overview.screen import OverviewScreen
 from app.exporters.kinds import parse
 from bpf.errors import UsageError
-from probes.output_control import OutputConfig, OutputState, OutputStatus
+from probes.reports import OutputConfig, OutputState, OutputStatus
 from tests.app.console.fake import becomes, desk
 from tests.app.console.fake_plane import FakePlane
 from widgets.table.block import Block

@@ -13,7 +13,7 @@ from app import doctor
 from app.cli.main import cli
 from app.doctor.outputs import check_outputs
 from bpf.requirements import Status
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 
 
 def test_each_output_is_a_line(tmp_path: Path) -> None:

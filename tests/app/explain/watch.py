@@ -23,8 +23,7 @@ from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.flow.grouping import GROUP
 from probes.snapshot import Event, Snapshot
-from probes.sockets.filter import Owned
-from probes.sockets.records import SOCKETS_TABLE, Limit
+from probes.sockets.records import SOCKETS_TABLE, Limit, Owned
 
 
 def elsewhere(conversation: Any, far: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from app.exporters.host import ExportHost
 from app.exporters.kinds import EXPORTERS, ExporterKind, UrlPlace, register
 from app.exporters.options import ExporterOptions, duration, option
 from probes.flow.records import FLOW
-from probes.output_control import OutputStatus
+from probes.reports import OutputStatus
 from probes.snapshot import Event, Item, Snapshot
 from tests.support.console.feed import window
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.exporters.backlog import Backlog, size_of
 from app.outputs.view import OwnedFlows
-from probes.output_control import OutputState, OutputStatus
+from probes.reports import OutputState, OutputStatus
 from probes.snapshot import Item
 from tests.app.exporters.receiver import Receiver, delivering, flows, until
 

@@ -9,7 +9,7 @@ import pytest
 from app.exporters.backlog import Backlog, size_of
 from app.exporters.ledger import Ledger, Unsent
 from bpf import errors
-from probes.output_control import OutputState
+from probes.reports import OutputState
 from probes.snapshot import Event, Item
 from tests.app.exporters.receiver import PACKETS, Receiver, adds_up, delivering, flows, until
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.api.address import Remote
-from app.api.remote import RemoteController
+from app.api.client import RemoteController
 from app.api.server.listener import ApiListener
 from app.api.sockets import Api
 from app.config.load import load
@@ -20,7 +20,7 @@ from app.exporters.options import OptionError
 from app.run.options import SECTIONS
 from bpf.errors import ProbedeckError, UsageError
 from probes.control.controller import Controller
-from probes.output_control import OutputConfig, OutputState
+from probes.reports import OutputConfig, OutputState
 from probes.snapshot import Event, Item
 from tests.app.exporters.receiver import PACKETS, flows, kinds, made, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from app.api.remote import RemoteController
+from app.api.client import RemoteController
 from probes.segment.options import SegmentOptions, SegmentStatus
 from probes.segment.records import CLOCK_TABLE
 from probes.snapshot import Event, Snapshot

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from app.api.address import Remote
-from app.api.remote import RemoteController
+from app.api.client import RemoteController
 from app.api.server.listener import ApiListener
 from app.api.sockets import Api
 from app.cli.main import cli

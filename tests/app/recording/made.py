@@ -17,8 +17,8 @@ from app.recording.recorder import RunRecorder
 from app.recording.segment import RecordedItem, RecordedState
 from bpf.arrays import Array
 from probes.control_plane import ControlPlane
-from probes.output_control import OutputConfig
 from probes.path.options import PathOptions
+from probes.reports import OutputConfig
 from probes.snapshot import Event, Item, Snapshot
 from tests.support.console.feed import FakeController, Flows, window
 

@@ -26,7 +26,7 @@ from app.recording.reader import Recording
 from app.recording.segment import RecordedState
 from app.recording.writer import DATA, INDEX
 from bpf.errors import UsageError
-from probes.output_control import OutputState
+from probes.reports import OutputState
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot
 from tests.app.exporters.files.made import everything
 from tests.app.exporters.receiver import until

@@ -20,8 +20,7 @@ from probes.filter.hosts import PROTOCOLS, address_text
 from probes.filter.table import Coded
 from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS, FlowFilter
 from probes.path.filter import ANSWERS
-from probes.sockets.filter import Owned
-from probes.sockets.records import OWNER, SOCKET
+from probes.sockets.records import OWNER, SOCKET, Owned
 
 SIZE = 60
 _RANDOM = np.random.default_rng(1)

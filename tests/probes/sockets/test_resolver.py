@@ -11,9 +11,8 @@ import pytest
 from bpf.arrays import Array
 from bpf.sockets.diag import SocketState
 from probes.sockets.owners.known import Known
-from probes.sockets.owners.questions import questions_of
 from probes.sockets.owners.resolver import ONLY_SYN, Resolver
-from probes.sockets.owners.rows import OwnerAnswers
+from probes.sockets.owners.rows import OwnerAnswers, questions_of
 from probes.sockets.records import By, Reason
 from tests.probes.flow.test_grouping import HERE, IN, OUT, THERE, both, flow
 from tests.probes.sockets.fakes import INSIDE, FakeHost, a_tuple, closes, event, held

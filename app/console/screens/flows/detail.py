@@ -26,8 +26,7 @@ from bpf.quantities import age, bit_rate, byte_size
 from probes.flow.grouping import GROUP
 from probes.flow.records import FLOW, FlowDirection
 from probes.snapshot import NOT_COUNTED, History, Snapshot
-from probes.sockets.filter import Owned
-from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE
+from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE, Owned
 from probes.sockets.records import PROBE as SOCKETS
 from probes.tunnels import tunnel_name
 from widgets.chart import ChartSeries, HistoryChart

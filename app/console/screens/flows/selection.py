@@ -20,7 +20,7 @@ from bpf.arrays import Array, Rows
 from probes.flow.filter import FlowFilter
 from probes.flow.grouping import Groups, group, regroup, relabel
 from probes.flow.records import KEY_MASK, KEY_WORDS, FlowDirection, words_of
-from probes.sockets.filter import Owned
+from probes.sockets.records import Owned
 
 Numbers = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from probes.flow.records import FLOW, FlowDirection, hash_keys
 from probes.path.analysis.flows import words_of
 from probes.path.analysis.statistics import Ordered
 from probes.path.records import DESTINATION_HOP
-from probes.sockets.filter import Owned
+from probes.sockets.records import Owned
 
 _WORDS = 5
 """Words of a flow's key; the last one has ports, protocol and version."""

@@ -61,7 +61,7 @@ from app.events.folding import fold
 from bpf.quantities import counted, duration
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
-from probes.output_control import OutputStatus
+from probes.reports import OutputStatus
 from probes.snapshot import Event
 from widgets.status import StatusStrip
 from widgets.table.block import Block

@@ -14,10 +14,9 @@ from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.paths.model import Paths
 from bpf.quantities import age, counted, si
 from probes.filter.hosts import address_text
-from probes.output_control import SOURCE, OutputState, OutputStatus
 from probes.path.records import PathRowKind
-from probes.sockets.filter import Owned
-from probes.sockets.records import Limit
+from probes.reports import SOURCE, OutputState, OutputStatus
+from probes.sockets.records import Limit, Owned
 from probes.sockets.words import limit_text
 from widgets.tones import Tone
 

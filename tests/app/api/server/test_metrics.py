@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from probes.output_control import NoOutputs, OutputState, OutputStatus
+from probes.reports import NoOutputs, OutputState, OutputStatus
 from tests.app.api.conftest import READ_TOKEN, Site
 from tests.app.exporters.openmetrics.test_series import window
 from tests.app.exporters.scraped import OPEN_METRICS, checked, parsed

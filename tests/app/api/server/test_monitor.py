@@ -16,8 +16,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from app.api import wire
+from app.api.client import RemoteController
 from app.api.models import Problem, error_of
-from app.api.remote import RemoteController
 from bpf.errors import TextError, UsageError
 from probes.monitor.finding import TopShare
 from probes.monitor.policy import Policy

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.api import wire
-from app.api.remote import RemoteController
+from app.api.client import RemoteController
 from bpf.errors import UsageError
 from probes.path.options import Guarded, PathOptions, TracedFlow
 from probes.path.records import HOP, PathRowKind, ProbeOutcome

@@ -26,7 +26,7 @@ from app.files import Invoker
 from bpf.errors import UsageError
 from probes.control.controller import Controller
 from probes.monitor.state import PolicyState
-from probes.output_control import OutputConfig, OutputState, OutputStatus
+from probes.reports import OutputConfig, OutputState, OutputStatus
 from probes.snapshot import Event
 from tests.app.exporters.alerts.receivers import FINDING, health, log, transitions, web
 from tests.app.exporters.certificates import certificate

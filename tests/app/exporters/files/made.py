@@ -14,8 +14,8 @@ from app.outputs.view import OwnedFlows
 from probes.flow.interfaces import totals
 from probes.flow.kinds import INTERFACES, REPEATED
 from probes.monitor.state import PolicyState
-from probes.output_control import OutputConfig
 from probes.path.records import PathRowKind, ProbeOutcome
+from probes.reports import OutputConfig
 from probes.snapshot import Event, Item, Snapshot
 from tests.app.outputs.test_owner_tables import answers, flows
 from tests.support import monitors, paths

@@ -21,7 +21,7 @@ from app.outputs.view import ColumnType, OutputView, iso
 from app.outputs.views import VIEWS
 from bpf.errors import UsageError
 from probes.control.controller import Controller
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 from probes.snapshot import Item, Snapshot
 from tests.app.exporters.files.made import HOUR_NS, START_UTC_NS, at, everything, output
 from tests.app.outputs.disks import small_disk

@@ -17,7 +17,7 @@ from app.outputs.view import OwnedFlows
 from bpf.arrays import Array
 from probes.control_plane import ControlPlane
 from probes.flow.records import FLOW
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 from probes.snapshot import Snapshot
 from probes.tunnels import TUNNELS
 from tests.support.console.owners import POSTGRES, WEB, owner_tables, sockets_for

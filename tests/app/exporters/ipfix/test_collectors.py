@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.api.address import Remote
-from app.api.remote import RemotePlane
+from app.api.client import RemotePlane
 from app.lab import netns
 from tests.app.exporters.ipfix.collectors import deliver
 from tests.app.exporters.ipfix.made import (

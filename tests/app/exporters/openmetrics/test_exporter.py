@@ -18,8 +18,7 @@ from app.exporters.kinds import parse
 from app.exporters.openmetrics.exporter import OpenMetricsExporter
 from bpf.errors import UsageError
 from probes.control_plane import MemoryUse
-from probes.output_control import NoOutputs, OutputConfig
-from probes.reports import BudgetUse
+from probes.reports import BudgetUse, NoOutputs, OutputConfig
 from tests.app.exporters.openmetrics.test_prometheus import free_address
 from tests.app.exporters.openmetrics.test_series import owners, window
 from tests.app.exporters.scraped import OPEN_METRICS, parsed

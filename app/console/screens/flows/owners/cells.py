@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.tape.named_state import StateValues
-from probes.sockets.filter import OWNER_TEXTS, Owned
-from probes.sockets.records import By, Limit, Reason
+from probes.sockets.records import OWNER_TEXTS, By, Limit, Owned, Reason
 from widgets.tones import Tone
 
 _REASONS, _BY, _LIMITS = tuple(Reason), tuple(By), tuple(Limit)

@@ -14,8 +14,7 @@ import numpy as np
 from app.commands.flow_view import INTERFACES, NODES, OWNER_KINDS
 from bpf.arrays import Array
 from probes.flow.interfaces import names_of
-from probes.sockets.filter import Owned
-from probes.sockets.records import Reason
+from probes.sockets.records import Owned, Reason
 
 _UNKNOWN = "no owner yet"
 """Label of flows of a window whose owners are not known yet."""

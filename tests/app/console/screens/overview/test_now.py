@@ -18,8 +18,8 @@ from app.console.screens.triggers.model import Triggers
 from probes.drops.counted import Dropped
 from probes.monitor.finding import Finding
 from probes.monitor.state import PolicyState
-from probes.output_control import OutputState, OutputStatus
 from probes.path.records import DESTINATION_HOP, PATH, PathRowKind
+from probes.reports import OutputState, OutputStatus
 from probes.snapshot import Event, Loss, LossReason
 from tests.app.console.fake_paths import LAB, FakePath, table
 from tests.app.console.fake_triggers import FakeMonitor, Said, monitor, policy
