@@ -64,6 +64,7 @@ _NOT_RUN = {
     "explain": "waits for the reader's connections; tests/app/explain runs it",
     "trace": "sends packets to hosts of the Internet; tests/app/run runs it",
     "segment": "needs two hosts; tests/app/fleet runs it",
+    "replay": "shows a console; tests/app/console runs it",
     "record": "needs a recording of the reader; tests/app/recording runs it",
     "serve --record": "serves until a signal; tests/app/recording records",
     "sql": "needs tables of the reader, and an extra package; tests/app/cli runs it",

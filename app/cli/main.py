@@ -30,7 +30,8 @@ ASKED = "_PROBEDECK_COMPLETE"
 _AGAIN_S = 0.01
 _MODULES = {
     "run": "run", "lab": "run", "tour": "run", "trace": "trace", "explain": "explain",
-    "segment": "segment", "serve": "serve", "console": "run", "fleet": "run", "doctor": "",
+    "segment": "segment", "serve": "serve", "console": "run", "replay": "run", "fleet": "run",
+    "doctor": "",
     "version": "", "test": "", "probe": "probe", "policy": "policy_control", "tape": "tape",
     "record": "record", "sql": "sql", "config": "config", "man": "", "completion": "",
 }  # fmt: skip

@@ -54,6 +54,7 @@ from widgets.tones import Tone
 
 if TYPE_CHECKING:
     from app.console.live.hosts import ShownHosts
+    from app.console.live.recorded import RecordedFrames
     from app.console.live.state import Frame
     from probes.control_plane import ControlPlane
 
@@ -98,21 +99,22 @@ class ConsoleApp(DiffApp[int]):
         self, plane: Callable[[], ControlPlane], start: Callable[[], object], where: str,
         duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
-        fleet: bool = False,
+        fleet: bool = False, recording: Callable[[], RecordedFrames] | None = None,
+        replays: bool = False,
     ) -> None:  # fmt: skip
         """`plane` makes the control plane, and `start` starts its probes; both run in threads after
         the first paint.
 
         `where` is the interface or the host, `first` the screen to begin with. Without `names` the
         console looks up no host names until the user asks for them. `fleet`: there is a screen of
-        hosts.
+        hosts. `recording` and `replays` are those of TimeTravel.
         """
         super().__init__(ansi_color=False)
         self.settings = settings or Settings()
         self.keymap = Keymap(self.settings)
         self.set_bindings(bindings(self.keymap))
         self.terminal = ConsoleTerminal(self, self.settings.ui, lambda: self.refresh_view())
-        self.time = TimeTravel(lambda: self.refresh_view())
+        self.time = TimeTravel(lambda: self.refresh_view(), recording, replays=replays)
         self.tasks = Tasks(self, self.show_status)
         self.names = Names(self._named, enabled=names)
         self.command_line = CommandLine(
@@ -180,6 +182,7 @@ class ConsoleApp(DiffApp[int]):
             gc.enable()
         self.hosts.listen(self._published)
         self.set_interval(1.0, self.show_status)
+        self.set_interval(1.0, self.time.play)
         if self._duration is not None:
             self.set_timer(self._duration, self.exit)
         self.layouts.begin()

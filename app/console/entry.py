@@ -13,6 +13,7 @@ from app.tape.options import NOTHING, Startup
 if TYPE_CHECKING:
     from app.config.model import Settings
     from app.console.app import ConsoleApp
+    from app.console.live.recorded import RecordedFrames
     from app.fleet.hosts import Fleet
     from app.run.options import OutputSpec
     from app.run.spec import RunSpec
@@ -50,6 +51,11 @@ def run(
             first = min(spec.options.interval, _FIRST_WINDOW)
             start(made[0], spec, stack, first=first, console=app.commands.ask)
 
+        def recording() -> RecordedFrames:
+            from app.console.live.recorded import RecordedFrames
+
+            return RecordedFrames(spec.options.recording.record)
+
         made: list[Controller] = []
         settings = _prepared(settings, startup)
         from app.console.app import ConsoleApp
@@ -58,6 +64,7 @@ def run(
             plane, begin, spec.interface, spec.options.duration,
             first="programs" if spec.options.only else "overview",
             names=not spec.options.no_names, tour=spec.tour, settings=settings,
+            recording=recording if spec.options.recording.record else None,
         )  # fmt: skip
         return _run(app, startup)
 
@@ -69,6 +76,28 @@ def connect(plane: ControlPlane, url: str, settings: Settings, startup: Startup 
         from app.console.app import ConsoleApp
 
         return _run(ConsoleApp(lambda: plane, lambda: None, url, settings=settings), startup)
+
+
+def replay(directory: str, at: str, settings: Settings, startup: Startup = NOTHING) -> int:
+    """Run a console on a recording, from a typed time on. Raises UsageError without a recording."""
+    settings = _prepared(settings, startup)
+    from app.console.live.recorded import RecordedFrames
+
+    frames = RecordedFrames(directory)
+    with closing(frames):
+        from app.console.app import ConsoleApp
+
+        def begin() -> None:
+            time = app.time
+            app.call_from_thread(time.do_time_go, at) if at else app.call_from_thread(
+                time.do_time_live
+            )
+
+        app = ConsoleApp(
+            lambda: frames.plane, begin, directory, names=False, settings=settings,
+            recording=lambda: frames, replays=True,
+        )  # fmt: skip
+        return _run(app, startup)
 
 
 def fleet(hosts: Fleet, settings: Settings, startup: Startup = NOTHING) -> int:

@@ -357,7 +357,8 @@ class PollingScreen(ConsoleScreen, Generic[_Answer]):
 
     @property
     def _stays(self) -> bool:
-        return self.PAUSES and self.console.time.paused and self._answered
+        paused = self.console.time.paused and not self.console.time.replays
+        return self.PAUSES and paused and self._answered
 
     def _poll(self) -> None:
         if self.is_current and not self._fetching and not self._stays:

@@ -92,8 +92,11 @@ def _host_items(console: Console, where: str) -> list[StatusItem]:
 
 def _badge(console: Console) -> StatusItem:
     plane, moment = console.plane, console.time
+    ended_ns = console.frame.utc_ns
+    if moment.replays:
+        sign = "PLAYING" if moment.playing else "REPLAY"
+        return StatusItem(f"{sign} {clock(ended_ns)} {zone()}", Tone.ACCENT, badge=True)
     if moment.paused:
-        ended_ns = console.frame.utc_ns
         text = f"PAUSED {clock(ended_ns)} {zone()}" if ended_ns else "PAUSED"
         return StatusItem(text, Tone.WARN, badge=True)
     if plane.failure() is not None:

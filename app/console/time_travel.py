@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from app.commands.moment import moment
@@ -16,12 +17,14 @@ from widgets.tones import Tone
 if TYPE_CHECKING:
     from app.console.live.hosts import ShownHosts
     from app.console.live.paths import PathView
+    from app.console.live.recorded import RecordedFrames
     from app.console.live.state import Frame
     from app.console.live.timeline import Timeline
 
 SPANS = (60.0, 300.0, 900.0, 3600.0, math.inf)
 """Seconds that charts may look back; the last span is everything."""
 _MINUTE = 60.0
+_MOMENT = 1e-3
 
 
 class TimeTravel:
@@ -33,11 +36,24 @@ class TimeTravel:
     frame: Frame
     """The frame that the screens show; while paused it does not change."""
     timeline: Timeline
-    """The frames of the past."""
+    """The frames of the past in memory."""
+    past: RecordedFrames | None = None
+    """The frames of the run's recording; None if there is none."""
 
-    def __init__(self, refresh: Callable[[], None]) -> None:
-        """`refresh` brings the screen in front up to date, and calls `advance`."""
+    def __init__(
+        self, refresh: Callable[[], None], recording: Callable[[], RecordedFrames] | None = None,
+        *, replays: bool = False,
+    ) -> None:  # fmt: skip
+        """`refresh` brings the screen in front up to date, and calls `advance`.
+
+        `recording` opens the recording of the run, and raises UsageError before its first window.
+        `replays`: there is nothing else.
+        """
         self._refresh = refresh
+        self._recording = recording
+        self.replays = replays
+        self.playing = False
+        """Whether a replay goes on, a window a second."""
         self.marked: Frame | None = None
         """The frame that `frame` is compared with."""
         self.span = SPANS[0]
@@ -52,6 +68,8 @@ class TimeTravel:
         from app.console.live.timeline import Timeline
 
         self.state, self.timeline = state, Timeline()
+        if self.replays and self._recording is not None:
+            self.past = self._recording()
         self.marked, self.paused, self.pause_reason = None, False, ""
         self.frame = self.present = self.state.frame()
 
@@ -75,6 +93,9 @@ class TimeTravel:
 
     def advance(self) -> None:
         """Keep the present in the time line, and show it unless paused."""
+        if self.replays:
+            self.present = self.frame
+            return
         self.present = self.state.frame()
         self.timeline.keep(self.present)
         if not self.paused:
@@ -88,6 +109,8 @@ class TimeTravel:
         """Return the first frame after a time. Raises UsageError if no frame is that old."""
         frames = self.timeline.frames
         if not frames or frames[0].last is None or utc_ns < frames[0].last.start_utc_ns:
+            if (past := self._past()) is not None and past.first_ns <= utc_ns:
+                return past.since(utc_ns) or self.present
             raise UsageError(
                 f"nothing is kept of {clock(utc_ns)} {zone()}", hint=self._kept_since()
             )
@@ -98,7 +121,7 @@ class TimeTravel:
         if self.marked is not None:
             self.marked = None
             self._refresh()
-        elif self.paused:
+        elif self.paused and not self.replays:
             self.do_time_live()
         else:
             return False
@@ -116,11 +139,22 @@ class TimeTravel:
 
     def _kept_since(self) -> str:
         frames = self.timeline.frames
-        return (
-            f"kept since {clock(frames[0].utc_ns)} {zone()}"
-            if frames
-            else "there was no window yet"
-        )
+        first = frames[0].utc_ns if frames else 0
+        if (past := self._past()) is not None:
+            first = past.first_ns or first
+        return f"kept since {clock(first)} {zone()}" if first else "there was no window yet"
+
+    def _past(self) -> RecordedFrames | None:
+        """Return the frames of the recording; None if there is none, or not yet."""
+        if self.past is None and self._recording is not None:
+            with suppress(UsageError):
+                self.past = self._recording()
+        return self.past
+
+    def _beyond(self, at: float) -> RecordedFrames | None:
+        """Return the frames of the recording if those in memory begin after a time, as `at`."""
+        frames = self.timeline.frames
+        return self._past() if not frames or at < frames[0].at else None
 
     def status_items(self) -> list[StatusItem]:
         """Items of the status strip: age of the frame, reason of the pause, comparison."""
@@ -138,27 +172,43 @@ class TimeTravel:
             items.append(StatusItem(f"COMPARING {' with '.join(words)}", Tone.ACCENT, badge=True))
         return items
 
+    def play(self) -> None:
+        """Show the next window, if a replay goes on."""
+        if self.playing and self.past is not None:
+            found = self.past.step(self.frame, 1)
+            self.playing = found is not None
+            self._show(found or self.frame)
+
     def do_view_pause(self) -> None:
-        if self.paused:
+        if self.replays:
+            self.playing = not self.playing
+            self._refresh()
+        elif self.paused:
             self.do_time_live()
         else:
             self._show(self.frame)
 
     def do_time_live(self) -> None:
+        if self.replays:
+            self._turn_to(self.past.at(self.past.last_ns) if self.past else None)
+            return
         self.paused, self.pause_reason = False, ""
         self._refresh()
 
     def do_time_back(self, windows: int = 1) -> None:
-        self._turn_to(self.timeline.step(self.frame, -windows))
+        # A moment before this frame: of the first one in memory, too.
+        past = self._beyond(self.frame.at - _MOMENT)
+        self._turn_to((past or self.timeline).step(self.frame, -windows))
 
     def do_time_forward(self, windows: int = 1) -> None:
-        self._turn_to(self.timeline.step(self.frame, windows))
+        self._turn_to((self._beyond(self.frame.at) or self.timeline).step(self.frame, windows))
 
     def do_time_back_minute(self) -> None:
-        self._turn_to(self.timeline.move(self.frame, -_MINUTE))
+        past = self._beyond(self.frame.at - _MINUTE)
+        self._turn_to((past or self.timeline).move(self.frame, -_MINUTE))
 
     def do_time_forward_minute(self) -> None:
-        self._turn_to(self.timeline.move(self.frame, _MINUTE))
+        self._turn_to((self._beyond(self.frame.at) or self.timeline).move(self.frame, _MINUTE))
 
     def _turn_to(self, frame: Frame | None) -> None:
         if frame is None:
@@ -166,11 +216,14 @@ class TimeTravel:
         self._show(frame)
 
     def do_time_go(self, text: str) -> None:
-        wanted = moment(text, self.present.utc_ns or time.time_ns(), zone_offset_ns())
+        now = self.past.last_ns if self.replays and self.past else self.present.utc_ns
+        wanted = moment(text, now or time.time_ns(), zone_offset_ns())
         kept = [frame for frame in self.timeline.frames if frame.utc_ns <= wanted]
-        if not kept:
+        past = None if kept else self._past()
+        found = kept[-1] if kept else past.at(wanted) if past is not None else None
+        if found is None:
             raise UsageError(f"nothing is kept of {text}", hint=self._kept_since())
-        self._show(kept[-1])
+        self._show(found)
 
     def _show(self, frame: Frame) -> None:
         self.pause_at(frame)

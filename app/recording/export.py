@@ -8,6 +8,8 @@ from urllib.parse import quote
 from app.exporters.host import ExportHost, make
 from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
+from app.outputs.owners.owner_join import with_owners
+from app.outputs.view import is_table
 from app.outputs.views import VIEWS
 from app.recording.frames import DamageError, FrameKind
 from app.recording.plane import RecordedPlane
@@ -15,13 +17,17 @@ from app.recording.reader import Recording
 from app.recording.segment import RecordedState
 from bpf.errors import ProbedeckError
 from probes.reports import OutputConfig
-from probes.snapshot import Item
+from probes.snapshot import Item, Snapshot
+from probes.sockets.records import PROBE as SOCKETS
 
 PARQUET = "parquet"
 
 
 class RecordedItems:
-    """The items of a recording between two times, while its plane has the state of each moment."""
+    """The items of a recording between two times, while its plane has the state of each moment.
+
+    Windows of flows come as OwnedFlows if their owners were known: these stand before them.
+    """
 
     def __init__(self, recording: Recording, begin_ns: int, end_ns: int) -> None:
         """Times are UTC."""
@@ -30,12 +36,17 @@ class RecordedItems:
 
     def __iter__(self) -> Iterator[Item]:
         parts: dict[int, bytes] = {}
+        tables: dict[str, Snapshot] = {}
         for item in self._recording.items(self._begin_ns, self._end_ns):
             if isinstance(item, RecordedState):
                 parts[item.part] = item.text
                 self.plane.turn_to(dict(parts))
-            else:
-                yield item
+                continue
+            if isinstance(item, Snapshot) and item.probe == SOCKETS:
+                tables[item.metric] = item
+            elif is_table(item, "flow", "") and tables:
+                item = with_owners(item, tables.values())
+            yield item
 
 
 def tables_of(recording: Recording) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -209,12 +209,16 @@ def window_of(entry: Entry, payload: bytes, table: RecordedTable, last: Array | 
         if last is None or (len(known) and not 0 <= known.min() <= known.max() < len(last)):
             raise DamageError("a window refers to rows that are missing")
         before = _bytes_of(last)
-    for begin, end in layout.identity:
-        data[new, begin:end] = take((int(new.sum()), end - begin))
-        if entry.flags & REFERS:
-            data[~new, begin:end] = before[known, begin:end]
-    for begin, end in layout.values:
-        data[:, begin:end] = take((count, end - begin))
+    fresh = take((int(new.sum()), _width(layout.identity)))
+    if entry.flags & REFERS:
+        keys = np.empty((count, fresh.shape[1]), "u1")
+        keys[new], keys[~new] = fresh, _columns(before, layout.identity)[known]
+        fresh = keys
+    for part, columns in ((layout.identity, fresh), (layout.values, None)):
+        found, of = columns if columns is not None else take((count, _width(part))), 0
+        for begin, end in _joined_places(part):
+            data[:, begin:end] = found[:, of : of + end - begin]
+            of += end - begin
     if at != len(text):
         raise DamageError("a window has more bytes than its entry says")
     try:
@@ -248,17 +252,39 @@ def layout_of(dtype: np.dtype[Any]) -> RowLayout:
     return RowLayout(tuple(identity), tuple(values))
 
 
+def _width(places: Iterable[tuple[int, int]]) -> int:
+    return sum(end - begin for begin, end in places)
+
+
+@lru_cache(256)
+def _joined_places(places: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Join places that adjoin."""
+    found: list[tuple[int, int]] = []
+    for begin, end in places:
+        if found and found[-1][1] == begin:
+            begin = found.pop()[0]
+        found.append((begin, end))
+    return tuple(found)
+
+
+def _columns(data: Array, places: tuple[tuple[int, int], ...]) -> Array:
+    """Return the bytes at some places of each row, (n, bytes of all places)."""
+    parts = [data[:, begin:end] for begin, end in _joined_places(places)]
+    return np.concatenate(parts, axis=1)
+
+
 def _places(data: Array, before: Array, layout: RowLayout) -> Array:
     """Return the place (n,) of each row of `data` in `before` by its identity; -1 if it is new."""
     if not len(before):
         return np.full(len(data), -1)
-    keys, known = (
-        np.concatenate([each[:, begin:end] for begin, end in layout.identity], axis=1)
-        for each in (data, before)
-    )
-    ids, known_ids = (each.astype("u8") @ _FACTORS[: each.shape[1]] for each in (keys, known))
+    words = -(-_width(layout.identity) // 8)
+    keys, known = np.zeros((len(data), words), "u8"), np.zeros((len(before), words), "u8")
+    for words_of, rows in ((keys, data), (known, before)):
+        columns = _columns(rows, layout.identity)
+        words_of.view("u1")[:, : columns.shape[1]] = columns
+    ids, known_ids = (each @ _FACTORS[:words] for each in (keys, known))
     order = np.argsort(known_ids)
-    at = np.minimum(np.searchsorted(known_ids, ids, sorter=order), len(known) - 1)
+    at = np.minimum(np.searchsorted(known_ids[order], ids), len(known) - 1)
     places: Array = order[at]
     # Rows of equal ids may differ.
     places[(keys != known[places]).any(axis=1)] = -1

@@ -11,15 +11,14 @@ import numpy as np
 
 from app.commands.moment import moment
 from app.files import as_invoker, expand
-from app.outputs.owners.owner_join import with_owners
 from app.outputs.view import is_table
 from app.recording.frames import MAGIC, FrameKind
 from app.recording.segment import RecordedItem, Segment
 from app.recording.writer import DATA, STREAMS
+from bpf.arrays import Array
 from bpf.errors import Closing, UsageError
 from bpf.quantities import clock, counted
 from probes.snapshot import Snapshot
-from probes.sockets.records import PROBE as SOCKETS
 
 FULL = next(iter(STREAMS))
 _SECOND_NS = 10**9
@@ -47,6 +46,8 @@ class Recording(Closing):
         """Raises UsageError if the directory has no segment of the stream."""
         self.directory, self._stream = expand(directory), stream
         self._segments: dict[Path, Segment] = {}
+        self._moments: dict[Path, tuple[int, Array]] = {}
+        """Entries of each segment when its moments were read, and these."""
         if not self.segments():
             hint = "give the DIR of --record"
             raise UsageError(f"{directory} has no recording", hint=hint)
@@ -72,15 +73,12 @@ class Recording(Closing):
     def items(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[RecordedItem]:
         """Yield the items from a UTC time up to another one, in the order of their publication.
 
-        Windows of flows come as OwnedFlows if their owners were known. A window belongs to its
-        end. Damaged frames are left out, and noted in their segments.
+        A window belongs to its end. Damaged frames are left out, and noted in their segments.
         """
-        join = Owners()
         for segment in self._between(begin_ns, end_ns):
             entries = segment.entries()
             mask = (entries["utc_ns"] > begin_ns) & (entries["utc_ns"] <= end_ns)
-            for item in segment.items(mask):
-                yield join.of(item)
+            yield from segment.items(mask)
             segment.close()
 
     def _between(self, begin_ns: int, end_ns: int) -> Iterable[Segment]:
@@ -93,6 +91,27 @@ class Recording(Closing):
             segment for segment, end in zip(segments, ends, strict=True)
             if end > begin_ns - slack and segment.begin_ns < end_ns + slack
         ]  # fmt: skip
+
+    def moments(self) -> Array:
+        """Return the ends of the windows that screens show, UTC, (n,), ascending.
+
+        They are those of flows, or of the table with the most windows.
+        """
+        parts = []
+        for segment in self.segments():
+            entries = segment.entries()
+            known = self._moments.get(segment.path)
+            if known is None or known[0] != len(entries):
+                known = self._moments[segment.path] = len(entries), segment.moments()
+                segment.close()
+            parts.append(known[1])
+        return np.unique(np.concatenate(parts))
+
+    def run_before(self, utc_ns: int) -> list[Segment]:
+        """Return the segments of the run of a moment, up to that moment, oldest first."""
+        segments = [each for each in self.segments() if each.begin_ns <= utc_ns]
+        run = segments[-1].head.get("run") if segments else None
+        return [each for each in segments if each.head.get("run") == run]
 
     def between(self, begin: str, end: str) -> tuple[int, int]:
         """Return two typed times as UTC; an age is one before the end. Raises UsageError."""
@@ -114,7 +133,7 @@ class Recording(Closing):
             last = int(times.max()) if len(times) else segment.begin_ns
             yield SegmentSummary(
                 segment.path.name, segment.begin_ns, last, segment.size if len(entries) else 0,
-                len(entries), int(entries["rows"].sum()), segment.head().get("host", ""),
+                len(entries), int(entries["rows"].sum()), segment.head.get("host", ""),
             )  # fmt: skip
             segment.close()
 
@@ -140,17 +159,3 @@ class Recording(Closing):
                 last[key] = item.window, item.start_ns
             segment.close()
         yield from self.damage()
-
-
-class Owners:
-    """Joins windows of flows with the owners that stand before them in a recording."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, Snapshot] = {}
-
-    def of(self, item: RecordedItem) -> RecordedItem:
-        if isinstance(item, Snapshot) and item.probe == SOCKETS:
-            self._tables[item.metric] = item
-        if isinstance(item, Snapshot) and is_table(item, "flow", ""):
-            return with_owners(item, self._tables.values()) if self._tables else item
-        return item

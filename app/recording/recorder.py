@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 from app import VERSION
@@ -40,7 +41,7 @@ def _part(kind: Any, ask: Callable[[ControlPlane], Any]) -> Callable[[ControlPla
 STATE_PARTS: Mapping[str, Callable[[ControlPlane], bytes]] = {
     "status": _part(ControllerStatus, lambda plane: replace(status_of(plane, VERSION), utc_ns=0)),
     "path_options": _part(PathObject, lambda plane: plane.path_options),
-    **{each.name: _part(each.answer, each.method) for each in _READS},
+    **{each.name: _part(each.answer, methodcaller(each.name)) for each in _READS},
 }
 """The parts of the state, each the JSON of an answer. The number of a part in a frame is its place
 here, from 1; part 0 are the losses since the start of the run."""
@@ -133,7 +134,8 @@ class RunRecorder:
     def _begun(self, utc_ns: int) -> None:
         """Begin a segment with the whole state, so that it opens alone."""
         self._state.clear()
-        self._look(utc_ns)
+        # Before the first item.
+        self._look(utc_ns - 1)
 
     def _look(self, utc_ns: int) -> None:
         """Record the parts of the state that have changed."""

@@ -7,6 +7,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -241,13 +242,26 @@ class Segment:
             except DamageError as error:
                 self.damage[int(self._known["offset"][place])] = error.message
 
+    def moments(self) -> Array:
+        """Return the ends of the windows that screens show, UTC, (n,)."""
+        entries = self.entries()
+        windows = entries[entries["kind"] == FrameKind.WINDOW]
+        numbers, counts = np.unique(windows["table"], return_counts=True)
+        chosen = numbers[np.argsort(-counts, kind="stable")][:1].tolist()
+        with suppress(DamageError):
+            names = {number: self.table(number).name for number in numbers.tolist()}
+            chosen = [number for number, name in names.items() if name == ("flow", "")] or chosen
+        return windows["utc_ns"][np.isin(windows["table"], chosen)].astype("i8")
+
     def begins_well(self) -> bool:
         """Whether its first bytes are those of a segment of this version."""
         return self._read_at(len(MAGIC), 0) == MAGIC
 
+    @cached_property
     def head(self) -> dict[str, str]:
         """Return version and host of the run; empty if they are unreadable."""
         try:
+            self.entries()
             found = json.loads(inflated(self._payload(self.entry(0)), _MAX_TEXT))
             return {str(name): str(value) for name, value in found.items()}
         except (DamageError, ValueError, AttributeError, RecursionError):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from app.api.server.top_flows import TopFlows
-from probes.flow.records import once
+from probes.flow.records import FLOW, once, words_of
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
 
 _LARGEST = 256
@@ -42,7 +42,9 @@ class Tier:
             windows[-1],
             window=self._number,
             start_ns=windows[0].start_ns,
-            rows=once(np.concatenate([window.rows for window in windows])),
+            rows=once(
+                np.concatenate([words_of(window.rows) for window in windows]).view(FLOW).ravel()
+            ),
             losses=losses,
             occupancy=max(window.occupancy for window in windows),
             swap_ns=sum(window.swap_ns for window in windows),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import time
 import zlib
@@ -69,6 +70,7 @@ class SegmentWriter:
         self._tables: dict[tuple[str, str, str], _Table] = {}
         """By probe, side and metric."""
         self._numbers = 0
+        self._run, self._segments = secrets.token_hex(8), 0
 
     def window(self, item: Snapshot) -> None:
         """Append a window; before the first one of its table, the table's description."""
@@ -134,7 +136,9 @@ class SegmentWriter:
         self._files, self._size = (data, index), 0
         self._end = time.monotonic() + STREAMS[self._stream]
         self._tables, self._numbers = {}, 0
-        head = {"version": VERSION, "host": socket.gethostname(), "stream": self._stream}
+        head = {"version": VERSION, "host": socket.gethostname(), "stream": self._stream,
+                "run": self._run, "number": self._segments}  # fmt: skip
+        self._segments += 1
         try:
             self._append(FrameKind.HEAD, utc_ns, deflated(json.dumps(head).encode()), 0)
         except OSError:

@@ -205,8 +205,9 @@ def _merged(rows: Rows[FLOW], hashes: Array) -> Array:
         order = np.lexsort(keys.T)
         same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
     starts = np.flatnonzero(np.concatenate(([True], ~same)))
-    rows = rows[order]
-    merged = rows[starts]
+    # By take: indexing copies a structured array field by field.
+    rows = rows.take(order)
+    merged = rows.take(starts)
     merged["packets"] = np.add.reduceat(rows["packets"], starts)
     merged["bytes"] = np.add.reduceat(rows["bytes"], starts)
     merged["tcp_flags"] = np.bitwise_or.reduceat(rows["tcp_flags"], starts)

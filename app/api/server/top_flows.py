@@ -44,7 +44,9 @@ class TopFlows:
         order = np.argpartition(rows["bytes"], first)
         # The order of the rows stays.
         return replace(
-            flows, rows=rows[np.sort(order[first:])], rest=tuple(_sums(rows[order[:first]]))
+            flows,
+            rows=rows.take(np.sort(order[first:])),
+            rest=tuple(_sums(rows.take(order[:first]))),
         )
 
 

@@ -17,7 +17,7 @@ from app.api.sockets import Listening
 from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
 from app.config.model import CONSOLE, Settings, Ui
-from app.run.options import PLAIN_HELP, Options
+from app.run.options import GENERAL, PLAIN_HELP, Options
 from app.run.spec import Beside, run_spec
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import UsageError
@@ -44,6 +44,10 @@ CONSOLE_EXAMPLES = """\b
 Examples:
   probedeck console
   probedeck console --connect https://router1:8765 --token ~/.router1"""
+REPLAY_EXAMPLES = """\b
+Examples:
+  probedeck replay /var/lib/probedeck/record
+  probedeck replay /var/lib/probedeck/record --at 03:12"""
 FLEET_EXAMPLES = """\b
 Examples:
   probedeck fleet hosts.toml
@@ -188,6 +192,35 @@ def console(
     from app.console import entry
 
     return entry.connect(remote, url, settings, startup)
+
+
+@click.command(cls=GroupedCommand, epilog=REPLAY_EXAMPLES)
+@argument("directory", "DIR", "Directory of --record.")
+@option(
+    "--at",
+    metavar="TIME",
+    group=GENERAL,
+    usual="its end",
+    help="Begin at this time: 03:12, 2026-01-31T03:12, or how long before the end, 5m.",
+)
+@option("--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console.")
+@takes(Ui, TapeOptions)
+def replay(
+    settings: Settings, playing: TapeOptions, directory: str, at: str, headless: bool
+) -> int:
+    """Open the console on a recording, without privileges and without a kernel.
+
+    [ and ] step through its windows, { and } through minutes, space plays it, and :time.go TIME
+    goes to a time.
+    """
+    startup = playing.startup(settings, shown=not headless)
+    if not headless:
+        _need_terminal("probedeck record export DIR")
+    elif startup.tape is None:
+        raise UsageError("--headless needs --tape or --exec here")
+    from app.console import entry
+
+    return entry.replay(directory, at, settings, startup)
 
 
 @click.command(cls=GroupedCommand, epilog=FLEET_EXAMPLES)

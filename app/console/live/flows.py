@@ -144,12 +144,16 @@ class LiveFlows:
         self._view = LiveView(np.empty(0, LIVE), 0, 0)
         self._rate_start_ns = 0
         self._has_rates = self._cut_rates = False
-        self._left_out_ns = -IDLE_NS
-        """End of the last window in which flows were left out."""
+        self._left_out_ns: int | None = -IDLE_NS
+        """End of the last window in which flows were left out; None: one before the first."""
         self._lock = threading.Lock()
 
     def view(self) -> LiveView:
         return self._view
+
+    def begin_late(self) -> None:
+        """Take all flows of the first minute for older ones: their totals are lower bounds."""
+        self._left_out_ns = None
 
     def add(self, snapshot: Snapshot) -> None:
         with self._lock:
@@ -157,6 +161,8 @@ class LiveFlows:
 
     def _added(self, snapshot: Snapshot) -> LiveView:
         now = snapshot.end_ns
+        if self._left_out_ns is None:
+            self._left_out_ns = now
         # A flow that was left out longer ago would have left as idle, and begins anew.
         at_least = now - self._left_out_ns < IDLE_NS
         old, seconds, cut_cells = self._view, self._view.seconds, self._view.cut_cells

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -131,10 +130,11 @@ class LivePulses:
     def view(self) -> Pulses:
         return self._view
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: Snapshot, came_at: float) -> None:
+        """`came_at`: its arrival, `time.monotonic()`."""
         with self._lock:
             probes = self._view.probes
-            pulse = _pulse(probes.get(snapshot.probe), snapshot)
+            pulse = _pulse(probes.get(snapshot.probe), snapshot, came_at)
             view = replace(self._view, probes=MappingProxyType({**probes, pulse.name: pulse}))
             if (snapshot.probe, snapshot.metric) == (FLOW, ""):
                 view = replace(view, flows=self._flows.with_row(_of_flows(snapshot)))
@@ -151,7 +151,7 @@ class LivePulses:
             self._view = view
 
 
-def _pulse(before: Pulse | None, snapshot: Snapshot) -> Pulse:
+def _pulse(before: Pulse | None, snapshot: Snapshot, came_at: float) -> Pulse:
     # Each table of a window is a snapshot.
     same = before if before and before.window == snapshot.window else None
     known = before if before and before.generation == snapshot.generation else None
@@ -162,7 +162,7 @@ def _pulse(before: Pulse | None, snapshot: Snapshot) -> Pulse:
     poll = max((snapshot.swap_ns + snapshot.drain_ns) / 1e9, same.poll if same else 0.0)
     occupancy = max(snapshot.occupancy, same.occupancy if same else 0.0)
     return Pulse(
-        snapshot.probe, snapshot.generation, seconds, poll, occupancy, time.monotonic(),
+        snapshot.probe, snapshot.generation, seconds, poll, occupancy, came_at,
         snapshot.end_utc_ns, snapshot.window, last, losses, snapshot.side,
     )  # fmt: skip
 

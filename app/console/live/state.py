@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from app.console.live.flows import Focus, LiveFlows, LiveOwners, LiveView, OwnerView
@@ -18,6 +19,7 @@ from probes.snapshot import (
     REMOVED,
     Event,
     Loss,
+    Losses,
     LossReason,
     Snapshot,
     add_losses,
@@ -135,6 +137,8 @@ class HostFrame:
 class LiveState:
     """The present. Any thread calls `take`; screens read frames."""
 
+    arrival: Callable[[Snapshot], float] = lambda _: time.monotonic()
+    """Returns the arrival of a window, `time.monotonic()`."""
     last: Snapshot | None = None
     """The last window of the probe with the highest rank, without rows."""
     last_at: float = 0.0
@@ -155,6 +159,11 @@ class LiveState:
         """Set which flows come first if the table cannot hold every flow."""
         self._flows.focus = focus
 
+    def begin_late(self, losses: Losses) -> None:
+        """Begin in the middle of a run, which has had these losses."""
+        self._losses = dict(losses)
+        self._flows.begin_late()
+
     def take(self, item: Snapshot | Event) -> None:
         """Add a published window or event."""
         if isinstance(item, Event):
@@ -163,7 +172,8 @@ class LiveState:
             with self._lock:
                 self._log(item)
             return
-        self._pulses.add(item)
+        came_at = self.arrival(item)
+        self._pulses.add(item, came_at)
         if not item.is_metric:
             views: dict[str, LiveFlows | LivePaths | LiveMonitor | LiveOwners] = {
                 FLOW: self._flows,
@@ -180,7 +190,7 @@ class LiveState:
             if self.last is None or _rank(item) >= _rank(self.last):
                 # Views keep the rows: frames must not keep them twice.
                 self.last = replace(item, rows=item.rows[:0].copy())
-                self.last_at = time.monotonic()
+                self.last_at = came_at
             add_losses(self._losses, item.losses)
             if item.lost.packets:
                 what = ", ".join(

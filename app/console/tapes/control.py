@@ -251,7 +251,7 @@ class Tapes:
             except WorkerCancelled:
                 return  # The console ends.
             deadline = time.monotonic() + _FIRST
-            while console.time.state.last is None and time.monotonic() < deadline:
+            while console.frame.last is None and time.monotonic() < deadline:
                 await asyncio.sleep(_POLL)
             if console.failure is not None:
                 return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,9 @@ import numpy as np
 
 from app.exporters.host import ExportHost, make
 from app.exporters.kinds import parse
+from app.recording.export import RecordedItems
 from app.recording.reader import Recording
 from app.recording.recorder import RunRecorder
-from app.recording.segment import RecordedItem, RecordedState
 from bpf.arrays import Array
 from probes.control_plane import ControlPlane
 from probes.path.options import PathOptions
@@ -71,14 +70,9 @@ def record(directory: Path, items: Sequence[Item]) -> None:
     made.close()
 
 
-def published(found: Sequence[RecordedItem]) -> list[Item]:
-    """Return the items without the states."""
-    return [item for item in found if not isinstance(item, RecordedState)]
-
-
 def read(directory: Path, stream: str = "full") -> list[Item]:
     with Recording(str(directory), stream) as recording:
-        found = published([*recording.items()])
+        found = [*RecordedItems(recording, 0, 1 << 62)]
         assert not [*recording.faults()]
     return found
 
@@ -93,8 +87,3 @@ def same(one: Item, other: Item) -> bool:
         and one.rows.dtype == other.rows.dtype
         and one.rows.tobytes() == other.rows.tobytes()
     )
-
-
-def until_new_segment() -> None:
-    """Wait until another segment has another name."""
-    time.sleep(0.001)

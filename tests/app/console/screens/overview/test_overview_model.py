@@ -47,7 +47,7 @@ def traffic(*windows: tuple[float, int, int], lost: int = 0) -> Array:
 
 def test_windows_are_told_apart_by_direction_and_protocol() -> None:
     live = LivePulses()
-    live.add(window(np.concatenate(some(), dtype=FLOW), end_ns=5 * SECOND_NS, losses=FULL))
+    live.add(window(np.concatenate(some(), dtype=FLOW), end_ns=5 * SECOND_NS, losses=FULL), 0.0)
     (row,) = live.view().traffic
     assert (row["in_bytes"], row["out_bytes"]) == (45 * 125, 20 * 125)
     assert row["packets"] == row["in_packets"] + row["out_packets"] == 1 + 4 + 2 + 1
@@ -59,11 +59,11 @@ def test_windows_are_told_apart_by_direction_and_protocol() -> None:
 def test_the_monitor_tells_of_traffic_where_no_flows_are_counted() -> None:
     live, fake = LivePulses(), FakeMonitor()
     for item in fake.window({}, Traffic(tcp=6, udp=3, icmp=1, other=2, size=100)):
-        live.add(item)
+        live.add(item, 0.0)
     view = live.view()
     assert not view.both_ways
     assert view.traffic["in_bytes"].tolist() == [1200]
-    live.add(window(np.concatenate(some(), dtype=FLOW)))
+    live.add(window(np.concatenate(some(), dtype=FLOW)), 0.0)
     assert live.view().traffic is live.view().flows
 
 
@@ -71,7 +71,7 @@ def test_what_was_shown_stays_and_memory_is_bounded() -> None:
     live = LivePulses()
     rows = flow(1, 8)
     for number in range(1, 3 * WINDOWS):
-        live.add(window(rows, number, end_ns=number * SECOND_NS))
+        live.add(window(rows, number, end_ns=number * SECOND_NS), 0.0)
         if number == WINDOWS:
             before = live.view().traffic
             kept = before.copy()
@@ -81,14 +81,14 @@ def test_what_was_shown_stays_and_memory_is_bounded() -> None:
     ]
     assert (before == kept).all()
     # A probe that is started anew has no past.
-    live.add(window(rows, 1, end_ns=SECOND_NS))
+    live.add(window(rows, 1, end_ns=SECOND_NS), 0.0)
     assert len(live.view().traffic) == 1
 
 
 def test_losses_add_up_and_those_of_the_last_window_are_apart() -> None:
     live = LivePulses()
     for number, losses in enumerate((FULL, {}, {**FULL, LossReason.NOT_IP: Loss(9)}), 1):
-        live.add(window(flow(1, 1), number, losses=losses))
+        live.add(window(flow(1, 1), number, losses=losses), 0.0)
     (pulse,) = live.view().probes.values()
     assert pulse.lost.packets == 14
     assert pulse.last[LossReason.TABLE_FULL].packets == 7
@@ -98,7 +98,7 @@ def test_a_window_of_several_tables_is_one() -> None:
     live = LivePulses()
     end = 100 * SECOND_NS
     for rows in (FakePath(LAB).second(end), FakePath(LAB).summaries(end)):
-        live.add(table(rows, end, window=3, lost=4))
+        live.add(table(rows, end, window=3, lost=4), 0.0)
     assert live.view().probes["path"].last[LossReason.OVERRUN].packets == 8
 
 

@@ -1,0 +1,175 @@
+"""Frames of a recording, each built from the windows before its moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from app.console.live.state import MAX_EVENTS, Frame, LiveState
+from app.recording.frames import ENTRY, FrameKind
+from app.recording.plane import RecordedPlane
+from app.recording.reader import Recording
+from app.recording.segment import RecordedState, Segment
+from bpf.arrays import Rows
+from probes.snapshot import Event, History, Snapshot
+
+_LEAST_NS, _MOST_NS = 61 * 10**9, 600 * 10**9
+"""A frame is built from the windows of so long: flows are shown for a minute."""
+_MOST_ROWS = 300_000
+"""Rows from which a frame is built, beyond the least time."""
+_FORWARD = 16
+"""Windows that the last frame may lead forward; beyond, a frame is built anew."""
+_NEAR = 4
+"""Segments in which a frame may begin."""
+_SEGMENTS_OF_EVENTS = 24
+"""Segments whose events a frame has: four hours."""
+
+
+class RecordedFrames:
+    """Builds frames for moments. One thread uses it. `plane` answers as of the last frame."""
+
+    def __init__(self, directory: str, plane: RecordedPlane | None = None) -> None:
+        """Raises UsageError without a recording."""
+        self.plane = plane or RecordedPlane()
+        self._recording = Recording(directory)
+        self._shift_s = time.monotonic() - time.time()
+        self._state = LiveState(self._arrival)
+        self._reached_ns = 0
+        """UTC: moment of the last frame; 0: none."""
+        self._parts: dict[int, bytes] = {}
+        self._run: list[Segment] = []
+        """The first segment of the run of the last frame."""
+
+    def close(self) -> None:
+        self._recording.close()
+
+    @property
+    def last_ns(self) -> int:
+        """UTC: the last moment; 0 if there is none."""
+        moments = self._recording.moments()
+        return int(moments[-1]) if len(moments) else 0
+
+    @property
+    def first_ns(self) -> int:
+        """UTC: the first moment; 0 if there is none."""
+        moments = self._recording.moments()
+        return int(moments[0]) if len(moments) else 0
+
+    def at(self, utc_ns: int) -> Frame | None:
+        """Return the last frame until a time; None if the recording begins later."""
+        moments = self._recording.moments()
+        place = int(np.searchsorted(moments, utc_ns, "right")) - 1
+        return self._frame(int(moments[place])) if place >= 0 else None
+
+    def since(self, utc_ns: int) -> Frame | None:
+        """Return the first frame from a time on; None if the recording ends before."""
+        moments = self._recording.moments()
+        place = int(np.searchsorted(moments, utc_ns))
+        return self._frame(int(moments[place])) if place < len(moments) else None
+
+    def step(self, frame: Frame, by: int) -> Frame | None:
+        """Return the frame `by` frames after `frame`, or before it if negative: at most the last
+        one in that direction; None if `frame` is the last one."""
+        moments = self._recording.moments()
+        # By whole nanoseconds: the first place behind the frame, or its own.
+        place = int(np.searchsorted(moments, frame.utc_ns + (by > 0))) + by - (by > 0)
+        place = max(0, min(place, len(moments) - 1))
+        if not len(moments) or (int(moments[place]) - frame.utc_ns) * by <= 0:
+            return None
+        return self._frame(int(moments[place]))
+
+    def move(self, frame: Frame, seconds: float) -> Frame | None:
+        """Return a frame as `step` does, at least so many seconds away."""
+        wanted = frame.utc_ns + round(seconds * 1e9)
+        if seconds > 0:
+            return self.since(wanted) or self.step(frame, 1 << 30)
+        return self.at(wanted) or self.step(frame, -(1 << 30))
+
+    def _arrival(self, item: Snapshot) -> float:
+        return item.end_utc_ns / 1e9 + self._shift_s
+
+    def _frame(self, utc_ns: int) -> Frame:
+        moments = self._recording.moments()
+        first, last = np.searchsorted(moments, (self._reached_ns, utc_ns))
+        segments = self._recording.run_before(utc_ns)
+        goes_on = segments[:1] == self._run and self._reached_ns > 0
+        if not (goes_on and 0 <= last - first <= _FORWARD):
+            self._run = segments[:1]
+            self._begin(segments, utc_ns)
+        if utc_ns > self._reached_ns:
+            for item in self._recording.items(self._reached_ns, utc_ns):
+                if isinstance(item, RecordedState):
+                    self._parts[item.part] = item.text
+                    continue
+                self._state.take(item)
+                if isinstance(item, Snapshot):
+                    self.plane.history.append(item)
+                    if item.probe == "names":
+                        self.plane.publish(item)
+            self._reached_ns = utc_ns
+        self.plane.turn_to(dict(self._parts))
+        return self._state.frame()
+
+    def _begin(self, segments: list[Segment], utc_ns: int) -> None:
+        """Begin a state some time before a moment, with the losses and the events until then.
+
+        `segments` are those of the run until the moment.
+        """
+        near = segments[-_NEAR:]
+        begin_ns = max((self._begin_of(each, utc_ns) for each in near), default=0)
+        if not begin_ns and len(segments) > _NEAR:
+            begin_ns = near[0].begin_ns
+        self._state, self._parts = LiveState(self._arrival), {}
+        self.plane.history, self._reached_ns = History(), begin_ns
+        for part in _states(segments, begin_ns):
+            self._parts[part.part] = part.text
+        self.plane.turn_to(dict(self._parts))
+        if begin_ns:
+            self._state.begin_late(self.plane.losses)
+        events = [event for each in segments[-_SEGMENTS_OF_EVENTS:]
+                  for event in _events(each, begin_ns)]  # fmt: skip
+        for event in events[-MAX_EVENTS:]:
+            self._state.take(event)
+        if not begin_ns and segments:
+            # Items of another run belong to other frames.
+            self._reached_ns = segments[0].begin_ns - 1
+
+    def _begin_of(self, segment: Segment, utc_ns: int) -> int:
+        """Return the time of the state in a segment from which a frame is built; 0: the begin."""
+        entries = segment.entries()
+        age = utc_ns - entries["utc_ns"].astype("i8")
+        rows = np.cumsum(entries["rows"][::-1].astype("i8") * (age[::-1] >= 0))[::-1]
+        old = (age > _MOST_NS) | ((age > _LEAST_NS) & (rows > _MOST_ROWS))
+        states = (entries["kind"] == FrameKind.STATE) & (entries["table"] == 0) & old
+        found = entries["utc_ns"][states]
+        return int(found.max()) if len(found) else 0
+
+
+def _states(segments: list[Segment], utc_ns: int) -> Iterator[RecordedState]:
+    """Yield the parts of the state until a time, in the segment of that time."""
+    of = [each for each in segments if each.begin_ns <= utc_ns][-1:] or segments[:1]
+    for segment in of:
+        entries = segment.entries()
+        until = max(utc_ns, _first(entries))
+        mask = (entries["kind"] == FrameKind.STATE) & (entries["utc_ns"] <= until)
+        # The last of each part.
+        places = {int(entries["table"][at]): at for at in np.flatnonzero(mask).tolist()}
+        chosen = np.zeros(len(entries), bool)
+        chosen[list(places.values())] = True
+        for item in segment.items(chosen):
+            if isinstance(item, RecordedState):
+                yield item
+
+
+def _first(entries: Rows[ENTRY]) -> int:
+    return int(entries["utc_ns"][0]) if len(entries) else 0
+
+
+def _events(segment: Segment, utc_ns: int) -> Iterator[Event]:
+    entries = segment.entries()
+    mask = (entries["kind"] == FrameKind.EVENT) & (entries["utc_ns"] <= utc_ns)
+    for item in segment.items(mask):
+        if isinstance(item, Event):
+            yield item

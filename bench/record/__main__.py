@@ -1,0 +1,135 @@
+"""Recordings: bytes and CPU of a flow, the time to a moment, and a day of sums.
+
+    python -I -m bench.record [--flows N] [--windows N] [--moments N]
+
+Flows are made up: a fifth of each window is new, volumes are Zipf's, times and ports are random.
+Deliveries are those of `--record`, in this process: its CPU time is all that a run pays. A moment
+is the frame of a console, built from the windows before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from app.console.live.overview_feed import LivePulses
+from app.console.live.recorded import RecordedFrames
+from app.recording.reader import Recording
+from app.recording.writer import SegmentWriter
+from bench.support.report import Report
+from bpf.arrays import Array, Rows
+from probes.flow.records import FLOW
+from probes.snapshot import Snapshot
+from tests.app.recording.made import BEGIN_NS, recorder
+from tests.support.console.feed import window
+
+MOST_BYTES = 12.0
+"""Of a flow in a window."""
+MOST_SHARE = 0.01
+"""Of a core, at a window a second."""
+MOST_SEEK_S = 0.3
+MOST_DAY_S = 1.0
+_NEW = 0.2
+_MINUTES = 24 * 60
+
+
+def made(count: int, chance: np.random.Generator) -> Rows[FLOW]:
+    """New flows of a server with 1,024 addresses."""
+    rows = np.zeros(count, FLOW)
+    near = np.stack(
+        [np.full(count, 10), np.zeros(count), chance.integers(0, 4, count),
+         chance.integers(0, 256, count)], axis=1,
+    )  # fmt: skip
+    far = (np.minimum(chance.zipf(1.3, count), 20_000) * 2654435761 % (1 << 32)).astype(">u4")
+    leaves = chance.integers(0, 2, count).astype(bool)
+    ports = chance.choice([443, 443, 443, 80, 53, 22, 8443], count)
+    ephemeral = chance.integers(32768, 61000, count)
+    for name, mine, other in (("source", leaves, ~leaves), ("destination", ~leaves, leaves)):
+        rows[name][mine, :4] = near[mine]
+        rows[name][other, :4] = far.view("u1").reshape(count, 4)[other]
+        rows[f"{name}_port"] = np.where(mine, ephemeral, ports)
+    rows["protocol"], rows["version"] = np.where(ports == 53, 17, 6), 4
+    rows["direction"], rows["interface"] = leaves, b"eth0"
+    return rows
+
+
+def windows(flows: int, count: int) -> Iterator[Snapshot]:
+    chance = np.random.default_rng(1)
+    rows: Array = made(flows, chance)
+    for number in range(1, count + 1):
+        new = chance.random(flows) < _NEW
+        rows[new] = made(int(new.sum()), chance)
+        rows["packets"] = np.minimum(chance.zipf(1.5, flows), 100_000)
+        rows["bytes"] = rows["packets"] * chance.integers(60, 1460, flows)
+        rows["tcp_flags"] = chance.choice([16, 24, 18, 2], flows)
+        end_ns = number * 10**9
+        seen = np.sort(chance.integers(0, 3800, (flows, 2)), axis=1) << 18
+        rows["first_ns"], rows["last_ns"] = (end_ns - 10**9 + seen).T
+        item = window(rows.copy(), number, end_ns=end_ns)
+        yield replace(item, end_utc_ns=BEGIN_NS + end_ns)
+
+
+def size_of(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+def day(directory: Path) -> float:
+    """Return the seconds in which a day of sums of minutes becomes the traffic of a ribbon."""
+    writer = SegmentWriter(directory, "1m", lambda _: None)
+    for item in windows(256, _MINUTES):
+        utc_ns = BEGIN_NS + item.window * 60 * 10**9
+        writer.window(replace(item, end_utc_ns=utc_ns))
+    writer.close()
+    begun, pulses = time.perf_counter(), LivePulses()
+    with Recording(str(directory), "1m") as recording:
+        for found in recording.items():
+            if isinstance(found, Snapshot):
+                pulses.add(found, 0.0)
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--flows", type=int, default=5_000)
+    parser.add_argument("--windows", type=int, default=300)
+    parser.add_argument("--moments", type=int, default=20)
+    options = parser.parse_args()
+    report = Report(f"{options.windows} windows of {options.flows} flows")
+    with tempfile.TemporaryDirectory() as place:
+        directory, other = Path(place, "record"), Path(place, "day")
+        other.mkdir()
+        writer, used = recorder(directory), 0.0
+        for item in windows(options.flows, options.windows):
+            begun = time.process_time()
+            writer.deliver(item, 0)
+            writer.tick()
+            used += time.process_time() - begun
+        writer.close()
+        each = size_of(directory) / (options.flows * options.windows)
+        report.target("bytes a flow and window", f"{each:8.2f}", each <= MOST_BYTES)
+        share = used / options.windows
+        text = f"{share:8.2%} of a core, {share / options.flows * 1e6:.2f} s a million"
+        report.target("CPU at a window a second", text, share <= MOST_SHARE)
+        frames, chance, seeks = RecordedFrames(str(directory)), random.Random(2), []
+        for _ in range(options.moments):
+            moment = BEGIN_NS + chance.randrange(1, options.windows) * 10**9
+            begun = time.perf_counter()
+            frames.at(moment)
+            seeks.append(time.perf_counter() - begun)
+        frames.close()
+        text = f"{max(seeks):8.3f} s at most, {sorted(seeks)[len(seeks) // 2]:.3f} s median"
+        report.target("to a moment", text, max(seeks) <= MOST_SEEK_S)
+        taken = day(other)
+        report.target("a day of sums of minutes", f"{taken:8.3f} s", taken <= MOST_DAY_S)
+    report.end()
+
+
+if __name__ == "__main__":
+    main()
