@@ -58,7 +58,7 @@ def tables_of(recording: Recording) -> tuple[str, ...]:
             try:
                 present.add(segment.table(number).name)
             except DamageError:
-                continue  # its windows are told when they are read
+                continue  # reading its windows names the damage
         segment.close()
     return tuple(
         name

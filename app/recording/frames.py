@@ -292,7 +292,7 @@ def _places(data: Array, before: Array, layout: RowLayout) -> Array:
 
 
 def _bytes_of(rows: Array) -> Array:
-    """Return the memory of rows (n,), (n, bytes of a row); a copy if it is not contiguous."""
+    """Return the memory of rows (n,), (n, bytes of a row), copied if needed."""
     return np.ascontiguousarray(rows).view("u1").reshape(len(rows), rows.dtype.itemsize)
 
 

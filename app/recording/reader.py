@@ -85,7 +85,7 @@ class Recording(Closing):
         """Return the segments that may have items of a time."""
         segments = self.segments()
         ends = [segment.begin_ns for segment in segments[1:]] + [1 << 63]
-        # The last windows of a segment may be those of a clock that was set back.
+        # A clock that was set back dates the next windows before their segment.
         slack = 60 * 10**9
         return [
             segment for segment, end in zip(segments, ends, strict=True)
@@ -95,7 +95,7 @@ class Recording(Closing):
     def moments(self) -> Array:
         """Return the ends of the windows that screens show, UTC, (n,), ascending.
 
-        They are those of flows, or of the table with the most windows.
+        Windows of flows, or else of the table with the most windows.
         """
         parts = []
         for segment in self.segments():

@@ -124,7 +124,7 @@ class RunRecorder:
             self._locked = None
 
     def _sum_up(self, window: Snapshot) -> None:
-        """Add a window to the sums of 10 s, and each of these to those of a minute."""
+        """Add a window to its sum of 10 s, and finished sums to the sum of a minute."""
         (tens, ten_seconds), (minutes, minute) = self._sums.values()
         for sums in tens.add(window):
             ten_seconds.window(largest(sums))
@@ -132,7 +132,7 @@ class RunRecorder:
                 minute.window(largest(longer))
 
     def _begun(self, utc_ns: int) -> None:
-        """Begin a segment with the whole state, so that it opens alone."""
+        """Record the whole state: each segment opens alone."""
         self._state.clear()
         # Before the first item.
         self._look(utc_ns - 1)

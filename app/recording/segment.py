@@ -66,7 +66,7 @@ class Segment:
         """The entries of whole frames."""
         self._file: int | None = None
         self.damage: dict[int, str] = {}
-        """What is unreadable, by the place of its first byte."""
+        """Sentences about unreadable bytes, by the place of the first byte."""
         self._last: dict[int, tuple[int, Array]] = {}
         """Of each table the place of the window that was read last, and its rows."""
         self._chain = 0
@@ -140,7 +140,7 @@ class Segment:
         return raw[: whole * _SIZE]
 
     def _scanned(self, size: int) -> Iterator[Entry]:
-        """Yield the whole frames behind those of the index."""
+        """Yield the whole frames that the index lacks."""
         at = self._behind
         while at < size:
             try:
@@ -193,7 +193,7 @@ class Segment:
         return self._tables[number]
 
     def item(self, place: int) -> RecordedItem | None:
-        """Return the item of a frame; None for one that has none. Raises DamageError."""
+        """Return the item of a frame; None for the head and for tables. Raises DamageError."""
         entry = self.entry(place)
         payload = self._payload(entry)
         match entry.kind:
@@ -233,7 +233,7 @@ class Segment:
         return item.rows
 
     def items(self, mask: Rows[ENTRY] | None = None) -> Iterator[RecordedItem]:
-        """Yield the items of all frames, or of those of a mask (n,); note what is unreadable."""
+        """Yield the items of all frames, or of a mask (n,) of them; note unreadable frames."""
         count = len(self.entries())
         for place in range(count) if mask is None else np.flatnonzero(mask).tolist():
             try:
@@ -254,7 +254,7 @@ class Segment:
         return windows["utc_ns"][np.isin(windows["table"], chosen)].astype("i8")
 
     def begins_well(self) -> bool:
-        """Whether its first bytes are those of a segment of this version."""
+        """Whether it begins with MAGIC. Raises DamageError."""
         return self._read_at(len(MAGIC), 0) == MAGIC
 
     @cached_property
@@ -269,7 +269,7 @@ class Segment:
 
 
 def _opened(path: Path) -> int:
-    """Open a file for reading. Raises OSError, also for what is no file."""
+    """Open a file for reading. Raises OSError, also for a directory or a pipe."""
     file = open_file(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)

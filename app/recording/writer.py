@@ -106,7 +106,7 @@ class SegmentWriter:
         self._files = None
 
     def _make_room(self, size: int, utc_ns: int) -> None:
-        """Begin a segment if there is none, or if the present one is old, full or removed.
+        """Begin the first segment, or another if the present one is old, full or removed.
 
         `size` are the bytes of the next frame, at most, and `utc_ns` is its time.
         """

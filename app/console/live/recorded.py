@@ -47,13 +47,13 @@ class RecordedFrames:
 
     @property
     def last_ns(self) -> int:
-        """UTC: the last moment; 0 if there is none."""
+        """UTC: the last moment; 0 without windows."""
         moments = self._recording.moments()
         return int(moments[-1]) if len(moments) else 0
 
     @property
     def first_ns(self) -> int:
-        """UTC: the first moment; 0 if there is none."""
+        """UTC: the first moment; 0 without windows."""
         moments = self._recording.moments()
         return int(moments[0]) if len(moments) else 0
 
@@ -115,7 +115,7 @@ class RecordedFrames:
     def _begin(self, segments: list[Segment], utc_ns: int) -> None:
         """Begin a state some time before a moment, with the losses and the events until then.
 
-        `segments` are those of the run until the moment.
+        `segments`: the segments of the run until the moment.
         """
         near = segments[-_NEAR:]
         begin_ns = max((self._begin_of(each, utc_ns) for each in near), default=0)
