@@ -66,6 +66,7 @@ _NOT_RUN = {
     "segment": "needs two hosts; tests/app/fleet runs it",
     "replay": "shows a console; tests/app/console runs it",
     "record": "needs a recording of the reader; tests/app/recording runs it",
+    "open": "needs a capture of the reader; tests/app/recording runs it",
     "serve --record": "serves until a signal; tests/app/recording records",
     "sql": "needs tables of the reader, and an extra package; tests/app/cli runs it",
     "doctor": "judges the reader's interface; tests/app/doctor runs it",

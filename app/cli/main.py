@@ -33,7 +33,8 @@ _MODULES = {
     "segment": "segment", "serve": "serve", "console": "run", "replay": "run", "fleet": "run",
     "doctor": "",
     "version": "", "test": "", "probe": "probe", "policy": "policy_control", "tape": "tape",
-    "record": "record", "sql": "sql", "config": "config", "man": "", "completion": "",
+    "record": "record", "open": "open", "sql": "sql", "config": "config", "man": "",
+    "completion": "",
 }  # fmt: skip
 """Commands in the order of the help, and the module of each in `subcommands`; empty: this one."""
 

@@ -196,6 +196,8 @@ class CaptureFile:
         records = self._whole(records)
         # Blocks before the first frame contain the link types.
         first = list(islice(records, 1))
+        self.begin_ns = first[0].time_ns if first else 0
+        """Time of the first frame."""
         if not self._kinds and self.broken:
             raise UsageError(f"{name} has no frame: {self.broken}")
         if self._kinds and not self._kinds & _LINKS.keys():

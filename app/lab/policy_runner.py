@@ -31,6 +31,7 @@ from probes.monitor.condition import Condition
 from probes.monitor.control.culprits import Culprits
 from probes.monitor.engine import Engine, PolicyTransition
 from probes.monitor.finding import Finding
+from probes.monitor.info import MonitorInfo
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.policy_log import PolicyLog
@@ -109,6 +110,10 @@ class CaptureResult:
     notes: tuple[str, ...]
     """Differences between the frames of the capture and those that the programs saw."""
 
+    def noting(self, defects: Iterable[str]) -> CaptureResult:
+        """Return the result with defects of the file, too."""
+        return replace(self, notes=(*self.notes, *defects))
+
 
 class PolicyRunner:
     """Compiled and loaded programs for any number of captures, as a context manager.
@@ -171,8 +176,26 @@ class PolicyRunner:
         """As `run`, for a file. Raises UsageError if it is no capture."""
         with open_capture(path) as file:
             capture = CaptureFile(file, path)
-            result = self.run(capture)
-        return replace(result, notes=(*result.notes, *capture.defects))
+            return self.run(capture).noting(capture.defects)
+
+    @property
+    def interval(self) -> float:
+        """Seconds of a window."""
+        return self._monitor.interval
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a policy has changed its state in the window that ended last."""
+        return bool(self._monitor.transitions)
+
+    def info(self) -> MonitorInfo:
+        """Return the state of the policies now."""
+        monitor, options = self._monitor, self._monitor.options
+        hook = monitor.points()["ingress"].hook.value
+        return MonitorInfo(
+            monitor.interface.name, hook, options.input, options.bits, options.interval, "",
+            monitor.policies(), (), {},
+        )  # fmt: skip
 
     def run(
         self, frames: Iterable[CapturedFrame], publish: Publish = lambda item: None

@@ -100,12 +100,16 @@ class RunRecorder:
         now = time.monotonic()
         if now - self._looked_s >= STATE_S:
             self._looked_s = now
-            if self._utc_ns:
-                self._look(self._utc_ns)
+            self.look()
             self._full.sync()
         if now - self._cleaned_s >= _CLEAN_S:
             self._cleaned_s = now
             remove_old(self._directory, *self._keep)
+
+    def look(self) -> None:
+        """Record the state of the controller, as of the last item."""
+        if self._utc_ns:
+            self._look(self._utc_ns)
 
     def close(self) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,10 @@ Examples:
   probedeck policy test attack.pcap --policies policies.toml
   probedeck policy test attack.pcap --policies policies.toml --expect 'syn_flood by 3s'
   probedeck policy test office*.pcapng --policies policies.toml --expect none --junit out.xml"""
+LOCAL = option(
+    "--local", multiple=True, metavar="ADDRESS/PREFIX",
+    help="Addresses of this host: packets from them are outgoing, for out_bytes and the like.",
+)  # fmt: skip
 _UNMET = 3
 """Exit code of an expectation that is not met."""
 
@@ -70,10 +74,7 @@ def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
     help="A policy that must become active: 'NAME by 3s', 'NAME by 3s from ADDRESS to NETWORK', "
     "or 'only NAME by 3s' without another one; or 'none'. The time counts from the first frame.",
 )  # fmt: skip
-@option(
-    "--local", multiple=True, metavar="ADDRESS/PREFIX",
-    help="Addresses of this host: packets from them are outgoing, for out_bytes and the like.",
-)  # fmt: skip
+@LOCAL
 @option("--junit", metavar="FILE", help="Write the outcome of each expectation as JUnit XML.")
 @option(
     "--interval", default=None, metavar="SECONDS", usual="the file's, or 1",
@@ -107,10 +108,7 @@ def test(
         said = {**said, "interval": interval}
     if tunnels is not None:
         said = {**said, "tunnels": Tunnels(tunnels)}
-    try:
-        networks = [ip_network(each, strict=False) for each in local]
-    except ValueError as error:
-        raise UsageError(f"--local: {error}", hint="an address or a network") from None
+    networks = networks_of(local)
     names = [each.name for each in found.policies]
     expected = [Expectation.parse(text, names) for text in expect]
     refused: dict[str, UsageError] = {}
@@ -144,6 +142,14 @@ def test(
     if not all(outcome.met for _, _, outcomes in judged for outcome in outcomes):
         return _UNMET
     return UsageError.exit_code if refused else 0
+
+
+def networks_of(local: Sequence[str]) -> list[IPv4Network | IPv6Network]:
+    """Return the networks of --local. Raises UsageError."""
+    try:
+        return [ip_network(each, strict=False) for each in local]
+    except ValueError as error:
+        raise UsageError(f"--local: {error}", hint="an address or a network") from None
 
 
 def is_file(given: str) -> bool:

@@ -24,7 +24,7 @@ Examples:
   probedeck record verify /var/lib/probedeck/record
   probedeck record export DIR --views flows --from 03:10 --to 03:15 | head
   probedeck record export DIR --format parquet -o tables"""
-_FORMATS = ("csv", "jsonl", "parquet")
+FORMATS = ("csv", "jsonl", "parquet")
 _DIR = "Directory of --record."
 
 record = CommandGroup("record", help="List, check and export recordings.", epilog=EXAMPLES)
@@ -36,7 +36,7 @@ _sums = option(
 
 
 @contextmanager
-def _opened(directory: str, stream: str | None) -> Iterator[Recording]:
+def opened(directory: str, stream: str | None = None) -> Iterator[Recording]:
     # Imported here: other commands start without numpy.
     from app.recording.reader import FULL, Recording
 
@@ -49,7 +49,7 @@ def _opened(directory: str, stream: str | None) -> Iterator[Recording]:
 @_sums
 def list_segments(directory: str, stream: str | None) -> None:
     """List the segments of a recording. Times are UTC."""
-    with _opened(directory, stream) as recording:
+    with opened(directory, stream) as recording:
         rows = [
             (one.name, clock(one.begin_ns), clock(one.end_ns), byte_size(one.bytes),
              str(one.frames), str(one.rows), one.host)
@@ -63,7 +63,7 @@ def list_segments(directory: str, stream: str | None) -> None:
 @_sums
 def verify(directory: str, stream: str | None) -> int:
     """Read every frame, and name what is damaged or missing. Exit code 1 if anything is."""
-    with _opened(directory, stream) as recording:
+    with opened(directory, stream) as recording:
         found = 0
         for fault in recording.faults():
             print(fault, flush=True)
@@ -87,7 +87,7 @@ def verify(directory: str, stream: str | None) -> int:
 )
 @option("--to", "end", metavar="TIME", usual="its end", group=OUTPUT, help="Up to this time.")
 @option(
-    "--format", "form", type=click.Choice(_FORMATS), default="csv", usual="csv", group=OUTPUT,
+    "--format", "form", type=click.Choice(FORMATS), default="csv", usual="csv", group=OUTPUT,
     help="Format of the tables.",
 )  # fmt: skip
 @_sums
@@ -97,32 +97,39 @@ def export(
     stream: str | None,
 ) -> int:  # fmt: skip
     """Write tables of a recording, as the run would have written them. Times are UTC."""
+    with opened(directory, stream) as recording:
+        write_tables(recording, recording.between(begin, end), options, settings, form)
+    return 0
+
+
+def write_tables(
+    recording: Recording, times: tuple[int, int], options: Options, settings: Settings, form: str
+) -> None:
+    """Write tables of a recording between two times. Raises UsageError and ProbedeckError."""
     from app.recording.export import PARQUET, RecordedItems, tables_of, write_parquet
     from app.run.table_writer import TableWriter
 
-    with _opened(directory, stream) as recording:
-        items = RecordedItems(recording, *recording.between(begin, end))
-        output = _output(options, settings, form, tables_of(recording))
-        if form == PARQUET:
-            if options.out == "-" or options.filter:
-                hint = "-o DIR names one" if options.out == "-" else "filter them by probedeck sql"
-                what = "a directory" if options.out == "-" else "no --filter"
-                raise UsageError(f"Parquet files need {what}", hint=hint)
-            write_parquet(items, options.out, output.views)
-        else:
-            items.plane.listen(lambda item: say(f"probedeck: {getattr(item, 'text', '')}"))
-            tables = TableWriter(output, (), items.plane, options.describe())
-            with tables.sink:
-                for item in items:
-                    tables.write(item)
-                tables.finish()
-            tables.check()
-        damage = [*recording.damage()]
+    items = RecordedItems(recording, *times)
+    output = _output(options, settings, form, tables_of(recording))
+    if form == PARQUET:
+        if options.out == "-" or options.filter:
+            hint = "-o DIR names one" if options.out == "-" else "filter them by probedeck sql"
+            what = "a directory" if options.out == "-" else "no --filter"
+            raise UsageError(f"Parquet files need {what}", hint=hint)
+        write_parquet(items, options.out, output.views)
+    else:
+        items.plane.listen(lambda item: say(f"probedeck: {getattr(item, 'text', '')}"))
+        tables = TableWriter(output, (), items.plane, options.describe())
+        with tables.sink:
+            for item in items:
+                tables.write(item)
+            tables.finish()
+        tables.check()
+    damage = [*recording.damage()]
     for line in damage:
         say(f"probedeck: {line}")
     if damage:
         raise ProbedeckError("the recording is damaged: rows are missing")
-    return 0
 
 
 def _output(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -133,7 +133,7 @@ def lab(
         plan = LabPlan(mtu=capture.mtu())
     instead = "probedeck lab --headless --duration 10"
     if not (is_plain(options.plain, options.headless, startup) or options.headless):
-        _need_terminal(instead)
+        need_terminal(instead)
     traffic = factor is not None or not replay
     with (
         Lab(plan, rate=1.0 if factor is None else factor, traffic=traffic) as network,
@@ -154,7 +154,7 @@ def tour(settings: Settings) -> int:
     """Learn the console in five minutes, on a lab."""
     from app.lab import Lab
 
-    _need_terminal("probedeck man")
+    need_terminal("probedeck man")
     with Lab() as network:
         network.enter()
         options = Options(
@@ -176,7 +176,7 @@ def console(
     startup = playing.startup(settings, shown=not headless)
     as_lines = is_plain(plain, headless, startup)
     if not (as_lines or headless):
-        _need_terminal("probedeck probe list")
+        need_terminal("probedeck probe list")
     elif headless and startup.tape is None:
         raise UsageError("--headless needs --tape or --exec here")
     from app.api.address import Remote
@@ -215,7 +215,7 @@ def replay(
     """
     startup = playing.startup(settings, shown=not headless)
     if not headless:
-        _need_terminal("probedeck record export DIR")
+        need_terminal("probedeck record export DIR")
     elif startup.tape is None:
         raise UsageError("--headless needs --tape or --exec here")
     from app.console import entry
@@ -239,7 +239,7 @@ def fleet(settings: Settings, playing: TapeOptions, file: str, headless: bool) -
 
     hosts = load(file)
     if not headless:
-        _need_terminal("probedeck probe list --connect URL")
+        need_terminal("probedeck probe list --connect URL")
     from app.console import entry
 
     return entry.fleet(hosts, settings, startup)
@@ -292,7 +292,7 @@ def _start(
         plain.run(spec)
         return 0
     if output is None:
-        _need_terminal(instead)
+        need_terminal(instead)
     from app.console import entry
 
     written = output if output is not None and output.out != "-" else None
@@ -319,7 +319,8 @@ def _explain_lines(asked: bool) -> None:
         print("probedeck: TERM is dumb: changes are lines, as with --plain", file=sys.stderr)
 
 
-def _need_terminal(instead: str) -> None:
+def need_terminal(instead: str, ends: Sequence[int] = (0, 1)) -> None:
+    """Raise UsageError if a descriptor is no terminal. `instead` is the hint."""
     # sys.stdin and sys.stdout are None if they are closed.
-    if not (os.isatty(0) and os.isatty(1)):
+    if not all(map(os.isatty, ends)):
         raise UsageError("the console needs a terminal", hint=f"without one: {instead}")

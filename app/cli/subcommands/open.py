@@ -1,0 +1,90 @@
+"""`probedeck open`: captures on the screens and in the tables of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+
+import click
+
+from app.cli.command import GroupedCommand, argument, option, say
+from app.cli.decorator import takes
+from app.cli.subcommands.policy import LOCAL, networks_of
+from app.cli.subcommands.record import FORMATS, opened, write_tables
+from app.cli.subcommands.run import need_terminal
+from app.config.model import Settings, Ui
+from app.run.monitor import SHIPPED, policies_of
+from app.run.options import OUTPUT, Options
+from app.tape.options import TapeOptions
+from bpf.quantities import counted, duration
+from probes.monitor.options import MonitorOptions
+from probes.tunnels import Tunnels
+
+EXAMPLES = """\b
+Examples:
+  probedeck open attack.pcapng
+  probedeck open captures/ --local 192.0.2.0/24 --record incident
+  tcpdump -i eth0 -w - -G 60 -W 1 | probedeck open - --headless --views flows"""
+_EVER = 0, 1 << 62
+
+
+@click.command(cls=GroupedCommand, epilog=EXAMPLES)
+@argument("captures", "FILE...", "Captures: pcap or pcapng files, folders, or -.", nargs=-1,
+          required=True)  # fmt: skip
+@LOCAL
+@option("--record", metavar="DIR", group=OUTPUT, help="Keep the windows in DIR, for replay.")
+@option(
+    "--format", "form", type=click.Choice(FORMATS), default="csv", usual="csv", group=OUTPUT,
+    help="Format of the tables.",
+)  # fmt: skip
+@takes(
+    Options, Ui, TapeOptions,
+    only=(
+        "headless", "out", "views", "filter", "network_prefix", "networks", "interval", "tunnels",
+        "policies", "policy",
+    ),
+)  # fmt: skip
+def open(  # noqa: A001 - the name of the command
+    options: Options, settings: Settings, playing: TapeOptions, captures: tuple[str, ...],
+    local: tuple[str, ...], record: str, form: str,
+) -> int:  # fmt: skip
+    """Show captures as a run, or write their tables.
+
+    The programs of the flow probe and of the monitor see each frame, and windows end by the
+    capture's clock. Owners and paths are unknown, and applications do not run.
+    """
+    from app.lab.policy_runner import PolicyRunner
+    from app.recording import imported
+
+    startup = playing.startup(settings, shown=not options.headless)
+    if not options.headless:
+        need_terminal("--headless", (1,))
+    found, said = policies_of(options.policies or SHIPPED, options.policy, ())
+    said = {**said, "interval": options.interval, "tunnels": Tunnels(options.tunnels)}
+    with _directory(record) as directory:
+        with PolicyRunner(found.policies, MonitorOptions(**said), networks_of(local)) as runner:
+            result = imported.record(captures, runner, directory)
+        say(f"{counted(result.frames, 'frame')} in {duration(result.seconds)}")
+        for note in result.notes:
+            say(f"probedeck: {note}")
+        if options.headless and startup.tape is None:
+            with opened(directory) as recording:
+                write_tables(recording, _EVER, options, settings, form)
+            return 0
+        if imported.STDIN in captures:
+            # The keys come from the terminal, not from the pipe.
+            os.dup2(os.open("/dev/tty", os.O_RDWR), 0)
+        from app.console import entry
+
+        return entry.replay(directory, "", settings, startup)
+
+
+@contextmanager
+def _directory(kept: str) -> Iterator[str]:
+    if kept:
+        yield kept
+        return
+    with TemporaryDirectory(prefix="probedeck-") as made:
+        yield made
