@@ -21,7 +21,7 @@ from app.recording.plane import RecordedPlane
 from app.recording.recorder import STATE_S, RunRecorder
 from bpf.errors import UsageError
 from probes.control_plane import Operation
-from probes.output_control import OutputConfig
+from probes.reports import OutputConfig
 from probes.snapshot import Item, Snapshot
 
 STDIN = "-"

@@ -34,7 +34,7 @@ def frame(**interfaces: dict[str, int]) -> Frame:
         for field, value in fields.items():
             row[field] = value
     pulses = LivePulses()
-    pulses.add(replace(window(rows, 1), metric=INTERFACES))
+    pulses.add(replace(window(rows, 1), metric=INTERFACES), time.monotonic())
     return Frame(LiveFlows().view(), LivePaths().view(), (), pulses=pulses.view())
 
 
