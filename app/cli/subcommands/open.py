@@ -55,8 +55,8 @@ def open(  # noqa: A001 - the name of the command
     The programs of the flow probe and of the monitor see each frame, and windows end by the
     capture's clock. Owners and paths are unknown, and applications do not run.
     """
+    from app.lab import imported
     from app.lab.policy_runner import PolicyRunner
-    from app.recording import imported
 
     startup = playing.startup(settings, shown=not options.headless)
     if not options.headless:
