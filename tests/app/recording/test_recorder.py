@@ -232,13 +232,16 @@ _WRITER = """
 import sys
 from pathlib import Path
 from app.recording import writer
-from tests.app.recording.made import event, recorder, windows
+from dataclasses import replace
+from tests.app.recording.made import BEGIN_NS, recorder, windows
 writer.SEGMENT_BYTES = 200_000
 made, items, number = recorder(Path(sys.argv[1])), windows(50, 200), 0
 while True:
     for item in items:
-        made.deliver(item, 0)
         number += 1
+        end_ns = number * 10**9
+        times = dict(start_ns=end_ns - 10**9, end_ns=end_ns, end_utc_ns=BEGIN_NS + end_ns)
+        made.deliver(replace(item, window=number, **times), 0)
         print(number, flush=True)
 """
 
@@ -260,7 +263,7 @@ def test_killed_at_any_moment_it_loses_nothing_that_it_acknowledged(tmp_path: Pa
             faults = [*recording.faults()]
             found = sum(isinstance(item, Snapshot) for item in recording.items())
         assert found in (acknowledged, acknowledged + 1)
-        assert all("bytes at the end" in fault for fault in faults)
+        assert all("bytes at the end" in fault for fault in faults), faults
         assert len(faults) <= 1
         # The next run begins a segment of its own.
         made = recorder(directory)
