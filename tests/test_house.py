@@ -52,7 +52,7 @@ BUDGETS = {
     "app/explain": (680, "sentences about one conversation"),
     "app/exporters": (3140, "five receivers with queues, retries and exact counts"),
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
-    "app/lab": (1640, "networks of namespaces, replay, and the test of policies"),
+    "app/lab": (1720, "networks of namespaces, replay, captures, and the test of policies"),
     "app/outputs": (1720, "each table as columns, and reports"),
     "app/recording": (960, "frames, segments, sums, and a reader that damage does not stop"),
     "app/run": (1115, "options of a run, and its life without a screen"),

@@ -208,9 +208,9 @@ def console(
 def replay(
     settings: Settings, playing: TapeOptions, directory: str, at: str, headless: bool
 ) -> int:
-    """Open the console on a recording, without privileges and without a kernel.
+    """Open the console on a recording.
 
-    [ and ] step through its windows, { and } through minutes, space plays it, and :time.go TIME
+    It needs no privileges. [ and ] step through its windows, { and } through minutes, space plays it, and :time.go TIME
     goes to a time.
     """
     startup = playing.startup(settings, shown=not headless)

@@ -60,7 +60,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("flowEndSysUpTime", 21, 4, "NetFlow v9: last packet, ms of the header's uptime"),
     ("samplingInterval", 34, 4, "1: every packet is counted"),
     ("flowEndReason", 136, 1,
-     "1 idle, 2 active, 3 FIN or RST, 4 end of export, 5 no room", 0, "end_reason"),
+     "1 idle, 2 active, 3 FIN or RST, 4 end of export, 5 no room, or cut by `--cpu`", 0, "end_reason"),
     ("layer2SegmentId", 351, 8, "of VXLAN only: 1 in the highest byte, the VNI in the low"),
     ("gtpuTEid", 507, 4, "of GTP-U only: the tunnel", 0, "tunnel_id"),
     ("sourceProcessId", 168, 4, "process of the source; 0: only a cgroup is known", NTOP,

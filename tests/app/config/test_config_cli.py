@@ -189,7 +189,7 @@ def test_options_of_other_commands_are_not_taken_for_those_of_run(file: Path) ->
 def test_a_layout_that_is_not_there_is_told_before_anything_starts(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.cli.subcommands.run._need_terminal", lambda _: None)
+    monkeypatch.setattr("app.cli.subcommands.run.need_terminal", lambda _: None)
     assert deck_here("run", "-i", "lo", "--layout", "mine")[2] == (
         "probedeck: there is no layout 'mine'; layout.save keeps one\n"
     )

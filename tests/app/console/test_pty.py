@@ -54,7 +54,7 @@ def after_the_end(terminal: Terminal) -> str:
 @pytest.mark.slow
 def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
     with console("--interval", "0.3", rows=50) as terminal:
-        terminal.wait(r"icmp6 +fd94:0:0:6::2 echo")
+        terminal.wait(r"icmp6 .* fd94:0:0:6::2 echo")
         terminal.send("3")
         terminal.wait("/ Filter")
         terminal.send("V")

@@ -106,9 +106,11 @@ def test_flows_that_are_off_count_each_packet_as_a_loss_for_the_budget(compiler:
         Generator(compiler, left, flows=500) as generator,
     ):
         generator.send(20_000)
+        controller.export("flow")
         probe.turn_off(True)
         generator.send(20_000)
         probe.turn_off(False)
+        controller.export("flow")
         generator.send(20_000)
         expected = seen(controller)
         controller.close()
