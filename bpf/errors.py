@@ -185,7 +185,7 @@ def did_you_mean(name: str, names: Iterable[str], otherwise: str | None = None) 
 
 
 class CancelError(ProbedeckError):
-    """The work was cancelled; nothing is changed."""
+    """The work was cancelled and changed nothing."""
 
 
 class Cancel:

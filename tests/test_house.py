@@ -40,7 +40,7 @@ PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 
 BUDGETS = {
     "app": (380, "files, names of addresses, the store and events of all commands"),
-    "app/api": (1870, "REST, its client, and what keeps a hostile client out"),
+    "app/api": (1870, "REST, its client, and the defence against hostile clients"),
     "app/cli": (1400, "one file a command of the shell"),
     "app/commands": (730, "commands of console, tapes and REST, declared once"),
     "app/config": (570, "settings, themes, and mistakes with their line"),

@@ -220,7 +220,7 @@ class RemotePlane(Client):
     """A ControlPlane by calls of another host's API; somebody else reads its stream: `take`."""
 
     def __init__(self, remote: Remote) -> None:
-        """Raises UsageError for an impossible address or token; nothing is asked yet."""
+        """Raises UsageError for an impossible address or token. Sends no request yet."""
         super().__init__(remote)
         self.history = History()
         self.read_only = ""

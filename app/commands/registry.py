@@ -59,7 +59,7 @@ _EVERYWHERE = (
     *map(_view, SCREENS.values()),
     Command("view.pause", "Pause the view; counting goes on", "space", footer="Pause"),
     Command("dns.show", "DNS: names, answer codes and times", "D", writes=True,
-            help="Starts the ready probe dns, which counts from then on; nothing is sent."),
+            help="Starts the ready probe dns, which counts from then on and sends no packet."),
     Command("probe.info", "Programs: run time and memory", "i"),
     *(Command(each.command, each.title, parameters=(_ON_OFF,), writes=True, help=each.help,
               remote=partial(remote.switch, each.name), task=each.task)

@@ -107,7 +107,7 @@ class ConsoleApp(DiffApp[int]):
 
         `where` is the interface or the host, `first` the screen to begin with. Without `names` the
         console looks up no host names until the user asks for them. `fleet`: there is a screen of
-        hosts. `recording` and `replays` are those of TimeTravel.
+        hosts. `recording` and `replays` go to TimeTravel.
         """
         super().__init__(ansi_color=False)
         self.settings = settings or Settings()

@@ -38,7 +38,7 @@ class TimeTravel:
     timeline: Timeline
     """The frames of the past in memory."""
     past: RecordedFrames | None = None
-    """The frames of the run's recording; None if there is none."""
+    """The frames of the run's recording; None until it is open."""
 
     def __init__(
         self, refresh: Callable[[], None], recording: Callable[[], RecordedFrames] | None = None,
@@ -47,7 +47,7 @@ class TimeTravel:
         """`refresh` brings the screen in front up to date, and calls `advance`.
 
         `recording` opens the recording of the run, and raises UsageError before its first window.
-        `replays`: there is nothing else.
+        `replays`: the console shows this recording only, without a live run.
         """
         self._refresh = refresh
         self._recording = recording
@@ -145,7 +145,7 @@ class TimeTravel:
         return f"kept since {clock(first)} {zone()}" if first else "there was no window yet"
 
     def _past(self) -> RecordedFrames | None:
-        """Return the frames of the recording; None if there is none, or not yet."""
+        """Return the frames of the recording; None without one, or before its first window."""
         if self.past is None and self._recording is not None:
             with suppress(UsageError):
                 self.past = self._recording()

@@ -78,7 +78,7 @@ class Material:
     uncounted_s: float = 0.0
     """Seconds since the last packet, if windows that were cut came after it; else 0."""
     is_asked: bool = True
-    """Whether sockets were looked for in all windows."""
+    """Whether the socket probe looked for sockets in every window."""
     drops: tuple[Dropped, ...] | None = None
     """Packets of the conversation that the kernel dropped in the last minute, by reason; None:
     they were not counted."""

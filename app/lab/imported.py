@@ -48,7 +48,7 @@ class _CapturedPlane(RecordedPlane):
 def record(captures: Sequence[str], runner: PolicyRunner, directory: str) -> CaptureResult:
     """Record captures in a directory: files, folders of them, or standard input, in order of time.
 
-    Raises UsageError for what is no capture, ProbedeckError if it cannot be recorded.
+    Raises UsageError if a file is no capture, ProbedeckError if the recording fails.
     """
     config = parse(OutputConfig(f"record:{quote(directory)}", "record", {}))
     plane = _CapturedPlane(runner)

@@ -211,7 +211,7 @@ class PolicyRunner:
         first = next(frames, None)
         if first is None:
             return CaptureResult((), 0, 0.0, {}, ())
-        # 0 has a meaning of its own in policies.
+        # Policies give the time 0 a special meaning, so the first frame is at 1 s or later.
         shift_ns = max(0, _SECOND - first.time_ns)
         begin_ns = last_ns = first.time_ns + shift_ns
         windows = _Windows(self._flow, self._monitor, self._rest_ns, begin_ns, publish)

@@ -1,4 +1,4 @@
-"""Written tables, those of metrics too: their columns, and the values of columns from arrays.
+"""Columns of the written tables, also of metrics, and their values from arrays.
 
 A metric's map defines its columns, so the schema names them: `PROBE.SIDE.METRIC/` and a checksum of
 the columns' names.

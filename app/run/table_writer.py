@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TableSource(Protocol):
-    """A controller or a recording, whose items become tables."""
+    """The source of the items that become tables: a controller or a recording."""
 
     unwritten: Mapping[str, int]
     """Rows that could not be written, by table."""
@@ -37,7 +37,7 @@ class TableSource(Protocol):
         """Tell of tables that fail and recover."""
 
     def probes(self) -> Sequence[ProbeInfo]:
-        """List the probes, whose configurations have formats."""
+        """List the probes; their configurations have the formats of tables."""
 
 
 class TableWriter:

@@ -1,4 +1,4 @@
-"""The CPU budget in floods: the share of user space, the steps that are told, and exact totals.
+"""The CPU budget in floods: the share of user space, the reported steps, and exact totals.
 
     python -I -m bench.budget [--seconds 12] [--shares 2 5 25] [--rates 1000 10000 100000 1000000]
 

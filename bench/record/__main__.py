@@ -3,7 +3,7 @@
     python -I -m bench.record [--flows N] [--windows N] [--moments N]
 
 Flows are made up: a fifth of each window is new, volumes are Zipf's, times and ports are random.
-Deliveries are those of `--record`, in this process: its CPU time is all that a run pays. A moment
+The output of `--record` runs in this process: a run pays its CPU time and no more. A moment
 is the frame of a console, built from the windows before it.
 """
 

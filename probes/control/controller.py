@@ -80,7 +80,7 @@ class Controller(ProbeRunner):
         )  # fmt: skip
         """Path tracing: for policies, also if the controller is read-only."""
         self.governor: Governor[BudgetHost] | None = None
-        """Keeps the CPU budget of the run; None: it has none."""
+        """Keeps the CPU budget of the run; None without a budget."""
         self._service: MonitorService | None = None
         self.allow_actions = False
         """Whether policies of a monitor that starts later may act on packets."""

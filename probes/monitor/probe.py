@@ -234,7 +234,7 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
     def export(self) -> Sequence[Item]:
         with self._lock:
             if self.suspended and not self._rests:
-                # Before the last window ends: nothing is left for the next one.
+                # Leave before the last window ends, so that no packet counts for the next one.
                 self._slots["ingress"].leave()
             items: Sequence[Item] = () if self._rests else super().export()
             if self.suspended and not self._rests:

@@ -216,7 +216,7 @@ def ends_of(rows: Array) -> Array:
         icmp = _is_icmp(rows["protocol"])
         forward = leaves | icmp
         near_port, far_port = np.where(forward, first, last), np.where(forward, last, first)
-        # Types of ICMP answers (type * 256 + code) become those of their requests.
+        # An ICMP answer takes the type of its request (type * 256 + code).
         for number, types in REQUESTS.items() if icmp.any() else ():
             for answer, request in types.items():
                 answers = (rows["protocol"] == number) & (far_port == answer << 8)

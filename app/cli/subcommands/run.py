@@ -210,8 +210,8 @@ def replay(
 ) -> int:
     """Open the console on a recording.
 
-    It needs no privileges. [ and ] step through its windows, { and } through minutes, space plays it, and :time.go TIME
-    goes to a time.
+    It needs no privileges. [ and ] step through its windows, { and } through minutes, space plays
+    it, and :time.go TIME goes to a time.
     """
     startup = playing.startup(settings, shown=not headless)
     if not headless:

@@ -1,4 +1,4 @@
-"""`dns.show`: names that were asked for by DNS, with servers, answer codes and times."""
+"""`dns.show`: names of DNS queries, with servers, answer codes and times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NONE = "No query by UDP has passed since the count began: it goes on while this
 
 
 class DnsScreen(DiffModalScreen[None]):
-    """The names that were asked for most, once a second."""
+    """The names with the most queries, updated once a second."""
 
     BINDINGS = [Binding("escape,q,D,enter", "dismiss", "Close")]
     CSS = """

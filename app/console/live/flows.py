@@ -113,7 +113,7 @@ class LiveView:
         return self.nodes[found.pop()] if len(found) == 1 else ""
 
     def idle_ns(self, last_ns: Array) -> Array:
-        """Return the times (n,) that certainly had no packet, given those of the last packets."""
+        """Return for how long flows (n,) certainly had no packet; `last_ns`: their last packets."""
         return self.now_ns - np.maximum(last_ns, self.cut_ns)
 
     def line(self, places: Array) -> NDArray[np.float64]:

@@ -188,8 +188,8 @@ def merged(
 ) -> Frame:
     """Merge frames of several hosts; the result has its times in UTC.
 
-    Programs, paths and the monitor are those of the host `current`, as long as it is there. `own`
-    are further events, newest first: about the fleet, and of missing hosts.
+    Programs, paths and the monitor come from the host `current`, else from the first host.
+    `own` are further events, newest first: about the fleet, and of missing hosts.
     """
     if not parts:
         return Frame(

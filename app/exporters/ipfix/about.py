@@ -20,9 +20,9 @@ from probes.flow.records import FLOW
 from probes.snapshot import Loss, lost_of
 
 _MOST_INTERFACES = 1024
-"""Interfaces of a run on several that the collector is told of, those seen last."""
+"""Most interfaces that the collector learns of in a run on several: those seen last."""
 _IN_MESSAGE = 6
-"""Interfaces in a message of their own: the smallest datagram has room for them."""
+"""Interfaces in each message about interfaces: they fit into the smallest datagram."""
 _NAMED = 1 << 31
 """Least index that is made from a name."""
 _NEWS_S = 5.0
@@ -102,7 +102,7 @@ class About:
     def messages(
         self, domain: ObservationDomain, kinds: tuple[OptionsKind, ...]
     ) -> Iterator[Message]:
-        """Yield a message with one record of each kind, then those of further interfaces."""
+        """Yield a message with a record of each kind; for a group, also messages on interfaces."""
         values = self._values(domain)
         sets = []
         for kind in kinds:

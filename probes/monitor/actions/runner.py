@@ -53,7 +53,7 @@ class _Entry:
     dry: bool
     filters: Sequence[str] = ()
     select: Sequence[Conjunction] = ()
-    """The packets of `filters` but those of trusted hosts."""
+    """The selection by `filters`, without the packets of trusted hosts."""
     most: float = USUAL_SHARE
     """Largest share of the traffic, 0 to 1."""
     is_wanted: bool = False

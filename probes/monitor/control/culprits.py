@@ -56,7 +56,7 @@ class Culprits:
         rows = np.concatenate([window.rows for window in windows], dtype=FLOW)
         rows = rows[rows["last_ns"] >= start_ns - _TICK_NS]
         if isinstance(group := self._probe.interface, InterfaceGroup):
-            # The monitor's directions are those of the hooks.
+            # The monitor counts by the direction of the hook: reverse flows of inside interfaces.
             inside = np.frombuffer(group.names, NAME)[np.frombuffer(group.inside, bool)]
             rows["direction"] ^= np.isin(rows["interface"], inside)
         seconds = sum(window.seconds for window in windows)

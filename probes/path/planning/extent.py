@@ -153,7 +153,7 @@ class Frontier:
     """Known facts about the path's end."""
 
     length: int
-    """The farthest router that answers probes, those of UDP if applications send UDP; 0: none."""
+    """The farthest router that answers probes (by UDP if applications send UDP); 0: none."""
     end: int
     """A hop at which the destination answered probes, 0 if it did not. It may be nearer: probes of
     most flows get no answer from it."""

@@ -1,4 +1,4 @@
-"""Questions of a window, whose is each pair of ends, their answers, and the rows of its tables."""
+"""Owners of the pairs of ends in a window: questions, answers, and the rows of its tables."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def test_killed_at_any_moment_it_loses_nothing_that_it_acknowledged(tmp_path: Pa
         assert found in (acknowledged, acknowledged + 1)
         assert all("bytes at the end" in fault for fault in faults), faults
         assert len(faults) <= 1
-        # The next run begins a segment of its own.
+        # The next run begins a new segment.
         made = recorder(directory)
         made.deliver(event(1), 0)
         made.close()

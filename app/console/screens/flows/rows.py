@@ -73,7 +73,7 @@ def _changes(before: LiveView, after: LiveView) -> tuple[LiveView, dict[str, Any
     counted = rows["packets"].astype("i8")
     rate = np.where(state == GONE, 0.0, rows["bit_rate"])
     earlier = np.where(again, 0.0, then["bit_rate"])
-    # What a cut window lacks is neither new nor gone, and has no rate.
+    # A flow that a cut window lacks is neither new nor gone, and has no rate.
     unknown = (state == GONE) & (rows["last_ns"] <= after.cut_ns) | again & (rows["at_least"] > 0)
     unknown |= after.cut_rates & (rate == 0) | before.cut_rates & (earlier == 0)
     state[unknown] = _CUT

@@ -29,7 +29,7 @@ _NAME_CELLS = 13
 """Least width of that column, for the name."""
 _NARROW = 78
 _NARROW_CELLS = {"remote": 16, "process": 8}
-"""A narrower block has such columns, so that it has the process."""
+"""Widths of columns in a narrower block: they leave room for the process."""
 
 
 class Busiest:

@@ -18,14 +18,14 @@ from widgets.status import StatusItem
 from widgets.tones import Tone
 
 _MOST = 4
-"""Links that are looked at: the busiest."""
+"""Most links to read: the busiest ones."""
 _LOOKS = 3
 """Looks, a second apart, that must all find packets waiting: a burst fills a queue, too."""
 _FULL = 0.95
 _BETWEEN = 8 * 24
 """Bits of a frame on Ethernet that no program sees: preamble, checksum, and the gap behind it."""
 _AGAIN_NS = 30_000_000_000
-"""A speed is asked for again after so long."""
+"""Time after which the speed of a link is read again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
             self._show_hops()
 
     def _show_untraced(self) -> None:
-        """List the destinations that are not traced, and what is known of them anyway."""
+        """List the destinations without a trace, with the facts from their sockets and routes."""
         table, own = self.query_one("#untraced", SortedTable), self._hosts.choices
         local = isinstance(self.console.plane, LocalHooks)
         found = untraced(self.console.frame, {one.destination for one in own}, local=local)

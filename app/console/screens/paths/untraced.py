@@ -28,7 +28,7 @@ _MOST = 30
 """Destinations in the list."""
 _IDLE_NS = 3_000_000_000
 _ROUTE_NS = 10_000_000_000
-"""Routes are asked for again after so long."""
+"""Longest age of a known route."""
 _QUEUE_S = 0.005
 """A delay above the least round trip that is worth a warning."""
 

@@ -86,7 +86,7 @@ class Clocks:
             mine = late[places == place]
             clock = self._clocks[place]
             clock["now"] = np.median(mine) if len(mine) else np.nan
-            # With fewer times the level is that of an earlier block.
+            # If a block has too few answers, its level comes from an earlier block.
             if len(mine) >= MIN_ANSWERS and reached["run"] == 0:
                 clock["usual"] = clock["now"]
             runs = abs(clock["now"]) <= _WRONG * (now_ns - clock["first_ns"]) + 50 * _TICK_NS

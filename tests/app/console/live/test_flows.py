@@ -332,6 +332,6 @@ def test_a_flow_that_is_cut_is_not_idle_and_has_no_rate() -> None:
     assert sorted(view.idle_ns(view.rows["last_ns"]).tolist()) == [1, 5 * SECOND]
     (quiet,) = np.flatnonzero(view.rows["last_ns"] == 10 * SECOND - 1)
     gaps = np.isnan(view.line(np.array([quiet])))
-    # Cells of 5 s, of which the last one has whole windows only; no window is older.
+    # A cell has 5 s. The first six lie before the first window, and the last one is complete.
     assert gaps.tolist() == [True] * 6 + [False] * 2 + [True] * 3 + [False]
     assert not np.isnan(view.line(np.array([1 - quiet]))[6:]).any()
