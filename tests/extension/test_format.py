@@ -81,6 +81,7 @@ def test_a_run_writes_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "windows.toy").read_text().startswith("toy ")
 
 
+@pytest.mark.slow
 def test_the_api_answers_in_it_and_describes_it(tmp_path: Path) -> None:
     names = "['csv', 'jsonl', 'json', 'xml', 'toy', 'whole'"
     assert done(SERVE.format(body="answers()"), str(tmp_path / "s")).splitlines() == [
@@ -94,6 +95,7 @@ def test_the_api_answers_in_it_and_describes_it(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_command_line_exports_a_probe_in_it(tmp_path: Path) -> None:
     socket = str(tmp_path / "s")
     arguments = ["probe", "export", "counter", "--format", "toy", "--connect", f"unix:{socket}"]

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from app.lab.netns import inside
 from tests.bpf.tools import send
 from tests.support.runs import measures, rows
@@ -59,6 +61,7 @@ def extended(directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_a_new_reason(tmp_path: Path) -> None:
     root, tables = extended(tmp_path / "product"), tmp_path / "tables"
     (tmp_path / "toy.c").write_text(SOURCE)

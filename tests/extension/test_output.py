@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TOY = f"""
 import sys
@@ -60,6 +62,7 @@ def test_help_lists_it() -> None:
     assert "toy" in run("run", "--help").stdout
 
 
+@pytest.mark.slow
 def test_a_run_delivers_to_it(tmp_path: Path) -> None:
     file = tmp_path / "toy file"
     url = f"toy:{tmp_path}/toy%20file?greeting=hi+there"

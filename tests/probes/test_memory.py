@@ -69,6 +69,7 @@ def interface() -> Iterator[str]:
         yield right.ifname
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", START)
 def test_a_removed_probe_gives_its_memory_back_at_once(
     controller: Controller, interface: str, name: str
@@ -93,6 +94,7 @@ def test_a_removed_probe_gives_its_memory_back_at_once(
         gc.enable()
 
 
+@pytest.mark.slow
 def test_a_filter_change_takes_no_more_memory(
     controller: Controller, interface: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

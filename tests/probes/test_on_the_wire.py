@@ -214,6 +214,7 @@ def test_macvlan(pair: tuple[End, End]) -> None:
     assert sent.large < sent.segments / 4
 
 
+@pytest.mark.slow
 def test_bridge(pair: tuple[End, End]) -> None:
     left, right = pair
     add_address(left, LEFT)
@@ -224,6 +225,7 @@ def test_bridge(pair: tuple[End, End]) -> None:
     assert sent.large < sent.segments / 4
 
 
+@pytest.mark.slow
 def test_vxlan(pair: tuple[End, End]) -> None:
     """Under the tunnel, outer and inner headers of each packet are counted."""
     left, right = pair
@@ -274,6 +276,7 @@ def tagging(compiler: Compiler, left: End, right: End) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_vlan_tag_outside_of_the_buffer_is_part_of_each_packet(
     compiler: Compiler, pair: tuple[End, End]
 ) -> None:

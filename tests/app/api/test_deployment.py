@@ -58,6 +58,7 @@ def packets(tables: tuple[Snapshot, ...]) -> int:
     return int(tables[0].rows["value"]["IN_PKTS"].sum())
 
 
+@pytest.mark.slow
 def test_an_analyser_gets_finer_features_from_the_node_concerned(nodes: tuple[Node, Node]) -> None:
     """S1.29: coarse counts everywhere; at run time, only the busy node gets a probe that counts
     ports."""

@@ -89,6 +89,7 @@ def counted(tables: list[Snapshot]) -> int:
     return sum(int(table.rows["value"].sum()) for table in tables)
 
 
+@pytest.mark.slow
 def test_exports_and_replacements_by_many_count_each_packet_once(wire: Wire) -> None:
     """S1.23, S1.26: each window's number is given once, and all packets are in the windows."""
     exports, replacements, sent = 25, 10, 0
@@ -162,6 +163,7 @@ def test_a_source_that_is_refused_leaves_what_runs_and_says_where(wire: Wire) ->
         assert counted(list(client.export("counter"))) == 12
 
 
+@pytest.mark.slow
 def test_requests_leave_no_programs_maps_or_descriptors(wire: Wire) -> None:
     """Descriptors are counted before and after."""
 

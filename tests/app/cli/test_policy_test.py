@@ -78,6 +78,7 @@ def test_packets_from_local_addresses_are_outgoing(
     assert "without --local a capture has no outgoing packets: out" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_capture_does_not_stop_the_others(
     capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,6 +120,7 @@ def test_the_watchdog_hears_of_windows_only(
             told.recv(100)
 
 
+@pytest.mark.slow
 def test_a_group_that_is_not_there_is_named(tmp_path: Path) -> None:
     arguments = ["serve", "-i", "lo", "--api-group", "nobodys-group", "--config", "none"]
     arguments += ["--api-socket", str(tmp_path / "api.sock")]

@@ -110,6 +110,7 @@ def test_a_programs_packets_become_rows_of_every_hop(
     assert sum(int(r["rows"]) for r in windows if r["metric"] == "hops") == len(table)
 
 
+@pytest.mark.slow
 def test_tables_on_standard_output_are_nothing_else(lab: Lab, client: int) -> None:
     """S3.1: a program's one packet, its first, is traced; the program's words go elsewhere."""
     to = lab.server_ipv4

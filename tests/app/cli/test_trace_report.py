@@ -91,6 +91,7 @@ def test_the_destination_has_rows_of_its_own(lab: Lab, client: int) -> None:
     assert 0 < end["min_ns"] <= end["median_ns"] <= end["max_ns"] < 100_000_000
 
 
+@pytest.mark.slow
 def test_networks_of_routers_are_named(lab: Lab, client: int, tmp_path: Path) -> None:
     """In the report and in the tables, by a local database."""
     to = lab.server_ipv4
@@ -113,6 +114,7 @@ def test_networks_of_routers_are_named(lab: Lab, client: int, tmp_path: Path) ->
     assert {row["responder_name"] for row in answered} == {""}
 
 
+@pytest.mark.slow
 def test_the_report_alone_has_standard_output(lab: Lab, client: int) -> None:
     """As wide as it needs to be: standard output is no terminal."""
     to = lab.server_ipv4

@@ -30,6 +30,7 @@ async def test_the_footer_is_whole(width: int) -> None:
         assert len(console.lines[-1]) == width
 
 
+@pytest.mark.slow
 async def test_nothing_that_is_turned_to_has_the_whole_terminal_drawn_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,6 +99,7 @@ async def test_the_theme_changes_and_back() -> None:
         assert theme() == before
 
 
+@pytest.mark.slow
 async def test_quit_ends_with_0() -> None:
     async with desk() as console:
         await console.press("q")

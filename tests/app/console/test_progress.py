@@ -123,6 +123,7 @@ async def test_a_check_is_told_of_and_cancelled_by_escape_from_within_the_editor
         assert not console.app.screen.editor.has_focus  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 async def test_what_is_done_by_itself_is_told_of_once_it_is_asked_for() -> None:
     """And a swap cannot be cancelled when the program is verified."""
     async with editing() as (console, plane):

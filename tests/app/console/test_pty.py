@@ -117,6 +117,7 @@ def test_a_lost_terminal_leaves_nothing() -> None:
         assert becomes(lambda: not loaded(held), 5.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_gives_the_terminal_back_and_leaves_nothing(number: signal.Signals) -> None:
     with console() as terminal:
@@ -130,6 +131,7 @@ def test_a_signal_gives_the_terminal_back_and_leaves_nothing(number: signal.Sign
         assert_gone(pids, spaces)
 
 
+@pytest.mark.slow
 def test_q_ends_it_at_any_moment() -> None:
     with Terminal((*SHARING, "lab"), columns=80, rows=24) as terminal:
         terminal.wait("STARTING", 15)
@@ -138,6 +140,7 @@ def test_q_ends_it_at_any_moment() -> None:
         assert after_the_end(terminal) == ""
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_no_program_no_namespace_and_no_process() -> None:
     with console(command=COMMAND) as terminal:
         pids = descendants(terminal.pid)

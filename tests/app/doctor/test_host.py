@@ -98,6 +98,7 @@ def test_nobody_is_told_what_to_get() -> None:
     assert report.text.splitlines()[-1].startswith("monitoring can't run here: CAP_BPF")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "capability", [Capability.CAP_BPF, Capability.CAP_PERFMON, Capability.CAP_NET_ADMIN]
 )

@@ -99,6 +99,7 @@ def test_somebody_elses_program_is_named(veth: End) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_order_of_programs_is_told(veth: End) -> None:
     """Before a run: who will come behind it; during a run: who came before it."""
     where = interface.find(veth.ifname)

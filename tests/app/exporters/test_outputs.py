@@ -73,6 +73,7 @@ def test_outputs_share_the_items_and_fail_each_on_its_own(controller: Controller
     assert made["kept-2"].closed == 1
 
 
+@pytest.mark.slow
 def test_rest_adds_watches_and_removes_outputs(controller: Controller, tmp_path: Path) -> None:
     socket, token = str(tmp_path / "s"), tmp_path / "token"
     token.write_text("x" * 32)

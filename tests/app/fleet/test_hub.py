@@ -125,6 +125,7 @@ def test_a_killed_host_is_lost_at_once_and_comes_back(
     assert becomes(lambda: all(followed.windows()[n] > before[n] for n in names))
 
 
+@pytest.mark.slow
 def test_a_silent_host_is_slow_then_lost(simulator: Simulator, followed: Followed) -> None:
     host = simulator.hosts[6]
     host.is_mute = True

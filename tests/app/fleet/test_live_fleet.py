@@ -111,6 +111,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
         yield found
 
 
+@pytest.mark.slow
 def test_every_packet_of_every_host_arrives_in_its_windows(fleet: LiveFleet) -> None:
     for host in range(HOSTS):
         fleet.send(host, 100 + host)

@@ -252,6 +252,7 @@ def served(tmp_path: Path, planes: dict[str, FakePlane]) -> Iterator[dict[str, A
         each.close()
 
 
+@pytest.mark.slow
 def test_the_hosts_concerned_activate_their_policy_and_the_end_is_reported(
     tmp_path: Path,
     planes: dict[str, FakePlane],

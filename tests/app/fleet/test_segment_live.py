@@ -335,6 +335,7 @@ def test_a_host_measures_for_one_key_at_a_time(segment: Segment) -> None:
     assert time.time_ns() - one.segment.status().utc_ns < 1_000_000_000
 
 
+@pytest.mark.slow
 def test_a_probe_ends_when_nobody_renews_its_lease(
     segment: Segment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +360,7 @@ def test_a_probe_ends_when_nobody_renews_its_lease(
     assert other.segment.status().running
 
 
+@pytest.mark.slow
 def test_the_command_measures_and_leaves_nothing_running(
     segment: Segment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -300,6 +300,7 @@ def test_killing_the_holder_leaves_nothing() -> None:
             lab.detour(True)
 
 
+@pytest.mark.slow
 def test_a_killed_carrier_is_replaced() -> None:
     with Lab(PLAN, traffic=False) as lab:
         first = lab.pids

@@ -138,6 +138,7 @@ def test_frames_are_filled_up_and_cut_as_the_kernel_takes_them(runner: PolicyRun
     )
 
 
+@pytest.mark.slow
 def test_a_window_of_more_flows_than_the_tables_take_is_found_in_full(
     runner: PolicyRunner,
 ) -> None:

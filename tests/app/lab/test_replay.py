@@ -59,6 +59,7 @@ def replayed(lab: Lab, path: Path, speed: float = 0.0) -> SendReport:
     return lab.replay(Replay(str(path), speed)).wait()
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_frames_arrive_as_they_were_recorded(lab: Lab, tmp_path: Path) -> None:
     frames = [bytes(ETHER / IP() / bytes(2000))[:size] for size in (60, 61, 1000, 1514, 60)]
@@ -98,6 +99,7 @@ def test_nothing_is_left_out_silently(lab: Lab, tmp_path: Path) -> None:
     assert not outcome.whole
 
 
+@pytest.mark.slow
 def test_a_cable_fits_jumbo_frames_and_long_gaps_are_left_out(tmp_path: Path) -> None:
     frames = [bytes(ETHER / IP() / bytes(size)) for size in (1000, 9000, 100)]
     path = tmp_path / "x.pcap.gz"
@@ -308,6 +310,7 @@ def test_the_command_replays_and_ends_a_window_later(tmp_path: Path) -> None:
     assert re.search(f"{words}; the file is not whole: it breaks off$", err, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_killed_while_it_replays_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(pcap(*spread(100, [bytes(60)] * 100_000)))

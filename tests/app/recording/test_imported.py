@@ -37,6 +37,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_text())))
 
 
+@pytest.mark.slow
 def test_a_folder_of_captures_is_one_run_with_its_alarms(tmp_path: Path) -> None:
     captures, tables, kept = tmp_path / "captures", tmp_path / "tables", tmp_path / "kept"
     captures.mkdir()
@@ -61,6 +62,7 @@ def test_a_folder_of_captures_is_one_run_with_its_alarms(tmp_path: Path) -> None
         assert [*recording.faults()] == []
 
 
+@pytest.mark.slow
 def test_standard_input_may_break_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = SimpleNamespace(buffer=io.BytesIO(pcap(*_quiet(0, 2))[:-5]))
     monkeypatch.setattr(sys, "stdin", given)
@@ -75,6 +77,7 @@ def test_standard_input_may_break_off(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [(row["direction"], row["packets"]) for row in rows] == [("out", "10"), ("out", "9")]
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line_before_anything_is_made(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("no capture")

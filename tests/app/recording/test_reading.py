@@ -171,6 +171,7 @@ def _mutated(data: bytes, chance: random.Random) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.slow
 def test_mutated_recordings_are_read_as_far_as_they_are_whole(tmp_path: Path) -> None:
     lost = [replace(item, end_utc_ns=BEGIN_NS + n * 10**9) for n, item in enumerate(everything())
             if isinstance(item, Snapshot)]  # fmt: skip

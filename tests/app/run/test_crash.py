@@ -76,6 +76,7 @@ def helper_of(run: Run) -> int:
     return pid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.timing
 def test_a_signal_ends_it_with_the_last_window_written(
@@ -110,6 +111,7 @@ def runs_our_code(run: Run) -> bool:
     return bool(started) and not caught & 1 << signal.SIGINT - 1
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Signals) -> None:
@@ -125,6 +127,7 @@ def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Sign
         assert xdp_of(left) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.parametrize("late", [False, True], ids=["run", "serve"])
 def test_a_signal_while_the_monitor_is_compiled_ends_it_soon(
@@ -164,6 +167,7 @@ def test_killed_it_leaves_nothing(left: End, tmp_path: Path) -> None:
     assert deck_ends(*command(tmp_path, "--duration", "0.2"), ns=left.ns)[0] == 0
 
 
+@pytest.mark.slow
 def test_killed_it_leaves_no_program_of_a_cgroup_or_tracepoint(left: End, tmp_path: Path) -> None:
     with deck(*command(tmp_path, "--owners", "--drops"), ns=left.ns, cold=True) as run:
         assert becomes(lambda: {ProgType.CGROUP_SOCK, ProgType.RAW_TRACEPOINT} <= kinds(run), 60)
@@ -222,6 +226,7 @@ def test_a_killed_lab_leaves_nothing(tmp_path: Path) -> None:
     assert becomes(lambda: not alive(below))
 
 
+@pytest.mark.slow
 def test_a_lab_whose_network_was_killed_ends(tmp_path: Path) -> None:
     with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path)) as run:
         assert measures(tmp_path)
@@ -262,6 +267,7 @@ def test_readers_of_both_outputs_leave(left: End) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_once_a_table_and_ends_nothing(left: End, tiny: Path) -> None:
     with deck(*command(tiny, "--interval", "0.01"), ns=left.ns) as run:
         assert measures(tiny)

@@ -220,6 +220,7 @@ def test_every_packet_is_in_both_ends_tables(pair: tuple[End, End], tmp_path: Pa
     assert not (tmp_path / "r/conversations.jsonl").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_windows_adjoin(pair: tuple[End, End], tmp_path: Path) -> None:
     left, right = pair
@@ -332,6 +333,7 @@ def test_nohup_keeps_it_running(pair: tuple[End, End], tmp_path: Path) -> None:
         assert stop(run)[0] == 0
 
 
+@pytest.mark.slow
 def test_views_are_chosen_once_each(pair: tuple[End, End], tmp_path: Path) -> None:
     arguments = ("run", "-i", "left", "--headless", "--duration", "0.2", "-o", str(tmp_path))
     assert deck_ends(*arguments, "--views", "windows,windows", ns=pair[0].ns)[0] == 0

@@ -132,6 +132,7 @@ def test_a_probe_without_an_interval_takes_that_of_the_run(tmp_path: Path) -> No
     assert without.interval == 0.5
 
 
+@pytest.mark.slow
 def test_beside_the_flow_probe_both_see_every_packet(pair: tuple[End, End], tmp_path: Path) -> None:
     left, right = pair
     out = tmp_path / "out"
@@ -148,6 +149,7 @@ def test_beside_the_flow_probe_both_see_every_packet(pair: tuple[End, End], tmp_
     assert counted(table, 7003) == 25
 
 
+@pytest.mark.slow
 def test_what_the_api_adds_is_written_in_its_own_format_unless_read_only(
     pair: tuple[End, End], tmp_path: Path
 ) -> None:

@@ -277,6 +277,7 @@ async def test_a_tape_that_fails_is_complained_of_and_the_console_goes_on(
         assert console.app.return_value is None
 
 
+@pytest.mark.slow
 async def test_what_is_recorded_comes_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

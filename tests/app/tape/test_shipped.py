@@ -13,6 +13,7 @@ from tests.app.tape.test_player import play
 DOCS = Path(__file__).parents[3] / "docs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tape", ["the first of docs/tapes.md", "triage"])
 async def test_tapes_that_come_with_probedeck_play_to_their_ends(
     tape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -67,6 +67,7 @@ int firewall(struct xdp_md *ctx)
             yield program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hook", "mode"),
     [(Hook.XDP, "native"), (Hook.TC_INGRESS, TC_MODE), (Hook.TC_EGRESS, TC_MODE)],

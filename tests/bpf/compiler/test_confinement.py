@@ -67,6 +67,7 @@ def test_the_helper_keeps_only_what_loading_needs(compiler: Compiler) -> None:
             assert os.statvfs(root / "usr" / each).f_flag & os.ST_RDONLY
 
 
+@pytest.mark.slow
 @needs_landlock
 def test_without_mounts_landlock_hides_the_files(tmp_path: Path) -> None:
     secret = tmp_path / "secret.h"

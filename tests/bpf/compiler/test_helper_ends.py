@@ -94,6 +94,7 @@ def test_a_source_that_brings_the_compiler_down_is_refused_with_the_cause(
 CRASHED = "the compiler crashed (SIGSEGV): LLVM cannot take something in this source"
 
 
+@pytest.mark.slow
 def test_a_crash_names_the_line_of_what_llvm_is_known_to_crash_on() -> None:
     """On every LLVM: the helper gets the signal of a crash while it compiles."""
     before = open_fds()
@@ -155,6 +156,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.slow
 def test_a_helper_that_never_goes_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_REPLY_GRACE_S", 0.2)
     with Compiler(stores=()) as compiler:

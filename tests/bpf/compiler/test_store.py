@@ -84,6 +84,7 @@ def test_constants_are_no_part_of_the_stored_program(make: Make, folder: Path) -
     assert len(os.listdir(folder)) == 2
 
 
+@pytest.mark.slow
 def test_each_start_has_its_own_secrets(make: Make, folder: Path) -> None:
     """Whoever knew the factors of the hash could send flows that all meet in one set."""
     interface, hooks = Interface("lo", 1, ethernet=True), Hooks(lambda point: None)

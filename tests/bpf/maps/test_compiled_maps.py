@@ -146,6 +146,7 @@ FRAGMENTS = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(st.text(), st.lists(FRAGMENTS, max_size=40).map("".join)))
 def test_no_text_breaks_it(text: str) -> None:

@@ -97,6 +97,7 @@ def test_maps_that_are_better_read_otherwise_are_left(spec: MapSpec, supported: 
     assert Drain.supports(-1, spec) is supported
 
 
+@pytest.mark.slow
 def test_a_closed_map_leaves_no_descriptor() -> None:
     def cycle() -> None:
         with drained(MapSpec("test", MapType.HASH, 4, 8, 100000)) as map_:

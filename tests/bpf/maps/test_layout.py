@@ -264,6 +264,7 @@ def any_type() -> st.SearchStrategy[Described]:
     return st.recursive(scalars, records, max_leaves=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(any_type())
 def test_generated_types_have_the_layout_of_ctypes(case: Described) -> None:

@@ -126,6 +126,7 @@ def test_a_changed_byte_is_refused(make: Make, folder: Path, no_clang: Callable[
         compiled(make())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", ["nsproxy", "PASTED(sproxy)"])
 def test_needed_types_of_the_kernel_give_the_same_program(
     make: Make, monkeypatch: pytest.MonkeyPatch, member: str

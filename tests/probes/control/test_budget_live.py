@@ -183,6 +183,7 @@ def test_a_suspended_monitor_has_no_windows_and_then_whole_ones(deck: Deck) -> N
     assert after[0].seconds < 0.3
 
 
+@pytest.mark.slow
 def test_held_applications_get_no_packets_and_say_so(deck: Deck) -> None:
     controller = deck.controller
     policy = Policy.parse_short("always: always -> accounting")

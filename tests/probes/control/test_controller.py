@@ -33,6 +33,7 @@ from tests.support.sight import becomes
 __all__ = ["deck"]
 
 
+@pytest.mark.slow
 def test_a_configuration_is_all_that_a_probe_needs(compiler: Compiler, deck: Deck) -> None:
     """S1.2, S1.5, S1.6: compiled, verified, injected, exported and taken away again."""
     compiler.unconfined()  # the helper runs, and holds its descriptors, for a minute

@@ -146,6 +146,7 @@ def test_path_tracing_is_first_in_line_too(deck: Deck) -> None:
         assert deck.controller.traced()[0].packets == 100
 
 
+@pytest.mark.slow
 def test_so_it_is_where_the_kernel_has_no_tcx(
     deck: Deck, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -156,6 +156,7 @@ def largest_only(probe: FlowProbe) -> None:
     probe.most_rows = lambda: 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cut", [lambda probe: None, largest_only, lambda probe: probe.turn_off(True)],
     ids=["whole", "largest", "off"],
@@ -200,6 +201,7 @@ def test_interfaces_join_and_leave(pods: PodHost) -> None:
         assert events.count("left veth*") == 1
 
 
+@pytest.mark.slow
 def test_interfaces_that_come_and_go_leave_nothing_behind_and_no_packet_is_lost(
     pods: PodHost,
 ) -> None:

@@ -79,6 +79,7 @@ def test_the_compilers_own_tables_take_next_to_nothing(make_probe: MakeProbe) ->
     assert taken < MIB // 8 < probe.memory() / 50
 
 
+@pytest.mark.slow
 def test_another_filter_or_source_takes_over_the_tables(make_probe: MakeProbe) -> None:
     probe = make_probe().probe
     for _ in range(2):

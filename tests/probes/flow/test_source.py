@@ -204,6 +204,7 @@ def test_the_report_tells_that_windows_start_empty(make_probe: MakeProbe) -> Non
     assert (report.lost_metrics, report.new_metrics, report.warnings) == ((), (), ())
 
 
+@pytest.mark.slow
 def test_another_capture_in_between_holds(make_probe: MakeProbe) -> None:
     """S4.3: what was compiled before it is compiled again."""
     loose = make_probe()

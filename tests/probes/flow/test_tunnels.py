@@ -110,6 +110,7 @@ def test_without_the_option_only_outer_flows(make_probe: MakeProbe) -> None:
     assert seen(loose.probe.poll()) == Counter(Oracle().flow_of(frame) for frame, _ in frames())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", [Hook.XDP, Hook.TC_INGRESS])
 def test_random_bytes_in_tunnels(make_probe: MakeProbe, hook: Hook) -> None:
     dice = random.Random(20261122)

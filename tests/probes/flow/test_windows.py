@@ -167,6 +167,7 @@ def test_every_new_flow_is_recorded(compiler: Compiler, version: int) -> None:
     assert len(collected.snapshots) > 5
 
 
+@pytest.mark.slow
 def test_both_cpus_at_once(compiler: Compiler) -> None:
     with (
         counting() as seen,

@@ -125,6 +125,7 @@ def test_records_that_do_not_fit_are_counted(loose: Loose) -> None:
     assert [(len(each.rows), each.losses) for each in snapshots(probe.export())] == [(1, {})] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ring", "snapshot", "perf"])
 def test_under_traffic_no_record_is_missing_or_there_twice(loose: Loose, kind: str) -> None:
     """Also when generations change, and come back."""
@@ -155,6 +156,7 @@ def test_under_traffic_no_record_is_missing_or_there_twice(loose: Loose, kind: s
     assert len(seen) + lost == traffic.sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [ONE, PERF], ids=["ring", "perf"])
 def test_records_of_another_size_are_left_out_and_told(loose: Loose, text: str) -> None:
     call = "perf_submit(ctx, &odd, sizeof(odd))" if text is PERF else "ringbuf_output(&odd, 8, 0)"

@@ -71,6 +71,7 @@ def bed(compiler: Compiler) -> Iterator[Bed]:
         yield made
 
 
+@pytest.mark.slow
 def test_tcp_flags_and_protocols_are_counted_exactly(bed: Bed) -> None:
     """S2.6: whatever other bits byte 13 has, and whatever stands there in other protocols."""
     packets = random_packets(300)

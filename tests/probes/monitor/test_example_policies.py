@@ -65,6 +65,7 @@ def test_ordinary_loads_wake_none(runner: PolicyRunner, load: str) -> None:
     assert not alarms(runner, LOADS[load](SECONDS, generator(load)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.id)
 def test_an_attack_wakes_its_policy_and_no_other(runner: PolicyRunner, attack: Attack) -> None:
     most = MOST_FRAMES if attack.seconds <= SECONDS else None

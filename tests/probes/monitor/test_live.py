@@ -147,6 +147,7 @@ def test_an_application_in_use_is_not_removed(monitored: Deck) -> None:
     assert [info.name for info in controller.probes()] == [PROBE]
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_condition_that_holds_has_its_applications_run_within_5_ms(monitored: Deck) -> None:
     """S2.11: from the end of the window; the quickest of several, as the machine may be busy."""
@@ -260,6 +261,7 @@ def test_what_does_not_fit_leaves_nothing_behind(deck: Deck) -> None:
         controller.watch_metrics("right")
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_policy_traces_the_flows_that_it_is_about(deck: Deck) -> None:
     """Exactly the flows with answers are traced, because tracing needs answers; until the policy

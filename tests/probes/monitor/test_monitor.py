@@ -282,6 +282,7 @@ def test_telemetry_records_are_counted_by_their_own_flow(compiler: Compiler) -> 
         assert row["flows_low"] <= 45 <= row["flows_high"]
 
 
+@pytest.mark.slow
 def test_what_is_no_telemetry_is_dropped_where_that_is_wanted(compiler: Compiler) -> None:
     """S2.1: and not measured either way."""
     options = MonitorOptions(
@@ -319,6 +320,7 @@ def test_a_packet_never_needs_more_tail_calls_than_the_kernel_allows(bed: Bed) -
     os.close(prog_fd)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "kept", "lost"),
     [

@@ -120,6 +120,7 @@ def received(sock: socket.socket) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offload", [True, False], ids=["partial", "whole"])
 @pytest.mark.parametrize("version", [4, 6])
 def test_datagrams(link: Link, version: int, offload: bool) -> None:

@@ -56,6 +56,7 @@ def counted(host: Host, probe: str) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", Order)
 def test_other_probes_count_what_the_application_sent_and_no_probes(
     make_host: MakeHost, order: Order
@@ -224,6 +225,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_killed_it_leaves_no_program() -> None:
     with veth_pair() as (_, right):
         with python(KILLED, str(right.ns), pass_fds=[right.ns]) as process:

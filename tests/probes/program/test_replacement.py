@@ -189,6 +189,7 @@ def test_there_is_nothing_to_go_back_to_at_first(loose: Loose) -> None:
         probe.roll_back()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_generations_before_the_last(loose: Loose) -> None:
     """After 100 replacements only the programs and maps of two generations remain."""
     probe = loose.add(VARIANTS[0])

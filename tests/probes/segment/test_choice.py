@@ -113,6 +113,7 @@ def measured(compiler: Compiler) -> Iterator[Deck]:
         yield deck
 
 
+@pytest.mark.slow
 def test_hosts_choose_packets_alike(measured: Deck) -> None:
     """Whatever a router changes; at the end of this and of the other host. Then fields that differ,
     fragments, large segments, and packets that no host compares."""

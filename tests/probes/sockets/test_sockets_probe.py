@@ -207,6 +207,7 @@ def test_the_last_window_of_a_run_has_owners(owning: Deck, folder: Path) -> None
     assert ownership.rows["packets"].sum() == flows[-1].rows["packets"].sum() > 0
 
 
+@pytest.mark.slow
 def test_an_edited_source_replaces_both_programs(owning: Deck, folder: Path) -> None:
     controller = owning.controller
     before = owning.info("sockets")

@@ -301,6 +301,7 @@ def _reasons_without_socket(flow: Any, key: Key) -> tuple[Reason, ...]:
     return (Reason.REFUSED,) if (protocol, port) in ((6, 81), (17, 82)) else ()
 
 
+@pytest.mark.slow
 def test_a_workload_is_owned_by_the_processes_of_its_own_log(host: Host, tmp_path: Path) -> None:
     left, right = host.deck.left, host.deck.right
     addresses = [(socket.AF_INET, left.ipv4), (socket.AF_INET6, left.ipv6)]

@@ -50,6 +50,7 @@ def test_sequences_that_no_terminal_sends_do_no_harm() -> None:
         assert b"Traceback" not in terminal.raw()
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_where_nothing_changes_nothing_is_written() -> None:
     with Terminal(STILL, columns=80, rows=24) as terminal:
@@ -61,6 +62,7 @@ def test_where_nothing_changes_nothing_is_written() -> None:
         assert terminal.cpu() - cpu < 0.02
 
 
+@pytest.mark.slow
 def test_a_terminal_that_answers_nothing_is_drawn_on_nevertheless() -> None:
     with Terminal((*DEMO, "--period", "0.1"), columns=120, rows=40, answers={}) as terminal:
         terminal.wait(r"gen 1\d ")
@@ -68,6 +70,7 @@ def test_a_terminal_that_answers_nothing_is_drawn_on_nevertheless() -> None:
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.slow
 def test_the_end_of_the_terminal_is_the_programs_own() -> None:
     # Nobody tells it: it has to notice.
     ignoring = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh", *DEMO, "--period", "0.1")

@@ -253,6 +253,7 @@ def test_closing_ends_streams_and_requests_and_gives_all_back(
     assert becomes(lambda: not _api_threads())
 
 
+@pytest.mark.slow
 def test_requests_leave_no_descriptors_behind(make_site: MakeSite, tokens: dict[str, Any]) -> None:
     site = make_site(socket="", **tokens)
     with site.http() as http:
@@ -282,6 +283,7 @@ def _api_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name == "api" or "AnyIO" in t.name]
 
 
+@pytest.mark.slow
 def test_listeners_that_begin_together_keep_the_filters_of_warnings() -> None:
     switch = sys.getswitchinterval()
     make = partial(create, FakePlane(), Broadcaster(), Rights(), "1", MetricState())

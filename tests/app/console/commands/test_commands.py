@@ -89,6 +89,7 @@ def test_bindings_are_the_keymap_and_each_footer_stands_once() -> None:
         assert len(footers) == len(set(footers))
 
 
+@pytest.mark.slow
 async def test_an_operators_keys_do_what_he_says_and_are_shown_in_the_footer() -> None:
     async with desk(80, 24, settings=OWN) as console:
         await console.press("3")

@@ -94,6 +94,7 @@ def _has_rows(table: VirtualTable) -> bool:
     return table.source.rows > 0
 
 
+@pytest.mark.slow
 async def test_rows_of_every_screen_have_fields() -> None:
     plane = FakePlane(config("hello"))
     async with desk(160, 48, plane) as console:

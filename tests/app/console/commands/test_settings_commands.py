@@ -76,6 +76,7 @@ def test_a_typed_time_of_day_is_one_of_the_chosen_zone() -> None:
     assert now - moment("23:10:00", now, zone_offset_ns()) < 3800 * 10**9
 
 
+@pytest.mark.slow
 async def test_bind_gives_a_key_a_command_on_its_screen_or_takes_it() -> None:
     async with desk(120, 40) as console:
         await console.feed(flow(1, 10), flow(2, 30))

@@ -12,6 +12,7 @@ from app.config.model import Settings
 from tests.app.console.fake import Desk, becomes, desk, flow
 
 
+@pytest.mark.slow
 async def test_escape_and_the_key_after_it_may_arrive_together() -> None:
     own = Settings(keys={"": {"alt+6": "view.paths"}})
     async with desk(80, 24, settings=own, first="overview") as console:
@@ -37,6 +38,7 @@ async def _typed_blindly(console: Desk, text: str) -> None:
     await console.still()
 
 
+@pytest.mark.slow
 async def test_what_is_typed_ahead_goes_where_the_keys_before_it_lead() -> None:
     async with desk(80, 24) as console:
         await console.feed(flow(1, 10), flow(2, 30))
@@ -51,6 +53,7 @@ async def test_what_is_typed_ahead_goes_where_the_keys_before_it_lead() -> None:
         assert console.app.screen.query_one(Input).value == "lay"
 
 
+@pytest.mark.slow
 async def test_no_key_passes_one_whose_prompt_opens_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     async with desk(80, 24) as console:
         run_lines = console.app.commands.run_lines

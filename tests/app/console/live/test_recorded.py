@@ -73,6 +73,7 @@ def _shown(items: Sequence[Item], second: int) -> Frame:
     return state.frame()
 
 
+@pytest.mark.slow
 def test_frames_are_those_of_the_run(tmp_path: Path) -> None:
     items = _run(60)
     record(tmp_path, items)

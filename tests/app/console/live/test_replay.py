@@ -53,6 +53,7 @@ def _items() -> list[Item]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_recording_is_stepped_through_on_every_screen(tmp_path: Path) -> None:
     record(tmp_path, _items())
     async with replayed(tmp_path, "00:00:20") as console:

@@ -187,6 +187,7 @@ async def test_help_names_every_key_of_the_screen_and_its_command(width: int, he
         assert "flow.filter" not in console.text
 
 
+@pytest.mark.slow
 async def test_the_prompt_closes_with_the_screens_focus_and_is_on_every_screen() -> None:
     async with desk(80, 24) as console:
         for key in "123456":
@@ -223,6 +224,7 @@ async def test_another_thread_has_commands_done_and_hears_what_went_wrong() -> N
         console.app.commands.ask(parse("view.flows"))
 
 
+@pytest.mark.slow
 async def test_a_text_typed_while_the_last_one_is_acted_on_replaces_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -204,6 +204,7 @@ async def test_rtt_is_a_column_as_soon_as_a_path_is_traced() -> None:
         assert "1 of 2 flows" in console.strip
 
 
+@pytest.mark.slow
 async def test_paths_and_events_have_a_filter_that_escape_clears() -> None:
     plane = FakePlane()
     path = FakePath(LAB)

@@ -50,6 +50,7 @@ async def test_enter_turns_to_what_an_event_is_about(source: str, mode: str) -> 
         assert sorted(console.sources) == [1, 2, 3]
 
 
+@pytest.mark.slow
 async def test_events_of_a_users_program_lead_to_programs() -> None:
     async with desk(controller=FakePlane(config("hello"))) as console:
         await console.press("6")

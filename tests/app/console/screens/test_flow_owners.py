@@ -206,6 +206,7 @@ def in_order(*flows: Array) -> list[int]:
     return [int(row[3]) for row in group(rows, "conversations").rows["far"]]
 
 
+@pytest.mark.slow
 async def test_process_and_limit_are_columns_where_there_is_room() -> None:
     talks = conversation(1, 300, 30), conversation(2, 100, 10), conversation(3, 50, 5)
     owner = {1: 1, 2: -int(Reason.FORWARDED), 3: 3}

@@ -229,6 +229,7 @@ async def test_the_prompt_says_what_it_asks_and_which_keys_end_it() -> None:
         assert console.lines[-2].startswith(" Count only ")
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_pause_freezes_rows_counts_and_detail_while_counting_goes_on() -> None:
     async with desk() as console:

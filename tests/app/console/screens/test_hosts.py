@@ -19,6 +19,7 @@ from tests.app.fleet.fake_hub import NAMES, FakeHub, fleet_desk
 from tests.support.console.feed import window
 
 
+@pytest.mark.slow
 async def test_hosts_are_listed_filtered_and_chosen_and_missing_ones_are_named(
     hub: FakeHub, planes: dict[str, FakePlane]
 ) -> None:
@@ -54,6 +55,7 @@ async def test_hosts_are_listed_filtered_and_chosen_and_missing_ones_are_named(
         assert console.app.plane.interval == planes["ams2"].interval
 
 
+@pytest.mark.slow
 async def test_the_numbers_of_several_hosts_are_summed_without_those_that_are_lost(
     hub: FakeHub,
 ) -> None:
@@ -175,6 +177,7 @@ def _row(console: Desk, text: str) -> str:
     return found[0]
 
 
+@pytest.mark.slow
 async def test_a_policy_is_added_to_the_chosen_hosts_with_a_report_for_each(
     hub: FakeHub, planes: dict[str, FakePlane]
 ) -> None:
@@ -191,6 +194,7 @@ async def test_a_policy_is_added_to_the_chosen_hosts_with_a_report_for_each(
         assert "done on 2 of 3 hosts" in console.text
 
 
+@pytest.mark.slow
 async def test_a_fleet_of_one_host_that_is_down_opens_and_follows_the_host_when_it_is_back(
     tmp_path: Path,
 ) -> None:

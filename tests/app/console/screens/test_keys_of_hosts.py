@@ -22,6 +22,7 @@ def run_flow_probes(planes: dict[str, FakePlane]) -> None:
         plane.add(config("flow"))
 
 
+@pytest.mark.slow
 async def test_trace_capture_and_explanation_are_of_the_host_of_the_row(
     hub: FakeHub, planes: dict[str, FakePlane]
 ) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import permutations
 from typing import cast
 
+import pytest
 from rich.color import ColorSystem
 from textual.geometry import Size
 
@@ -40,6 +41,7 @@ def switch(old: dict[int, CellLine], new: dict[int, CellLine], room: int) -> tup
     return pen.finished(), set(state.owed)
 
 
+@pytest.mark.slow
 async def test_a_switch_of_screens_takes_few_bytes_and_begins_with_the_title() -> None:
     async with desk(80, 24, view="conversations") as console:
         flows = Flows(1000)

@@ -108,6 +108,7 @@ def send(left: End, right: End, packets: int) -> None:
                 sender.sendto(bytes(number % 900), (address, 1000 + number % 50))
 
 
+@pytest.mark.slow
 def test_a_run_and_nfdump_count_the_same_though_the_collector_was_away(tmp_path: Path) -> None:
     tables, stored, again, api = (tmp_path / each for each in ("tables", "stored", "again", "api"))
     stored.mkdir()

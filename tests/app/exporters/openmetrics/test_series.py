@@ -121,6 +121,7 @@ def test_several_interfaces_have_series_each() -> None:
     assert flow_packets(state) == {"eth0": 2, "veth1": 4}
 
 
+@pytest.mark.slow
 def test_interfaces_that_come_and_go_have_a_bounded_number_of_series() -> None:
     state, sent = MetricState(), 0
     for number in range(100):

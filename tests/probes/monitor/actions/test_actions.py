@@ -298,6 +298,7 @@ def test_trusted_hosts_are_not_acted_on(compiler: Compiler) -> None:
         assert not passes(bed, frame("192.0.3.1"))
 
 
+@pytest.mark.slow
 def test_outgoing_packets_are_another_direction(compiler: Compiler) -> None:
     with Bed(compiler, MonitorOptions(ingress=Hook.TC_INGRESS, allow_actions=True)) as bed:
         bed.set("a: always -> drop out on udp dport:53")

@@ -112,6 +112,7 @@ def test_a_file_of_policies_gives_no_permission(tmp_path: Path) -> None:
     assert "allow_actions" in err
 
 
+@pytest.mark.slow
 def test_a_request_ends_all_actions(pair: tuple[End, End], tmp_path: Path) -> None:
     left, right = pair
     path = str(tmp_path / "api.sock")

@@ -79,6 +79,7 @@ def acted(controller: Controller, name: str) -> ActionInfo:
     return found
 
 
+@pytest.mark.slow
 def test_a_packet_of_each_path_is_dropped_and_counts_once(pods: PodHost) -> None:
     host, peer, (one, two) = pods.host, pods.peer, pods.containers
     paths = {
@@ -107,6 +108,7 @@ def test_a_packet_of_each_path_is_dropped_and_counts_once(pods: PodHost) -> None
         wait_for(lambda: acted(controller, "gone").packets == 2 * COUNT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sender", ["container", "wire"])
 def test_the_culprit_is_a_container_or_beyond_the_wire_and_the_others_lose_nothing(
     pods: PodHost, sender: str
@@ -126,6 +128,7 @@ def test_the_culprit_is_a_container_or_beyond_the_wire_and_the_others_lose_nothi
         wait_for(lambda: any(address in t for t in texts if t.startswith("policy flood drops")))
 
 
+@pytest.mark.slow
 def test_copies_leave_by_an_interface_that_is_not_watched(pods: PodHost) -> None:
     with monitored(pods.host, "veth*") as (controller, _):
         with pytest.raises(UsageError, match="veth2 would mirror to itself"):

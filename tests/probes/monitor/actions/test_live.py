@@ -132,6 +132,7 @@ def test_a_mirror_copies_each_packet_once_and_takes_none(deck: Deck) -> None:
     os.close(sink)
 
 
+@pytest.mark.slow
 def test_another_action_of_the_host_takes_no_copy(deck: Deck) -> None:
     """The copies come in again by another watched interface of the namespace."""
     ends = [End(deck.right.ns, name, 0, f"10.96.0.{n}", f"fd96::{n}")

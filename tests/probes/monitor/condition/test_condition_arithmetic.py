@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -105,6 +106,7 @@ WINDOWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(WINDOWS, TERMS, st.sampled_from([">", ">=", "<", "<="]), st.one_of(TERMS, NUMBERS))
 def test_evaluation_is_that_of_arithmetic(
@@ -155,6 +157,7 @@ def evaluated_of(text: str, estimates: Sequence[Estimate | None]) -> ConditionOu
 LIMITS = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)).map(sorted)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(CONDITIONS, st.lists(LIMITS, min_size=1, max_size=8), st.data())
 def test_certain_is_certain(text: str, limits: list[list[int]], data: st.DataObject) -> None:

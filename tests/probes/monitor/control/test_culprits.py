@@ -137,6 +137,7 @@ def test_without_flows_the_finding_says_why(
     assert told == f"mine fired: an operator activated it; {said}"
 
 
+@pytest.mark.slow
 def test_an_operators_activation_has_a_finding_of_the_last_interval(deck: Deck) -> None:
     watch_flows(deck, 60)
     watch(deck, Policy.parse_short("mine: operator -> accounting"), 60)

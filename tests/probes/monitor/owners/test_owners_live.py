@@ -60,6 +60,7 @@ def knock(deck: Deck, port: int) -> int:
     return selected(deck)
 
 
+@pytest.mark.slow
 def test_the_selection_follows_the_services_of_a_process(
     deck: Deck, monkeypatch: pytest.MonkeyPatch
 ) -> None:

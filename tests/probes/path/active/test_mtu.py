@@ -98,6 +98,7 @@ def test_a_black_hole(make_row: MakeRow, version: int) -> None:
     assert seconds < 18
 
 
+@pytest.mark.slow
 def test_a_destination_that_answers_no_ping(make_row: MakeRow) -> None:
     """The farthest router takes its place."""
     row = make_row()
@@ -118,6 +119,7 @@ def test_a_silent_router_before_a_black_hole(make_row: MakeRow) -> None:
     assert result == PathMtu(1300, (MtuStep(1, 1300, ""),))
 
 
+@pytest.mark.slow
 def test_no_hop_answers(make_row: MakeRow) -> None:
     row = make_row(routers=1, silent=("r1",))
     no_pings(row)
@@ -125,6 +127,7 @@ def test_no_hop_answers(make_row: MakeRow) -> None:
     assert result is None
 
 
+@pytest.mark.slow
 def test_a_traced_destination_tells_its_path_mtu(make_row: MakeRow, compiler: Compiler) -> None:
     """Also while programs of path tracing see the requests and their answers."""
     row = make_row()

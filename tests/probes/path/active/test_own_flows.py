@@ -170,6 +170,7 @@ def test_the_destination_is_measured(
     assert found["sequence"].tolist() == list(range(len(found)))
 
 
+@pytest.mark.slow
 def test_no_connection_is_accepted_and_resets_answer_the_server(make_row: MakeRow) -> None:
     row = make_row(routers=1)
     with row.on_server():
@@ -245,6 +246,7 @@ def test_a_destination_that_vanishes_is_loss_and_one_that_never_answered_is_not(
     assert len(silent) == 0
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_once_and_ends_by_itself(make_row: MakeRow) -> None:
     row = make_row(routers=1)
     row.run("client", "ip", "-6", "route", "del", "default")

@@ -42,6 +42,7 @@ def compared(*flows: Flow, seed: int = 1) -> Array:
     return of(told(*flows, seed=seed), PathRowKind.BRANCH)
 
 
+@pytest.mark.slow
 def test_a_slower_branch_is_told_once_with_its_size_at_the_farthest_hop() -> None:
     rows = compared(*flows_by(0.0, 1000.0, seconds=60))
     assert len(rows) == 1
@@ -65,6 +66,7 @@ def test_branches_of_one_speed_are_a_row_without_an_event() -> None:
         assert ": hop 5 is as far by" in describe(row)[1]
 
 
+@pytest.mark.slow
 def test_a_branch_that_becomes_slower_is_told_again() -> None:
     fast, slow = flows_by(0.0, 0.0, seconds=80, rate=20)[:2]
     step = plus(idle(300.0), lambda seconds: np.where(seconds > 40, 3e6, 0), noise_ms=0)

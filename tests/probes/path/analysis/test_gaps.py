@@ -33,6 +33,7 @@ def by_chance(flows: int, *, seconds: float = 60, rate: float = 40, seed: int = 
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flows", [10, 37, 100])
 def test_a_flow_whose_turn_does_not_come_has_no_pause(flows: int) -> None:
     assert len(gaps(by_chance(flows))) == 0

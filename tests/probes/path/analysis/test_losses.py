@@ -88,6 +88,7 @@ def test_many_percent_take_a_second_beside_the_timeout() -> None:
     assert at(loss) <= 10 + 4.25
 
 
+@pytest.mark.slow
 def test_the_last_link_is_told_by_the_flow_itself() -> None:
     flow = Flow(path(5), end=30, end_to_end=Hop(lossy(idle(), 0.05)))
     loss, over = events(told(flow))
@@ -97,6 +98,7 @@ def test_the_last_link_is_told_by_the_flow_itself() -> None:
     assert "between 10.94.0.5 (hop 5) and the destination" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end_to_end", [None, Hop()])
 def test_a_hop_that_loses_alone_is_not_told(end_to_end: Hop | None) -> None:
     """Also the last one: it may answer seldom from now on."""

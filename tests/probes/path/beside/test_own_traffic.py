@@ -84,6 +84,7 @@ def test_probes_and_answers_are_not_counted(
     assert metrics["udp_packets"].sum() == host.network.packets.total()  # the answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(Order), ids=str)
 def test_other_processes_do_not_count_probes(make_host: MakeHost, order: Order) -> None:
     """Whether their hooks come before path tracing or after it."""
@@ -108,6 +109,7 @@ def test_other_processes_do_not_count_probes(make_host: MakeHost, order: Order) 
         assert sent_to_peer(published(items, "flow")) == host.network.packets.total()
 
 
+@pytest.mark.slow
 def test_answers_to_another_tracer_are_not_counted(
     make_host: MakeHost, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

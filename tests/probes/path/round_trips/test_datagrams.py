@@ -33,6 +33,7 @@ def initial(version: int = 1) -> bytes:
     return b"\xc0" + struct.pack(">I", version) + bytes(1195)
 
 
+@pytest.mark.slow
 def test_an_echo_and_its_reply(peers: Peers) -> None:
     peers.echo(7)
     wait_ms(1)

@@ -47,6 +47,7 @@ def test_running_traces_start_again_and_their_last_probes_are_told(make_host: Ma
     assert controller.probes()[0].window >= info.window
 
 
+@pytest.mark.slow
 def test_what_is_impossible_or_would_lose_an_edited_source_is_refused(make_host: MakeHost) -> None:
     host = make_host()
     controller = host.controller

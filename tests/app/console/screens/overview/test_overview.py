@@ -101,6 +101,7 @@ async def test_it_says_how_to_begin_and_then_what_passes() -> None:
         assert console.lines[-1].rstrip().endswith("q Quit")
 
 
+@pytest.mark.slow
 async def test_each_block_leads_to_its_screen_and_its_row() -> None:
     async with desk(120, 40, first="overview") as console:
         await console.feed(*some())
@@ -317,6 +318,7 @@ async def test_without_flows_the_monitor_is_what_is_shown() -> None:
         assert console.app.current_mode in ("programs", "triggers")
 
 
+@pytest.mark.slow
 async def test_it_fits_every_size() -> None:
     async with desk(80, 24, first="overview") as console:
         await console.feed(*some(), *(flow(n, n) for n in range(5, 60)))

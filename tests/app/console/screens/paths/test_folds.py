@@ -6,6 +6,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from app.console.live.paths import LivePaths
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
@@ -60,6 +62,7 @@ def listed(t: Tracer) -> list[str]:
     return [" ".join(str(source.cells(at)[0]).split()) for at in range(source.rows)]
 
 
+@pytest.mark.slow
 async def test_one_row_a_way_that_a_key_opens_and_closes(tmp_path: Path) -> None:
     async with tracer(on(1), on(2), on(3, (3, OTHER)), on(4)) as t:
         head, way, other = "10.94.6.2 4 flows, 2 ways", "3 flows, hop 3 10.94.2.2", "tcp 3 to 443"

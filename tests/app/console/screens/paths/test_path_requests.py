@@ -99,6 +99,7 @@ async def test_a_flow_that_was_asked_for_is_stopped_alone() -> None:
         await becomes(t.desk, lambda: ("untrace", "10.94.6.2 (17, 5004, 9000)") in t.plane.asked)
 
 
+@pytest.mark.slow
 async def test_the_guard_and_other_options_are_set_by_a_command() -> None:
     async with tracer(FakePath(LAB)) as t:
         await t.desk.press("o")

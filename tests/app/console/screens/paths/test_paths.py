@@ -37,6 +37,7 @@ async def test_a_row_a_hop_with_every_number() -> None:
         assert "no round trip" in end["line"]
 
 
+@pytest.mark.slow
 async def test_all_time_lines_share_one_scale_and_time_runs_to_the_right() -> None:
     path = FakePath([FakeHop(10.0, ("10.0.0.1",), noise=0), FakeHop(80.0, ("10.0.1.1",), noise=0)])
     async with tracer(path, length=2) as t:
@@ -140,6 +141,7 @@ async def test_flows_are_told_apart_and_chosen_by_key() -> None:
         assert "2 destinations" in t.desk.strip
 
 
+@pytest.mark.slow
 async def test_the_detail_tells_routers_labels_totals_and_follows_the_cursor() -> None:
     async with tracer(FakePath(LAB)) as t:
         await t.desk.press("j", "j", "enter")

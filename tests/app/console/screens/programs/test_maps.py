@@ -73,6 +73,7 @@ def test_the_shape_of_a_map_decides_how_it_is_drawn() -> None:
     assert [entry.share for entry in views[1].entries] == [1.0, 0.5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120, 200])
 async def test_maps_without_a_metric_are_shown_and_sorted(width: int) -> None:
     plane = FakePlane(config("flow"), config("hello"))
@@ -122,6 +123,7 @@ async def test_nobody_reads_maps_that_nobody_sees(monkeypatch: pytest.MonkeyPatc
         assert set(asked) == {"hello"}
 
 
+@pytest.mark.slow
 async def test_a_pinned_map_is_on_the_overview_and_in_the_layout() -> None:
     plane = FakePlane(config("flow"), config("hello"))
     plane.readings = (MINE, HOSTS)

@@ -57,6 +57,7 @@ async def test_a_swap_that_loses_something_says_so_before() -> None:
 CUT = "ingress lets none of the test frames pass (XDP_ABORTED): eth0 receives nothing then"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 async def test_a_program_that_cuts_off_its_interface_is_asked_about(
     tmp_path: Path, width: int, height: int
@@ -90,6 +91,7 @@ async def test_a_program_that_cuts_off_its_interface_is_asked_about(
         assert "cut" in b.plane.running
 
 
+@pytest.mark.slow
 async def test_an_error_of_the_plane_is_told_and_nothing_is_stuck() -> None:
     async with bench() as b:
         await b.write(SOURCE + "// new\n")

@@ -19,6 +19,7 @@ def compiler() -> Iterator[Compiler]:
         yield compiler
 
 
+@pytest.mark.slow
 async def test_a_check_says_what_it_found_while_typing_goes_on(compiler: Compiler) -> None:
     async with bench() as b:
         b.plane.compiler = compiler
@@ -56,6 +57,7 @@ async def test_without_a_compiler_the_screen_names_the_command(
             assert b.editor.text == SOURCE
 
 
+@pytest.mark.slow
 async def test_problems_are_marked_listed_and_gone_to(compiler: Compiler) -> None:
     async with bench() as b:
         b.plane.compiler = compiler
@@ -102,6 +104,7 @@ async def test_problems_of_headers_and_of_the_other_direction() -> None:
         assert b.screen.listing.cursor_key == ("hello", "egress")
 
 
+@pytest.mark.slow
 async def test_the_verifiers_log_is_folded_to_the_failing_path(compiler: Compiler) -> None:
     async with bench() as b:
         b.plane.compiler = compiler

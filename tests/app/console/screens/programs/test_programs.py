@@ -16,6 +16,7 @@ from tests.app.console.screens.programs.bench import NASTY, bench, changes
 from tests.support.console.feed import window
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 async def test_every_program_is_listed_the_built_in_one_too(width: int, height: int) -> None:
     async with bench(width, height) as b:
@@ -37,6 +38,7 @@ async def test_every_program_is_listed_the_built_in_one_too(width: int, height: 
         assert b.screen.listing.has_focus
 
 
+@pytest.mark.slow
 async def test_keys_in_the_editor_are_text() -> None:
     async with bench() as b:
         await b.press("enter")
@@ -50,6 +52,7 @@ async def test_keys_in_the_editor_are_text() -> None:
         assert b.app.current_mode == "events"
 
 
+@pytest.mark.slow
 async def test_an_edit_is_always_visible_and_never_lost() -> None:
     async with bench() as b:
         await b.write(SOURCE + "// more\n")
@@ -186,6 +189,7 @@ async def test_panels_go_round_and_the_directions_too() -> None:
         assert "drop has no other direction" in b.complaints[-1]
 
 
+@pytest.mark.slow
 async def test_without_any_probe_it_says_how_to_begin() -> None:
     async with bench(80, 24, FakePlane(), row=0) as b:
         assert "a adds one from its configuration file" in b.text

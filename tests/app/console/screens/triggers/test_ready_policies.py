@@ -41,6 +41,7 @@ async def test_a_adds_a_group() -> None:
         await c.asks(*(("set_policy", one.to_short()) for one in policies_of("tunnels")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 async def test_a_offers_ready_policies_and_takes_ones_own(width: int, height: int) -> None:
     async with console(*policies(), width=width, height=height) as c:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.app.console.screens.triggers.test_triggers import SAID, console, policies
 
 
+@pytest.mark.slow
 async def test_a_tall_screen_always_shows_the_detail_of_the_row_under_the_cursor() -> None:
     async with console(*policies()) as c:
         await c.play(SAID)

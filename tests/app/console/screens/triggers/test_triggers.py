@@ -106,6 +106,7 @@ SAID = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 async def test_it_fits_and_says_what_is_most_important(width: int, height: int) -> None:
     async with console(*policies(), width=width, height=height) as c:
@@ -160,6 +161,7 @@ WHO = Finding(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("screen", "width", "height"), [("4", 80, 24), ("6", 120, 40)])
 async def test_an_alarm_says_who_and_keys_lead_to_the_culprit(
     screen: str, width: int, height: int

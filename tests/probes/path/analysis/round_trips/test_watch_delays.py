@@ -52,6 +52,7 @@ def test_a_queue_is_told_at_its_hop_with_begin_and_end(number: int, rate: float)
     assert (during[during["hop"] != number]["amount_ns"] > 20e6).mean() < 0.02
 
 
+@pytest.mark.slow
 def test_a_queue_far_away_is_told_at_its_hop() -> None:
     hops = queue_at(path(10, wide_area()), 7, lambda s: sawtooth(s, 20, 40))
     found = events(told(Flow(hops, end=50, rate=50)))
