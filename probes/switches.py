@@ -57,6 +57,8 @@ class Switch:
     help: str
     task: str
     """Its start and its end, as the console names running work."""
+    key: str = ""
+    """Key of the command."""
     lacks: str = ""
     """The error if its interface is missing."""
     passes_all: bool = False
@@ -77,21 +79,22 @@ SWITCHES = {
             "names.learn", "Learn names from packets, or stop",
             "Of DNS answers and TLS connections that pass; see the options --learn-names and"
             " --no-names.",
-            "names from packets", "no interface is watched on which names could pass",
+            "names from packets", lacks="no interface is watched on which names could pass",
             passes_all=True,
         ),
         Switch(
             "sockets", "probes.sockets.probe", ProbePlace.FLOWS, "owners", "",
             "owners.look", "Look for owners of flows, or stop",
             "Processes, units, containers and pods, by sockets; see the option --owners.",
-            "owners of flows", "no flow probe runs whose flows could have owners", is_late=True,
+            "owners of flows", lacks="no flow probe runs whose flows could have owners",
+            is_late=True,
         ),
         Switch(
             "drops", "probes.drops.probe", ProbePlace.HOST,
             "drops", "Count the packets that the kernel drops, by flow and reason.",
             "drops.count", "Count drops of the kernel, or stop",
             "By flow and the kernel's reason, in all network namespaces; see --drops.",
-            "drops of the kernel",
+            "drops of the kernel", key="K",
         ),
     )
 }  # fmt: skip

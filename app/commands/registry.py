@@ -61,8 +61,8 @@ _EVERYWHERE = (
     Command("dns.show", "DNS: names, answer codes and times", "D", writes=True,
             help="Starts the ready probe dns, which counts from then on and sends no packet."),
     Command("probe.info", "Programs: run time and memory", "i"),
-    *(Command(each.command, each.title, parameters=(_ON_OFF,), writes=True, help=each.help,
-              remote=partial(remote.switch, each.name), task=each.task)
+    *(Command(each.command, each.title, each.key, parameters=(_ON_OFF,), writes=True,
+              help=each.help, remote=partial(remote.switch, each.name), task=each.task)
       for each in SWITCHES.values()),
     Command("output.list", "Outputs: delivered, undelivered, waiting",
             help="What leaves this run by --output, [[outputs]] or output.add."),
