@@ -78,8 +78,13 @@ def connect(plane: ControlPlane, url: str, settings: Settings, startup: Startup 
         return _run(ConsoleApp(lambda: plane, lambda: None, url, settings=settings), startup)
 
 
-def replay(directory: str, at: str, settings: Settings, startup: Startup = NOTHING) -> int:
-    """Run a console on a recording, from a typed time on. Raises UsageError without a recording."""
+def replay(
+    directory: str, at: str, settings: Settings, startup: Startup = NOTHING, title: str = ""
+) -> int:
+    """Run a console on a recording, from a typed time on. Raises UsageError without a recording.
+
+    The strip has the directory, or another title.
+    """
     settings = _prepared(settings, startup)
     from app.console.live.recorded import RecordedFrames
 
@@ -94,7 +99,7 @@ def replay(directory: str, at: str, settings: Settings, startup: Startup = NOTHI
             )
 
         app = ConsoleApp(
-            lambda: frames.plane, begin, directory, names=False, settings=settings,
+            lambda: frames.plane, begin, title or directory, names=False, settings=settings,
             recording=lambda: frames, replays=True,
         )  # fmt: skip
         return _run(app, startup)
