@@ -66,8 +66,8 @@ async def test_outputs_are_added_watched_and_removed_by_commands() -> None:
         assert isinstance(console.app.screen, OutputsScreen)
         assert "ipfix://collector:4739?transport=tcp" in console.text
         outputs.fail("ipfix", "Connection refused", 2310)
-        await becomes(console, lambda: "failing" in console.text)
-        assert "Connection refused" in console.text
+        await becomes(console, lambda: "Connection refused" in console.text)
+        assert "failing" in console.text
         assert "2310 queue full" in console.text
         await console.press("escape")
         await console.app.action_command("output.remove ipfix")

@@ -59,7 +59,9 @@ def unchanged(loose: Loose) -> Iterator[ProgramProbe]:
     loose.send(5)
     program, held = only(probe).program.info().id, held_ids()
     yield probe
-    assert held_ids() == held
+    *objects, descriptors = held_ids()
+    assert objects == [*held[:2]]
+    assert descriptors <= held[2]  # the compile helper may end meanwhile
     assert only(probe).program.info().id == program
     assert (probe.generation, probe.previous, probe.window) == (1, None, 0)
     assert len(loose.hooks.in_use()) == 1
