@@ -332,7 +332,7 @@ def test_two_hundred_thousand_flows_take_little_time_and_memory(tmp_path: Path) 
         started = time.process_time()
         sink.write(window)
         seconds = time.process_time() - started
-    assert seconds < 3.5  # 1.05 on an idle machine
+    assert seconds < 4.5  # 1.05 on an idle machine
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
     with (tmp_path / "flows.csv").open() as file:
         assert sum(1 for _ in file) == 200_002

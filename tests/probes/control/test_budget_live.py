@@ -88,7 +88,9 @@ def test_a_flood_of_new_flows_stays_within_the_budget_and_loses_no_packet(
         expected = seen(controller)
         controller.close()
     shares = [(b - a) / (now - then) for (then, a), (now, b) in zip(uses, uses[5:], strict=False)]
-    assert max(shares) < 1.1 * SHARE, shares
+    # The first 5 s begin before the flood is known.
+    assert shares[0] < 1.5 * SHARE, shares
+    assert max(shares[1:]) < 1.1 * SHARE, shares
     assert collected.packets() + collected.lost(LossReason.BUDGET) == expected > 1_000_000
     assert set(collected.losses()) == {LossReason.BUDGET}
     told = steps(collected)
