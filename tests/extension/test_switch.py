@@ -96,7 +96,7 @@ def test_the_controller_starts_and_ends_it(deck: Deck, monkeypatch: pytest.Monke
         "",
         "",
         "",
-        "no flows are counted",
+        lacks="no flows are counted",
     )
     monkeypatch.setitem(SWITCHES, "sizes", entry)
     plane: ControlPlane = deck.controller

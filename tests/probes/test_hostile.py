@@ -177,7 +177,6 @@ def lets_go(pid: int) -> bool:
 FINE_SINCE_LLVM_19 = {"leading zeros"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", HOSTILE)
 def test_it_is_refused_in_time_and_nothing_is_left(fire: Fire, what: str) -> None:
     """S1.6, and the judge's list of sources that bring a compiler down."""
