@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from app.console.terminal.capabilities import prepare
@@ -94,9 +95,7 @@ def replay(
 
         def begin() -> None:
             time = app.time
-            app.call_from_thread(time.do_time_go, at) if at else app.call_from_thread(
-                time.do_time_live
-            )
+            app.call_from_thread(partial(time.do_time_go, at) if at else time.do_time_live)
 
         app = ConsoleApp(
             lambda: frames.plane, begin, title or directory, names=False, settings=settings,

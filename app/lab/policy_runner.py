@@ -217,8 +217,7 @@ class PolicyRunner:
         windows = _Windows(self._flow, self._monitor, self._rest_ns, begin_ns, publish)
         run, send, give = self._run, self._send, self._clock.give
         shortest, longest = FrameRunner.shortest, FrameRunner.longest
-        count = filled = too_short = too_long = missing = 0
-        backwards = 0
+        count = filled = too_short = too_long = missing = backwards = 0
         for captured_ns, data, length in chain((first,), frames):
             time_ns = captured_ns + shift_ns
             if time_ns >= windows.end_ns:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from app.files import exists, expand, invoker, open_directory
+from app.files import exists, expand, invoker
 from app.outputs.formats import FORMATS, Record
 from app.outputs.table_output import (
     ForeignFileError,
@@ -18,7 +18,7 @@ from app.outputs.table_output import (
     RowsLostError,
     StandardOutput,
     TableFile,
-    lock,
+    locked_directory,
 )
 from app.outputs.view import Exported, MetricOutput, OutputView
 from bpf.errors import Closing, UsageError
@@ -185,9 +185,7 @@ class Sink(Closing):
             )
         with ExitStack() as opened, _refusals(target):
             if self._directory is not None:
-                directory = open_directory(self._directory, make=True)
-                opened.callback(os.close, directory)
-                lock(directory, self._directory)
+                opened.callback(os.close, locked_directory(self._directory))
             # Open `windows` last: its rows count the rows that other tables have lost.
             for view in sorted(views, key=lambda view: view.name == _WINDOWS):
                 opening = partial(self._open, view.name, format_name, view.schema, view.header)

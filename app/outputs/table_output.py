@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from app.files import open_file
+from app.files import open_directory, open_file
 from app.outputs.formats import Format, Record
 from bpf.errors import UsageError
 
@@ -247,6 +247,20 @@ class TableFile:
             if start == first:
                 return first
             look *= 4
+
+
+def locked_directory(path: Path) -> int:
+    """Make a directory if it is missing, and lock it as `lock` does. Returns its descriptor.
+
+    Raises UsageError as `lock`, and OSError.
+    """
+    found = open_directory(path, make=True)
+    try:
+        lock(found, path)
+    except UsageError:
+        os.close(found)
+        raise
+    return found
 
 
 def lock(fd: int, path: Path) -> None:

@@ -16,8 +16,8 @@ from app.api.models import ControllerStatus, PathObject, status_of
 from app.exporters.exporter import DeliveryError, words_of
 from app.exporters.host import ExportHost
 from app.exporters.record_options import RecordOptions, kept
-from app.files import expand, open_directory
-from app.outputs.table_output import lock
+from app.files import expand
+from app.outputs.table_output import locked_directory
 from app.outputs.view import is_table
 from app.recording.frames import FrameKind, deflated
 from app.recording.tiers import Tier, largest
@@ -74,13 +74,10 @@ class RunRecorder:
         if self._locked is not None and not os.fstat(self._locked).st_nlink:
             self._close()
         if self._locked is None:
-            found = open_directory(self._directory, make=True)
             try:
-                lock(found, self._directory)
+                self._locked = locked_directory(self._directory)
             except UsageError as error:
-                os.close(found)
                 raise DeliveryError(error.message) from None
-            self._locked = found
 
     def deliver(self, item: Item, skip: int) -> None:
         self._utc_ns = item.utc_ns if isinstance(item, Event) else item.end_utc_ns

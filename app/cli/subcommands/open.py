@@ -12,7 +12,7 @@ import click
 from app.cli.command import GroupedCommand, argument, option, say
 from app.cli.decorator import takes
 from app.cli.subcommands.policy import LOCAL, networks_of
-from app.cli.subcommands.record import FORMATS, opened, write_tables
+from app.cli.subcommands.record import FORM, opened, write_tables
 from app.cli.subcommands.run import need_terminal
 from app.config.model import Settings, Ui
 from app.run.monitor import SHIPPED, policies_of
@@ -35,10 +35,7 @@ _EVER = 0, 1 << 62
           required=True)  # fmt: skip
 @LOCAL
 @option("--record", metavar="DIR", group=OUTPUT, help="Keep the windows in DIR, for replay.")
-@option(
-    "--format", "form", type=click.Choice(FORMATS), default="csv", usual="csv", group=OUTPUT,
-    help="Format of the tables.",
-)  # fmt: skip
+@FORM
 @takes(
     Options, Ui, TapeOptions,
     only=(

@@ -24,7 +24,10 @@ Examples:
   probedeck record verify /var/lib/probedeck/record
   probedeck record export DIR --views flows --from 03:10 --to 03:15 | head
   probedeck record export DIR --format parquet -o tables"""
-FORMATS = ("csv", "jsonl", "parquet")
+FORM = option(
+    "--format", "form", type=click.Choice(["csv", "jsonl", "parquet"]), default="csv", usual="csv",
+    group=OUTPUT, help="Format of the tables.",
+)  # fmt: skip
 _DIR = "Directory of --record."
 
 record = CommandGroup("record", help="List, check and export recordings.", epilog=EXAMPLES)
@@ -86,10 +89,7 @@ def verify(directory: str, stream: str | None) -> int:
     help="From this time: 12:30:05, 2026-01-31T12:30, or how long before the end, 5m.",
 )
 @option("--to", "end", metavar="TIME", usual="its end", group=OUTPUT, help="Up to this time.")
-@option(
-    "--format", "form", type=click.Choice(FORMATS), default="csv", usual="csv", group=OUTPUT,
-    help="Format of the tables.",
-)  # fmt: skip
+@FORM
 @_sums
 @takes(Options, only=("out", "views", "filter", "network_prefix", "networks"))
 def export(

@@ -78,6 +78,9 @@ def run(options: Options, paths: PathOptions, settings: Settings, playing: TapeO
         return _start(options, paths, settings, instead, startup, listen=listen)
 
 
+_HEADLESS = option(
+    "--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console."
+)
 _OF_LAB = tuple(
     {name for of in (Options, Ui, TapeOptions, PathOptions) for name in settings_of(of)}
     - {"interface", "netns"}
@@ -165,7 +168,7 @@ def tour(settings: Settings) -> int:
 
 @click.command(cls=GroupedCommand, epilog=CONSOLE_EXAMPLES)
 @controller_options
-@option("--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console.")
+@_HEADLESS
 @option("--plain", is_flag=True, help=PLAIN_HELP)
 @takes(Ui, TapeOptions)
 def console(
@@ -175,10 +178,9 @@ def console(
     """Open a console on a running controller, by its API."""
     startup = playing.startup(settings, shown=not headless)
     as_lines = is_plain(plain, headless, startup)
+    _check_tape(headless, startup)
     if not (as_lines or headless):
         need_terminal("probedeck probe list")
-    elif headless and startup.tape is None:
-        raise UsageError("--headless needs --tape or --exec here")
     from app.api.address import Remote
     from app.api.client import RemoteController
 
@@ -203,7 +205,7 @@ def console(
     usual="its end",
     help="Begin at this time: 03:12, 2026-01-31T03:12, or how long before the end, 5m.",
 )
-@option("--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console.")
+@_HEADLESS
 @takes(Ui, TapeOptions)
 def replay(
     settings: Settings, playing: TapeOptions, directory: str, at: str, headless: bool
@@ -214,10 +216,9 @@ def replay(
     it, and :time.go TIME goes to a time.
     """
     startup = playing.startup(settings, shown=not headless)
+    _check_tape(headless, startup)
     if not headless:
         need_terminal("probedeck record export DIR")
-    elif startup.tape is None:
-        raise UsageError("--headless needs --tape or --exec here")
     from app.console import entry
 
     return entry.replay(directory, at, settings, startup)
@@ -225,7 +226,7 @@ def replay(
 
 @click.command(cls=GroupedCommand, epilog=FLEET_EXAMPLES)
 @argument("file", "FILE", "The hosts, in TOML.")
-@option("--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console.")
+@_HEADLESS
 @takes(Ui, TapeOptions)
 def fleet(settings: Settings, playing: TapeOptions, file: str, headless: bool) -> int:
     """Open a console on many hosts, by their APIs.
@@ -233,8 +234,7 @@ def fleet(settings: Settings, playing: TapeOptions, file: str, headless: bool) -
     Screen 7 lists the hosts; the other screens show the chosen ones.
     """
     startup = playing.startup(settings, shown=not headless)
-    if headless and startup.tape is None:
-        raise UsageError("--headless needs --tape or --exec here")
+    _check_tape(headless, startup)
     from app.fleet.hosts import load
 
     hosts = load(file)
@@ -317,6 +317,11 @@ def is_plain(asked: bool, headless: bool, startup: Startup) -> bool:
 def _explain_lines(asked: bool) -> None:
     if not asked:
         print("probedeck: TERM is dumb: changes are lines, as with --plain", file=sys.stderr)
+
+
+def _check_tape(headless: bool, startup: Startup) -> None:
+    if headless and startup.tape is None:
+        raise UsageError("--headless needs --tape or --exec here")
 
 
 def need_terminal(instead: str, ends: Sequence[int] = (0, 1)) -> None:

@@ -14,8 +14,8 @@ from app.exporters.exporter import DeliveryError
 from app.exporters.files.options import FileOptions
 from app.exporters.files.table_files import JsonLines, ParquetFiles, Table, TableFiles, period_of
 from app.exporters.host import ExportHost
-from app.files import expand, open_directory
-from app.outputs.table_output import lock
+from app.files import expand
+from app.outputs.table_output import locked_directory
 from app.outputs.view import MetricOutput, OutputView
 from app.outputs.views import VIEWS
 from bpf.errors import UsageError
@@ -69,13 +69,10 @@ class FileExporter:
 
     def open(self) -> None:
         if self._locked is None:
-            found = open_directory(self._directory, make=True)
             try:
-                lock(found, self._directory)
+                self._locked = locked_directory(self._directory)
             except UsageError as error:
-                os.close(found)
                 raise DeliveryError(error.message) from None
-            self._locked = found
             self._files.begin()
 
     def deliver(self, item: Item, skip: int) -> None:
