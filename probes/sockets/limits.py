@@ -39,8 +39,8 @@ _COUNTERS = {
 }
 """Columns of LIMITED and their counters in INFO."""
 _SHARES = {"busy": "busy_us", "rwnd": "rwnd_us", "sndbuf": "sndbuf_us"}
-_SYN_SENT = 2
-_STATES = (1, _SYN_SENT, 4, 5, 7, 8, 9, 11)
+_ESTABLISHED, _SYN_SENT = 1, 2
+_STATES = (_ESTABLISHED, _SYN_SENT, 4, 5, 7, 8, 9, 11)
 """States of a connection with tcp_info (include/net/tcp_states.h): all but TIME_WAIT, LISTEN and
 requests."""
 
@@ -57,8 +57,10 @@ _LOSS_LEFT = 0.18
 _BUSY, _RWND, _SNDBUF = 0.5, 0.3, 0.2
 """Shares of time from which on they decide. Connections that a window limits had 0.99 and more,
 others 0."""
-_FULL = 0.7
-"""Share of the receiver's largest window that is on the way if a queue takes it."""
+_FULL = 0.5
+"""Share of the receiver's largest window that is on the way if a queue takes it, times the share of
+time in which the window is closed. Queues had 0.57 and more, slow readers of 0.2 to 10 MB/s at most
+0.36."""
 _OPEN = 60_000
 """Bytes. A process that reads at once keeps the window larger than this."""
 _RETRIES, _SYN_RETRIES = 2, 1
@@ -99,24 +101,25 @@ class SocketLimits:
         self._at = 0.0
 
     def window(
-        self, info: Rows[INFO], at_s: float, floors_us: Array, opened: Array | None = None
+        self, info: Rows[INFO], at_s: float, floors_us: Array, opened_s: Array | None = None
     ) -> Array:
         """Return the verdicts and differences (n,), dtype LIMITED, of sockets asked at `at_s`.
 
         `info` (n,) is of dtype INFO; several rows may have one cookie. `at_s` is in seconds of
         CLOCK_MONOTONIC. `floors_us` (n,) u4 are round-trip times of the empty path, from other
-        sources than the socket; 0: unknown. `opened` (n,) bool: the socket was created after the
-        last call, so all its counts belong to this window. A socket that was not known has no
-        differences and the verdict UNKNOWN.
+        sources than the socket; 0: unknown. `opened_s` (n,) are the times at which connections
+        opened after the last call, so that all their counts belong to this window; 0 of others. A
+        socket that was not known has no differences and the verdict UNKNOWN.
         """
         cookies, first, inverse = np.unique(info["cookie"], return_index=True, return_inverse=True)
         # By take: indexing copies a structured array field by field.
         now = info.take(first)
         present = now["found"] & (cookies != 0)
         before, known = self._before(cookies)
-        if opened is not None:
-            new = ~known & opened[first] & (self._at > 0)
-            before["at"][new] = self._at
+        if opened_s is not None:
+            new = ~known & (opened_s[first] > 0) & (self._at > 0)
+            latest = max(self._at, at_s - _SHORTEST_S)
+            before["at"][new] = np.clip(opened_s[first][new], self._at, latest)
             known |= new
         # close() with a linger time of 0 sets the counters of a connection to 0.
         known &= present & (now["bytes_sent"] >= before["counters"][:, 0])
@@ -314,17 +317,23 @@ def _sending(
     paced = (limit > 0) & (limit < _NO_RATE) & (limit != _NO_RATE_32)
     paced &= found["sent"] >= _PACED_SHARE * limit.astype("f8") * seconds
     queued = found["queue_us"] >= np.maximum(_QUEUE_US, _QUEUE_SHARE * floors_us)
+    # A slow reader answers late, too: its window is small, often open again, and nothing is on the
+    # way. If the largest window ever is on the way all the time, a queue takes it, and would take
+    # a larger one. Shares are of the time with data: some connections begin or end in the window.
+    closed, busy_s = found["rwnd"] >= _RWND, np.maximum(found["busy"] * seconds, _SHORTEST_S)
+    carried = found["sent"] * (info["rtt_us"] / 1e6) / busy_s
+    # After the last data, little is on the way.
+    drained = (info["state"] != _ESTABLISHED) & (info["notsent"] == 0)
+    on_the_way = np.where(drained, carried, np.minimum(info["unacked"] * mss, carried))
+    on_the_way *= found["rwnd"] / np.maximum(found["busy"], _RWND)
+    takes = queued & (windows >= _OPEN) & (on_the_way >= _FULL * windows)
     votes[lossy] = Limit.LOSS
     votes[queued] = Limit.QUEUE
     votes[~waiting] = Limit.APPLICATION
+    votes[closed & takes] = Limit.QUEUE
     votes[~waiting & full] = Limit.SEND_BUFFER
     votes[waiting & paced] = Limit.PACED
     votes[(found["sndbuf"] >= _SNDBUF) & ~queued] = Limit.SEND_BUFFER
-    # A slow reader answers late, too: its window is small, and often nothing is on the way. If the
-    # largest window ever is on the way all the time, a queue takes it, and would take a larger one.
-    carried = found["sent"] / np.maximum(seconds, _SHORTEST_S) * info["rtt_us"] / 1e6
-    on_the_way = np.minimum(info["unacked"] * mss, carried)
-    takes = queued & (windows >= _OPEN) & (on_the_way >= _FULL * windows)
-    votes[(found["rwnd"] >= _RWND) & ~takes] = Limit.RECEIVER
-    votes[(found["busy"] < _BUSY) & (found["rwnd"] < _RWND)] = Limit.APPLICATION
+    votes[closed & ~takes] = Limit.RECEIVER
+    votes[(found["busy"] < _BUSY) & ~closed] = Limit.APPLICATION
     return votes

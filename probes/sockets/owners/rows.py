@@ -34,6 +34,8 @@ class Questions:
     flags_in: Array
     """Incoming TCP flags (m,) u1; `flags` has both directions."""
     flags: Array
+    first_ns: Array
+    """The first packet (m,), of CLOCK_MONOTONIC."""
     asks: Array
     """Whether ICMP requests left (m,), so that a process of this host asks."""
 
@@ -71,6 +73,7 @@ def questions_of(rows: Rows[FLOW]) -> Questions:
         return np.bitwise_or.reduceat(values, starts) if len(starts) else values
 
     size = total(rows["bytes"])
+    first = rows["first_ns"]
     largest = np.argsort(-size.astype("i8"), kind="stable")
     return Questions(
         ends[order[starts]][largest],
@@ -80,6 +83,7 @@ def questions_of(rows: Rows[FLOW]) -> Questions:
         total(rows["packets"] * leaves)[largest],
         union(np.where(leaves, 0, flags).astype("u1"))[largest],
         union(flags)[largest],
+        (np.minimum.reduceat(first, starts) if len(starts) else first)[largest],
         union(leaves & _is_request(rows))[largest],
     )
 
@@ -307,19 +311,22 @@ class OwnerRows:
         sockets["asked"] = info["last_sent_ms"] < info["last_received_ms"]
         sockets["asked"] |= (info["bytes_sent"] > 0) & (info["bytes_received"] == 0)
         sockets["owner"], sockets["netns"] = numbers[listed], answers.inside[listed]
-        self._follow(sockets, info, answers.questions.flags[listed], at_s)
+        self._follow(sockets, info, answers.questions, listed, at_s)
         _begin(sockets, answers.questions, listed)
         # The socket's own cgroup is its maker's: of an accepted one the listener's.
         known = cgroups[listed] > 0
         sockets["cgroup"][known] = cgroups[listed][known]
         return sockets, owners, _ownership(answers)
 
-    def _follow(self, sockets: Rows[SOCKET], info: Rows[INFO], flags: Array, at_s: float) -> None:
+    def _follow(
+        self, sockets: Rows[SOCKET], info: Rows[INFO], asked: Questions, listed: Array, at_s: float
+    ) -> None:
         """Fill in the verdicts, and the differences since the last window."""
         far, netns = sockets["far"], sockets["netns"]
         self.floors.note(far, info["min_rtt_us"], at_s, netns)
-        opened = flags & SYN > 0
-        limited = self._limits.window(info, at_s, self.floors.of(far, netns), opened)
+        opened = asked.flags[listed] & SYN > 0
+        opened_s = np.where(opened, asked.first_ns[listed] / 1e9, 0)
+        limited = self._limits.window(info, at_s, self.floors.of(far, netns), opened_s)
         for name in LIMITED.names or ():
             sockets[name] = limited[name]
 

@@ -94,6 +94,18 @@ _COUNTED = (
         (Limit.READS_SLOWLY, {"info_bytes": 0, "state": 7, "drops": 5}),
         # The receiver's whole window waits in the queue: a larger one would make it longer.
         (Limit.QUEUE, {**FULL, "unacked": 170, "send_window": 250_000, "bytes_sent": 2_500_000}),
+        # The last data left a moment ago.
+        (
+            Limit.QUEUE,
+            {
+                **FULL,
+                "state": 4,
+                "notsent": 0,
+                "unacked": 17,
+                "send_window": 250_000,
+                "bytes_sent": 2_500_000,
+            },
+        ),
         # A slow reader answers late, with a small window or nothing on the way.
         (Limit.RECEIVER, {**FULL, "unacked": 0, "send_window": 0, "bytes_sent": 2_500_000}),
         (Limit.RECEIVER, {**FULL, "unacked": 20, "send_window": 30_000, "bytes_sent": 300_000}),
@@ -134,8 +146,17 @@ def test_an_unknown_socket_has_no_verdict_until_the_next_window() -> None:
 def test_all_counts_of_a_socket_that_was_opened_in_the_window_belong_to_it() -> None:
     limits, none = SocketLimits(), np.zeros(1, "u4")
     limits.window(info(1), 5.0, none)
-    found = limits.window(info(2, **QUEUED), 6.0, none, np.ones(1, bool))[0]
+    found = limits.window(info(2, **QUEUED), 6.0, none, np.full(1, 4.0))[0]
     assert (found["limit"], found["limit_s"], found["sent"]) == (Limit.QUEUE, 1, 1_000_000)
+
+
+def test_shares_of_the_first_window_are_of_the_life_of_the_connection() -> None:
+    limits, none = SocketLimits(), np.zeros(1, "u4")
+    limits.window(info(1), 5.0, none)
+    full = {**FULL, "unacked": 170, "send_window": 250_000, "bytes_sent": 625_000}
+    young = full | {"busy_us": SECOND // 4, "rwnd_us": SECOND // 4}
+    found = limits.window(info(2, **young), 6.0, none, np.full(1, 5.75))[0]
+    assert (found["limit"], found["busy"], found["rwnd"]) == (Limit.QUEUE, 1, 1)
 
 
 def test_one_unusual_window_changes_no_verdict_and_the_begin_is_known() -> None:
