@@ -38,7 +38,7 @@ from probes.path.traced import NO_ROUTER
 from probes.snapshot import NOT_COUNTED, Snapshot
 from probes.sockets.limits import FIN, RST, resting, vain
 from probes.sockets.records import SOCKET, By, Limit, Reason
-from probes.sockets.words import limit_text, retransmitted_share
+from probes.sockets.words import limit_text, lost_share, retransmitted_share
 
 _RESTS_S = 2.0
 """A conversation without a packet for so long rests."""
@@ -142,6 +142,7 @@ def _limit(material: Material) -> ExplainedLimit:
         minute=tuple(LimitSpan(label, round(each, 3)) for label, each in longest),
         floor_us=max(0, now["rtt_us"] - now["queue_us"]),
         retransmitted=retransmitted_share(sockets),
+        lost=lost_share(sockets),
         unacked_bytes=int(last["unacked"]) * int(last["mss"]),
         samples=len(sockets),
         answer_us=answer_us,

@@ -69,6 +69,8 @@ class ExplainedLimit:
     queue_us: int = 0
     retransmitted: float = 0.0
     """Share of the segments of the last minute, 0 to 1."""
+    lost: float = 0.0
+    """Share without segments that were sent again for nothing."""
     segments: int = 0
     sent: int = 0
     """Bytes of payload in the last minute."""

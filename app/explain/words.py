@@ -49,8 +49,8 @@ def sentence(
     elif limit is Limit.NO_ANSWER and where.fault:
         text += f": {where.fault}"
     text += f", since {age(max(why.since_s, 1))}"
-    if loses(limit, why.retransmitted):
-        text += f"; it loses {percent(why.retransmitted)} of its segments"
+    if loses(limit, why.lost):
+        text += f"; it loses {percent(why.lost)} of its segments"
     return text
 
 
@@ -115,7 +115,7 @@ _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
         f"is limited by the network: {duration(why.queue_us / 1e6)} of queue"
     ),
     Limit.LOSS: lambda flow, why: (
-        f"is limited by the network: {percent(why.retransmitted)} of its segments are lost"
+        f"is limited by the network: {percent(why.lost)} of its segments are lost"
     ),
     Limit.BANDWIDTH: lambda flow, why: (
         f"is limited by the network's bandwidth: {bit_rate(8 * why.delivery_rate)} without queue "

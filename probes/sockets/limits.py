@@ -20,7 +20,7 @@ LIMITED = np.dtype([
     ("limit", "u1"), ("limit_s", "u2"), ("busy", "f4"), ("rwnd", "f4"), ("sndbuf", "f4"),
     ("sent", "u8"), ("received", "u8"), ("segments", "u4"), ("retransmitted", "u4"),
     ("out_of_order", "u4"), ("reordered", "u4"), ("rtos", "u4"), ("drops", "u4"),
-    ("queue_us", "u4"),
+    ("queue_us", "u4"), ("needless", "u4"),
 ])  # fmt: skip
 """Columns of a SOCKET row by SocketLimits: the verdict (`limit`) and the seconds since when
 it holds, the shares (0 to 1) of the time in which the sender had data (`busy`), waited for the
@@ -36,6 +36,7 @@ _COUNTERS = {
     "reordered": "reordered",
     "rtos": "rtos",
     "drops": "drops",
+    "needless": "dsacks",
 }
 """Columns of LIMITED and their counters in INFO."""
 _SHARES = {"busy": "busy_us", "rwnd": "rwnd_us", "sndbuf": "sndbuf_us"}
@@ -83,7 +84,7 @@ _READ_LATE_S = 0.02
 
 _KNOWN = np.dtype([
     ("cookie", "u8"), ("at", "f8"), ("counters", "u8", (len(_COUNTERS),)),
-    ("shares", "u8", (len(_SHARES),)), ("dsacks", "u8"), ("lost", "f4"), ("gaps", "f4"),
+    ("shares", "u8", (len(_SHARES),)), ("lost", "f4"), ("gaps", "f4"),
     ("votes", "f4", (len(Limit),)), ("limit", "u1"), ("since", "f8"),
     ("vote", "u1"), ("vote_since", "f8"), ("window", "u4"), ("pad", "V2"),
 ])  # fmt: skip
@@ -163,12 +164,10 @@ class SocketLimits:
             after["counters"][:, column] = now[name]
         for column, name in enumerate(_SHARES.values()):
             after["shares"][:, column] = now[name]
-        after["dsacks"] = now["dsacks"]
         fade = np.exp(-seconds / _MEMORY_S).astype("f4")
         # If the receiver reports that it already had a repeated segment (DSACK), the segment was
         # late, not lost. The report may come in a later window.
-        needless = np.where(seconds > 0, _since(now["dsacks"], before["dsacks"]), 0)
-        lost = before["lost"] * fade + found["retransmitted"] - needless.astype("f4")
+        lost = before["lost"] * fade + found["retransmitted"] - found["needless"].astype("f4")
         after["lost"] = np.maximum(lost, 0)
         after["gaps"] = before["gaps"] * fade + found["out_of_order"]
         lossy, gaps = after["lost"] >= _LOSS_LEFT, after["gaps"] >= _LOSS_LEFT

@@ -123,7 +123,7 @@ SOCKET = np.dtype([
     ("delivery_rate", "u8"), ("app_limited", "?"), ("busy", "f4"), ("rwnd", "f4"),
     ("sndbuf", "f4"), ("sent", "u8"), ("received", "u8"), ("segments", "u4"),
     ("retransmitted", "u4"), ("out_of_order", "u4"), ("reordered", "u4"), ("rtos", "u4"),
-    ("drops", "u4"), ("queue_us", "u4"), ("asked", "?"),
+    ("drops", "u4"), ("queue_us", "u4"), ("asked", "?"), ("needless", "u4"),
     ("qdisc", "S16"), ("backlog", "u4"),
 ])  # fmt: skip
 """A socket that flows of the window belong to; one row for each pair of ends.
@@ -147,7 +147,8 @@ SOCKET = np.dtype([
   interface, and its bytes that wait; only in windows with a verdict QUEUE.
 - In the window: `busy`, `rwnd`, `sndbuf` shares of the time, 0 to 1, with data to send, limited by
   the receiver's window, limited by the send buffer; `sent`, `received` bytes of payload;
-  `segments` sent; `retransmitted`, `out_of_order`, `reordered` segments; `rtos` timeouts;
+  `segments` sent; `retransmitted`, `out_of_order`, `reordered` segments; `needless`: those of
+  `retransmitted` that the far end reports to have had already (DSACK); `rtos` timeouts;
   `drops` received packets that found no room in the buffer.
 
 Source of the numbers: inet_diag and `struct tcp_info` (include/uapi/linux/tcp.h). Fields that the

@@ -12,7 +12,7 @@ from bpf.quantities import bit_rate, byte_size, duration, percent
 from probes.sockets.records import SOCKET, Limit
 
 _LOSES = 0.005
-"""A connection that retransmits more than this share of its segments loses, whatever limits it."""
+"""A connection that loses more than this share of its segments says so, whatever limits it."""
 _FEW = 10
 """Segments."""
 
@@ -25,12 +25,12 @@ def limit_text(row: Row[SOCKET]) -> str:
     limit = Limit(int(row["limit"]))
     if limit is Limit.UNKNOWN:
         return ""
-    share = retransmitted_share(row)
+    share = lost_share(row)
     return _WORDS[limit](row) + (f", loses {percent(share)}" if loses(limit, share) else "")
 
 
 def loses(limit: Limit, share: float) -> bool:
-    """Whether the share of retransmitted segments is worth a word beside the verdict."""
+    """Whether the share of lost segments is worth a word beside the verdict."""
     return share > _LOSES and limit not in (Limit.LOSS, Limit.NO_ANSWER)
 
 
@@ -43,9 +43,16 @@ def retransmitted_share(rows: Rows[SOCKET] | Row[SOCKET]) -> float:
     return min(1.0, int(np.sum(rows["retransmitted"])) / segments) if segments >= _FEW else 0.0
 
 
+def lost_share(rows: Rows[SOCKET] | Row[SOCKET]) -> float:
+    """Return the share like `retransmitted_share`, without segments sent again for nothing."""
+    retransmitted, segments = int(np.sum(rows["retransmitted"])), int(np.sum(rows["segments"]))
+    lost = retransmitted - int(np.sum(rows["needless"]))
+    return min(1.0, max(0, lost) / segments) if segments >= _FEW else 0.0
+
+
 def _loss(row: Row[SOCKET]) -> str:
     # The losses of the last seconds decide, and this window may have none.
-    share = retransmitted_share(row)
+    share = lost_share(row)
     return f"loss {percent(share)}" if share else "loss"
 
 

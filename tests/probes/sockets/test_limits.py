@@ -278,6 +278,8 @@ def _socket(limit: Limit, **values: Any) -> Any:
         (Limit.IDLE, {}, "idle"),
         (Limit.APPLICATION, {}, "application"),
         (Limit.APPLICATION, {"segments": 1000, "retransmitted": 21}, "application, loses 2.1 %"),
+        # The far end had them already.
+        (Limit.APPLICATION, {"segments": 1000, "retransmitted": 21, "needless": 20}, "application"),
         (Limit.APPLICATION, {"segments": 3, "retransmitted": 3}, "application"),
         (Limit.RECEIVER, {"rwnd": 0.98}, "peer's window 98.0 %"),
         (Limit.RECEIVER, {}, "peer's window"),

@@ -234,7 +234,8 @@ UNTRACED: TableSpec[Untraced] = TableSpec(
             cells=lambda one: str(one.connections), written=lambda one: one.connections),
         Column("state", "State", 36, priority=1,
             help="Time since the last packet, or since the last answer; the time of a round trip"
-            " above the least one; or that no router stands between.",
+            " above the least one; that the other end reads slowly; or that no router stands"
+            " between.",
             cells=lambda one: one.state[0], tone=lambda one: one.state[1]),
     ),
 )  # fmt: skip

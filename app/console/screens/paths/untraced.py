@@ -49,6 +49,8 @@ class Untraced:
     is_tcp: bool = True
     unanswered: int = 0
     """Seconds for which the connection has repeated packets in vain."""
+    is_held: bool = False
+    """Whether the receiver's window limits the connection: its acknowledgements come late, too."""
     network: str = ""
     """Prefix of the route; empty if another host or namespace has the connection."""
     is_near: bool = False
@@ -63,6 +65,8 @@ class Untraced:
             since = f" since {age(self.unanswered)}" if self.unanswered else " yet"
             return f"no answer{since}", Tone.WARN
         above = max(0.0, self.rtt - self.least)
+        if self.is_held:
+            return "its window is full: it reads slowly", Tone.WARN
         if above > _QUEUE_S:
             return f"{duration(above)} above least", Tone.WARN
         if not self.is_tcp:
@@ -126,5 +130,6 @@ def _one(rows: Rows[LIVE_SOCKET], owners: OwnerView, host: str, here: int) -> Un
         idle_ns / 1e9 if idle_ns > _IDLE_NS else 0.0,
         bool(row["protocol"] == TCP),
         max(1, int(row["limit_s"])) if vain else 0,
+        bool(row["limit"] == Limit.RECEIVER),
         *route_of,
     )

@@ -44,6 +44,8 @@ def test_a_destination_has_the_times_of_its_largest_connection() -> None:
     assert (second.key.destination, second.connections, second.bytes) == ("192.0.2.1", 2, 10_010)
     assert (second.rtt, second.least) == (0.04, 0.03)
     assert second.state[0] == "10.0 ms above least"
+    held = large | {"limit": int(Limit.RECEIVER)}
+    assert listed(frame(held))[0].state[0] == "its window is full: it reads slowly"
 
 
 def test_idle_and_silent_destinations_say_so_and_listeners_are_none() -> None:
