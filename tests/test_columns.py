@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.console.live.flows import LIVE, LIVE_SOCKET
+from app.console.live.flows import LIVE
 from app.console.live.overview_feed import TRAFFIC
+from app.console.live.owners import LIVE_SOCKET
 from app.console.live.paths import SERIES
 from app.console.screens.paths import hop
 from app.exporters.ipfix.records import EXPORTED

@@ -200,24 +200,22 @@ def window_of(entry: Entry, payload: bytes, table: RecordedTable, last: Array | 
         at += size
         return np.frombuffer(text, "u1", size, at - size).reshape(shape[1], shape[0]).T
 
-    new = np.ones(count, bool)
+    fresh = np.arange(count)
     if entry.flags & REFERS:
         new = take((count, 1)).ravel() != 0
-        steps = np.ascontiguousarray(take((count - int(new.sum()), 4))).view("<i4").ravel()
+        fresh, old = np.flatnonzero(new), np.flatnonzero(~new)
+        steps = np.ascontiguousarray(take((len(old), 4))).view("<i4").ravel()
         steps = ((steps >> 1) & 0x7FFFFFFF) ^ -(steps & 1)
         known = np.cumsum(steps.astype("i8") + 1) - 1
         if last is None or (len(known) and not 0 <= known.min() <= known.max() < len(last)):
             raise DamageError("a window refers to rows that are missing")
-        before = _bytes_of(last)
-    fresh = take((int(new.sum()), _width(layout.identity)))
-    if entry.flags & REFERS:
-        keys = np.empty((count, fresh.shape[1]), "u1")
-        keys[new], keys[~new] = fresh, _columns(before, layout.identity)[known]
-        fresh = keys
-    for part, columns in ((layout.identity, fresh), (layout.values, None)):
-        found, of = columns if columns is not None else take((count, _width(part))), 0
+        # Whole rows are one copy; their values follow.
+        data[old] = _bytes_of(last).take(known, axis=0)
+    every: Array | slice = slice(None)
+    for part, size, places in ((layout.identity, len(fresh), fresh), (layout.values, count, every)):
+        found, of = take((size, _width(part))), 0
         for begin, end in _joined_places(part):
-            data[:, begin:end] = found[:, of : of + end - begin]
+            data[places, begin:end] = found[:, of : of + end - begin]
             of += end - begin
     if at != len(text):
         raise DamageError("a window has more bytes than its entry says")

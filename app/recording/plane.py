@@ -80,11 +80,7 @@ class RecordedPlane(_RecordedCaller, RemoteCalls):
     @property
     def losses(self) -> dict[LossReason, Loss]:
         """Losses since the start of the run, until these parts were recorded."""
-        try:
-            found = json.loads(self._parts.get(0, b"{}"))
-            return {LossReason[name]: Loss(*map(int, of)) for name, of in found.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return {}
+        return losses_of(self._parts.get(0, b"{}"))
 
     @property
     def interval(self) -> float:
@@ -132,3 +128,11 @@ class RecordedPlane(_RecordedCaller, RemoteCalls):
 
     def close(self) -> None:
         """Nothing runs."""
+
+
+def losses_of(text: bytes) -> dict[LossReason, Loss]:
+    """Return the losses of part 0 of a state; none if it is unreadable."""
+    try:
+        return {LossReason[name]: Loss(*map(int, of)) for name, of in json.loads(text).items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}

@@ -22,6 +22,7 @@ import numpy as np
 from app.console.live.overview_feed import LivePulses
 from app.console.live.recorded import RecordedFrames
 from app.recording.reader import Recording
+from app.recording.recorder import STATE_S
 from app.recording.writer import SegmentWriter
 from bench.support.report import Report
 from bpf.arrays import Array, Rows
@@ -109,7 +110,8 @@ def main() -> None:
         for item in windows(options.flows, options.windows):
             begun = time.process_time()
             writer.deliver(item, 0)
-            writer.tick()
+            if item.window % STATE_S == 0:
+                writer.look()
             used += time.process_time() - begun
         writer.close()
         each = size_of(directory) / (options.flows * options.windows)

@@ -1,38 +1,18 @@
-"""Totals of flows over many windows, and their owners and sockets in the last minute."""
+"""Totals of flows over many windows."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.commands.flow_view import OWNER_KINDS
 from bpf.arrays import Array, Rows
-from bpf.quantities import counted, percent
-from bpf.sockets.diag import TCP
 from probes.flow.records import FLOW, hash_keys, key_words, words_of
 from probes.snapshot import Snapshot
-from probes.sockets.limits import resting
-from probes.sockets.records import (
-    OWNER,
-    OWNER_TEXTS,
-    OWNERS_TABLE,
-    OWNERSHIP,
-    OWNERSHIP_TABLE,
-    SOCKET,
-    SOCKETS_TABLE,
-    Owned,
-    Reason,
-    ends_of,
-    owned_share,
-    sockets_of,
-)
 
 RATE_NS = 500_000_000
 IDLE_NS = 60_000_000_000
@@ -50,6 +30,9 @@ Rates are per second over the last `RATE_NS` or more; `new_*` count towards the 
 of a row. An idle flow leaves after a minute, so no row has an older past."""
 MAX_FLOWS = 65536
 MAX_NEW_FLOWS = 16384
+_MOST_GATHERED = 500_000
+"""Rows of windows that are added at once."""
+_NEVER_NS = np.iinfo("i8").min
 
 
 def salt_of(node: str) -> int:
@@ -146,20 +129,50 @@ class LiveFlows:
         self._has_rates = self._cut_rates = False
         self._left_out_ns: int | None = -IDLE_NS
         """End of the last window in which flows were left out; None: one before the first."""
+        self._gathered: list[Snapshot] | None = None
+        """Windows that are added at once; None: each is added when it comes."""
         self._lock = threading.Lock()
 
     def view(self) -> LiveView:
+        if self._gathered is not None:
+            with self._lock:
+                self._add_gathered()
         return self._view
 
-    def begin_late(self) -> None:
-        """Take all flows of the first minute for older ones: their totals are lower bounds."""
-        self._left_out_ns = None
+    def begin(self, *, late: bool) -> None:
+        """Add the windows until the next view at once.
+
+        `late`: flows of the first minute may be older, so their totals are lower bounds.
+        """
+        self._gathered = []
+        if late:
+            self._left_out_ns = None
 
     def add(self, snapshot: Snapshot) -> None:
         with self._lock:
-            self._view = self._added(snapshot)
+            if self._gathered is None:
+                self._view = self._added(snapshot)
+                return
+            self._gathered.append(snapshot)
+            if sum(len(window.rows) for window in self._gathered) > _MOST_GATHERED:
+                self._add_gathered()
 
-    def _added(self, snapshot: Snapshot) -> LiveView:
+    def _add_gathered(self) -> None:
+        windows, self._gathered = self._gathered or [], None
+        last_ns = windows[-1].end_ns if windows else 0
+        # The last windows give rates.
+        count = sum(last_ns - window.end_ns >= 2 * RATE_NS for window in windows)
+        if count:
+            sums = _Sums(windows[:count])
+            for window in windows[:count]:
+                self._view = self._added(window, sums)
+            self._view = replace(self._view, rows=sums.rows())
+            self._rate_start_ns, self._has_rates = self._view.now_ns, True
+        for window in windows[count:]:
+            self._view = self._added(window)
+
+    def _added(self, snapshot: Snapshot, sums: _Sums | None = None) -> LiveView:
+        """Return the view after a window; of `sums` it has neither rates nor all rows."""
         now = snapshot.end_ns
         if self._left_out_ns is None:
             self._left_out_ns = now
@@ -172,15 +185,28 @@ class LiveFlows:
         seconds = (*seconds[:-1], seconds[-1] + snapshot.seconds)
         cut_cells = (*cut_cells[:-1], cut_cells[-1] or snapshot.cut)
         cut_ns = now if snapshot.cut else old.cut_ns
-        merged, left_out = _merged(
-            old.rows, snapshot, self.focus, at_least=at_least, begins_cell=begins
-        )
+        if sums is not None:
+            merged, left_out = sums.add(snapshot, at_least=at_least, begins_cell=begins), 0
+        else:
+            merged, left_out = _merged(
+                old.rows, snapshot, self.focus, at_least=at_least, begins_cell=begins
+            )
         if snapshot.rest or snapshot.cut:
             # Any flow may have had further packets in this window.
             merged["at_least"] = 1
             left_out += sum(one.flows for one in snapshot.rest)
         if left_out:
             self._left_out_ns = now
+        if sums is None:
+            self._rate(merged, snapshot, cut_ns)
+        return LiveView(
+            merged, now, left_out, snapshot.end_utc_ns - now, seconds, cut_ns, cut_cells,
+            self._cut_rates,
+        )  # fmt: skip
+
+    def _rate(self, merged: Rows[LIVE], snapshot: Snapshot, cut_ns: int) -> None:
+        """Set the rates of the view's rows after a window, if they are due."""
+        now = snapshot.end_ns
         self._rate_start_ns = self._rate_start_ns or snapshot.start_ns
         elapsed = max(1, now - self._rate_start_ns)
         # The first window may be short, and has a rate all the same.
@@ -191,10 +217,50 @@ class LiveFlows:
         if elapsed >= RATE_NS:
             merged["new_bytes"] = merged["new_packets"] = 0
             self._rate_start_ns, self._has_rates = now, True
-        return LiveView(
-            merged, now, left_out, snapshot.end_utc_ns - now, seconds, cut_ns, cut_cells,
-            self._cut_rates,
-        )  # fmt: skip
+
+
+class _Sums:
+    """Adds up many windows. Each flow has its row from the start, so a window costs its own flows
+    only; a view of each would cost all."""
+
+    def __init__(self, windows: Sequence[Snapshot]) -> None:
+        ids = [hash_keys(key_words(window.rows)) for window in windows]
+        self._ids, of = np.unique(np.concatenate(ids), return_inverse=True)
+        self._places = iter(np.split(of, np.cumsum([len(each) for each in ids])))
+        """The rows of each window's flows."""
+        self._rows = np.zeros(len(self._ids), LIVE)
+        self._rows["last_ns"] = _NEVER_NS
+        self._before_ns, self._cell = 0, 0
+
+    def add(self, window: Snapshot, *, at_least: bool, begins_cell: bool) -> Rows[LIVE]:
+        """Add the next window, see `_merged`; return the rows of all windows' flows."""
+        live, places, rows = self._rows, next(self._places), window.rows
+        self._cell = (self._cell + begins_cell) % CELLS
+        if begins_cell:
+            live["history"][:, self._cell] = 0
+        # Flows that had left as idle begin anew.
+        begin = live["last_ns"][places] <= self._before_ns - IDLE_NS
+        new, known = np.flatnonzero(begin), np.flatnonzero(~begin)
+        at = places[new]
+        fresh = _live(rows.take(new), self._ids[at])
+        fresh["at_least"] = at_least
+        fresh["history"] = 0
+        fresh["history"][:, self._cell] = fresh["bytes"]
+        _words(live)[at] = _words(fresh)
+        _add_to(live, places[known], rows.take(known), self._cell)
+        self._before_ns = window.end_ns
+        return live
+
+    def rows(self) -> Rows[LIVE]:
+        """Return the rows of the flows that stay after the last window, without rates."""
+        seen_ns = self._rows["last_ns"]
+        stays = np.flatnonzero(seen_ns > self._before_ns - IDLE_NS)
+        if len(stays) > MAX_FLOWS:
+            stays = np.sort(stays[np.argsort(seen_ns[stays], kind="stable")[-MAX_FLOWS:]])
+        rows = _words(self._rows).take(stays, axis=0).view(LIVE).ravel()
+        rows["history"] = np.roll(rows["history"], -1 - self._cell, axis=1)
+        rows["new_packets"] = rows["new_bytes"] = 0
+        return rows
 
 
 def _merged(
@@ -249,16 +315,21 @@ def _merged(
     staying[known] = kept[at[known]]
     hits = np.flatnonzero(is_old)[rank[at[staying]]]
     news = rows.take(np.flatnonzero(staying))
-    for part in ("packets", "bytes"):
-        merged[part][hits] += news[part]
-        merged[f"new_{part}"][hits] += news[part]
-    history[hits, -1] += news["bytes"]
-    merged["tcp_flags"][hits] |= news["tcp_flags"]
-    merged["last_ns"][hits] = np.maximum(merged["last_ns"][hits], news["last_ns"])
+    _add_to(merged, hits, news, -1)
     fresh = _live(rows.take(new), ids[new])
     fresh["at_least"] = at_least
     _words(merged)[places] = _words(fresh)
     return merged, left_out + evicted
+
+
+def _add_to(live: Rows[LIVE], places: Array, rows: Rows[FLOW], cell: int) -> None:
+    """Add rows of a window to the rows of their flows, and their bytes to a cell of `history`."""
+    for part in ("packets", "bytes"):
+        live[part][places] += rows[part]
+        live[f"new_{part}"][places] += rows[part]
+    live["history"][places, cell] += rows["bytes"]
+    live["tcp_flags"][places] |= rows["tcp_flags"]
+    live["last_ns"][places] = np.maximum(live["last_ns"][places], rows["last_ns"])
 
 
 def places_of(ids: Array, sorted_ids: Array) -> tuple[Array, Array]:
@@ -292,150 +363,3 @@ def _live(rows: Rows[FLOW], ids: Array) -> Rows[LIVE]:
 def _words(rows: Rows[LIVE]) -> Array:
     """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 24), FLOW's first."""
     return rows.view("u8").reshape(len(rows), LIVE.itemsize // 8)
-
-
-LIVE_SOCKET = np.dtype([
-    *SOCKET.descr, ("id", "u8"), ("seen_ns", "i8"), ("recent_segments", "f4"),
-    ("recent_retransmitted", "f4"),
-])  # fmt: skip
-"""SOCKET of the last window with packets of its ends, which ended at `seen_ns` (CLOCK_MONOTONIC).
-`recent_*` are sums in which a segment weighs less with age: by 1/e after RECENT_S seconds."""
-RECENT_S = 10.0
-_IDLE_AFTER_NS = 3_000_000_000
-"""Without packets for longer a connection rests, whatever limited it before."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OwnerView:
-    """Sockets and owners at a moment. A view never changes."""
-
-    sockets: Rows[LIVE_SOCKET] = field(default_factory=lambda: np.empty(0, LIVE_SOCKET))
-    """dtype LIVE_SOCKET, (n,), ascending by `id`."""
-    owners: Rows[OWNER] = field(default_factory=lambda: np.empty(0, OWNER))
-    """dtype OWNER, (m,), ascending by `number`."""
-    ownership: Rows[OWNERSHIP] = field(default_factory=lambda: np.empty(0, OWNERSHIP))
-    """dtype OWNERSHIP, (k,): the flows of the last window by reason."""
-    now_ns: int = 0
-    """End of that window, CLOCK_MONOTONIC; 0: the probe has answered for no window."""
-    sizes: tuple[int, ...] = ()
-    """Sockets of each host, in the order of the flows' `nodes`: each host's flows have its own.
-    Empty in a view of one host; of several, `sockets` are in the order of their hosts."""
-    cut_ns: int = 0
-    """End of the last window in which the CPU budget left sockets out; 0: none."""
-
-    def __bool__(self) -> bool:
-        """Whether the probe has answered for a window."""
-        return self.now_ns > 0
-
-    @property
-    def kinds(self) -> list[str]:
-        """Kinds of groups by owner that at least one owner has."""
-        return [kind for kind, noun in OWNER_KINDS.items()
-                if (self.owners[OWNER_TEXTS[noun]] != b"").any()]  # fmt: skip
-
-    @property
-    def share(self) -> float | None:
-        """Share of the last window's local bytes that have an owner, see `owned_share`."""
-        return owned_share(self.ownership)
-
-    def help(self) -> tuple[str, list[tuple[str, str]]]:
-        """Return a title and a line for each reason of the last window, the most bytes first."""
-        rows = self.ownership[np.argsort(self.ownership["bytes"], kind="stable")[::-1]]
-        total = max(1, int(rows["bytes"].sum()))
-        share = "nothing" if self.share is None else percent(self.share)
-        title = f"Owned {share} of the last window's bytes, without forwarded ones"
-        reasons = tuple(Reason)
-        return title, [
-            (f"{reasons[row['reason']].label} {percent(int(row['bytes']) / total)}",
-             f"{counted(int(row['flows']), 'flow')}: {reasons[row['reason']].about}")
-            for row in rows
-        ]  # fmt: skip
-
-
-NO_OWNERS = OwnerView()
-
-
-class LiveOwners:
-    """Keeps the sockets of the last minute. A probe's thread calls `add`, any thread `view`."""
-
-    def __init__(self) -> None:
-        self._view = OwnerView()
-        self._tables: dict[str, Snapshot] = {}
-        """The newest of each table."""
-        self._lock = threading.Lock()
-
-    def view(self) -> OwnerView:
-        return self._view
-
-    def clear(self) -> None:
-        """Forget all: nobody looks for owners any more."""
-        with self._lock:
-            self._view, self._tables = OwnerView(), {}
-
-    def add(self, snapshot: Snapshot) -> None:
-        with self._lock:
-            self._tables[snapshot.metric] = snapshot
-            # The last table of a window.
-            if snapshot.metric == OWNERSHIP_TABLE:
-                self._view = self._added(snapshot)
-
-    def _added(self, last: Snapshot) -> OwnerView:
-        old, sockets = self._view, self._view.sockets
-        cut_ns = last.end_ns if last.cut else old.cut_ns
-        if (new := self._tables.get(SOCKETS_TABLE)) is not None and new.window == last.window:
-            sockets = _with_window(sockets, new.rows, last.end_ns, last.seconds, cut_ns)
-        owners = old.owners
-        if (table := self._tables.get(OWNERS_TABLE)) is not None:
-            kept = owners[~np.isin(owners["number"], table.rows["number"])]
-            owners = np.concatenate((kept, table.rows), dtype=OWNER)
-            owners = owners[np.isin(owners["number"], sockets["owner"])]
-            owners = owners[np.argsort(owners["number"])]
-        return OwnerView(sockets, owners, last.rows, last.end_ns, cut_ns=cut_ns)
-
-
-def _with_window(
-    old: Rows[LIVE_SOCKET], rows: Rows[SOCKET], end_ns: int, seconds: float, cut_ns: int
-) -> Array:
-    """Return LIVE_SOCKET rows of `old` and of a window's `rows` of dtype SOCKET, by `id`. Until
-    `cut_ns` sockets may have been left out, and so are not known to rest."""
-    fresh = np.zeros(len(rows), LIVE_SOCKET)
-    _bytes(fresh)[:, : SOCKET.itemsize] = _bytes(rows)
-    fresh["id"], fresh["seen_ns"] = hash_keys(ends_of(rows)), end_ns
-    at, known = places_of(fresh["id"], old["id"])
-    decay = np.float32(math.exp(-seconds / RECENT_S))
-    for name in ("segments", "retransmitted"):
-        fresh[f"recent_{name}"] = rows[name]
-        fresh[f"recent_{name}"][known] += old[f"recent_{name}"][at[known]] * decay
-    stays = old["seen_ns"] > end_ns - IDLE_NS
-    stays[at[known]] = False
-    kept = old.take(np.flatnonzero(stays))
-    quiet = np.maximum(kept["seen_ns"], cut_ns) < end_ns - _IDLE_AFTER_NS
-    # Sockets of UDP tell little.
-    quiet &= (kept["limit"] > 0) | (kept["protocol"] == TCP)
-    verdicts = resting(kept, kept["received"] > 0, kept["recent_segments"])
-    kept["limit"] = np.where(quiet & (verdicts > 0), verdicts, kept["limit"])
-    merged = np.concatenate((kept, fresh))
-    return merged.take(np.argsort(merged["id"]))
-
-
-def _bytes(rows: Array) -> NDArray[np.uint8]:
-    """Return the memory of rows (n,), (n, size of a row)."""
-    return np.ascontiguousarray(rows).view("u1").reshape(len(rows), rows.dtype.itemsize)
-
-
-@lru_cache(maxsize=2)
-def owned(flows: LiveView, owners: OwnerView) -> Owned:
-    """Return the owners of the rows of a view: all screens that show a frame share them."""
-    if flows.node_of is None:
-        return Owned(flows.rows, owners.sockets, owners.owners)
-    # Two hosts may use the same addresses.
-    at, begin = np.full(len(flows.rows), -1, "i8"), 0
-    for node, size in enumerate(owners.sizes):
-        places = np.flatnonzero(flows.node_of == node)
-        sockets = owners.sockets[begin : begin + size]
-        own = sockets_of(flows.rows.take(places), sockets)
-        at[places] = np.where(own < 0, -1, own + begin)
-        begin += size
-    found = Owned(flows.rows, owners.sockets, owners.owners, at)
-    found.salts, found.nodes = flows.salts, {salt_of(node): node for node in flows.nodes}
-    return found

@@ -17,18 +17,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.console.live.flows import (
-    CELLS,
-    LIVE,
-    LIVE_SOCKET,
-    MAX_FLOWS,
-    Focus,
-    LiveView,
-    OwnerView,
-    places_of,
-    salt_of,
-)
+from app.console.live.flows import CELLS, LIVE, MAX_FLOWS, Focus, LiveView, places_of, salt_of
 from app.console.live.overview_feed import TRAFFIC, Pulses
+from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.live.paths import LivePaths
 from app.console.live.state import MAX_EVENTS, Frame, HostFrame, LiveState
 from app.fleet.planes import ChosenPlane, Planes

@@ -189,8 +189,7 @@ def _of_flows(snapshot: Snapshot) -> Array:
         row["packets"] += rest.packets
         row[f"{way}_packets"] += rest.packets
         row[f"{way}_bytes"] += rest.bytes
-    protocols = snapshot.rows["protocol"]
-    row["tcp_packets"] = packets[protocols == _TCP].sum()
-    row["udp_packets"] = packets[protocols == _UDP].sum()
-    row["icmp_packets"] = packets[np.isin(protocols, _ICMP)].sum()
+    sums = np.bincount(snapshot.rows["protocol"], packets, 256)
+    row["tcp_packets"], row["udp_packets"] = sums[_TCP], sums[_UDP]
+    row["icmp_packets"] = sums[list(_ICMP)].sum()
     return row

@@ -9,7 +9,7 @@ import numpy as np
 
 from app.console.live.state import MAX_EVENTS, Frame, LiveState
 from app.recording.frames import ENTRY, FrameKind
-from app.recording.plane import RecordedPlane
+from app.recording.plane import RecordedPlane, losses_of
 from app.recording.reader import Recording
 from app.recording.segment import RecordedState, Segment
 from bpf.arrays import Rows
@@ -102,6 +102,8 @@ class RecordedFrames:
             for item in self._recording.items(self._reached_ns, utc_ns):
                 if isinstance(item, RecordedState):
                     self._parts[item.part] = item.text
+                    if not item.part:
+                        self._state.lost_until_now(losses_of(item.text))
                     continue
                 self._state.take(item)
                 if isinstance(item, Snapshot):
@@ -117,17 +119,15 @@ class RecordedFrames:
 
         `segments`: the segments of the run until the moment.
         """
-        near = segments[-_NEAR:]
-        begin_ns = max((self._begin_of(each, utc_ns) for each in near), default=0)
+        begin_ns = _begin_of(segments[-_NEAR:], utc_ns)
         if not begin_ns and len(segments) > _NEAR:
-            begin_ns = near[0].begin_ns
+            begin_ns = segments[-_NEAR].begin_ns
         self._state, self._parts = LiveState(self._arrival), {}
         self.plane.history, self._reached_ns = History(), begin_ns
         for part in _states(segments, begin_ns):
             self._parts[part.part] = part.text
         self.plane.turn_to(dict(self._parts))
-        if begin_ns:
-            self._state.begin_late(self.plane.losses)
+        self._state.begin(self.plane.losses if begin_ns else None)
         events = [event for each in segments[-_SEGMENTS_OF_EVENTS:]
                   for event in _events(each, begin_ns)]  # fmt: skip
         for event in events[-MAX_EVENTS:]:
@@ -136,15 +136,19 @@ class RecordedFrames:
             # Items of another run belong to other frames.
             self._reached_ns = segments[0].begin_ns - 1
 
-    def _begin_of(self, segment: Segment, utc_ns: int) -> int:
-        """Return the time of the state in a segment from which a frame is built; 0: the begin."""
-        entries = segment.entries()
-        age = utc_ns - entries["utc_ns"].astype("i8")
-        rows = np.cumsum(entries["rows"][::-1].astype("i8") * (age[::-1] >= 0))[::-1]
-        old = (age > _MOST_NS) | ((age > _LEAST_NS) & (rows > _MOST_ROWS))
-        states = (entries["kind"] == FrameKind.STATE) & (entries["table"] == 0) & old
-        found = entries["utc_ns"][states]
-        return int(found.max()) if len(found) else 0
+
+def _begin_of(segments: list[Segment], utc_ns: int) -> int:
+    """Return the time from which a frame is built; 0: the begin of the run.
+
+    A state follows until the moment: it has the losses since the start of the run.
+    """
+    entries = np.concatenate([np.empty(0, ENTRY), *(each.entries() for each in segments)])
+    age = utc_ns - entries["utc_ns"].astype("i8")
+    rows = np.cumsum(entries["rows"][::-1].astype("i8") * (age[::-1] >= 0))[::-1]
+    old = (age > _MOST_NS) | ((age > _LEAST_NS) & (rows > _MOST_ROWS))
+    states = (entries["kind"] == FrameKind.STATE) & (entries["table"] == 0) & (age >= 0)
+    old &= entries["utc_ns"] < entries["utc_ns"][states].max(initial=0)
+    return int(entries["utc_ns"][old].max(initial=0))
 
 
 def _states(segments: list[Segment], utc_ns: int) -> Iterator[RecordedState]:

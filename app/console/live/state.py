@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from app.console.live.flows import Focus, LiveFlows, LiveOwners, LiveView, OwnerView
+from app.console.live.flows import Focus, LiveFlows, LiveView
 from app.console.live.overview_feed import FLOW, LivePulses, Pulses
+from app.console.live.owners import LiveOwners, OwnerView
 from app.console.live.paths import LivePaths, PathView
 from probes.flow.kinds import INTERFACES, REPEATED
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
@@ -159,10 +160,14 @@ class LiveState:
         """Set which flows come first if the table cannot hold every flow."""
         self._flows.focus = focus
 
-    def begin_late(self, losses: Losses) -> None:
-        """Begin in the middle of a run, which has had these losses."""
+    def begin(self, losses: Losses | None) -> None:
+        """Add the windows until the first frame at once; with losses, in the middle of a run."""
+        self.lost_until_now(losses or {})
+        self._flows.begin(late=losses is not None)
+
+    def lost_until_now(self, losses: Losses) -> None:
+        """Set the losses since the start of the run."""
         self._losses = dict(losses)
-        self._flows.begin_late()
 
     def take(self, item: Snapshot | Event) -> None:
         """Add a published window or event."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.console.live.flows import OwnerView
+from app.console.live.owners import OwnerView
 from app.outputs.filtering import Filtering, passing
 from app.outputs.owners.owner_join import OwnerJoin, with_owners
 from app.outputs.sink import Sink

@@ -15,7 +15,7 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from app.commands.flow_view import LABEL_KINDS, OWNER_KINDS
-from app.console.live.flows import NO_OWNERS
+from app.console.live.owners import NO_OWNERS
 from app.console.protocol import Console
 from app.console.screens.flows.columns import whole
 from app.console.screens.flows.owners.cells import RowOwner

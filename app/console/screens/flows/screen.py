@@ -11,7 +11,8 @@ from textual import on
 from textual.widget import Widget
 
 from app.commands.flow_view import Grouping
-from app.console.live.flows import LIVE, MAX_FLOWS, owned
+from app.console.live.flows import LIVE, MAX_FLOWS
+from app.console.live.owners import owned
 from app.console.own_probes import OwnProbesLine
 from app.console.protocol import Console, on_host
 from app.console.screen import ConsoleScreen

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from app.commands.flow_view import INTERFACES, Grouping
 from app.console.host_names import Names
-from app.console.live.flows import LIVE, Focus, LiveView, OwnerView
+from app.console.live.flows import LIVE, Focus, LiveView
+from app.console.live.owners import OwnerView
 from app.console.live.state import Frame
 from app.console.screens.flows.owners.labels import labels_of
 from app.console.screens.flows.table import LiveTable, Rtts, live_table

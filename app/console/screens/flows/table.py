@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.console.live.flows import NO_OWNERS, LiveView, OwnerView, owned
+from app.console.live.flows import LiveView
+from app.console.live.owners import NO_OWNERS, OwnerView, owned
 from app.console.live.paths import PathView
 from bpf.arrays import Array, Rows
 from probes.filter.table import AddressNames, Coded, RowTable

@@ -9,7 +9,8 @@ import numpy as np
 
 from app.commands.flow_view import Grouping
 from app.console.host_names import Names
-from app.console.live.flows import NO_OWNERS, LiveView, OwnerView
+from app.console.live.flows import LiveView
+from app.console.live.owners import NO_OWNERS, OwnerView
 from app.console.screens.flows.group_columns import CONVERSATIONS, HOSTS, SERVICES, shown_columns
 from app.console.screens.flows.part import ShownFlows
 from app.console.screens.flows.rows import shown_rows

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from app.console.live.flows import owned
+from app.console.live.owners import owned
 from app.console.live.state import Frame
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.paths.model import Paths

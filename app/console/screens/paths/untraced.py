@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from app.console.live.flows import LIVE_SOCKET, OwnerView
+from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.live.state import Frame
 from app.console.screens.paths.hop import PathKey
 from bpf.arrays import Rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -94,6 +94,29 @@ def test_totals_rates_and_times_are_those_of_a_dictionary(seed: int) -> None:
             assert int(row["last_ns"]) == expected["last"]
             assert row["bit_rate"] == pytest.approx(expected["bit_rate"])
             assert row["packet_rate"] == pytest.approx(expected["packet_rate"])
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("late", [False, True])
+def test_windows_added_at_once_give_the_view_of_one_after_the_other(seed: int, late: bool) -> None:
+    random = np.random.default_rng(seed)
+    flows, lives, end_ns = Flows(60, seed=seed).next(0), (LiveFlows(), LiveFlows()), 10 * SECOND
+    for each in lives:
+        each.begin(late=late)
+    for number in range(60):
+        step_ns = int(random.choice([SECOND // 2, SECOND, 5 * SECOND, 20 * SECOND, 59 * SECOND]))
+        end_ns += step_ns
+        rows = random_rows(random, flows, end_ns, step_ns)
+        item = window(rows, number, seconds=step_ns / SECOND, end_ns=end_ns)
+        if not seed:
+            item = replace(item, cut=bool(random.random() < 0.1))
+        for each in lives:
+            each.add(item)
+        lives[0].view()
+    one, at_once = (each.view() for each in lives)
+    assert one.rows.tobytes() == at_once.rows.tobytes()
+    others = [field.name for field in fields(one) if field.name != "rows"]
+    assert [getattr(one, name) for name in others] == [getattr(at_once, name) for name in others]
 
 
 @pytest.mark.parametrize("step_s", [0.5, 1, 5, 20])

@@ -12,7 +12,8 @@ import pytest
 
 from app.commands.flow_view import OWNER_KINDS, Grouping
 from app.console.dialogs.explain import _shortened
-from app.console.live.flows import LIVE_SOCKET, LiveFlows, LiveOwners, OwnerView, owned
+from app.console.live.flows import LiveFlows
+from app.console.live.owners import LIVE_SOCKET, LiveOwners, OwnerView, owned
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame
 from app.console.screens.flows.rows import shown_rows

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.console.live.flows import LiveFlows, LiveOwners
+from app.console.live.flows import LiveFlows
+from app.console.live.owners import LiveOwners
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame
 from app.console.screens.overview.trouble import connection_troubles
