@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -175,6 +174,8 @@ def printable_bytes(name: bytes) -> bytes:
 def did_you_mean(name: str, names: Iterable[str], otherwise: str | None = None) -> str:
     """Return a hint: the nearest of `names`, ignoring case; else `otherwise`, or by default all
     names in their order."""
+    import difflib  # takes 6 ms of each start
+
     known = list(names)
     folded = {each.casefold(): each for each in reversed(known)}
     if near := difflib.get_close_matches(name.casefold(), folded, n=1):

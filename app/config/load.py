@@ -5,7 +5,6 @@ The command line wins over both; see `app.cli.decorator`.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -180,6 +179,8 @@ def _unknown(environment: Mapping[str, str], known: Mapping[str, Setting]) -> It
     for variable in sorted(environment):
         name = variable.removeprefix(PREFIX)
         if name != variable and name not in names and variable not in _OTHERS:
+            import difflib  # as in bpf.errors
+
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
             hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
             yield f"{variable}: no setting has this name{hint}"

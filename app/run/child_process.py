@@ -49,7 +49,7 @@ class ChildProcess:
         child does not start.
         """
         try:
-            process = subprocess.Popen(self._arguments, stdout=self._stdout)
+            process = subprocess.Popen(self._arguments, stdout=self._stdout, env=os.environ)
         except (OSError, ValueError) as error:
             raise ProgramError(self._arguments[0], error) from None
         over = Event()

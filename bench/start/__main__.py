@@ -5,19 +5,23 @@
 Each run has a new network namespace, in which a ping makes a flow. `first` has an empty store
 of programs, and compiles; `again` finds its programs there, as a run from a wheel does. `--against`
 measures another commit in the same way: its first run compiles into nothing, if it has no store.
+
+The floor is a Python that imports numpy, and the kernel's work for the programs of the run: to
+verify and to translate them.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +32,20 @@ _MOST_CPU_S = 0.7
 _MOST_MB = 120
 _RUNS = 5
 _IN_NAMESPACE = "ip link set lo up; ping -q -i 0.2 127.0.0.1 >/dev/null & exec {command}"
+_LOADS = """
+import atexit, sys, time
+sys.path.insert(0, '.')
+from bpf import syscall
+call, seconds = syscall.call, [0.0]
+def timed(command, attr):
+    begin = time.thread_time()
+    try:
+        return call(command, attr)
+    finally:
+        seconds[0] += (command.name == 'PROG_LOAD') * (time.thread_time() - begin)
+syscall.call = timed
+atexit.register(lambda: print(seconds[0], file=sys.stderr))
+"""
 _COMMAND = (
     "import sys; sys.path.insert(0, '.'); import runpy;"
     " sys.argv[:] = 'probedeck run -i lo --headless --format jsonl -o -'.split();"
@@ -91,12 +109,27 @@ def checkout(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", folder], check=True)
 
 
-def measure(tree: Path) -> tuple[Start, Start]:
-    """Return the costs of the first start with an empty store, and medians of later ones."""
-    with tempfile.TemporaryDirectory(prefix="probedeck-bench-") as cache:
-        first = start(tree, cache)
-        later = [start(tree, cache) for _ in range(_RUNS)]
-    return first, Start(*(statistics.median(each) for each in zip(*later, strict=True)))
+def medians(starts: Sequence[Start]) -> Start:
+    return Start(*(statistics.median(each) for each in zip(*starts, strict=True)))
+
+
+def floor(cache: str) -> tuple[float, float]:
+    """Return the CPU seconds of a Python that imports numpy, and of loads in the kernel."""
+    python = str(ROOT / ".venv/bin/python")
+    environment = {**os.environ, "PROBEDECK_CONFIG": "none", "CACHE_DIRECTORY": cache}
+    used = [resource.getrusage(resource.RUSAGE_CHILDREN)]
+    bare = {**environment, "OPENBLAS_NUM_THREADS": "1"}
+    for _ in range(_RUNS):
+        subprocess.run([python, "-I", "-c", "import numpy"], env=bare, check=True)
+    used.append(resource.getrusage(resource.RUSAGE_CHILDREN))
+    before, after = (each.ru_utime + each.ru_stime for each in used)
+    command = _COMMAND.replace("-o -", "-o - --duration 0.1")
+    run = subprocess.run(
+        ["unshare", "-n", "sh", "-c", 'ip link set lo up; exec "$0" -I -c "$1"', python,
+         _LOADS + command],
+        cwd=ROOT, env=environment, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return (after - before) / _RUNS, float(run.stderr.split()[-1])
 
 
 def text(cost: Start) -> str:
@@ -108,15 +141,23 @@ def main() -> None:
     parser.add_argument("--against", metavar="COMMIT", default="")
     asked = parser.parse_args(sys.argv[1:])
     report = Report("run --headless to its first window, all processes")
-    first, again = measure(ROOT)
-    report.row("first, with the compiler", text(first))
+    with ExitStack() as stack:
+        folder = tempfile.TemporaryDirectory
+        trees = [ROOT, *([stack.enter_context(checkout(asked.against))] if asked.against else [])]
+        caches = [stack.enter_context(folder(prefix="probedeck-bench-")) for _ in trees]
+        first = [start(tree, cache) for tree, cache in zip(trees, caches, strict=True)]
+        # By turns: the machine may become slower meanwhile.
+        turns = [[start(*each) for each in zip(trees, caches, strict=True)] for _ in range(_RUNS)]
+        python, verifier = floor(caches[0])
+    again, *before = (medians(each) for each in zip(*turns, strict=True))
+    report.row("first, with the compiler", text(first[0]))
     met = again.cpu_s <= _MOST_CPU_S and again.megabytes <= _MOST_MB
     report.target("again, from the store", text(again), met)
-    if asked.against:
-        with checkout(asked.against) as tree:
-            before = measure(tree)[1]
-        report.row(f"commit {asked.against[:12]}", text(before))
-        share = again.cpu_s / before.cpu_s, again.megabytes / before.megabytes
+    report.row("floor: Python with numpy", f"{python:.2f} s of CPU")
+    report.row("floor: loads of programs, in the kernel", f"{verifier:.2f} s of CPU")
+    for other in before:
+        report.row(f"commit {asked.against[:12]}", text(other))
+        share = again.cpu_s / other.cpu_s, again.megabytes / other.megabytes
         report.row("share of it", f"{share[0]:.2f} of the CPU, {share[1]:.2f} of the memory")
     report.end()
 

@@ -9,7 +9,6 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bpf.compiler.advice import advice
 from bpf.compiler.source import place_of
 from bpf.errors import UsageError
 
@@ -212,6 +211,8 @@ def parse_verifier(
     rows of the log that are neither instructions nor register states. If the log has no lines, the
     place is the last line of `places`, the end of a log with lines.
     """
+    from bpf.compiler.advice import advice  # its patterns take 4 ms of each start
+
     # This reason stands behind an instruction.
     log = log.replace(_TOO_LARGE, f"\n{_TOO_LARGE}")
     place = _last_place(log) or _last_place(places)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 
 _USE = re.compile(r"\bCONSTANT\((\w+)\)")
 _NUMBER = re.compile(r"-D(\w+)=(-?(?:0x)?[0-9a-fA-F]+)[uUlL]*")
+_NAMES = re.compile(r"\w+")
 _WORD = (1 << 64) - 1
 _LD_IMM64 = 0x18
 _PSEUDO_MAP_FD, _PSEUDO_MAP_VALUE = 1, 2
@@ -42,13 +43,13 @@ def take_constants(flat: str, flags: Iterable[str]) -> tuple[str, list[str], dic
     A name that no flag defines stays in the source. A number that the source does not name is
     dropped: it may differ from run to run. Names with `_` in front are of other headers.
     """
-    names = set(_USE.findall(flat))
+    names, words = set(_USE.findall(flat)), set(_NAMES.findall(flat))
     rest, values = [], {}
     for flag in flags:
         number = _NUMBER.fullmatch(flag)
         if number and number[1] in names:
             values[number[1]] = int(number[2], 0) & _WORD
-        elif not number or number[1][0] == "_" or re.search(rf"\b{number[1]}\b", flat):
+        elif not number or number[1][0] == "_" or number[1] in words:
             rest.append(flag)
 
     def load(match: re.Match[str]) -> str:

@@ -36,6 +36,7 @@ _DEFINITION = re.compile(
     r"\b(?:struct|union|enum)\s+(\w+)\s*\{|\b(\w+)\s*\((?:[^;{}()]|\([^()]*\))*\)\s*\{"
 )
 """The beginning of a struct, or of a function (also of an `if`, which does no harm)."""
+_BRACKET = re.compile(r"[](){}[]")
 _STATEMENT_END = (";", "{", "}")
 _NO_CODE = re.compile(
     r"""//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL
@@ -101,6 +102,7 @@ def included(text: str, form: re.Pattern[str] = _INCLUDE) -> Iterator[str]:
             yield match["name"]
 
 
+@functools.lru_cache(maxsize=8)
 def code_of(text: str) -> str:
     """Return `text` with its comments and literals blank; code keeps its place."""
     return _NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
@@ -223,13 +225,14 @@ def _bodies(line: str, code: str, depth: int) -> tuple[list[str], int]:
     a `#line`, too. Every part keeps its column. Also returns how many brackets are open afterwards.
     """
     parts, start = [], 0
-    for at, character in enumerate(code):
-        if character in "({[":
-            if character == "{" and not depth and code[at + 1 :].strip():
-                parts.append(line[start : at + 1])
-                start = at + 1
+    for bracket in _BRACKET.finditer(code):
+        if bracket[0] in "({[":
+            after = bracket.end()
+            if bracket[0] == "{" and not depth and code[after:].strip():
+                parts.append(line[start:after])
+                start = after
             depth += 1
-        elif character in ")}]":
+        else:
             depth = max(0, depth - 1)
     parts.append(line[start:])
     # A bracket on one side of an #if only must not be waited for.

@@ -151,6 +151,8 @@ static __always_inline void blur(struct cursor *c, __be16 *type) {
  * bytes at hand end before that.
  */
 static __always_inline bool look_through(struct cursor *c, __be16 *type) {
+    /* Adds 0. To the verifier the way behind one tag is the way behind two, from here on. */
+    c->start += forget(c->at - c->start) >> 31;
 #pragma nounroll
     for (int i = 0; i < MAX_LINK_HEADERS; i++) {
         blur(c, type);

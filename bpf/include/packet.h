@@ -236,6 +236,8 @@ static __always_inline int parse_frame(struct cursor *c, struct packet *packet) 
     packet->vlan = c->vlan;
     packet->network_at = c->at - frame;
     int result = parse_network(c, type, packet);
+    /* Changes nothing. The verifier follows the packet once, not once for each protocol of IPv6. */
+    asm volatile("%0 += %1\n%0 -= %1" : "+r"(packet->key.transport) : "r"(packet->key.source[0]));
     packet->transport_at = c->at - frame;
     return result;
 }

@@ -32,6 +32,20 @@ def test_a_programs_end_is_told_with_its_code(code: str, ended: int) -> None:
     assert program.code == ended
 
 
+def test_a_program_has_the_users_variables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """probedeck sets some for its libraries, by putenv(3)."""
+    monkeypatch.setenv("OF_THE_USER", "1")
+    os.putenv("OF_LIBRARIES", "1")
+    program, told = (
+        python("import os; raise SystemExit(sum(n[:3] == 'OF_' for n in os.environ))"),
+        Flag(),
+    )
+    with program.running(told.set):
+        assert told.wait(10)
+    os.unsetenv("OF_LIBRARIES")
+    assert program.code == 1
+
+
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [

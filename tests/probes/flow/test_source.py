@@ -1,19 +1,24 @@
-"""The flow probe's own source, edited while it runs."""
+"""The flow probe's own source, edited while it runs, and its cost for the verifier."""
 
 from __future__ import annotations
 
+import ctypes as ct
+import os
+
 import pytest
 
+from bpf.abi import ProgInfoStruct
 from bpf.attach.attachment import Hook
 from bpf.compiler import CompileError
 from bpf.errors import UsageError
-from bpf.syscall import prog_test_run
+from bpf.syscall import prog_fd_by_id, prog_test_run, read_info
 from probes.config.model import ProbeConfig, Side, dump, parse
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import SOURCE
 from probes.flow.probe import FlowProbe
 from probes.reports import Fate
 from probes.snapshot import Item, Snapshot
+from probes.tunnels import Tunnels
 from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.test_windows import frame
 from tests.probes.program.tools import Traffic, held_ids
@@ -225,3 +230,31 @@ def test_another_capture_in_between_holds(make_probe: MakeProbe) -> None:
     assert counted(probe.poll()) == (8, 8 * 2 * SIZE)
     with pytest.raises(UsageError, match="no generation to go back to"):
         probe.roll_back()  # it counted other flows
+
+
+class _Verified(ct.Structure):
+    """struct bpf_prog_info of kernel 5.16."""
+
+    _fields_ = (
+        ("before", ProgInfoStruct),
+        ("recursion_misses", ct.c_uint64),
+        ("verified_insns", ct.c_uint32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tunnels", "most"), [(Tunnels.OUTER, 60_000), (Tunnels.BOTH, 250_000)], ids=str
+)
+def test_the_verifier_is_soon_done_with_it(
+    make_probe: MakeProbe, tunnels: Tunnels, most: int
+) -> None:
+    """Of a start, the verifier takes a fifth: 34,000 and 176,000 instructions on Linux 6.18.
+
+    Where it does not see that two ways are one, these are twice and three times as many.
+    """
+    (program,) = make_probe(Hook.TC_INGRESS, tunnels=tunnels).probe.programs()
+    info = _Verified()
+    fd = prog_fd_by_id(program.program_id)
+    read_info(fd, info)
+    os.close(fd)
+    assert 0 < info.verified_insns < most

@@ -112,7 +112,7 @@ def edit_outside(name: str, text: str) -> str:
         path = Path(directory, name)
         path.write_text(text, encoding="utf-8", newline="")
         try:
-            subprocess.run([*shlex.split(command), str(path)], check=True)
+            subprocess.run([*shlex.split(command), str(path)], check=True, env=os.environ)
             with path.open(encoding="utf-8", newline="") as file:
                 return file.read()
         except subprocess.CalledProcessError as error:
