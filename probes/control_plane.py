@@ -25,6 +25,7 @@ from typing import (
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
 from probes.reports import Budgeted, Compatibility, MapReadings, OutputControl, ProgramInfo
+from probes.ring.options import RingControl
 from probes.segment.options import SegmentControl
 from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
 from probes.switches import SWITCHES
@@ -141,7 +142,7 @@ class MapAccess(Protocol):
         """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
 
 
-class ControlPlane(MapAccess, Budgeted, Protocol):
+class ControlPlane(MapAccess, Budgeted, RingControl, Protocol):
     """The interface for screens, REST and scripts.
 
     Any thread may call a method. It may take as long as a compile, and raises ProbedeckError, or
@@ -405,23 +406,15 @@ class RemoteCalls(Caller):
     )  # fmt: skip
     traced = Operation(ControlPlane.traced, "GET", "paths")
     trace = Operation(
-        ControlPlane.trace,
-        "POST",
-        "paths",
-        everywhere=True,
+        ControlPlane.trace, "POST", "paths", everywhere=True,
         body=lambda destination, flow=None, own=None: {
-            "destination": destination,
-            "flow": flow and flow._asdict(),
-            "own": str(own or ""),
+            "destination": destination, "flow": flow and flow._asdict(), "own": str(own or ""),
         },
-    )
+    )  # fmt: skip
     untrace = Operation(
-        ControlPlane.untrace,
-        "DELETE",
-        "paths/{destination}",
-        everywhere=True,
+        ControlPlane.untrace, "DELETE", "paths/{destination}", everywhere=True,
         query=lambda destination, flow=None: flow._asdict() if flow else {},
-    )
+    )  # fmt: skip
     monitor = Operation(ControlPlane.monitor, "GET", "monitor")
     sketch = Operation(ControlPlane.sketch, "GET", "monitor/sketch")
     set_policy = Operation(
@@ -438,6 +431,12 @@ class RemoteCalls(Caller):
         everywhere=True,
     )  # fmt: skip
     stop_actions = Operation(ControlPlane.stop_actions, "POST", "actions/stop", everywhere=True)
+    ring = Operation(ControlPlane.ring, "GET", "ring")
+    keep_packets = Operation(ControlPlane.keep_packets, "PUT", "ring")
+    release_packets = Operation(ControlPlane.release_packets, "DELETE", "ring")
+    # Contents of packets are for those who may change something.
+    kept_packets = Operation(ControlPlane.kept_packets, "POST", "ring/packets")
+    write_packets = Operation(ControlPlane.write_packets, "POST", "ring/capture")
 
 
 OPERATIONS: dict[str, Operation[..., Any]] = {

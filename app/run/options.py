@@ -24,6 +24,7 @@ from probes.monitor.options import MONITOR, Input, MonitorOptions, Trust
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
 from probes.reports import OutputConfig
+from probes.ring.options import RingOptions
 from probes.switches import SWITCHES
 from probes.tunnels import Tunnels
 
@@ -210,6 +211,7 @@ class Options:
         "URL",
     )
     recording: RecordSettings = part(RecordSettings)
+    ring: RingOptions = part(RingOptions)
     no_names: bool = setting(CONSOLE, False, "Show addresses only; send no DNS query.")
     switches: Any = part(Switched)
     owners: bool | None = setting(
@@ -295,6 +297,7 @@ class Options:
         yield from _error("seed_file", self.seed)
         for url in self.output:
             yield from _error("output", partial(parse, OutputConfig(url)))
+        yield from _error("ring_memory", self.ring.check)
         yield from _error("keep", lambda: kept(self.recording.keep))
         trusted = MonitorOptions(trusted=tuple(self.trust.trusted))
         yield from _error("trusted", trusted.check)
@@ -324,6 +327,11 @@ class Options:
     def hook(self) -> Hook | None:
         """The hook that counts incoming packets; None: chosen for the interface."""
         return INGRESS[self.ingress]
+
+    @property
+    def captures(self) -> str:
+        """The directory of captures: of the recording, of the tables, or the working directory."""
+        return self.recording.record or (self.out if self.out != "-" else ".")
 
     @property
     def usual_cpu(self) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from app.exporters.delivery import Outputs
 from app.outputs.view import is_table
+from app.recording.captures import saver
 from app.run.monitor import SHIPPED
 from app.run.options import byte_count
 from app.run.readiness import announced
@@ -48,6 +50,8 @@ def start(
     options = spec.options
     controller.allow_actions = options.allow_actions
     controller.configure_programs(byte_count("--probe-memory", options.probe_memory), options.hook)
+    controller.packets.options = replace(options.ring, tunnels=options.tunnels != Tunnels.OUTER)
+    controller.packets.save = saver(controller.history, options.captures)
     if options.memory:
         controller.memory_limit = byte_count("--memory", options.memory)
     if not options.only:

@@ -29,6 +29,8 @@ from probes.switches import Switch
 if TYPE_CHECKING:
     from probes.monitor.probe import MonitorProbe
     from probes.path.probe import PathProbe
+    from probes.ring.options import RingOptions
+    from probes.ring.probe import RingProbe
     from probes.segment.options import SegmentOptions
     from probes.segment.probe import SegmentProbe
 
@@ -118,6 +120,21 @@ def _prepare_monitor(
     return lambda: MonitorProbe(host.compiler, interface, host.hooks, options)
 
 
+def _prepare_ring(
+    host: ProbeHost, interface: Interface, options: RingOptions
+) -> Callable[[], RingProbe]:
+    from probes.ring.probe import RingProbe
+
+    options.check()
+    refuse_over(host.memory_limit, host.memory_used, options.memory, RING_PROBE.name)
+
+    def make() -> RingProbe:
+        ingress = host.hooks.choose(interface, None).hook
+        return RingProbe(host.compiler, interface, ingress, host.hooks, options)
+
+    return make
+
+
 def _prepare_segment(
     host: ProbeHost, interface: Interface, options: SegmentOptions
 ) -> Callable[[], SegmentProbe]:
@@ -130,6 +147,7 @@ def _prepare_segment(
 FLOW_PROBE = BuiltinEntry("flow", _prepare_flow, passes_all=True)
 PATH_PROBE = BuiltinEntry("path", _prepare_path)
 MONITOR_PROBE = BuiltinEntry(PROBE, _prepare_monitor)
+RING_PROBE = BuiltinEntry("ring", _prepare_ring, passes_all=True)
 SEGMENT_PROBE = BuiltinEntry("segment", _prepare_segment, passes_all=True)
 
 

@@ -16,6 +16,7 @@ from probes.control.builtin_probes import (
     FLOW_PROBE,
     MONITOR_PROBE,
     PATH_PROBE,
+    RING_PROBE,
     SEGMENT_PROBE,
     BuiltinEntry,
     O,
@@ -35,6 +36,8 @@ from probes.monitor.options import MonitorOptions
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import BudgetUse, Compatibility
+from probes.ring.options import RingOptions
+from probes.ring.service import HasRing, RingService
 from probes.segment.options import SegmentControl, SegmentOptions
 from probes.snapshot import NOT_COUNTED, Event, Item, Snapshot
 from probes.switches import SWITCHES, ProbePlace
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from probes.monitor.control.service import MonitorService
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
+    from probes.ring.probe import RingProbe
     from probes.segment.probe import SegmentProbe
 
 _LONGEST_WAIT_S = 1.0
@@ -66,7 +70,7 @@ class ListeningProbe(Protocol):
     def take(self, item: Item) -> None: ...
 
 
-class Controller(ProbeRunner):
+class Controller(HasRing, ProbeRunner):
     """The `ControlPlane` of this host."""
 
     def __init__(self, *, by_link: bool = True) -> None:
@@ -105,6 +109,16 @@ class Controller(ProbeRunner):
         self.segment: SegmentControl = SegmentService(
             self._changing, start_segment, end_segment, lambda: self._probe_of(SEGMENT_PROBE)
         )
+
+        def start_ring(options: RingOptions) -> RingProbe:
+            if self.paths.interface is None:
+                raise UsageError("no interface is watched whose packets could be kept")
+            return self.start(RING_PROBE, self.paths.interface.name, options)
+
+        self.packets = RingService(
+            self._changing, start_ring, lambda: self._remove(RING_PROBE.name),
+            lambda: self._probe_of(RING_PROBE), self._refuse_changes, self.publish,
+        )  # fmt: skip
         self._listening: dict[str, ListeningProbe] = {}
         """By name, the optional probes that were started last; they may have ended."""
 

@@ -36,6 +36,8 @@ from probes.monitor.probe import MonitorProbe
 from probes.names.probe import NamesProbe, names_config
 from probes.path.options import Order, PathOptions
 from probes.path.probe import PathProbe
+from probes.ring.options import RingOptions
+from probes.ring.probe import RingProbe
 from probes.segment.options import SegmentOptions
 from probes.segment.probe import SegmentProbe, segment_config
 from probes.sockets.holders import SOURCE, Holders, SocketEvents
@@ -106,6 +108,8 @@ def _probes(
         yield PathProbe(compiler, interface, hook, hooks, PathOptions(order=order))
     for hook, options in product(incoming, _MONITORS):
         yield from _monitor(compiler, interface, hooks, replace(options, ingress=hook))
+    for hook, inside in product(incoming, (False, True)):
+        yield RingProbe(compiler, interface, hook, hooks, RingOptions("1MiB", tunnels=inside))
     yield NamesProbe.of(compiler, hooks, names_config(interface.name))
     segment = SegmentOptions("key")
     if not several:

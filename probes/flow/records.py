@@ -172,12 +172,12 @@ def largest(rows: Rows[FLOW], most: int) -> tuple[Rows[FLOW], Rows[FLOW]]:
     return rows.take(np.sort(order[others:])), rows.take(order[:others])
 
 
-def _fill(
-    rows: Rows[FLOW], records: Array, direction: FlowDirection, clock: FlowClock,
-    interface: Interface,
-) -> None:  # fmt: skip
+def fill_keys(rows: Rows[FLOW], key: Array, direction: FlowDirection, interface: Interface) -> None:
+    """Fill the keys of rows of dtype FLOW (n,) from the kernel's `struct flow_key`: u8 (n, 5 or 6).
+
+    All other fields in the words of a key become 0.
+    """
     words = words_of(rows)
-    key = records["key"]
     words[:, _TUNNEL_WORD:KEY_WORDS] = 0
     words[:, : key.shape[1]] = key
     if not isinstance(interface, InterfaceGroup):
@@ -188,6 +188,13 @@ def _fill(
         words[:, _TUNNEL_WORD] &= _TUNNEL
         rows["interface"] = np.frombuffer(interface.names, NAME)[slots]
         rows["direction"] = np.frombuffer(interface.inside, "u1")[slots] ^ direction
+
+
+def _fill(
+    rows: Rows[FLOW], records: Array, direction: FlowDirection, clock: FlowClock,
+    interface: Interface,
+) -> None:  # fmt: skip
+    fill_keys(rows, records["key"], direction, interface)
     for name in ("tcp_flags", *OF_FIRST_PACKET):
         rows[name] = records[name]
     for name in ("packets", "bytes"):

@@ -48,6 +48,7 @@ from probes.reports import (
 from probes.segment.options import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
+from tests.probes.ring.fake import FakeRing
 from tests.probes.segment.fake import FakeSegment
 
 BROKEN = "int broken("
@@ -76,7 +77,7 @@ def config(name: str = "counter", *, source: str = "int f() { return 2; }") -> P
     )
 
 
-class FakePlane:
+class FakePlane(FakeRing):
     """A ControlPlane. Each window's tables have one row; its value is the window's number."""
 
     def __init__(self) -> None:

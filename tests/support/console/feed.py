@@ -26,6 +26,7 @@ from probes.path.records import HOP, HOPS_TABLE, ProbeOutcome
 from probes.path.traced import Traced
 from probes.reports import BudgetUse
 from probes.snapshot import Event, History, HookStatus, Loss, LossReason, Snapshot
+from tests.probes.ring.fake import FakeRing
 
 _TCP, _UDP = 6, 17
 _PORTS = (443, 80, 22, 5432, 53, 8443, 9092, 16384)
@@ -162,7 +163,7 @@ class Routes:
         return rows
 
 
-class FakeController:
+class FakeController(FakeRing):
     """A controller without a kernel; a test publishes any item."""
 
     def __init__(self) -> None:

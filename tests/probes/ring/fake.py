@@ -1,0 +1,43 @@
+"""A packet ring without a kernel."""
+
+from __future__ import annotations
+
+from probes.ring.options import (
+    BY_HAND,
+    USUAL_SECONDS,
+    KeptPacket,
+    KeptSelection,
+    Ledger,
+    RingStatus,
+    Written,
+)
+
+PACKET = KeptPacket(1_700_000_000_000_000_000, "lo", False, 1500, "02" * 14 + "45" + "00" * 19)
+LEDGER = Ledger(10, 7, 0, 2, 1, 0, 1, 3, 2)
+
+
+class FakeRing:
+    """The methods of `RingControl`: the newest packet is always the same."""
+
+    kept_filter: str | None = None
+    """The filter of `keep_packets`; None: no packet is kept."""
+
+    def ring(self) -> RingStatus:
+        if self.kept_filter is None:
+            return RingStatus("", 168, 0, ())
+        filters = [self.kept_filter] if self.kept_filter else []
+        return RingStatus("lo", 168, 4096, [KeptSelection(BY_HAND, filters, 1, 10, 1)])
+
+    def keep_packets(self, filter: str = "") -> RingStatus:  # noqa: A002
+        self.kept_filter = filter
+        return self.ring()
+
+    def release_packets(self) -> RingStatus:
+        self.kept_filter = None
+        return self.ring()
+
+    def kept_packets(self, most: int = 100) -> list[KeptPacket]:
+        return [] if self.kept_filter is None else [PACKET] * min(most, 3)
+
+    def write_packets(self, name: str = BY_HAND, seconds: float = USUAL_SECONDS) -> Written:
+        return Written(f"/tmp/capture-{name.replace(' ', '-')}.pcapng", LEDGER)
