@@ -54,8 +54,11 @@ BUDGETS = {
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
     "app/lab": (1720, "networks of namespaces, replay, captures, and the test of policies"),
     "app/outputs": (1720, "each table as columns, and reports"),
-    "app/recording": (1080, "frames, segments, sums, and a reader that damage does not stop"),
-    "app/run": (1115, "options of a run, and its life without a screen"),
+    "app/recording": (
+        1205,
+        "frames, segments, sums, a reader that damage does not stop, and captures as pcapng",
+    ),
+    "app/run": (1120, "options of a run, and its life without a screen"),
     "app/tape": (1060, "a language with its player and recorder"),
     "bpf": (
         7250,
@@ -67,15 +70,16 @@ BUDGETS = {
         1045,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
-    "probes/control": (1600, "the controller, its probes, the CPU budget, and stored programs"),
+    "probes/control": (1610, "the controller, its probes, the CPU budget, and stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (1025, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
-        5870,
+        5950,
         "metrics, conditions, policies, nine applications in C, and actions on packets",
     ),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),
     "probes/program": (715, "users' programs: compile, compare, replace, roll back"),
+    "probes/ring": (500, "the last packets of selected flows, and what became of each"),
     "probes/sockets": (1930, "owners of flows, and the health of connections"),
     "widgets": (2240, "table, terminal and charts: Textual's are too slow for ten thousand rows"),
 }

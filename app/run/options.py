@@ -329,11 +329,6 @@ class Options:
         return INGRESS[self.ingress]
 
     @property
-    def captures(self) -> str:
-        """The directory of captures: of the recording, of the tables, or the working directory."""
-        return self.recording.record or (self.out if self.out != "-" else ".")
-
-    @property
     def usual_cpu(self) -> str:
         """The text of --cpu, or the default of consoles and services."""
         return self.cpu or ("off" if self.headless or self.interval < _SHORT_S else USUAL_CPU)

@@ -51,7 +51,8 @@ def start(
     controller.allow_actions = options.allow_actions
     controller.configure_programs(byte_count("--probe-memory", options.probe_memory), options.hook)
     controller.packets.options = replace(options.ring, tunnels=options.tunnels != Tunnels.OUTER)
-    controller.packets.save = saver(controller.history, options.captures)
+    folder = options.recording.record or (options.out if options.out != "-" else ".")
+    controller.packets.save = saver(controller.history, folder)
     if options.memory:
         controller.memory_limit = byte_count("--memory", options.memory)
     if not options.only:

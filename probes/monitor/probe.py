@@ -99,6 +99,8 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         """Called with policies that became active or inactive, by the thread that changed them."""
         self.find: Find = lambda begun, start_ns, end_ns: {}
         """Finds out who made policies begin, from the flows of a time."""
+        self.begins: Callable[[Sequence[PolicyStatus]], None] = lambda begun: None
+        """Called at once with policies that became active, before their culprits are sought."""
         self.ends: Callable[[], None] = lambda: None
         """Called before the last window."""
         self._engine = Engine()
@@ -336,6 +338,7 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
             self._activate()
             names = {each.policy for each in transitions if each.begins}
             begun = [each for each in self._engine.policies() if each.policy.name in names]
+            self.begins(begun)
             findings = self.find(begun, start_ns, end_ns) if begun else {}
             self._log.add(transitions, row, findings)
             self.actions.blame(findings)

@@ -67,7 +67,7 @@ class RingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class CaptureLedger:
     """What became of the packets of a capture. `selected` is the sum of the others."""
 
     selected: int
@@ -141,7 +141,7 @@ class Written:
     """A capture."""
 
     file: str
-    ledger: Ledger
+    ledger: CaptureLedger
 
 
 class RingControl(Protocol):

@@ -23,7 +23,7 @@ from probes.flow.records import DATAGRAMS
 from probes.monitor.selection import TABLES, Selections, conjunctions_of
 from probes.program.metrics import open_map
 from probes.reports import Fate
-from probes.ring.options import MOST_KEPT, PROBE, Ledger, RingOptions
+from probes.ring.options import MOST_KEPT, PROBE, CaptureLedger, RingOptions
 from probes.ring.records import COUNTS, Packets, packets_of, slot_of
 from probes.snapshot import Item
 
@@ -155,7 +155,9 @@ class RingProbe(BuiltinProbe[Program]):
         """Keep packets that pass one of the filters, or all, under a name; an older selection of
         it ends. Raises UsageError."""
         with self._lock:
-            if name not in self.selections and len(self.selections) >= MOST_KEPT:
+            if (old := self.selections.get(name)) and old.filters == filters:
+                return
+            if old is None and len(self.selections) >= MOST_KEPT:
                 raise UsageError(f"the ring keeps packets of at most {MOST_KEPT} selections")
             wanted = conjunctions_of(filters)
             self.drop(name)
@@ -189,7 +191,7 @@ class RingProbe(BuiltinProbe[Program]):
 
     def read(
         self, name: str, seconds: float, passing: Callable[[Packets], Array] | None = None
-    ) -> tuple[Packets, Ledger]:
+    ) -> tuple[Packets, CaptureLedger]:
         """Freeze the ring, and return the packets of a selection of the last seconds, or since the
         end of the window before. `passing` chooses packets.
 
@@ -216,7 +218,7 @@ class RingProbe(BuiltinProbe[Program]):
             if passing:
                 packets = packets[passing(packets)]
             written, utc_ns = len(packets.slots), self._utc.utc_ns
-            ledger = Ledger(
+            ledger = CaptureLedger(
                 selected=sums["kept"] + sums["paused"] + sums["failed"],
                 written=written, others=read - written, overwritten=sums["kept"] - read,
                 paused=sums["paused"], unread=sums["failed"], begin_utc_ns=utc_ns(begin.at_ns),

@@ -26,13 +26,13 @@
 #endif
 
 struct slot {
-    u64 number;    /* of the packet in the order of its CPU, from 1 */
-    u64 time;      /* CLOCK_MONOTONIC */
-    u64 key[6];    /* struct flow_key; its last word has the interface's number, too, as in flow.c */
-    u32 length;    /* bytes of the frame, without the tag that the NIC took off */
-    u16 captured;  /* of `bytes` */
-    u16 raw;       /* whether it starts with the IP header */
-    u16 tag;       /* that the NIC took off, if `tag_type` (network order) is not 0 */
+    u64 number;   /* of the packet in the order of its CPU, from 1 */
+    u64 time;     /* CLOCK_MONOTONIC */
+    u64 key[6];   /* struct flow_key; its last word has the interface's number, too, as in flow.c */
+    u32 length;   /* bytes of the frame, without the tag that the NIC took off */
+    u16 captured; /* of `bytes` */
+    u16 raw;      /* whether it starts with the IP header */
+    u16 tag;      /* that the NIC took off, if `tag_type` (network order) is not 0 */
     u16 tag_type;
     u16 packets; /* of a large segment on the wire */
     u8 selections;

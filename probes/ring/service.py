@@ -19,7 +19,7 @@ from probes.ring.options import (
     USUAL_SECONDS,
     KeptPacket,
     KeptSelection,
-    Ledger,
+    CaptureLedger,
     RingOptions,
     RingStatus,
     Written,
@@ -40,7 +40,7 @@ class Capture:
     """Of the selection."""
     filters: Sequence[str]
     packets: Packets
-    ledger: Ledger
+    ledger: CaptureLedger
     utc_ns: Callable[[int], int]
     """Converts CLOCK_MONOTONIC."""
 
@@ -199,7 +199,7 @@ class HasRing:
         return self.packets.write_packets(name, seconds)
 
 
-def said(file: str, ledger: Ledger) -> str:
+def said(file: str, ledger: CaptureLedger) -> str:
     """Return a capture and its ledger in a sentence."""
     lacks = {
         "overwritten before": ledger.overwritten,

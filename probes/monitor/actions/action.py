@@ -67,7 +67,7 @@ class PacketAction:
     @classmethod
     def parse(cls, text: str) -> PacketAction:
         """Parse an action. Raises TextError with the column."""
-        words = _Words(text)
+        words = ActionWords(text, FORM)
         dry = words.take(DRY)
         kind = WORDS.get(words.next("drop, limit or mirror"))
         if kind is None:
@@ -106,14 +106,19 @@ class PacketAction:
         return "mirrored" if self.kind is ActionKind.MIRROR else "dropped"
 
 
-class _Words:
+class ActionWords:
     """The words of an action, from the left."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, text: str, form: str) -> None:
+        """`form` is the hint of a mistake."""
+        self._text, self._form = text, form
         self._words = text.split()
         self._at = 0
         """Words that were taken."""
+
+    @property
+    def is_over(self) -> bool:
+        return self._at == len(self._words)
 
     def take(self, word: str) -> bool:
         """Whether the next word is this one, which is then taken."""
@@ -123,8 +128,10 @@ class _Words:
 
     def next(self, wanted: str) -> str:
         """Take the next word. Raises TextError without one."""
-        if self._at == len(self._words):
-            raise TextError(f"{wanted} is missing", self._text, len(self._text) + 1, hint=FORM)
+        if self.is_over:
+            raise TextError(
+                f"{wanted} is missing", self._text, len(self._text) + 1, hint=self._form
+            )
         self._at += 1
         return self._words[self._at - 1]
 
@@ -143,7 +150,7 @@ class _Words:
         """Return the mistake of the last word."""
         column = sum(map(len, self._words[: self._at - 1])) + self._at
         return TextError(
-            f"{shown(self._words[self._at - 1])} {problem}", self._text, column, hint=FORM
+            f"{shown(self._words[self._at - 1])} {problem}", self._text, column, hint=self._form
         )
 
     def end(self) -> None:

@@ -12,7 +12,8 @@ from bpf.errors import ProbedeckError
 from probes.monitor.applications import catalog
 from probes.monitor.control.culprits import Culprits, FlowWindows
 from probes.monitor.control.tracing import TraceRequest, Tracing
-from probes.monitor.engine import PolicyTransition
+from probes.monitor.engine import PolicyStatus, PolicyTransition
+from probes.monitor.finding import Finding
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.owners.window import LastOwners
 from probes.monitor.policy import BUILT_IN, Policy, check_names, resolve
@@ -33,10 +34,25 @@ class PathTraces(Protocol):
     def untrace(self, destination: str, flow: TracedFlow) -> None: ...
 
 
+class PacketKeeper(Protocol):
+    """The packet ring of a controller."""
+
+    def keep_for(self, name: str, filters: Sequence[str]) -> None: ...
+
+    def drop(self, name: str) -> None: ...
+
+    def freeze(self) -> None: ...
+
+    def write_for(self, policy: str, seconds: float, culprit: Finding | None) -> None: ...
+
+
 class Host(FlowWindows, Protocol):
     """Services of a controller."""
 
     history: History
+
+    @property
+    def packets(self) -> PacketKeeper: ...
 
     @property
     def paths(self) -> PathTraces: ...
@@ -72,7 +88,7 @@ class MonitorService:
         )
         self.probe = probe
         probe.find = Culprits(host, probe).find
-        probe.changed, probe.ends = self._follow, self._tracing.close
+        probe.changed, probe.begins, probe.ends = self._follow, self._freeze, self._end
 
     def info(self) -> MonitorInfo:
         """State of the monitor, its policies and applications."""
@@ -114,6 +130,9 @@ class MonitorService:
                 if name not in loaded:
                     self._load(name)
                     undo.callback(self._host.remove, name)
+            before = {each.policy.name: each.policy for each in self.probe.policies()}
+            undo.callback(self._keep, policy.name, before.get(policy.name))
+            self._keep(policy.name, policy)
             self.probe.set_policy(policy, applications)
             undo.pop_all()
         self._wake()
@@ -129,6 +148,7 @@ class MonitorService:
     def remove_policy(self, name: str) -> None:
         """Remove a policy, and end its traces."""
         self.probe.remove_policy(name)
+        self._keep(name, None)
         self._wake()
         if self._traced.pop(name).count:
             self._tracing.request(TraceRequest(name))
@@ -186,6 +206,23 @@ class MonitorService:
                     self._host.publish(Event.now("warning", name, text))
         self._wake()
 
+    def _keep(self, name: str, policy: Policy | None) -> None:
+        """Keep the packets that a capture of the policy needs, and no others for it."""
+        if policy and policy.capture:
+            self._host.packets.keep_for(name, policy.select)
+        else:
+            self._host.packets.drop(name)
+
+    def _end(self) -> None:
+        self._tracing.close()
+        for each in self.probe.policies():
+            self._keep(each.policy.name, None)
+
+    def _freeze(self, begun: Sequence[PolicyStatus]) -> None:
+        """Freeze the ring before new packets overwrite those of before the alarm."""
+        if any(each.policy.capture for each in begun):
+            self._host.packets.freeze()
+
     def _follow(self, transitions: Sequence[PolicyTransition]) -> None:
         self._wake()
         loaded = self.probe.router.given()
@@ -198,6 +235,10 @@ class MonitorService:
             # The poller, which calls this, must not wait for the verifier.
             start = partial(self._load_late, begun)
             threading.Thread(target=start, name="applications", daemon=True).start()
+        for each in self.probe.policies():
+            if each.policy.name in begun and (wanted := each.policy.capture):
+                culprit = each.finding if wanted.culprit else None
+                self._host.packets.write_for(each.policy.name, wanted.seconds, culprit)
         for transition in transitions:
             request = self._traced.get(transition.policy)
             if request and request.count:

@@ -40,6 +40,12 @@ from probes.filter import parse
 from probes.filter.domain import NONE
 from probes.flow.filter import WINDOW_FLOWS, FlowFilter
 from probes.monitor.actions.action import CULPRIT, PacketAction, action_of, is_action
+from probes.monitor.actions.capture import (
+    CaptureRequest,
+    capture_of,
+    is_capture,
+    is_of_packets,
+)
 from probes.monitor.condition import Condition
 from probes.monitor.condition.syntax import MAX_STORED
 from probes.monitor.owners.text import is_of_owners, owner_filter
@@ -67,10 +73,10 @@ def _seconds(value: object) -> object:
 
 
 def _run(value: object, name: Callable[[object], str]) -> str:
-    """Check `trace:N` or an action, or else a name."""
-    if isinstance(value, str) and is_action(value):
+    """Check `trace:N`, an action or a capture, or else a name."""
+    if isinstance(value, str) and is_of_packets(value):
         try:
-            PacketAction.parse(value)
+            (CaptureRequest if is_capture(value) else PacketAction).parse(value)
         except TextError as error:
             raise invalid(error.problem, hint=error.hint, column=error.column) from None
         return " ".join(value.split())
@@ -125,7 +131,7 @@ Seconds = Annotated[
 ]
 Select = Annotated[Text, AfterValidator(_filter)]
 Run = Annotated[Name, WrapValidator(_run, json_schema_input_type=str)]
-"""Name of an application or of a profile, `trace`, `trace:N`, or an action."""
+"""Name of an application or of a profile, `trace`, `trace:N`, an action, or a capture."""
 
 
 class PolicyModel(BaseModel):
@@ -146,17 +152,28 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[ConfigFault]:
     actions = [at for at, text in enumerate(run) if is_action(text)]
     for at in actions[1:]:
         yield ConfigFault(("run", at), "a policy has one action", "add another policy")
+    captures = [at for at, text in enumerate(run) if is_capture(text)]
+    for at in captures[1:]:
+        yield ConfigFault(("run", at), "a policy has one capture", "add another policy")
+    for at in captures[:1]:
+        if mode == "permanent":
+            yield ConfigFault(
+                ("run", at), "a capture needs a begin", "give a condition, or operator"
+            )
+        if mode == "operator" and CULPRIT in run[at].split():
+            yield ConfigFault(("run", at), "a culprit needs a condition", "it makes them one")
     is_of_culprit = any(CULPRIT in run[at].split() for at in actions)
     if is_of_culprit and mode != "triggered":
         yield ConfigFault(("run", actions[0]), "a culprit needs a condition", "it makes them one")
     if actions and not is_of_culprit and not any(text.strip() for text in select):
         hint = "add: on FILTER, such as on udp dport:53"
         yield ConfigFault(("run", actions[0]), "an action needs its packets", hint)
-    for at, text in enumerate(select if actions else ()):
+    for at, text in enumerate(select if actions or captures else ()):
         with suppress(TextError):
             if is_of_owners(text):
+                what = "an action" if actions else "a capture"
                 hint = "name their addresses or ports"
-                yield ConfigFault(("select", at), "an action takes no owners", hint)
+                yield ConfigFault(("select", at), f"{what} takes no owners", hint)
 
 
 def _texts(given: object) -> Sequence[str]:
@@ -288,6 +305,11 @@ class Policy(PolicyModel):
     def action(self) -> PacketAction | None:
         """The action on the selected packets."""
         return action_of(self.run)
+
+    @property
+    def capture(self) -> CaptureRequest | None:
+        """The capture that it has written when it becomes active."""
+        return capture_of(self.run)
 
     @property
     def knows_owners(self) -> bool:

@@ -10,7 +10,7 @@ from probes.config.config_errors import ConfigFault, Request, errors_of
 from probes.filter import parse
 from probes.flow.filter import WINDOW_FLOWS
 from probes.language import MAX_DEPTH
-from probes.monitor.actions.action import is_action
+from probes.monitor.actions.capture import is_of_packets
 from probes.monitor.policy.model import TRACE, Policy
 
 TOP_FLOWS = 3
@@ -36,7 +36,7 @@ def unknown_names(
     known = sorted({*applications, *profiles, TRACE})
     for number, run in enumerate(runs):
         for at, name in enumerate(run):
-            if name.partition(":")[0] not in known and not is_action(name):
+            if name.partition(":")[0] not in known and not is_of_packets(name):
                 keys = ("policy", number, "run", at)
                 hint = did_you_mean(name, known)
                 yield ConfigFault(keys, f"there is no application {name!r}", hint)
@@ -61,7 +61,7 @@ def resolve(policy: Policy, profiles: Mapping[str, Collection[str]]) -> tuple[tu
     traced = 0
     for name in policy.run:
         what, _, count = name.partition(":")
-        if is_action(name):
+        if is_of_packets(name):
             continue
         if what == TRACE:
             traced = max(traced, int(count or TOP_FLOWS))

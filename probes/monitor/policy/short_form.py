@@ -4,8 +4,8 @@
         -> RUN[, RUN...] [on FILTER [or ...]]
 
 `always` instead of the condition is the permanent mode; `operator` the mode that only an operator
-activates (S2.12). RUN is an application, a profile, `trace:N`: the paths of the N top flows, or an
-action (`probes.monitor.actions.action`).
+activates (S2.12). RUN is an application, a profile, `trace:N`: the paths of the N top flows, an
+action (`probes.monitor.actions.action`), or a capture (`probes.monitor.actions.capture`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from probes.config.config_errors import ConfigFault
 from probes.config.positions import Keys
 from probes.monitor.actions.action import DRY
 from probes.monitor.actions.action import WORDS as ACTIONS
+from probes.monitor.actions.capture import CAPTURE
 
 FORM = (
     "a policy is NAME: CONDITION -> RUN, or NAME: CONDITION hold 5s cooldown 10s -> RUN on FILTER"
@@ -30,7 +31,9 @@ _LATE = re.compile(r"(?<![,\s])\s+(until|hold|cooldown|suspects)(?!\S)")
 """A clause behind the applications or their filter; after a comma it is a name."""
 _CLAUSES = {"until": "deactivate"}
 """Keys of clauses, if they differ from the word."""
-_RUN = rf"(?:(?:{'|'.join((DRY, *ACTIONS))})(?=[\s,]|$)(?:\s+(?!on(?:\s|$))[^\s,]+)*|[^\s,]+)"
+_RUN = (
+    rf"(?:(?:{'|'.join((DRY, *ACTIONS, CAPTURE))})(?=[\s,]|$)(?:\s+(?!on(?:\s|$))[^\s,]+)*|[^\s,]+)"
+)
 _THEN = re.compile(rf"\s*({_RUN}(?:\s*,\s*{_RUN})*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
 _COMMA, _OR = re.compile(r"\s*,\s*"), re.compile(r"\s+or\s+")
 

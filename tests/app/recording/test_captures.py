@@ -20,7 +20,7 @@ from bpf.attach.interface import Interface
 from bpf.errors import UsageError
 from probes.names.learned import ROW
 from probes.path.records import PATH, PATHS_TABLE, PathRowKind
-from probes.ring.options import Ledger
+from probes.ring.options import CaptureLedger
 from probes.ring.records import packets_of, slot_of
 from probes.ring.service import Capture
 from probes.snapshot import History, Snapshot
@@ -29,7 +29,7 @@ from probes.tables.field_types import MAPPED
 
 _T0 = 1_700_000_000_123_456_789
 _NEAR, _FAR = bytes([192, 0, 2, 1]), bytes([198, 51, 100, 7])
-_LEDGER = Ledger(10, 3, 1, 4, 1, 1, _T0, _T0 + 5, _T0 + 2)
+_LEDGER = CaptureLedger(10, 3, 1, 4, 1, 1, _T0, _T0 + 5, _T0 + 2)
 
 
 def slots(count: int = 3) -> Array:
@@ -118,12 +118,12 @@ def test_comments_tell_policy_owner_verdict_and_hop() -> None:
 
 
 def test_tshark_takes_it(tmp_path: Path) -> None:
-    tshark = shutil.which("tshark")
-    if tshark is None:
+    tshark = str(shutil.which("tshark") or "")
+    if not tshark:
         pytest.skip("tshark is not installed")
     path = tmp_path / "c.pcapng"
     path.write_bytes(b"".join(encoded(capture(slots()), known())))
-    command = [
+    command: list[str] = [
         tshark,
         "-r",
         path,

@@ -7,13 +7,13 @@ from probes.ring.options import (
     USUAL_SECONDS,
     KeptPacket,
     KeptSelection,
-    Ledger,
+    CaptureLedger,
     RingStatus,
     Written,
 )
 
 PACKET = KeptPacket(1_700_000_000_000_000_000, "lo", False, 1500, "02" * 14 + "45" + "00" * 19)
-LEDGER = Ledger(10, 7, 0, 2, 1, 0, 1, 3, 2)
+LEDGER = CaptureLedger(10, 7, 0, 2, 1, 0, 1, 3, 2)
 
 
 class FakeRing:

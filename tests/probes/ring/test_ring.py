@@ -13,6 +13,7 @@ from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
+from probes.config.model import Side
 from probes.hooks import Hooks
 from probes.ring.options import MOST_KEPT, RingOptions
 from probes.ring.probe import RingProbe
@@ -38,9 +39,9 @@ def ring(
 
 
 def run(
-    probe: RingProbe, data: bytes, side: str = "ingress", repeat: int = 1, **how: bytes
+    probe: RingProbe, data: bytes, side: Side = "ingress", repeat: int = 1, context: bytes = b""
 ) -> None:
-    prog_test_run(probe.points()[side].chain.fd, data, repeat=repeat, **how)
+    prog_test_run(probe.points()[side].chain.fd, data, repeat=repeat, context=context)
 
 
 @pytest.mark.parametrize("hook", [Hook.XDP, Hook.TC_INGRESS])
