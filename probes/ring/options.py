@@ -21,7 +21,7 @@ USUAL_SECONDS = 10.0
 MOST_SECONDS = 3600.0
 RING = "Packet ring"
 _HEADER = 88
-"""Bytes of a slot besides the packet's."""
+"""Bytes of a slot, without those of the packet."""
 _BYTES = (64, 1536)
 _MEMORY = (1 << 20, 2 << 30)
 
@@ -68,7 +68,7 @@ class RingOptions:
 
 @dataclass(frozen=True, slots=True)
 class CaptureLedger:
-    """What became of the packets of a capture. `selected` is the sum of the others."""
+    """Fates of the packets of a capture. `selected` is the sum of the others."""
 
     selected: int
     """Packets of the selection since `begin_utc_ns`; a large segment is one."""

@@ -181,7 +181,7 @@ class RingProbe(BuiltinProbe[Program]):
             return sums["kept"], sums["paused"] + sums["failed"]
 
     def freeze(self) -> None:
-        """Let the ring as it is until `thaw`. Takes no lock, and only writes a word."""
+        """Stop writing to the ring until `thaw`. Takes no lock, and only writes a word."""
         self._control[0] = 1
 
     def thaw(self) -> None:

@@ -17,9 +17,9 @@ from probes.ring.options import (
     MOST_SECONDS,
     PROBE,
     USUAL_SECONDS,
+    CaptureLedger,
     KeptPacket,
     KeptSelection,
-    CaptureLedger,
     RingOptions,
     RingStatus,
     Written,
@@ -130,7 +130,7 @@ class RingService:
                 self._end_unused()
 
     def freeze(self) -> None:
-        """Let the ring as it is until the next capture. Takes no lock."""
+        """Stop writing to the ring until the next capture. Takes no lock."""
         if probe := self._running():
             probe.freeze()
 

@@ -126,7 +126,7 @@ def test_tshark_takes_it(tmp_path: Path) -> None:
     command: list[str] = [
         tshark,
         "-r",
-        path,
+        str(path),
         "-Tfields",
         "-eframe.time_epoch",
         "-eframe.len",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from probes.ring.options import (
     BY_HAND,
     USUAL_SECONDS,
+    CaptureLedger,
     KeptPacket,
     KeptSelection,
-    CaptureLedger,
     RingStatus,
     Written,
 )
