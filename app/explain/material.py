@@ -171,10 +171,15 @@ def _summed(conversation: Row[GROUP], rows: Rows[FLOW]) -> Row[GROUP]:
 
 
 def _rows_of(conversation: Row[GROUP], window: Snapshot) -> Rows[FLOW]:
-    """Return both directions of a conversation, dtype FLOW (n,)."""
+    """Return both directions of a conversation, dtype FLOW (n,).
+
+    Packets of two containers to each other all leave: those of the far end count as received.
+    """
     rows = window.rows[_perhaps(window.rows, conversation)]
-    ends = records.ends_of(np.array([conversation], GROUP))
-    return rows[(records.ends_of(rows) == ends).all(axis=1)]
+    ends, found = records.ends_of(np.array([conversation], GROUP)), records.ends_of(rows)
+    far = (found == records.swapped(ends)).all(axis=1) & (rows["direction"] == FlowDirection.EGRESS)
+    rows["direction"][far] = FlowDirection.INGRESS
+    return rows[far | (found == ends).all(axis=1)]
 
 
 def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:

@@ -32,7 +32,8 @@ class Questions:
     packets_out: Array
     """Of those, packets that left."""
     flags_in: Array
-    """Incoming TCP flags (m,) u1; `flags` has both directions."""
+    """TCP flags (m,) u1 of the far end; `flags` has both. Packets of two containers to each other
+    all leave, so they are two questions: each has the flags of the other, too."""
     flags: Array
     first_ns: Array
     """The first packet (m,), of CLOCK_MONOTONIC."""
@@ -74,15 +75,22 @@ def questions_of(rows: Rows[FLOW]) -> Questions:
 
     size = total(rows["bytes"])
     first = rows["first_ns"]
+    back = union(np.where(leaves, 0, flags).astype("u1"))
+    own = union(np.where(leaves, flags, 0).astype("u1"))
+    ends, different = ends[order[starts]], ordered[starts]
+    other = hash_keys(swapped(ends))
+    at = np.searchsorted(different, other) % max(1, len(different))
+    answered = different[at] == other
+    back[answered] |= own[at[answered]]
     largest = np.argsort(-size.astype("i8"), kind="stable")
     return Questions(
-        ends[order[starts]][largest],
+        ends[largest],
         np.diff(starts, append=len(rows))[largest],
         total(rows["packets"])[largest],
         size[largest],
         total(rows["packets"] * leaves)[largest],
-        union(np.where(leaves, 0, flags).astype("u1"))[largest],
-        union(flags)[largest],
+        back[largest],
+        (union(flags) | back)[largest],
         (np.minimum.reduceat(first, starts) if len(starts) else first)[largest],
         union(leaves & _is_request(rows))[largest],
     )
@@ -361,9 +369,9 @@ class OwnerRows:
 
 def _begin(sockets: Rows[SOCKET], questions: Questions, listed: Array) -> None:
     """Fill in the verdicts of connections that this host wanted to open in the window, in vain."""
-    alone = questions.packets_out[listed] == questions.packets[listed]
+    back = questions.flags_in[listed]
     over = np.isin(sockets["state"], (0, SocketState.CLOSE))
-    found = vain(questions.flags[listed], questions.flags_in[listed], alone, over)
+    found = vain(questions.flags[listed], back, back == 0, over)
     decided = (found > 0) & (sockets["protocol"] == TCP)
     sockets["limit"][decided], sockets["limit_s"][decided] = found[decided], 0
 

@@ -303,3 +303,14 @@ def test_a_wrong_filter_is_an_error_and_no_windows_are_no_choice() -> None:
     assert choice.conversation is None
     assert len(choice.others) == 0
     assert np.array_equal(choice.others, choose([], "").others)
+
+
+def test_packets_of_another_container_count_as_received() -> None:
+    """All packets of two containers leave: those of the far end are a conversation of their own."""
+    items = upload()
+    for at, item in enumerate(items):
+        if item.probe == "flow":
+            rows = item.rows.copy()
+            rows["direction"] = FlowDirection.EGRESS
+            items[at] = replace(item, rows=rows)
+    assert "400 kbit/s in, 20.0 Mbit/s out" in lines(explained(*items))[2]

@@ -7,7 +7,9 @@ import pytest
 
 from bpf.arrays import Array
 from probes.flow.grouping import group
-from probes.flow.records import FLOW
+from probes.flow.records import FLOW, FlowDirection
+from probes.sockets.limits import FIN, PSH, SYN
+from probes.sockets.owners.rows import questions_of
 from probes.sockets.records import OWNER, SOCKET, ends_of, owners_of, sockets_of
 from tests.probes.flow.test_grouping import HERE, HERE6, THERE, THERE6, both
 
@@ -78,3 +80,13 @@ def test_owners_by_number() -> None:
     made, owners = np.zeros(4, SOCKET), np.zeros(3, OWNER)
     made["owner"], owners["number"] = (7, 0, 9, 2), (2, 7, 8)
     assert owners_of(made, owners).tolist() == [1, -1, -1, 0]
+
+
+def test_two_containers_answer_each_other_though_all_their_packets_leave() -> None:
+    rows = both(HERE, THERE, 40001, 443)
+    rows["direction"], rows["tcp_flags"] = FlowDirection.EGRESS, (SYN | PSH, SYN | FIN)
+    asked = questions_of(rows)
+    assert len(asked) == 2
+    assert sorted(asked.flags_in.tolist()) == sorted([SYN | PSH, SYN | FIN])
+    assert asked.flags.tolist() == [SYN | PSH | FIN] * 2
+    assert questions_of(rows[:1]).flags_in.tolist() == [0]
