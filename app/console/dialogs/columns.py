@@ -31,7 +31,7 @@ class ColumnsScreen(ListBox[None]):
         Binding("K,ctrl+up", "shift(-1)", "Up"),
         Binding("u", "usual", "Usual"),
     ]
-    DEFAULT_CSS = "ColumnsScreen > Vertical { width: 46; }"
+    DEFAULT_CSS = "ColumnsScreen > .box { width: 46; }"
     help_text, columns = _HELP, _COLUMNS
 
     def __init__(self, table: SortedTable) -> None:

@@ -2,79 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from rich.table import Table
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
-from textual.widgets import Static
 
+from app.console.dialogs.help_box import HelpBox
 from app.console.live.state import Frame
 from bpf.errors import printable
 from bpf.quantities import MISSING, REPLACED, milliseconds, si
 from probes.filter.hosts import address_text
 from probes.tables.field_types import MAPPED
-from widgets.terminal.compositor import DiffModalScreen
 
 PROBE = "dns"
 """The ready probe that counts."""
 _PERIOD = 1.0
 _MOST = 16
-_NONE = "No query by UDP has passed since the count began: it goes on while this is open or closed."
+_COUNTS = {
+    "queries": "Queries", "answers": "Answers", "mean_us": "Mean ms", "max_us": "Max ms",
+    "no_such_name": "No name", "failed": "Failed",
+}  # fmt: skip
+_NONE = "No query by UDP has passed yet. The count goes on after this closes."
 
 
-class DnsScreen(DiffModalScreen[None]):
+class DnsScreen(HelpBox):
     """The names with the most queries, updated once a second."""
 
-    BINDINGS = [Binding("escape,q,D,enter", "dismiss", "Close")]
-    CSS = """
-    DnsScreen { align: center middle; }
-    DnsScreen > Vertical {
-        width: 110; max-width: 100%; height: auto; padding: 0 1;
-        background: $panel; border: round $primary;
-    }
-    DnsScreen Static { text-wrap: nowrap; }
-    """
+    BINDINGS = [Binding("D", "dismiss", show=False)]
+    DEFAULT_CSS = "DnsScreen > .box { width: 110; }"
+    title_text = "DNS by UDP"
 
     def __init__(self, frame: Callable[[], Frame]) -> None:
         super().__init__()
         self._frame = frame
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title, box.border_subtitle = "DNS by UDP", "esc closes this"
-            yield Static(markup=False)
-
     def on_mount(self) -> None:
-        self._show()
-        self.set_interval(_PERIOD, self._show)
+        self.set_interval(_PERIOD, self.renew)
 
-    def _show(self) -> None:
-        self.query_one(Static).update(page(self._frame()))
+    def text(self) -> Iterator[Text | Table]:
+        yield page(self._frame())
 
 
-def page(frame: Frame) -> Text:
+def page(frame: Frame) -> Text | Table:
     """Return a line for each server and name, those with the most queries first."""
     tables = [
         one.rows for one in frame.metrics if one.probe == PROBE == one.metric and len(one.rows)
     ]
-    text = Text(no_wrap=True)
-    titles = f"{'Name':<27}{'Server':<16}{'Queries':>8}{'Answers':>8}{'Mean ms':>8}{'Max ms':>8}"
-    text.append(f"{titles}{'No name':>9}{'Failed':>8}\n" if tables else _NONE, "bold")
+    if not tables:
+        return Text(_NONE, "bold")
+    grid = Table(box=None, expand=True, padding=(0, 0, 0, 1), header_style="bold")
+    grid.add_column("Name", no_wrap=True, ratio=1)
+    grid.add_column("Server", no_wrap=True)
+    for title in _COUNTS.values():
+        grid.add_column(title, justify="right", no_wrap=True)
     for rows in tables:
         for row in rows[rows["value"]["queries"].argsort()[::-1]][:_MOST]:
             raw, of = row["key"]["server"].tobytes(), row["value"]
             server = address_text(raw[12:], 4) if raw.startswith(MAPPED) else address_text(raw, 6)
             name = row["key"]["name"].tobytes().rstrip(b"\0").decode("ascii", "replace")
-            counts = {each: si(int(of[each])) for each in of.dtype.names}
+            counts = {each: si(int(of[each])) for each in _COUNTS}
             for each in ("mean_us", "max_us"):
                 counts[each] = milliseconds(int(of[each]) / 1e6) if of["timed"] else MISSING
-            text.append(f"{printable(name, REPLACED):<26.26} {server:<15.15} ")
-            text.append(
-                "{queries:>8}{answers:>8}{mean_us:>8}{max_us:>8}{no_such_name:>9}{failed:>8}\n".format(
-                    **counts
-                )
-            )
-    text.rstrip()
-    return text
+            grid.add_row(*map(Text, (printable(name, REPLACED), server, *counts.values())))
+    return grid

@@ -69,7 +69,7 @@ class ExplainPage(HelpBox):
         self.set_interval(_PERIOD, self._ask)
 
     def on_resize(self) -> None:
-        self._renew()
+        self.renew()
 
     def _trace(self) -> None:
         path, console = self._path, self._front
@@ -109,16 +109,11 @@ class ExplainPage(HelpBox):
 
         def done(found: Explanation) -> None:
             self.explanation = found
-            self._renew()
+            self.renew()
 
         console.tasks.run(
             self, Task("", asked=False), ask, done, console.complain, of_command=False
         )
-
-    def _renew(self) -> None:
-        if self.is_mounted:
-            self._box.query_one("*").refresh(layout=True)
-            self.call_after_refresh(self._tell_more)
 
     def _tell_more(self) -> None:
         super()._tell_more()

@@ -11,6 +11,7 @@ from textual.app import ComposeResult, RenderResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.screen import ScreenResultType
 from textual.widget import Widget
 
 from app.config.model import Ui
@@ -20,7 +21,7 @@ from widgets.terminal.compositor import DiffModalScreen
 CELLS = 80
 
 
-class BoxScreen(DiffModalScreen[None]):
+class BoxScreen(DiffModalScreen[ScreenResultType]):
     """A screen with a box, the widget of class `box`.
 
     In a terminal that is no wider than the box, it has no sides: they would cost two cells a line.
@@ -48,7 +49,7 @@ class BoxScreen(DiffModalScreen[None]):
         self.set_class(self.app.size.width <= CELLS, "-narrow")
 
 
-class HelpBox(BoxScreen):
+class HelpBox(BoxScreen[None]):
     """A box in the middle, as high as its text; the user scrolls a longer one."""
 
     BINDINGS = [
@@ -82,6 +83,12 @@ class HelpBox(BoxScreen):
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._tell_more)
+
+    def renew(self) -> None:
+        """Show the present text."""
+        if self.is_mounted:
+            self._box.query_one("*").refresh(layout=True)
+            self.call_after_refresh(self._tell_more)
 
     def _tell_more(self) -> None:
         below = round(self._box.max_scroll_y - self._box.scroll_offset.y)

@@ -11,15 +11,15 @@ from textual.content import Content
 from textual.screen import ScreenResultType
 from textual.widgets import Static
 
+from app.console.dialogs.help_box import BoxScreen
 from widgets.table.rows import Column, Rows
 from widgets.table.table import VirtualTable
-from widgets.terminal.compositor import DiffModalScreen
 
 _OTHER_LINES = 3
 """Lines of the box without the list and the help: two borders, and a gap."""
 
 
-class ListBox(DiffModalScreen[ScreenResultType]):
+class ListBox(BoxScreen[ScreenResultType]):
     """A box in the middle, as high as its list; the keys of tables move in it."""
 
     BINDINGS = [
@@ -31,10 +31,7 @@ class ListBox(DiffModalScreen[ScreenResultType]):
     ]
     DEFAULT_CSS = """
     ListBox { align: center middle; }
-    ListBox > Vertical {
-        max-width: 100%; height: auto; max-height: 100%;
-        padding: 0 1; background: $panel; border: round $primary;
-    }
+    ListBox > .box { padding: 0 1; }
     ListBox VirtualTable { background: $panel; }
     ListBox Static { height: auto; color: $text-muted; margin-top: 1; }
     """
@@ -47,7 +44,7 @@ class ListBox(DiffModalScreen[ScreenResultType]):
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
-        with Vertical() as box:
+        with Vertical(classes="box") as box:
             box.border_title = Content(self.title_text)
             yield VirtualTable(self.columns)
             yield Static(self.help_text, markup=False)

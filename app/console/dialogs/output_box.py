@@ -27,7 +27,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _LINE_END = re.compile(r"\r?\n|\r")
 
 
-class OutputBox(BoxScreen):
+class OutputBox(BoxScreen[None]):
     """A box as large as the screen; Escape cancels the program, and closes the box afterwards."""
 
     AUTO_FOCUS = "Log"

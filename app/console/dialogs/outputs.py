@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
 from textual import work
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import VerticalScroll
-from textual.widgets import Static
 
+from app.console.dialogs.help_box import HelpBox
 from bpf.errors import ProbedeckError, printable
 from bpf.quantities import REPLACED, byte_size, si
 from probes.reports import OutputState, OutputStatus
-from widgets.terminal.compositor import DiffModalScreen
 
 _PERIOD = 1.0
 _NONE = "No output runs. Start one: :output.add URL, --output URL or [[outputs]]."
 
 
-class OutputsScreen(DiffModalScreen[None]):
+class OutputsScreen(HelpBox):
     """Asks for the state of all outputs once a second, in a thread."""
 
-    BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
-    CSS = """
-    OutputsScreen { align: center middle; }
-    OutputsScreen > VerticalScroll {
-        width: 78; max-width: 100%; height: auto; max-height: 100%; padding: 1 2;
-        background: $panel; border: round $primary;
-    }
-    """
+    title_text = "Outputs"
 
     def __init__(self, status: Callable[[], Sequence[OutputStatus]]) -> None:
         """`status` may wait for another host."""
         super().__init__()
-        self._status = status
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title, box.border_subtitle = "Outputs", "esc closes this"
-            yield Static(id="outputs", markup=False)
+        self._status, self._shown = status, Text()
 
     def on_mount(self) -> None:
         self._ask()
         self.set_interval(_PERIOD, self._ask)
 
+    def text(self) -> Iterator[Text]:
+        yield self._shown
+
     @work(thread=True, exclusive=True, group="outputs")
     def _ask(self) -> None:
         try:
-            shown = page(self._status())
+            self._shown = page(self._status())
         except ProbedeckError as error:
-            shown = Text(str(error), "bold")
-
-        def show() -> None:
-            if self.is_mounted:
-                self.query_one("#outputs", Static).update(shown)
-
-        self.app.call_from_thread(show)
+            self._shown = Text(str(error), "bold")
+        self.app.call_from_thread(self.renew)
 
 
 def page(outputs: Sequence[OutputStatus]) -> Text:

@@ -33,7 +33,7 @@ _OTHER_LINES = 4
 """Lines of the box and below it, without the rows."""
 
 
-class Palette(BoxScreen):
+class Palette(BoxScreen[None]):
     """A line to type into, and the commands that match, the likeliest first."""
 
     BINDINGS = [

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rich.text import Text
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
-from textual.widgets import Static
 
+from app.console.dialogs.help_box import HelpBox
 from app.console.live.overview_feed import Pulse, Pulses
 from bpf.errors import ProbedeckError, printable
 from bpf.quantities import REPLACED, byte_size, duration, percent, si
@@ -21,7 +19,6 @@ from bpf.syscall import enable_run_time_stats
 from probes.control_plane import Cost, MemoryUse
 from probes.hooks.interface_hook import InterfaceHook
 from probes.reports import BudgetUse
-from widgets.terminal.compositor import DiffModalScreen
 
 if TYPE_CHECKING:
     from probes.config.model import Side
@@ -41,17 +38,11 @@ class LocalHooks(Protocol):
     def hooks(self) -> Sequence[InterfaceHook]: ...
 
 
-class ProgramInfoScreen(DiffModalScreen[None]):
+class ProgramInfoScreen(HelpBox):
     """Turns the kernel's run-time statistics on (70 ns a packet) and off again when it closes."""
 
-    BINDINGS = [Binding("escape,i,q,enter", "dismiss", "Close")]
-    CSS = """
-    ProgramInfoScreen { align: center middle; }
-    ProgramInfoScreen > Vertical {
-        width: 76; max-width: 100%; height: auto; padding: 1 2;
-        background: $panel; border: round $primary;
-    }
-    """
+    BINDINGS = [Binding("i", "dismiss", show=False)]
+    title_text = "Programs and their cost"
 
     def __init__(
         self, hooks: Sequence[InterfaceHook], memory: MemoryUse,
@@ -67,12 +58,12 @@ class ProgramInfoScreen(DiffModalScreen[None]):
         self._cost = cost
         self._costs: dict[str, Mapping[Side, float]] = {}
         """Nanoseconds of a SYN in each direction, by probe."""
+        self._shown = Text()
         self._stats_fd = -1
         self._before: dict[int, tuple[int, int]] = {}
 
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield Static(id="programs", markup=False)
+    def text(self) -> Iterator[Text]:
+        yield self._shown
 
     def on_mount(self) -> None:
         try:
@@ -121,7 +112,8 @@ class ProgramInfoScreen(DiffModalScreen[None]):
         text.append(f"\nMaps take {used} of kernel memory; the limit is {limit} (--memory).\n")
         text.append(f"{_budget_text(self._budget())}\n\n")
         text.append(_EXPLANATION, "dim")
-        self.query_one("#programs", Static).update(text)
+        self._shown = text
+        self.renew()
 
     def _cost_text(self, one: Pulse, pulses: Pulses) -> str:
         """Return the time of a SYN in all directions, and the share of a core at this rate."""

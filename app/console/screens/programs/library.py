@@ -27,7 +27,7 @@ class LibraryScreen(ListBox[str]):
     """A list of ready probes; its result is the name of the chosen one."""
 
     BINDINGS = [Binding("enter", "choose", "Add"), Binding("n", "dismiss", show=False)]
-    DEFAULT_CSS = "LibraryScreen > Vertical { width: 110; }"
+    DEFAULT_CSS = "LibraryScreen > .box { width: 110; }"
     help_text, columns = _HELP, _COLUMNS
     title_text = "Ready probes"
 

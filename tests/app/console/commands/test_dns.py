@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from app.console.dialogs.dns import PROBE, page
 from app.console.live.flows import LiveFlows
@@ -32,6 +36,14 @@ def frame(*rows: tuple[bytes, bytes, tuple[int, ...]]) -> Frame:
     return Frame(LiveFlows().view(), LivePaths().view(), (), metrics=(table,))
 
 
+def shown(page: Text | Table) -> str:
+    """The page as 78 cells of text."""
+    console = Console(width=78, file=StringIO())
+    with console.capture() as found:
+        console.print(page)
+    return found.get()
+
+
 def test_a_line_has_counts_and_times_and_unknown_ones_are_no_zero() -> None:
     mapped = bytes(10) + b"\xff\xff" + bytes([192, 0, 2, 53])
     six = bytes([0x20, 1, 13, 0xB8, *bytes(11), 9])
@@ -39,13 +51,13 @@ def test_a_line_has_counts_and_times_and_unknown_ones_are_no_zero() -> None:
         (six, b"a\x1b[2J", (0, 1, 0, 0, 0, 1, 0)),
         (mapped, b"www.example.org", (1500, 1499, 1499, 300_500, 1_200_000, 2, 7)),
     )
-    title, first, second = str(page(frame(*rows))).splitlines()
+    title, first, second = shown(page(frame(*rows))).splitlines()
     assert title.split()[:2] == ["Name", "Server"]
     assert first.split() == [
         "www.example.org", "192.0.2.53", "1.50", "k", "1.50", "k", "300", "1200", "2", "7",
     ]  # fmt: skip
     assert second.split() == ["a·[2J", "2001:db8::9", "0", "1", "-", "-", "1", "0"]
-    assert "No query" in str(page(frame()))
+    assert "No query" in shown(page(frame()))
 
 
 async def test_the_key_starts_the_probe_once_and_opens_the_box() -> None:
