@@ -26,6 +26,7 @@ class OwnProbesLine(StatusStrip):
             at = np.searchsorted(view.series["id"], recent["series"])
             others = (recent["responder"] != view.series["destination"][at]).any(axis=1)
             count = len(np.unique(recent["responder"][others], axis=0))
-            routers = "1 router answers" if count == 1 else f"{count} routers answer"
+            told = {0: "no router answers", 1: "1 router answers"}
+            routers = told.get(count, f"{count} routers answer")
             text = f"{routers}, {bit_rate(view.own_bits)}"
             self.show([StatusItem(text, Tone.MUTED, label="own probes")])

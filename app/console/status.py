@@ -113,7 +113,8 @@ def _badge(console: Console) -> StatusItem:
 def _hook_items(console: Console, where: str) -> list[StatusItem]:
     """Return the mode of each hook, and programs of others that see packets first."""
     hooks = console.plane.hook_status()
-    modes = " ".join(each.mode for each in hooks if each.hook != Hook.TC_EGRESS.value)
+    arriving = Hook.XDP.value, Hook.TC_INGRESS.value
+    modes = " ".join(dict.fromkeys(each.mode for each in hooks if each.hook in arriving))
     blind = any(each.mode in ("removed", WAITS) for each in hooks)
     tone = Tone.BAD if blind else Tone.NORMAL
     remote = ":/" in where

@@ -227,7 +227,7 @@ def _place_of(
         silent_s = material.pauses[-1].seconds if material.pauses else 0.0
         unknown = "no answer from the path yet"
         if silent_s >= _RESTS_S:
-            unknown = f"the flow sends nothing since {age(silent_s)}"
+            unknown = f"the flow has sent nothing for {age(silent_s)}"
         return ExplainedPlace(*place, fault=fault, text=fault or untraced or unknown, hops=hops)
     if why.limit == Limit.LOSS.label and loss is not None:
         hop = times.last if loss["hop"] == DESTINATION_HOP else int(loss["hop"])

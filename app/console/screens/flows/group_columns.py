@@ -285,8 +285,9 @@ def shown_columns(
     if len(groups.table.owned.sockets):
         needed += OWNED_BY_DEFAULT[: 2 if width >= _LIMITS_FROM else 1]
     widths = dict(widths_of(width)) if is_grouped else {}
-    if width >= _WIDTHS[-1][0] and has_ends:
-        widths["local"] = _LOCAL
+    if has_ends:
+        # Where it does not fit, names of services have its room.
+        widths = {"service": _SERVICE.width + 3} | widths | {"local": _LOCAL}
     if not is_grouped and "totals" in needed:
         widths["bytes"] = 9
     changes: dict[str, dict[str, Any]] = {name: {"width": widths[name]} for name in widths}

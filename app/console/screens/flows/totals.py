@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from app.commands.flow_view import Grouping
+import numpy as np
+
+from app.commands.flow_view import INTERFACES, Grouping
 from app.console.live.state import Frame
 from bpf.arrays import Array
 from bpf.quantities import bit_rate, counted, percent
 from probes.flow.records import FlowDirection
-from probes.snapshot import NOT_COUNTED
+from probes.snapshot import NOT_COUNTED, Snapshot
 from widgets.status import StatusItem, StatusStrip
 from widgets.tones import Tone
+
+_MOST = 3
+"""Interfaces that are named."""
 
 
 class TotalsLine(StatusStrip):
@@ -41,4 +46,16 @@ class TotalsLine(StatusStrip):
         )  # fmt: skip
         if (share := frame.owners.share) is not None:
             items.append(StatusItem(percent(share), Tone.MUTED, 2, label="owned"))
+        if by.kind == INTERFACES and frame.pulses.links is not None:
+            items += repeated_items(frame.pulses.links)
         self.show(items)
+
+
+def repeated_items(links: Snapshot) -> list[StatusItem]:
+    """Return the interfaces that saw most of the packets that had counted before, from the last
+    window of the table of interfaces."""
+    bits = 8 * (links.rows["repeated_in_bytes"] + links.rows["repeated_out_bytes"]) / links.seconds
+    most = [at for at in np.argsort(-bits)[:_MOST] if bits[at]]
+    texts = [f"{links.rows['interface'][at].decode()} {bit_rate(bits[at])}" for at in most]
+    return [StatusItem(text, Tone.MUTED, 2 * number, label="" if number else "repeated at")
+            for number, text in enumerate(texts)]  # fmt: skip

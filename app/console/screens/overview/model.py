@@ -74,7 +74,8 @@ def rates(traffic: Rows[TRAFFIC], way: str, cells: int) -> Rates:
         return float(newest[f"{way}_{what}"].sum()) / taken if taken > 0 else math.nan
 
     def peak(what: str) -> float:
-        return float((seen[f"{way}_{what}"] / whole).max(initial=0.0))
+        # A first window may be short, and its rate above the mean of a second.
+        return max(float((seen[f"{way}_{what}"] / whole).max(initial=0.0)), present(what))
 
     return Rates(
         8 * present("bytes"), present("packets"), line, lost, (8 * peak("bytes"), peak("packets"))

@@ -60,7 +60,7 @@ class Untraced:
     def state(self) -> tuple[str, Tone]:
         """A sentence about the destination, and its tone."""
         if self.idle:
-            return f"the flow sends nothing since {age(self.idle)}", Tone.MUTED
+            return f"the flow has sent nothing for {age(self.idle)}", Tone.MUTED
         if self.unanswered or (self.is_tcp and math.isnan(self.rtt)):
             since = f" since {age(self.unanswered)}" if self.unanswered else " yet"
             return f"no answer{since}", Tone.WARN
@@ -87,8 +87,9 @@ def untraced(frame: Frame, traced: Collection[str] = (), *, local: bool = False)
 
 def _of(frame: Frame, host: str, local: bool) -> Iterator[Untraced]:
     sockets = frame.owners.sockets
-    # Listeners have no other end.
-    wanted = (sockets["protocol"] == TCP) & (sockets["state"] != 10)
+    # Listeners have no other end, and a packet that found no socket is no connection.
+    known = (sockets["state"] > 0) | (sockets["limit"] == Limit.NO_ANSWER)
+    wanted = (sockets["protocol"] == TCP) & (sockets["state"] != 10) & known
     rows = sockets[wanted | (sockets["protocol"] == UDP) & sockets["far"].any(axis=1)]
     if not len(rows):
         return

@@ -54,10 +54,11 @@ def gauge_pieces(one: PolicyView) -> Pieces:
 
 
 def band_text(one: PolicyView, between: str = "..") -> str:
-    """Return the error band, `982..1.06k`; empty if the value is exact or missing."""
+    """Return the error band, `982..1.06k`, `34.2..55.2/s`; empty if the value is exact or missing."""
     if one.exact or math.isnan(one.numbers["value"]):
         return ""
-    return between.join(value_text(one, end).replace(" ", "") for end in ("low", "high"))
+    low, high = (value_text(one, end).replace(" ", "") for end in ("low", "high"))
+    return f"{low.removesuffix('/s') if high.endswith('/s') else low}{between}{high}"
 
 
 def state_text(info: PolicyInfo, now_utc_ns: int) -> str:

@@ -10,9 +10,12 @@ from app.console.screens.flows.group_columns import has_interfaces
 from app.console.screens.flows.owners.labels import labels_of
 from app.console.screens.flows.selection import GroupedFlows
 from app.console.screens.flows.table import live_table
+from app.console.screens.flows.totals import repeated_items
 from bpf.arrays import Rows
 from probes.flow.filter import FlowFilter
+from probes.flow.interfaces import INTERFACE
 from probes.flow.records import FlowDirection
+from tests.support.console.feed import window
 
 
 def flows() -> Rows[LIVE]:
@@ -41,6 +44,15 @@ def test_the_filter_takes_names_and_patterns() -> None:
     for text, passing in (("if:eth0", 1), ("if:veth", 0), ("if:veth*", 2), ("if:eth0,veth1", 3),
                           ("!if:eth0", 2), ("if:/th/", 3)):  # fmt: skip
         assert FlowFilter.parse(text).mask(table).sum() == passing, text
+
+
+def test_the_line_of_totals_names_the_interfaces_that_saw_packets_again() -> None:
+    rows = np.zeros(3, INTERFACE)
+    rows["interface"] = b"eth0", b"veth1", b"veth2"
+    rows["repeated_out_bytes"][:2], rows["repeated_in_bytes"][1] = (125_000, 1_000), 250_000
+    items = [(item.label, item.text) for item in repeated_items(window(rows, 1))]
+    assert items == [("repeated at", "veth1 2.01 Mbit/s"), ("", "eth0 1.00 Mbit/s")]
+    assert not repeated_items(window(rows[2:], 1))
 
 
 def test_one_interface_needs_no_column() -> None:

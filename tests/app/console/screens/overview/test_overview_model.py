@@ -110,7 +110,7 @@ def test_rates_are_of_the_last_half_second_and_lines_of_whole_cells() -> None:
     # Two seconds a cell: 1001 and 1002 end in the first, the short ones in the next.
     assert one.line[1:].tolist() == [16_000, 24_000]
     assert one.lost.tolist() == [False, False, True]
-    assert one.peak == (24_000, 12)
+    assert one.peak == (24_000, 20), "at least the present rate"
     empty = rates(rows[:0], "in", 3)
     assert np.isnan(empty.bits)
     assert np.isnan(empty.line).all()

@@ -53,12 +53,13 @@ def test_idle_and_silent_destinations_say_so_and_listeners_are_none() -> None:
     idle = {"far": "192.0.2.2", "rtt_us": 900, "min_rtt_us": 900, "seen_ns": NOW - 20_000_000_000}
     silent = {"far": "192.0.2.3", "sent": 60}
     listener = {"far": "0.0.0.0", "state": 10}
+    scanner = {"far": "192.0.2.66", "state": 0, "limit": int(Limit.REFUSED)}
     datagrams = {"far": "192.0.2.4", "protocol": 17, "sent": 90_000}
     vain = {"far": "192.0.2.5", "rtt_us": 900, "limit": int(Limit.NO_ANSWER), "limit_s": 12}
-    rows = frame(idle, silent, listener, datagrams, vain)
+    rows = frame(idle, silent, listener, scanner, datagrams, vain)
     found = {one.key.destination: one for one in listed(rows)}
     assert {name: one.state[0] for name, one in found.items()} == {
-        "192.0.2.2": "the flow sends nothing since 20 s", "192.0.2.3": "no answer yet",
+        "192.0.2.2": "the flow has sent nothing for 20 s", "192.0.2.3": "no answer yet",
         "192.0.2.4": "UDP: Enter times its DNS answers", "192.0.2.5": "no answer since 12 s",
     }  # fmt: skip
     assert np.isnan(found["192.0.2.3"].rtt)
