@@ -54,7 +54,7 @@ def gauge_pieces(one: PolicyView) -> Pieces:
 
 
 def band_text(one: PolicyView, between: str = "..") -> str:
-    """Return the error band, `982..1.06k`, `34.2..55.2/s`; empty if the value is exact or missing."""
+    """Return the error band, `982..1.06k` or `3..5/s`; empty if the value is exact or missing."""
     if one.exact or math.isnan(one.numbers["value"]):
         return ""
     low, high = (value_text(one, end).replace(" ", "") for end in ("low", "high"))
