@@ -58,7 +58,7 @@ BUDGETS = {
         1205,
         "frames, segments, sums, a reader that damage does not stop, and captures as pcapng",
     ),
-    "app/run": (1120, "options of a run, and its life without a screen"),
+    "app/run": (1140, "options of a run, and its life without a screen"),
     "app/tape": (1060, "a language with its player and recorder"),
     "bpf": (
         7250,

@@ -35,13 +35,13 @@ def run(
     with ExitStack() as stack:
 
         def plane() -> ControlPlane:
-            from probes.control.controller import Controller
+            from app.run.start import new_controller
 
-            controller = Controller()
+            controller, stream = new_controller()
             if output is not None:
                 from app.run.table_writer import writing
 
-                stack.enter_context(writing(output, spec.probes, controller, spec.describe))
+                stack.enter_context(writing(output, spec.probes, controller, stream, spec.describe))
             stack.callback(controller.close)
             made.append(controller)
             return controller

@@ -13,7 +13,7 @@ from app.exporters.exporter import DeliveryError, Exporter, RejectedError, words
 from app.exporters.host import ExportHost, make
 from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
-from app.outputs.owners.owner_join import OwnerJoin
+from app.outputs.owners.owner_join import ItemStream
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean, wait_after
 from probes.control.controller import Controller
 from probes.reports import SOURCE, OutputConfig, OutputState, OutputStatus
@@ -203,13 +203,12 @@ class Outputs:
     def __init__(self, controller: Controller) -> None:
         self.ledger = Ledger()
         self._controller = controller
-        self._lock = threading.Lock()
-        """Keeps the order of items in `_hear`; nothing below it waits."""
         self._changing = threading.Lock()
         self._running: tuple[Delivery, ...] = ()
         self._ended: tuple[OutputStatus, ...] = ()
-        self._owners = OwnerJoin(controller.looks_for_owners)
-        controller.listen(self._hear)
+        controller.listen(self.ledger.take)
+        self.stream = ItemStream(controller)
+        self.stream.follow(self._offer)
 
     def add(self, config: OutputConfig) -> OutputStatus:
         if reason := self._controller.read_only:
@@ -247,9 +246,7 @@ class Outputs:
         return (*self._ended, *(each.status() for each in self._running))
 
     def close(self) -> None:
-        with self._lock:
-            for item in self._owners.rest():
-                self._offer(item)
+        self.stream.finish()
         with self._changing:
             running, self._running = self._running, ()
         self._end(running)
@@ -264,12 +261,6 @@ class Outputs:
         ended = tuple(each.status() for each in ending)
         self._ended = (*self._ended, *ended)[-_MOST_ENDED:]
         return ended
-
-    def _hear(self, item: Item) -> None:
-        self.ledger.take(item)
-        with self._lock:
-            for each in self._owners.take(item):
-                self._offer(each)
 
     def _offer(self, item: Item) -> None:
         for delivery in self._running:

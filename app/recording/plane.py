@@ -110,10 +110,6 @@ class RecordedPlane(_RecordedCaller, RemoteCalls):
     def unconfined(self) -> str:
         return ""
 
-    def looks_for_owners(self) -> bool:
-        """Windows of flows come with their owners."""
-        return False
-
     def hook_status(self) -> tuple[HookStatus, ...]:
         return self._status.hooks
 

@@ -17,6 +17,7 @@ from app.resolve import detour
 from app.run.headless import say
 from app.run.item_loop import ItemLoop
 from app.run.spec import RunSpec
+from app.run.start import new_controller
 from app.run.totals import Totals
 from bpf.attach import group
 from bpf.errors import ProbedeckError
@@ -108,7 +109,7 @@ def run(spec: RunSpec, text: str, seconds: float | None) -> Explanation:
     signal ends the watch early. Raises ProbedeckError, also if no conversation passes the filter.
     """
     choose((), text)
-    controller = Controller()
+    controller, _ = new_controller()
     loop = ItemLoop(controller)
     with loop.running(controller, spec, Totals()):
         # The explanation can do without either.

@@ -14,12 +14,12 @@ from app.run.item_loop import ItemLoop
 from app.run.options import OutputSpec
 from app.run.readiness import Watchdog, priority
 from app.run.spec import RunSpec
+from app.run.start import new_controller
 from app.run.table_writer import TableWriter
 from app.run.totals import Totals
 from app.run.unprobed import reasons
 from bpf.errors import ProbedeckError
 from probes.control.budget_steps import LONGER
-from probes.control.controller import Controller
 from probes.path.records import HOPS_TABLE
 from probes.snapshot import Event, Item
 
@@ -60,9 +60,9 @@ def fall_silent() -> None:
 def _run(
     spec: RunSpec, output: OutputSpec, child: ChildProcess | None, report: ReportWriter | None
 ) -> None:
-    totals, controller = Totals(), Controller()
+    totals, (controller, stream) = Totals(), new_controller()
     options = spec.options
-    loop = ItemLoop(controller)
+    loop = ItemLoop(controller, stream)
     # The CPU budget may make windows longer.
     longest = options.interval * (LONGER if options.budget else 1)
     watchdog = Watchdog(None if options.only else longest)
@@ -100,7 +100,6 @@ def _run(
                 write(item)
         for item in loop.rest():
             write(item)
-        tables.finish()
     if totals.any or not loop.failures:
         why = reasons(totals.traced.values(), spec.interface)
         if report:

@@ -15,6 +15,7 @@ from probes.control_plane import ControlPlane
 from probes.snapshot import Item
 
 if TYPE_CHECKING:
+    from app.outputs.owners.owner_join import ItemStream
     from app.run.spec import RunSpec
     from app.run.totals import Totals
     from probes.control.controller import Controller
@@ -32,7 +33,8 @@ class StartInterrupt(KeyboardInterrupt):
 class ItemLoop:
     """Takes the items of a control plane until `stop`, a signal, a time, or the plane's failure."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, stream: ItemStream | None = None) -> None:
+        """The items come in the order of `stream`, if there is one."""
         self._plane = plane
         self._mailbox = Mailbox()
         self._deadline = float("inf")
@@ -40,10 +42,13 @@ class ItemLoop:
         """The plane's, once for each item since then."""
         self._starting = False
         on_signals(self._end)
+        if stream is not None:
+            self._mailbox.follow(plane, stream)
+        else:
+            plane.listen(self._mailbox.put)
         plane.listen(self._hear)
 
-    def _hear(self, item: Item) -> None:
-        self._mailbox.put(item)
+    def _hear(self, _: Item) -> None:
         if failure := self._plane.failure():
             self.failures.append(failure)
             self.stop()

@@ -7,8 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from probes.snapshot import Item, Snapshot
+
+if TYPE_CHECKING:
+    from app.outputs.owners.owner_join import ItemStream
+    from probes.control_plane import ControlPlane
 
 _QUEUE_BYTES = 512 << 20
 """Most bytes of rows in the queue. If the disk is slower, windows last longer and lose packets."""
@@ -30,10 +35,23 @@ class Mailbox:
 
         An event never waits: the thread that takes items out also adds events.
         """
-        with self._room:
-            if size := _size(item):
+        self._wait(item)
+        self._add(item)
+
+    def follow(self, plane: ControlPlane, stream: ItemStream) -> None:
+        """Take the items of a stream. A publisher waits after an item, as in `put` before it:
+        within the stream nobody may wait."""
+        stream.follow(self._add)
+        plane.listen(self._wait)
+
+    def _wait(self, item: Item) -> None:
+        if _size(item):
+            with self._room:
                 self._room.wait_for(lambda: self._bytes < self._max_bytes)
-                self._bytes += size
+
+    def _add(self, item: Item) -> None:
+        with self._room:
+            self._bytes += _size(item)
         self._items.put(item)
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from app.exporters.delivery import Outputs
+from app.outputs.owners.owner_join import ItemStream
 from app.outputs.view import is_table
 from app.recording.captures import saver
 from app.run.monitor import SHIPPED
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     from probes.monitor.options import MonitorOptions
 
 
+def new_controller() -> tuple[Controller, ItemStream]:
+    """Return a controller with outputs, and the stream that its tables share with them."""
+    controller = Controller()
+    controller.outputs = outputs = Outputs(controller)
+    return controller, outputs.stream
+
+
 def start(
     controller: Controller, spec: RunSpec, stack: ExitStack, *, first: float | None = None,
     over: Callable[[], None] = lambda: None, console: CommandRunner | None = None,
@@ -43,9 +51,8 @@ def start(
     `first` is the length of the flow probe's first window. Another thread calls `over` when the
     background activity ends. `console` runs the commands of API requests.
     """
-    controller.outputs = outputs = Outputs(controller)
     for config in spec.outputs:
-        outputs.add(config)
+        controller.outputs.add(config)
     metrics = _metrics(controller) if spec.api else None
     options = spec.options
     controller.allow_actions = options.allow_actions

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from app.outputs.owners.owner_join import OwnerJoin
+from app.outputs.owners.owner_join import ItemStream
 from app.outputs.path_views import described
 from app.outputs.routers import Describe, nothing_known
 from app.outputs.sink import Sink
@@ -29,9 +29,6 @@ class TableSource(Protocol):
 
     unwritten: Mapping[str, int]
     """Rows that could not be written, by table."""
-
-    def looks_for_owners(self) -> bool:
-        """Whether windows of flows wait for their owners."""
 
     def publish(self, item: Item) -> None:
         """Tell of tables that fail and recover."""
@@ -56,7 +53,6 @@ class TableWriter:
         self._usual = output.format or "csv"
         self._controller = controller
         self._formats = self._formats_of(probes)
-        self._owners = OwnerJoin(controller.looks_for_owners)
         self.filtering = output.filtering()
         if words := self.filtering.words(output.views):
             print(f"probedeck: {words}", file=sys.stderr, flush=True)
@@ -79,19 +75,7 @@ class TableWriter:
             raise ProbedeckError(f"could not be written: {', '.join(missing)}")
 
     def write(self, item: Item) -> None:
-        """Write the rows of an item; a window of flows waits for its owners.
-
-        Raises BrokenPipeError for a pipe without a reader.
-        """
-        for each in self._owners.take(item):
-            self._write(each)
-
-    def finish(self) -> None:
-        """Write the windows that still wait: the run is over."""
-        for each in self._owners.rest():
-            self._write(each)
-
-    def _write(self, item: Item) -> None:
+        """Write the rows of an item. Raises BrokenPipeError for a pipe without a reader."""
         formats = self._formats
         if isinstance(item, Snapshot) and item.is_metric and item.probe not in formats:
             # The API added this probe. A probe that has gone again gets the usual format.
@@ -106,7 +90,7 @@ class TableWriter:
 
 @contextlib.contextmanager
 def writing(
-    output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller,
+    output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller, stream: ItemStream,
     describe: Describe = nothing_known,
 ) -> Iterator[None]:  # fmt: skip
     """Write tables in a thread during the block. Raises ProbedeckError if rows were lost."""
@@ -119,12 +103,11 @@ def writing(
                     tables.write(item)
                 for item in mailbox.rest():
                     tables.write(item)
-                tables.finish()
         finally:
             mailbox.let_all_in()
 
     tables = TableWriter(output, probes, controller, describe)
-    controller.listen(mailbox.put)
+    mailbox.follow(controller, stream)
     writer = threading.Thread(target=write_all, name="tables")
     writer.start()
     try:

@@ -15,6 +15,7 @@ import click
 import pytest
 
 from app.cli.main import cli
+from app.outputs.owners.owner_join import ItemStream
 from app.run import headless, item_loop
 from app.run.child_process import ChildProcess, ProgramError
 from app.run.options import OutputSpec
@@ -214,14 +215,15 @@ class FakeController:
     def __init__(self) -> None:
         self.closed = False
         self.sent = 10
-        self.listener: Any = None
+        self.listeners: list[Any] = []
         self.outputs = NoOutputs()
 
     def listen(self, listener: Any) -> None:
-        self.listener = listener
+        self.listeners.append(listener)
 
     def publish(self, item: Item) -> None:
-        self.listener(item)
+        for listener in self.listeners:
+            listener(item)
 
     def failure(self) -> ProbedeckError | None:
         return None
@@ -244,7 +246,7 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
     def start(controller: FakeController, spec: RunSpec, stack: object, **_: object) -> None:
         controller.publish(paths.probes(*[ProbeOutcome.ANSWERED] * 5))
 
-    monkeypatch.setattr(headless, "Controller", lambda: fake)
+    monkeypatch.setattr(headless, "new_controller", lambda: (fake, ItemStream(fake)))
     monkeypatch.setattr(item_loop, "start", start)
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]

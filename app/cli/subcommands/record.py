@@ -123,7 +123,6 @@ def write_tables(
         with tables.sink:
             for item in items:
                 tables.write(item)
-            tables.finish()
         tables.check()
     damage = [*recording.damage()]
     for line in damage:

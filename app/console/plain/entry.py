@@ -11,8 +11,8 @@ from app.console.plain.session import HELP, PlainSession
 from app.run.headless import fall_silent, say
 from app.run.item_loop import ItemLoop
 from app.run.spec import RunSpec
+from app.run.start import new_controller
 from app.run.totals import Totals
-from probes.control.controller import Controller
 from probes.control_plane import ControlPlane
 from probes.snapshot import Item
 
@@ -21,7 +21,7 @@ _STDIN = 0
 
 def run(spec: RunSpec) -> None:
     """Print changes until q, a signal or the duration. Raises ProbedeckError."""
-    controller, totals = Controller(), Totals()
+    (controller, _), totals = new_controller(), Totals()
     loop, session = ItemLoop(controller), PlainSession(controller, _write)
 
     def take(item: Item) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from app.outputs.view import OwnedFlows, is_table
 from probes.snapshot import REMOVED, Event, Item, Snapshot
@@ -48,8 +50,11 @@ class OwnerJoin:
             return
         if isinstance(item, Snapshot) and item.probe == PROBE:
             self._tables[item.metric] = item
+            yield item
+            # Flows come behind the owners that they have: a recording is read in this order.
             if item.metric == OWNERSHIP_TABLE:
                 yield from self._owned(item.window)
+            return
         if isinstance(item, Event) and (item.source, item.text) == (PROBE, REMOVED):
             self._expects = False
             yield from self.rest()
@@ -64,3 +69,41 @@ class OwnerJoin:
         for number in [number for number in self._waiting if number <= window]:
             flows = self._waiting.pop(number)
             yield OwnedFlows.of(flows, self._tables) if number == window else flows
+
+
+class ItemSource(Protocol):
+    """A controller."""
+
+    def looks_for_owners(self) -> bool: ...
+
+    def listen(self, listener: Callable[[Item], None]) -> None: ...
+
+
+class ItemStream:
+    """The items of a controller in one order for its tables and all outputs, each window of flows
+    with its owners. So a recording has the rows of the tables."""
+
+    def __init__(self, controller: ItemSource) -> None:
+        self._join = OwnerJoin(controller.looks_for_owners)
+        self._takers: tuple[Callable[[Item], None], ...] = ()
+        self._lock = threading.Lock()
+        """Keeps the order; nothing below it waits."""
+        controller.listen(self._hear)
+
+    def follow(self, take: Callable[[Item], None]) -> None:
+        """Give the items to `take`, which must not wait; any thread calls it."""
+        self._takers = (*self._takers, take)
+
+    def finish(self) -> None:
+        """Give the windows that still wait: the run is over."""
+        with self._lock:
+            self._give(self._join.rest())
+
+    def _hear(self, item: Item) -> None:
+        with self._lock:
+            self._give(self._join.take(item))
+
+    def _give(self, items: Iterable[Item]) -> None:
+        for item in items:
+            for take in self._takers:
+                take(item)

@@ -61,7 +61,7 @@ def test_flows_wait_for_their_owners() -> None:
     join = OwnerJoin(lambda: True)
     assert taken(join, flows(1)) == []
     assert taken(join, *answers(1)) == [
-        ("sockets", False), ("owners", False), ("flows", True), ("ownership", False),
+        ("sockets", False), ("owners", False), ("ownership", False), ("flows", True),
     ]  # fmt: skip
     # Answers are late: the oldest window goes on without them.
     assert taken(join, flows(2), flows(3), flows(4)) == [("flows", False)]

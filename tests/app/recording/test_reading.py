@@ -8,10 +8,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from app.commands.moment import moment
+from app.outputs.owners.owner_join import ItemSource, ItemStream
+from app.outputs.view import OwnedFlows, is_table
 from app.outputs.views import VIEWS
 from app.recording.export import tables_of
 from app.recording.reader import Recording
@@ -21,31 +25,28 @@ from app.run.table_writer import TableWriter
 from bpf.errors import UsageError
 from probes.snapshot import Item, Snapshot
 from tests.app.exporters.files.made import everything
+from tests.app.outputs.test_owner_tables import answers, flows
 from tests.app.recording.made import BEGIN_NS, Plane, event, record, windows
 from tests.support.runs import deck_ends, deck_here
 
 
-class _Source(Plane):
-    def looks_for_owners(self) -> bool:
-        return False
-
-
 def _written(directory: Path, items: Sequence[Item], form: str, views: Sequence[str]) -> None:
     output = OutputSpec(str(directory), None if form == "csv" else form, tuple(views), metrics=True)
-    tables = TableWriter(output, (), _Source())
+    tables = TableWriter(output, (), Plane())
     with tables.sink:
         for item in items:
             tables.write(item)
-        tables.finish()
 
 
 def _items() -> list[Item]:
     owned, *others = everything()
     first = [*others[:3], owned, *others[3:], *windows(40, first=2)]
-    # As every probe has it.
-    first = [replace(item, occupancy=float(item.occupancy)) if isinstance(item, Snapshot) else item
-             for item in first]  # fmt: skip
-    return [*first, event(50, "=1+1")]
+    return [*map(_as_probes, first), event(50, "=1+1")]
+
+
+def _as_probes(item: Item) -> Item:
+    """Return an item as every probe has it."""
+    return replace(item, occupancy=float(item.occupancy)) if isinstance(item, Snapshot) else item
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
@@ -65,6 +66,28 @@ def test_an_export_has_the_bytes_that_the_run_writes(tmp_path: Path, form: str) 
     assert names == sorted(path.name for path in (tmp_path / "export").iterdir())
     for name in names:
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "export" / name).read_bytes()
+
+
+def test_an_export_has_the_owners_that_the_run_writes(tmp_path: Path) -> None:
+    plane, items = Plane(), list[Item]()
+    stream = ItemStream(cast(ItemSource, SimpleNamespace(
+        listen=plane.listen, looks_for_owners=lambda: True,
+    )))  # fmt: skip
+    stream.follow(items.append)
+    # Window 2 gets no owners, window 4 gets its own too late.
+    for item in (flows(1), *answers(1), flows(2), flows(3), *answers(3), flows(4), flows(5)):
+        plane.publish(_as_probes(item))
+    stream.finish()
+    record(tmp_path / "record", items)
+    _written(tmp_path / "run", items, "csv", ("flows", "windows"))
+    here = str(tmp_path / "export")
+    asked = "record", "export", str(tmp_path / "record"), "--views", "flows,windows", "-o", here
+    assert deck_here(*asked) == (0, "", "")
+    for name in ("flows.csv", "windows.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "export" / name).read_bytes()
+    assert [isinstance(item, OwnedFlows) for item in items if is_table(item, "flow", "")] == [
+        True, False, True, False, False,
+    ]  # fmt: skip
 
 
 def test_a_part_of_the_time_goes_to_standard_output(tmp_path: Path) -> None:
