@@ -28,7 +28,7 @@ from probes.hooks import ChainSlot, ProbeHook
 from probes.map_reading import LentMap
 from probes.poller import UtcClock
 from probes.reports import Compatibility, ProgramInfo
-from probes.snapshot import Item, Losses, LossReason, Snapshot
+from probes.snapshot import Item, Losses, LossReason, Peak, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
@@ -249,6 +249,7 @@ class LiveProbe(Generic[G]):
         side: Side | Literal[""] = "",
         table: str = "",
         schema: TableSchema | None = None,
+        peaks: tuple[Peak, ...] = (),
     ) -> Snapshot:
         """Return a table of the window that began at `_start_ns`; its drain began at `quiet_ns`."""
         return Snapshot(
@@ -269,4 +270,5 @@ class LiveProbe(Generic[G]):
             schema=schema,
             hooks=tuple(point.status for point in points),
             cut=LossReason.BUDGET in losses,
+            peaks=peaks,
         )

@@ -117,6 +117,23 @@ class Rest:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The busiest moment of an interface in a window, of all packets of a direction."""
+
+    interface: str
+    direction: str
+    """`ingress` or `egress`."""
+    bytes: int
+    ns: int
+    """Length of the moment."""
+
+    @property
+    def bits(self) -> float:
+        """Bits per second."""
+        return 8e9 * self.bytes / self.ns
+
+
 NOT_COUNTED = "not counted: CPU budget"
 """Words of screens and pages about flows that may be missing for the CPU budget."""
 
@@ -161,6 +178,8 @@ class Snapshot:
     cut: bool = False
     """Whether the CPU budget cut the window: what `rows` lack may have been there all the same, and
     is NOT_COUNTED."""
+    peaks: tuple[Peak, ...] = ()
+    """Of the table of interfaces, or of flows in a run on one: the known peaks that are not 0."""
 
     def __post_init__(self) -> None:
         self.rows.flags.writeable = False

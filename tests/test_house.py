@@ -72,7 +72,7 @@ BUDGETS = {
     ),
     "probes/control": (1610, "the controller, its probes, the CPU budget, and stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
-    "probes/flow": (1025, "flows to the packet, by interface, in C and numpy"),
+    "probes/flow": (1085, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
         5950,
         "metrics, conditions, policies, nine applications in C, and actions on packets",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -61,6 +61,23 @@ def _sum(name: str, at: int) -> OutputColumn:
     return one(name, meaning, lambda item: (counted(item) or (None, None))[at])
 
 
+def _peaks(*, each: bool) -> Iterator[OutputColumn]:
+    """Yield the columns of peaks: of `each` row's interface, or of the busiest one."""
+    for direction, way in DIRECTIONS.items():
+
+        def bits(
+            part: Part, side: str = FlowDirection(direction).name.lower()
+        ) -> Iterator[int | None]:
+            peaks = [(x.interface.encode(), x.bits) for x in part.item.peaks if x.direction == side]
+            for row in part.rows:
+                own = (bits for name, bits in peaks if not each or name == row["interface"])
+                yield round(largest) if (largest := max(own, default=0.0)) else None
+
+        yield OutputColumn(
+            f"peak_{way}_bps", f"largest bits per second of some 8 ms, `{way}`", bits
+        )
+
+
 def _listed(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
@@ -96,7 +113,7 @@ FLOWS = OutputView(
 REPEATED_FLOWS = OutputView(REPEATED, 1, (WINDOW, START, END, *_FLOW), "flow", REPEATED)
 INTERFACE_TOTALS = OutputView(
     INTERFACES,
-    1,
+    2,
     (
         WINDOW,
         START,
@@ -110,13 +127,14 @@ INTERFACE_TOTALS = OutputView(
         OutputColumn("repeated_in_bytes", "bytes of these frames, without FCS"),
         OutputColumn("repeated_out_packets", "outgoing packets that another interface counts"),
         OutputColumn("repeated_out_bytes", "bytes of these frames, without FCS"),
+        *_peaks(each=True),
     ),
     "flow",
     INTERFACES,
 )
 WINDOWS = OutputView(
     "windows",
-    6,
+    7,
     (
         WINDOW,
         START,
@@ -148,6 +166,7 @@ WINDOWS = OutputView(
             lambda item: _listed(name for each in item.hooks for name in each.before)),
         one("owned", "of flows: share of the bytes with an owner, of those that are not forwarded, "
             "0 to 1; empty without", owned_share, ColumnType.FLOAT),
+        *_peaks(each=False),
     ),
 )  # fmt: skip
 EVENTS = OutputView(

@@ -176,6 +176,10 @@ class InterfaceGroup(Interface):
         self.names[at : at + NAME_SIZE] = raw.ljust(NAME_SIZE, b"\0")
         return raw.decode(errors="replace")
 
+    def name_of(self, slot: int) -> str:
+        """Return the name of the interface that had a slot last."""
+        return self.names[slot * NAME_SIZE :][:NAME_SIZE].rstrip(b"\0").decode(errors="replace")
+
     @property
     def is_everywhere(self) -> bool:
         """Whether it takes interfaces of all network namespaces."""

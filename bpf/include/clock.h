@@ -82,3 +82,12 @@ static __always_inline u64 packet_time(void) {
 }
 
 #endif
+
+/* A coarse time that is no later if a timer is: jiffies, except for captures. */
+static __always_inline u64 coarse_time(void) {
+#ifdef CLOCK_GIVEN
+    return packet_time();
+#else
+    return bpf_jiffies64();
+#endif
+}

@@ -10,7 +10,7 @@ import os
 import struct
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import MappingProxyType
 from typing import Protocol
 
@@ -37,6 +37,8 @@ RUN_NS = 100_000_000
 """The timer ends after this time, and begins again if packets still come fast."""
 _SHIFT = 18
 """Records keep the time in units of 2^18 ns: 32 bits of them last 13 days."""
+_BIN_NS = 4_000_000
+"""About the length of a bin of bytes."""
 _INTERVAL_NS, _CALLS = 4_000_000, 64
 """So many packets within so many nanoseconds start the timer. At fewer packets, clock calls cost
 less than the timer."""
@@ -55,6 +57,9 @@ class FlowClock(Protocol):
     """Of clock.h."""
     fds: Mapping[str, int]
     """Descriptors of the maps that clock.h declares."""
+    bin_shift: int
+    """Bits of the coarse time (clock.h) below the number of a bin, see peaks.py."""
+    bin_ns: int
     error_ns: int
     """Most that a time differs from its packet's, unless the kernel runs its timers late."""
 
@@ -63,24 +68,67 @@ class FlowClock(Protocol):
     def update(self) -> None:
         """Take a new reference; once a window is enough."""
 
+    def bin_at(self, now_ns: int) -> int:
+        """Return the number of the present bin; `now_ns` is the time."""
+
     def monotonic_ns(self, times: Array) -> Array:
         """Nanoseconds (n,) i8 of records' times (n,) u4, all of the past."""
 
 
+def tick_ns() -> int:
+    """Return the length of the kernel's tick."""
+    # The coarse clock advances by one tick at a time: its resolution is a tick's length.
+    return round(time.clock_getres(_CLOCK_MONOTONIC_COARSE) * 1e9)
+
+
 def flow_clock() -> FlowClock:
     """Return the best clock of this kernel: a timer's if ticks are longer, else jiffies."""
-    ticks = TickClock()
-    if ticks.tick_ns > PERIOD_NS:
-        try:
-            timer = TimerClock()
-        except OSError:  # Linux < 5.15
-            return ticks
-        ticks.close()
-        return timer
-    return ticks
+    if tick_ns() > PERIOD_NS:
+        with suppress(OSError):  # Linux < 5.15
+            return TimerClock()
+    return TickClock()
 
 
-class TimerClock:
+class TickClock:
+    """Time to half a tick, by jiffies: 2 ms if the kernel has 250 ticks a second."""
+
+    macros: Mapping[str, int] = MappingProxyType({})
+    fds: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(self) -> None:
+        self._fd = prog_load(_READ_JIFFIES, ProgType.XDP, "jiffies")
+        self.tick_ns = tick_ns()
+        self.bin_shift = max(0, (_BIN_NS // self.tick_ns).bit_length() - 1)
+        self.bin_ns = self.tick_ns << self.bin_shift
+        self.error_ns = self.tick_ns // 2
+        self._jiffies, self._tick_at_ns = self._read(), time.monotonic_ns()
+        for _ in range(_TICKS):
+            while self._read() == self._jiffies:
+                pass
+            self.update()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def update(self) -> None:
+        jiffies = self._read()
+        ago = (jiffies - self._jiffies) % 2**32
+        # Ticks come late, never early.
+        self._tick_at_ns = min(self._tick_at_ns + ago * self.tick_ns, time.monotonic_ns())
+        self._jiffies = jiffies
+
+    def monotonic_ns(self, times: Array) -> Array:
+        ago = (np.uint32(self._jiffies) - times).astype("i8")
+        return self._tick_at_ns + self.tick_ns // 2 - ago * self.tick_ns
+
+    def bin_at(self, now_ns: int) -> int:
+        return self._read() >> self.bin_shift
+
+    def _read(self) -> int:
+        return prog_test_run(self._fd, bytes(64)).verdict
+
+
+class TimerClock(TickClock):
     """Time to 0.7 ms, by a timer that runs only while packets come fast.
 
     A late timer (a real-time thread keeps its CPU) is noticed after two ticks at most, and then
@@ -91,6 +139,7 @@ class TimerClock:
 
     def __init__(self) -> None:
         """Make the timer. Raises OSError before Linux 5.15."""
+        super().__init__()
         self.macros: Mapping[str, int] = {
             "CLOCK_TIMER": 1,
             "CLOCK_PERIOD_NS": PERIOD_NS,
@@ -100,6 +149,7 @@ class TimerClock:
             "CLOCK_SHIFT": _SHIFT,
         }
         with ExitStack() as undo, opened(_load_types()) as types:
+            undo.callback(super().close)
             fd = map_create(_MAP, btf_fd=types, types=(_KEY_TYPE, _VALUE_TYPE))
             undo.callback(os.close, fd)
             with opened(load_with_callback(_timer_program(fd), "tick", "flow_clock")) as program:
@@ -110,6 +160,7 @@ class TimerClock:
         self.update()
 
     def close(self) -> None:
+        super().close()
         for fd in self.fds.values():
             os.close(fd)
 
@@ -193,45 +244,11 @@ def _timer_program(clock: int) -> Assembler:
     return code
 
 
-class TickClock:
-    """Time to half a tick, by jiffies: 2 ms if the kernel has 250 ticks a second."""
-
-    macros: Mapping[str, int] = MappingProxyType({})
-    fds: Mapping[str, int] = MappingProxyType({})
-
-    def __init__(self) -> None:
-        self._fd = prog_load(_READ_JIFFIES, ProgType.XDP, "jiffies")
-        # The coarse clock advances by one tick at a time: its resolution is a tick's length.
-        self.tick_ns = round(time.clock_getres(_CLOCK_MONOTONIC_COARSE) * 1e9)
-        self.error_ns = self.tick_ns // 2
-        self._jiffies, self._tick_at_ns = self._read(), time.monotonic_ns()
-        for _ in range(_TICKS):
-            while self._read() == self._jiffies:
-                pass
-            self.update()
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def update(self) -> None:
-        jiffies = self._read()
-        ago = (jiffies - self._jiffies) % 2**32
-        # Ticks come late, never early.
-        self._tick_at_ns = min(self._tick_at_ns + ago * self.tick_ns, time.monotonic_ns())
-        self._jiffies = jiffies
-
-    def monotonic_ns(self, times: Array) -> Array:
-        ago = (np.uint32(self._jiffies) - times).astype("i8")
-        return self._tick_at_ns + self.tick_ns // 2 - ago * self.tick_ns
-
-    def _read(self) -> int:
-        return prog_test_run(self._fd, bytes(64)).verdict
-
-
 class GivenClock:
     """Times of a capture's frames, to 0.3 ms: `give` sets the time of the next frames."""
 
     macros: Mapping[str, int] = MappingProxyType({"CLOCK_GIVEN": 1})
+    bin_shift, bin_ns = 4, 1 << _SHIFT + 4
     error_ns = 1 << _SHIFT - 1
 
     def __init__(self) -> None:
@@ -251,6 +268,9 @@ class GivenClock:
 
     def update(self) -> None:
         """The time that was given last is the reference."""
+
+    def bin_at(self, now_ns: int) -> int:
+        return (now_ns >> _SHIFT & 0xFFFFFFFF) >> self.bin_shift
 
     def monotonic_ns(self, times: Array) -> Array:
         units = self._ns >> _SHIFT

@@ -12,13 +12,16 @@
  *
  * There are two generations of all this (S4.5): one is written while the other is read.
  *
+ * The bytes of all packets also count in bins of time, for the peak of a window. Bins are a ring
+ * that no swap empties: a bin's number stands above its bytes and tells one lap from the next.
+ *
  * Tables are made for the CPUs that are online. Packets of a CPU that comes later go to the
  * overflow ring, until user space has made larger tables.
  *
- * RECORDS_PER_CPU, SETS_PER_CPU (powers of two), ALARM_AT, HASH_0 ..
- * HASH_6 (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py. RECORDS, SETS, CPUS,
- * OVERFLOW_PAGES and DATAGRAMS are 1 for the compiler; user space makes the tables as large as
- * probes/flow/records.py says.
+ * RECORDS_PER_CPU, SETS_PER_CPU (powers of two), ALARM_AT, BIN_SHIFT, BIN_DIRECTION,
+ * BIN_INTERFACES, HASH_0 .. HASH_6 (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py.
+ * RECORDS, SETS, CPUS, OVERFLOW_PAGES, DATAGRAMS and BIN_WORDS are 1 for the compiler; user space
+ * makes the tables as large as probes/flow/records.py says.
  */
 #include "probe.h"
 #include "hash.h"
@@ -31,6 +34,7 @@
 #define NUMBER_BITS 17 /* RECORDS_PER_CPU is 1 << NUMBER_BITS at most */
 #define NUMBER_MASK ((1 << NUMBER_BITS) - 1)
 #define LATE_ALARM_MASK 15 /* at one time of 16 */
+#define BINS 1024          /* of an interface on a CPU, as in probes/flow/records.py */
 
 /* One cache line, for IPv4 and IPv6 alike; with TUNNELS or INTERFACES one word more. */
 struct flow_record {
@@ -59,6 +63,7 @@ struct cpu_state {
 BPF_F_TABLE("array", u32, struct flow_record, records, RECORDS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct flow_set, sets, SETS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct cpu_state, cpus, CPUS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, u64, bins, BIN_WORDS, BPF_F_MMAPABLE);
 BPF_RINGBUF_OUTPUT(overflow, OVERFLOW_PAGES);
 BPF_RINGBUF_OUTPUT(alarm, 1);
 
@@ -123,6 +128,18 @@ static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 c
         alarm.ringbuf_output(&own, sizeof(own), BPF_RB_FORCE_WAKEUP);
 }
 
+/* Interfaces whose number is BIN_INTERFACES or more have no bins. */
+static __always_inline void count_in_bin(u64 interface, u64 bytes) {
+    if (interface >= CONSTANT(BIN_INTERFACES))
+        return;
+    u64 cpu = bpf_get_smp_processor_id(), number = (u32)coarse_time() >> CONSTANT(BIN_SHIFT);
+    u64 row = (cpu * 2 + CONSTANT(BIN_DIRECTION)) * CONSTANT(BIN_INTERFACES) + interface;
+    u32 at = row * BINS + (number & (BINS - 1));
+    u64 *bin = bins.lookup(&at);
+    if (bin)
+        *bin = (*bin >> 32 == number ? *bin : number << 32) + bytes;
+}
+
 static __always_inline void count(struct packet *packet, struct wire_size *size) {
     u64 now = packet_time();
     u64 cpu = bpf_get_smp_processor_id();
@@ -184,6 +201,7 @@ int flow(CONTEXT *ctx) {
     struct packet packet = {};
     struct wire_size size = size_on_wire(ctx);
     u64 where = (u64)INTERFACE(ctx) << INTERFACE_SHIFT | (u64)COUNTED_BEFORE(ctx) << AGAIN_SHIFT;
+    count_in_bin(INTERFACE(ctx), size.bytes);
     /* A key without an IP version: user space counts its packets as cut. */
     bool off = is_off();
     if (!off) {

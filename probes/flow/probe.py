@@ -34,6 +34,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, FlowTables
 from probes.flow.interfaces import totals
 from probes.flow.kinds import INTERFACES, REPEATED
+from probes.flow.peaks import Peaks
 from probes.flow.records import DATAGRAMS, FLOW, FlowDirection, TableSizes, largest, once
 from probes.hooks import Hooks
 from probes.life import Bundle
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 _FACTORS = 7
 _ALL = sys.maxsize
-_MAP_SIZES = ("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES", "DATAGRAMS")
+_MAP_SIZES = ("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES", "DATAGRAMS", "BIN_WORDS")
 _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 """As flow.c declares it; both hooks and all generations share one."""
 _DATAGRAMS = MapSpec("datagrams", MapType.LRU_HASH, 40, 16, DATAGRAMS)
@@ -127,8 +128,11 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         self._owned.callback(self._alarm.close)
         key_size = self._sizes.record["key"].itemsize
         self._datagrams_fd = _made(replace(_DATAGRAMS, key_size=key_size), self._owned)
+        self._peaks = Peaks(self._clock, self._sizes)
+        self._owned.callback(self._peaks.close)
         self._shared = {
             **self._clock.fds, "alarm": self.alarm_fd, "datagrams": self._datagrams_fd,
+            "bins": self._peaks.fd,
         }  # fmt: skip
         for direction, side in SIDES.items():
             if side in sides:
@@ -195,7 +199,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         return time.perf_counter() - started
 
     def memory(self) -> int:
-        own = map_memory(self._datagrams_fd)
+        own = map_memory(self._datagrams_fd) + map_memory(self._peaks.fd)
         return own + sum(program.memory for program in self.programs())
 
     def _follow_cpus(self) -> tuple[Event, ...]:
@@ -268,6 +272,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
 
     def _tables(self, end_ns: int, quiet_ns: int, swap_ns: int, most: int) -> Iterator[Snapshot]:
         points = self.points().values()
+        peaks = tuple(self._peaks.of(self.interface, self._start_ns, end_ns))
         found: list[Rows[FLOW]] = []
         for table, drained in self._drained.items():
             rows = _joined(drained.rows)
@@ -284,11 +289,12 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
             yield self._snapshot(
                 rows, end_ns, points, quiet_ns=quiet_ns, swap_ns=swap_ns,
                 losses=drained.losses, occupancy=self._occupancy, table=table,
+                peaks=() if len(self._drained) > 1 else peaks,
             )  # fmt: skip
             self._drained[table] = _Drained()
         if len(found) > 1:
             yield self._snapshot(
-                totals(*found), end_ns, points, quiet_ns=quiet_ns, table=INTERFACES
+                totals(*found), end_ns, points, quiet_ns=quiet_ns, table=INTERFACES, peaks=peaks
             )
 
     def _collect(self, quiet: Sequence[tuple[FlowHook, FlowTables]], most: int) -> None:
@@ -308,6 +314,9 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
             "RECORDS_PER_CPU": sizes.records,
             "SETS_PER_CPU": sizes.sets,
             "ALARM_AT": sizes.alarm_at,
+            "BIN_SHIFT": self._clock.bin_shift,
+            "BIN_DIRECTION": list(SIDES.values()).index(side),
+            "BIN_INTERFACES": sizes.interfaces,
             "TUNNELS": self._tunnels.macro,
             # The compiler's own tables need no room: only the verifier looks at them.
             **dict.fromkeys(_MAP_SIZES, 1),

@@ -229,6 +229,11 @@ def _merged(rows: Rows[FLOW], hashes: Array) -> Array:
 
 _TABLES = 4
 """Sets of tables of a probe: two hooks, with two sets each."""
+BINS = 1024
+"""Bins of bytes of an interface on a CPU, of the last 4 s (peaks.py)."""
+_BIN_BYTES = len(FlowDirection) * BINS * 8
+_BINS_BYTES, _FEWEST = 4 << 20, 8
+"""Bytes of all bins in a run on several interfaces, and fewest interfaces that have some."""
 _SET_BYTES = 4
 """Bytes of the index for a record."""
 _CACHE_LINE = 64
@@ -297,7 +302,17 @@ class TableSizes:
         """Bytes of kernel memory of a probe on two hooks."""
         own = self.records * (self.record.itemsize + _SET_BYTES) + _CACHE_LINE
         hooks = _TABLES * (self.cpus * own + self.ring + possible_cpus() * _LOSSES)
-        return hooks + _DATAGRAMS_BYTES
+        return hooks + self.bins + _DATAGRAMS_BYTES
+
+    @property
+    def interfaces(self) -> int:
+        """How many numbers of interfaces have bins; a run on one has the number 0."""
+        return max(_FEWEST, _BINS_BYTES // _BIN_BYTES // possible_cpus()) if self.wide else 1
+
+    @property
+    def bins(self) -> int:
+        """Bytes of the bins of both hooks, which all sets of tables share."""
+        return possible_cpus() * self.interfaces * _BIN_BYTES
 
     @property
     def summary(self) -> str:

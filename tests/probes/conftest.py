@@ -12,6 +12,7 @@ import pytest
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
+from probes.flow.clock import FlowClock
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection, TableSizes
@@ -65,6 +66,7 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
             sizes: TableSizes | None = None,
             memory: int | None = None,
             tunnels: Tunnels = Tunnels.OUTER,
+            clock: FlowClock | None = None,
         ) -> LooseProbe:
             interface = Interface("test", 0, ethernet)
             hooks = Hooks(lambda point: None)
@@ -78,6 +80,7 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
                 sizes or TableSizes(records, wide=tunnels is not Tunnels.OUTER),
                 memory=memory,
                 tunnels=tunnels,
+                clock=clock,
             )
             stack.callback(probe.close)
             return LooseProbe(probe, hook, hooks.in_use()[0].chain.fd)

@@ -121,6 +121,10 @@ FLOWS = _family(
 REPEATED_PACKETS, REPEATED_BYTES = _packets_and_bytes(
     "repeated", "at an interface that another interface counts", "interface", "direction"
 )
+PEAK = _family(
+    "peak_bytes_per_second", "gauge", "Largest rate of some 8 ms in the last window.",
+    "interface", "direction",
+)  # fmt: skip
 
 MONITOR_PACKETS, MONITOR_BYTES = _packets_and_bytes(
     "monitor", "that the monitor saw, also frames without IP (other)", "interface", "protocol"

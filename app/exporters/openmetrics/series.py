@@ -18,6 +18,7 @@ from probes.drops.counted import PROBE as DROPS
 from probes.drops.counted import by_reason
 from probes.flow.interfaces import INTERFACE, names_of
 from probes.flow.kinds import INTERFACES
+from probes.flow.records import FlowDirection
 from probes.monitor import state
 from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS, of_others
 from probes.monitor.state import PolicyState
@@ -47,7 +48,7 @@ _MOST_ENDED = 64
 class FlowSeries(Series):
     """Packets, bytes and flows by interface, direction and class of protocol."""
 
-    probe, gauges = "flow", (of.FLOWS,)
+    probe, gauges = "flow", (of.FLOWS, of.PEAK)
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,6 +56,11 @@ class FlowSeries(Series):
         """Interfaces of a run on several, those seen last at the end."""
 
     def take(self, item: Snapshot) -> None:
+        if is_table(item, "flow", INTERFACES if is_group(item.interface) else ""):
+            self.drop(of.PEAK)
+            for peak in item.peaks:
+                way = DIRECTIONS[FlowDirection[peak.direction.upper()]]
+                self.put(of.PEAK, peak.interface, way, value=peak.bits / 8)
         if is_table(item, "flow", INTERFACES):
             self._take_repeated(item.rows)
         if not is_table(item, "flow", ""):

@@ -81,9 +81,9 @@ FLOW_ROW = (
     "2025-12-31T23:59:59.623456789Z,2026-01-01T00:00:00.123456789Z,7,vxlan,99,184,,,,,,,,"
 )
 WINDOW_ROW = (
-    "windows/6,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
+    "windows/7,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
     "999000000000,1000000000000,eth0,flow,,,2,1,5,300,7,0,0,1,0,0,0,0.25,50,1000,"
-    "tc ingress tcx; tc egress tcx,veth,XDP program 'a' id 7,"
+    "tc ingress tcx; tc egress tcx,veth,XDP program 'a' id 7,,,"
 )
 
 
@@ -101,7 +101,7 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
         "schema,window,start,end,start_monotonic_ns,end_monotonic_ns,interface,probe,side,metric,"
         "generation,rows,packets,bytes,not_ip,malformed,filtered,table_full,overrun,budget,export,"
         "occupancy,swap_us,drain_us,"
-        "hooks,hook_reason,runs_before,owned",
+        "hooks,hook_reason,runs_before,owned,peak_in_bps,peak_out_bps",
         WINDOW_ROW,
     ]
     assert (tmp_path / "events.csv").read_text().splitlines() == [
@@ -240,7 +240,7 @@ def test_a_row_that_is_longer_than_most(tmp_path: Path, name: str) -> None:
 def test_another_table_is_left_alone(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"windows.{name}"
     path.write_text('{"schema": "windows/0"}\nwhatever follows')
-    with pytest.raises(UsageError, match=r"is not a windows/6 table and is left alone; choose"):
+    with pytest.raises(UsageError, match=r"is not a windows/7 table and is left alone; choose"):
         Sink(str(tmp_path), name, ALL)
     assert path.read_text() == '{"schema": "windows/0"}\nwhatever follows'
 

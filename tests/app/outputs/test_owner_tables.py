@@ -97,7 +97,7 @@ def test_the_columns_of_owners(tmp_path: Path) -> None:
     ends = sorted(",".join(line.split(",")[-8:]) for line in lines["conversations"])
     assert ends == [",,,,,,,", "nginx,77,www,,,,opened,queue"]
     (window,) = (line for line in lines["windows"] if ",flow," in line)
-    assert window.endswith(",0.75")
+    assert window.endswith(",0.75,,")
     assert lines["ownership"][1].endswith(",forwarded,0,0,999")
     (owner,) = lines["owners"]
     assert ",5,77,0,0,www,nginx,,,,0,0,0,0" in owner

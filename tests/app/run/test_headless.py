@@ -237,7 +237,7 @@ def test_windows_adjoin(pair: tuple[End, End], tmp_path: Path) -> None:
         assert before["end"] == after["start"]
     lengths = [int(r["end_monotonic_ns"]) - int(r["start_monotonic_ns"]) for r in table[:-1]]
     assert 0.049e9 < np.median(lengths) < 0.055e9
-    assert {row["schema"] for row in table} == {"windows/6"}
+    assert {row["schema"] for row in table} == {"windows/7"}
     assert {(row["interface"], row["probe"], row["generation"]) for row in table} == {
         ("left", "flow", "1")
     }

@@ -184,7 +184,7 @@ def test_another_xdp_program_is_named_and_packets_are_counted_at_tc(deck: Deck) 
             f"{foreign} runs first: packets that it drops or redirects are not counted"
         ]
         window = window_row(deck.controller.export("flow")[0])
-        assert window["schema"] == "windows/6"
+        assert window["schema"] == "windows/7"
         assert window["hooks"] == f"tc ingress {TC_MODE}; tc egress {TC_MODE}"
         assert window["hook_reason"] == f"{foreign} is on right"
         assert window["runs_before"] == foreign

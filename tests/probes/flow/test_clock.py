@@ -82,7 +82,7 @@ def test_a_lone_packet_has_its_exact_time(loose: LooseProbe) -> None:
 
 def test_without_a_timer_times_are_jiffies(ticks: LooseProbe) -> None:
     clock = ticks.probe._clock
-    assert isinstance(clock, TickClock)
+    assert type(clock) is TickClock
     assert (clock.macros, clock.fds) == ({}, {})
     assert "clock" not in ticks.probe._shapes["ingress"]
     _, errors = count_packets(ticks, 5)

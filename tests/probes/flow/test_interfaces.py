@@ -64,10 +64,10 @@ class Window:
 
     def __init__(self, items: list[Item]) -> None:
         self.events = [item.text for item in items if isinstance(item, Event)]
-        self._tables = [item for item in items if isinstance(item, Snapshot)]
+        self.tables = [item for item in items if isinstance(item, Snapshot)]
 
     def rows(self, table: str = "") -> Array:
-        return np.concatenate([item.rows for item in self._tables if item.metric == table])
+        return np.concatenate([item.rows for item in self.tables if item.metric == table])
 
     def echoes(self, table: str = "") -> dict[str, int]:
         """Echo requests by interface."""
@@ -83,10 +83,7 @@ class Window:
     def total(self) -> int:
         """Packets that count, with those that are in no flow."""
         lost = sum(
-            loss.packets
-            for item in self._tables
-            if not item.metric
-            for loss in item.losses.values()
+            loss.packets for item in self.tables if not item.metric for loss in item.losses.values()
         )
         return int(self.rows()["packets"].sum()) + lost
 

@@ -6,7 +6,7 @@ import math
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from app.console.live.state import Frame
@@ -14,6 +14,7 @@ from app.console.screens.overview.trouble import Kind, Trouble
 from bpf.attach.rtnetlink import backlog
 from bpf.features import link_speed
 from bpf.quantities import bit_rate, byte_size, percent
+from probes.snapshot import Peak
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -46,6 +47,8 @@ class LinkUse:
     """Bytes in it."""
     looks: int = 0
     """Consecutive looks that found some."""
+    peak: Peak | None = None
+    """None if it is unknown."""
 
     @property
     def is_full(self) -> bool:
@@ -53,9 +56,11 @@ class LinkUse:
 
     @property
     def text(self) -> str:
-        """`out 932 Mbit/s, 95.1 % of 1.00 Gbit/s`."""
+        """`out 932 Mbit/s, 95.1 % of 1.00 Gbit/s, peak 985 Mbit/s in 8 ms`."""
         of = f", {percent(min(self.share, 1.0))} of {bit_rate(self.speed)}" if self.speed else ""
-        return f"{self.way} {bit_rate(self.bits)}{of}"
+        text = f"{self.way} {bit_rate(self.bits)}{of}"
+        one = self.peak
+        return f"{text}, peak {bit_rate(one.bits)} in {one.ns / 1e6:.0f} ms" if one else text
 
 
 class Links:
@@ -66,20 +71,20 @@ class Links:
 
     def look(self, frame: Frame) -> tuple[LinkUse, ...]:
         """Return the busiest links, the fullest first. The kernel may need some time."""
-        links = sorted(_rates(frame), key=lambda each: -each[2])[:_MOST]
+        links = sorted(_rates(frame), key=lambda each: -each[0].bits)[:_MOST]
         found = [self._link(*each, frame.flows.now_ns // _AGAIN_NS) for each in links]
         return tuple(sorted(found, key=lambda one: (one.is_full, one.share, one.bits))[::-1])
 
-    def _link(self, name: str, way: str, bits: float, packets: float, when: int) -> LinkUse:
-        speed = _speed(name, when)
-        share = (bits + packets * _BETWEEN) / speed if speed else math.nan
+    def _link(self, one: LinkUse, gaps: float, when: int) -> LinkUse:
+        name, speed = one.name, _speed(one.name, when)
+        share = (one.bits + gaps) / speed if speed else math.nan
         queue, waiting = "", 0
-        if way == "out":
+        if one.way == "out":
             with suppress(OSError):
                 queue, waiting = backlog(socket.if_nametoindex(name))
             self._looks[name] = self._looks.get(name, 0) + 1 if waiting else 0
         looks = self._looks.get(name, 0) if waiting else 0
-        return LinkUse(name, way, bits, share, speed, queue, waiting, looks)
+        return replace(one, share=share, speed=speed, queue=queue, waiting=waiting, looks=looks)
 
 
 @lru_cache(64)
@@ -88,22 +93,26 @@ def _speed(name: str, _: int) -> int:
     return link_speed(name)
 
 
-def _rates(frame: Frame) -> Iterator[tuple[str, str, float, float]]:
-    """Yield name, direction, bits and packets per second of each interface that was busy."""
+def _rates(frame: Frame) -> Iterator[tuple[LinkUse, float]]:
+    """Yield each direction of an interface that was busy, and the bits per second of its gaps."""
     table, traffic = frame.pulses.links, frame.pulses.flows[-1:]
     rows = table.rows if table is not None else traffic
     seconds = table.seconds if table is not None else float(traffic["seconds"].sum())
+    item = table or frame.last
+    peaks = {(each.interface, each.direction): each for each in item.peaks} if item else {}
     for row in rows:
         name = (
             row["interface"].decode() if table is not None else frame.last and frame.last.interface
         )
-        for way in ("in", "out"):
+        for way, direction in (("in", "ingress"), ("out", "egress")):
             parts = (way, f"repeated_{way}") if table is not None else (way,)
             size, packets = (
                 sum(int(row[f"{part}_{of}"]) for part in parts) for of in ("bytes", "packets")
             )
             if size and name:
-                yield name, way, 8 * size / seconds, packets / seconds
+                peak = peaks.get((name, direction))
+                link = LinkUse(name, way, 8 * size / seconds, peak=peak)
+                yield link, packets * _BETWEEN / seconds
 
 
 def full_links(links: Sequence[LinkUse]) -> Iterator[Trouble]:

@@ -21,7 +21,7 @@ from probes.flow.kinds import INTERFACES
 from probes.flow.records import NAME
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, MeasuredBy, PathRowKind, ProbeOutcome
-from probes.snapshot import REMOVED, Event, HookStatus, Item, Loss, LossReason, Snapshot
+from probes.snapshot import REMOVED, Event, HookStatus, Item, Loss, LossReason, Peak, Snapshot
 from probes.sockets.records import OWNER
 from tests.app.exporters.scraped import checked, scraped
 from tests.app.outputs.test_owner_tables import answers, table
@@ -114,10 +114,12 @@ def test_several_interfaces_have_series_each() -> None:
     assert gauges == {"veth1"}
     rows = np.zeros(1, INTERFACE)
     rows["interface"], rows["in_packets"], rows["repeated_out_packets"] = b"eth0", 5, 7
-    state.take(replace(table("flow", 2, rows, INTERFACES), interface="any"))
+    peaks = (Peak("eth0", "egress", 800, 8_000_000),)
+    state.take(replace(table("flow", 2, rows, INTERFACES), interface="any", peaks=peaks))
     found = scraped(state)
     assert found['probedeck_repeated_packets_total{direction="out",interface="eth0"}'] == 7
     assert found['probedeck_repeated_packets_total{direction="in",interface="eth0"}'] == 0
+    assert found['probedeck_peak_bytes_per_second{direction="out",interface="eth0"}'] == 100_000
     assert flow_packets(state) == {"eth0": 2, "veth1": 4}
 
 

@@ -22,6 +22,7 @@ from app.lab.netns import inside
 from bpf import features
 from probes.flow.interfaces import INTERFACE
 from probes.flow.kinds import INTERFACES
+from probes.snapshot import Peak
 from tests.support.console.feed import window
 from tests.support.veth import veth_pair
 
@@ -34,7 +35,8 @@ def frame(**interfaces: dict[str, int]) -> Frame:
         for field, value in fields.items():
             row[field] = value
     pulses = LivePulses()
-    pulses.add(replace(window(rows, 1), metric=INTERFACES), time.monotonic())
+    peaks = (Peak("lan", "egress", 8000, 8_000_000),)
+    pulses.add(replace(window(rows, 1), metric=INTERFACES, peaks=peaks), time.monotonic())
     return Frame(LiveFlows().view(), LivePaths().view(), (), pulses=pulses.view())
 
 
@@ -49,6 +51,7 @@ def test_a_rate_is_the_interfaces_own_counter_and_a_share_has_the_gaps_of_ethern
     assert (first.name, first.way, first.bits) == ("wan", "in", 822 * 1496 * 8)
     assert first.share == pytest.approx(822 * 1520 * 8 / 10e6)
     assert (first.is_full, second.is_full) == (True, False)
+    assert second.text.endswith(" of 10.0 Mbit/s, peak 8.00 Mbit/s in 8 ms")
     (told,) = full_links((first, second))
     assert told.text == "Link wan is full: in 9.84 Mbit/s, >99.9 % of 10.0 Mbit/s"
     (item,) = link_items((first, second))
