@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
+from subprocess import DEVNULL, PIPE, Popen
+from tempfile import mkdtemp
 
 import click
 
@@ -83,5 +84,8 @@ def _directory(kept: str) -> Iterator[str]:
     if kept:
         yield kept
         return
-    with TemporaryDirectory(prefix="probedeck-") as made:
+    made = mkdtemp(prefix="probedeck-")
+    # Its standard input ends with this process, also by kill -9.
+    remove = ("/bin/sh", "-c", 'cat; rm -rf -- "$0"', made)
+    with Popen(remove, stdin=PIPE, stdout=DEVNULL, start_new_session=True):
         yield made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,8 @@ from scapy.layers.inet import IP, TCP
 
 from app.recording.reader import Recording
 from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, pcap
-from tests.support.runs import deck_here
+from tests.support.runs import Remains, children, deck, deck_here, program_ids
+from tests.support.sight import becomes
 
 DATA = bytes(ETHER / IP(src="203.0.113.5", dst=HOST) / TCP(sport=5000, dport=443, flags="A"))
 SECOND = 10**9
@@ -90,3 +92,22 @@ def test_mistakes_are_one_line_before_anything_is_made(tmp_path: Path) -> None:
         )
         assert (code, words in err, err.count("\n") < 3) == (2, True, True), err
         assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.slow
+def test_killed_open_leaves_no_program_and_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    arguments = ("open", "-", "--headless", "--policies", "none")
+    with deck(*arguments, stdin=subprocess.PIPE) as run:
+        assert run.stdin
+        run.stdin.buffer.write(pcap(*_quiet(0, 3)))
+        run.stdin.flush()
+        # It waits for more frames, and has recorded those that came.
+        assert becomes(lambda: bool([*tmp_path.glob("probedeck-*/*.seg")]), 60)
+        assert becomes(lambda: len(program_ids(run.pid, *children(run.pid))) >= 6)
+        remains = Remains(run)
+        run.kill()
+        remains.assert_gone()
+        assert becomes(lambda: not [*tmp_path.iterdir()])
