@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,6 +24,7 @@ import numpy as np
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledProgram, Compiler, Diagnostic
 from bpf.errors import Closing, UsageError
+from bpf.programs import grace
 from probes.hooks import ChainSlot, ProbeHook
 from probes.map_reading import LentMap
 from probes.poller import UtcClock
@@ -107,6 +108,9 @@ class LiveProbe(Generic[G]):
     interfaces: tuple[Interface, ...]
     """Interface of each direction; index 0 for events."""
     _current: G
+
+    wait_for_packets: Callable[[], object] = staticmethod(grace.wait)
+    """Waits until no packet is within a program that was reached before."""
 
     def __init__(self, compiler: Compiler) -> None:
         self.generation = 1

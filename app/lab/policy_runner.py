@@ -160,6 +160,8 @@ class PolicyRunner:
             stack.callback(self._monitor.close)
             for policy in policies:
                 self._monitor.set_policy(policy, ())
+            # A frame has passed all programs when its call returns.
+            self._flow.wait_for_packets = self._monitor.wait_for_packets = lambda: None
             run = {point.hook: FrameRunner(point.chain.fd) for point in hooks.in_use()}
             self._run, self._send = run[Hook.XDP], run.get(Hook.TC_EGRESS)
             self._alarm = select.poll()

@@ -25,7 +25,6 @@ from bpf.errors import ProbedeckError
 from bpf.machine import numbered_cpus
 from bpf.maps.kinds import map_memory
 from bpf.maps.ring import RingReader
-from bpf.programs import grace
 from bpf.programs.program import Program, make_map
 from bpf.syscall import MapSpec
 from probes.builtin import BuiltinProbe, Generation
@@ -247,7 +246,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
     def _turn_over(self, loaded: Generation[Bundle[Program]], most: int) -> None:
         """Let packets reach the other halves, and take the tables that were active."""
         ended = self._direct(loaded)
-        grace.wait()
+        self.wait_for_packets()
         self._collect(ended, most)
 
     def _direct(self, new: Generation[Bundle[Program]]) -> list[tuple[FlowHook, FlowTables]]:
@@ -260,7 +259,7 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         self, ended: Sequence[tuple[FlowHook, FlowTables]], started_ns: int
     ) -> tuple[Snapshot, ...]:
         end_ns = self._now()
-        grace.wait()
+        self.wait_for_packets()
         quiet = time.monotonic_ns()
         most = self.most_rows()
         self._collect(ended, most)

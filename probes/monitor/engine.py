@@ -19,7 +19,7 @@ thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from bpf.errors import UsageError, did_you_mean
 from probes.monitor.condition import ConditionOutcome
 from probes.monitor.condition.series import Bursts, WindowSeries
 from probes.monitor.records import METRIC, POLICY
-from probes.monitor.selected import Estimate, SelectedMetric
+from probes.monitor.selected import NOTHING, Estimate, SelectedMetric
 from probes.monitor.state import MAX_POLICIES, PolicyState
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _FIRST = {
 
 def nothing_of(metrics: Iterable[SelectedMetric]) -> Mapping[SelectedMetric, Estimate]:
     """The values of a window without packets. Metrics of owners are unknown then."""
-    return {metric: Estimate(0.0, 0.0, 0.0) for metric in metrics if not metric.of_owners}
+    return {metric: NOTHING for metric in metrics if not metric.of_owners}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class PolicyStatus:
 class _Machine:
     """State machine of one policy."""
 
-    def __init__(self, policy: Policy, now_ns: int) -> None:
+    def __init__(self, policy: Policy, now_ns: int, quiet: WindowSeries) -> None:
         self._condition = policy.parsed(policy.condition)
         self._deactivate = policy.parsed(policy.deactivate)
         first = _FIRST[policy.mode]
@@ -112,23 +112,26 @@ class _Machine:
         self.span = max((c.span for c in (self._condition, self._deactivate) if c), default=0.0)
         """Seconds of history that the conditions need."""
         self.metrics = policy.metrics
-        self._quiet = WindowSeries(self.span)
-        """Windows for baselines: the policy did not run, and its condition did not hold."""
+        self.quiet = quiet
+        """Windows for baselines: the policy did not run, and its condition did not hold. Policies
+        with the same windows share them."""
+        quiet.keep(self.span)
+        self._inputs = self._condition.inputs if self._condition else None
+        self._was_still = False
+        """Whether all inputs were 0 when the condition was evaluated last, with baselines at their
+        floors: as long as that stays so, its outcome does, too."""
         self._bursts = Bursts(self.span)
-        nothing = nothing_of(self.metrics)
         self._ignores_silence = not self._condition or self._condition.never_holds_in(
-            np.zeros((), METRIC), nothing
+            np.zeros((), METRIC), nothing_of(self.metrics)
         )
         """Whether the condition does not hold in a window without packets, whatever came before."""
-        self._known = nothing.keys()
-        """Metrics that are known without packets."""
 
     def follow(self, old: _Machine) -> None:
         """Take over the state of the old policy of this name."""
         policy = self.standing.policy
         self.standing = replace(old.standing, policy=policy, outcome=None, failure="")
-        self._quiet, self._bursts = old._quiet, old._bursts
-        self._quiet.keep(self.span)
+        self.quiet, self._bursts = old.quiet, old._bursts
+        self.quiet.keep(self.span)
 
     def move(
         self, after: PolicyState, at_ns: int, cause: str, forced: bool = False
@@ -168,23 +171,27 @@ class _Machine:
         end_ns: int,
         seconds: float,
         selected: Mapping[SelectedMetric, Estimate],
-    ) -> list[PolicyTransition]:
-        """Take in the last window of `series`, which is `row`. Returns the transitions."""
+        whole: bool,
+        not_zero: Set[SelectedMetric],
+    ) -> tuple[list[PolicyTransition], bool]:
+        """Take in the last window of `series`, which is `row`. Returns the transitions, and whether
+        the window is quiet; the caller adds it to `quiet` then. `whole`: see `Condition`. Metrics
+        that are neither in `not_zero` nor unknown are 0."""
         before = self.standing.state
-        is_burst = self._look(series)
+        is_still = (
+            self._inputs is not None and not before.runs
+            and self._inputs.isdisjoint(not_zero) and self.metrics <= selected.keys()
+        )  # fmt: skip
+        is_burst = self._look(series, whole or before.runs, is_still)
         transitions = list(self._decide(end_ns))
         outcome = self.standing.outcome
         is_quiet = not (before.runs or self.standing.state.runs or (outcome and outcome.holds))
-        if is_quiet or is_burst:
+        if is_burst:
             own = {metric: selected[metric] for metric in self.metrics & selected.keys()}
-            window = row, end_ns, seconds, own
-            if is_quiet:
-                self._quiet.append(*window)
-            if is_burst:
-                self._bursts.append(window)
-        if not is_burst:
+            self._bursts.append((row, end_ns, seconds, own))
+        else:
             self._bursts.pause(1)
-        return transitions
+        return transitions, is_quiet
 
     @property
     def sleeps(self) -> bool:
@@ -192,29 +199,36 @@ class _Machine:
         waits = self.standing.state in (PolicyState.ARMED, PolicyState.OFF)
         return self._ignores_silence and (waits or not self._condition)
 
-    def rest(self, end_ns: int, seconds: float, count: int) -> None:
-        """Take in windows without packets, while the policy `sleeps`."""
+    def rest(self, count: int) -> bool:
+        """Take in windows without packets, while the policy `sleeps`. Returns whether they are
+        quiet."""
         self._bursts.pause(count)
-        if not self.standing.state.runs:
-            self._quiet.rest(end_ns, seconds, count, self._known)
+        return not self.standing.state.runs
 
-    def _look(self, series: WindowSeries) -> bool:
+    def _look(self, series: WindowSeries, whole: bool, is_still: bool) -> bool:
         """Evaluate the condition that may change the state now. Returns whether the window is part
-        of a burst, usual or not."""
+        of a burst, usual or not. `is_still`: its inputs are 0."""
+        if is_still and self._was_still and not whole and self._is_low(series):
+            return False
         ends = self._deactivate if self.standing.state is PolicyState.ACTIVE else None
         condition = ends or self._condition
         if not condition:
             return False
         outcome, failure, burst = None, "", False
         try:
-            outcome = condition.evaluate(series, self._quiet)
+            outcome = condition.evaluate(series, self.quiet, whole=whole)
             burst = bool(outcome.holds) != bool(ends)
-            if burst and (usual := self._bursts.usual()):
-                outcome = condition.evaluate(series, self._quiet, usual)
+            if burst and ((usual := self._bursts.usual()) or not whole):
+                outcome = condition.evaluate(series, self.quiet, usual)
         except Exception as error:  # One policy's failure stops no other.
             failure = f"{condition.text}: {error}"
         self.standing = replace(self.standing, outcome=outcome, failure=failure)
+        self._was_still = is_still and not burst and self._is_low(series)
         return burst
+
+    def _is_low(self, series: WindowSeries) -> bool:
+        condition, outcome = self._condition, self.standing.outcome
+        return bool(condition and outcome and condition.is_low(outcome, series, self.quiet))
 
     def _decide(self, at_ns: int) -> Iterator[PolicyTransition]:
         """Decide by the outcome of a window that ended at `at_ns`."""
@@ -246,7 +260,13 @@ class Engine:
 
     def __init__(self) -> None:
         self._machines: dict[str, _Machine] = {}
-        self._series = WindowSeries()
+        self._series, self._quiet = WindowSeries(), WindowSeries()
+        """All windows, and those of the policies that came last."""
+        self._most = -1
+        """Packets of the window with most packets."""
+        self._shown: tuple[PolicyStatus, ...] = ()
+        self._rows = np.empty(0, POLICY)
+        """Rows of the policies as they were shown last."""
 
     def set(self, policy: Policy, now_ns: int) -> PolicyTransition | None:
         """Add a policy, or replace the one of this name.
@@ -261,7 +281,9 @@ class Engine:
                 f"policy {policy.name!r} is one too many: there are {MAX_POLICIES}",
                 hint="remove one before",
             )
-        new = _Machine(policy, now_ns)
+        if len(self._quiet):
+            self._quiet = WindowSeries()
+        new = _Machine(policy, now_ns, self._quiet)
         transition = None
         if old and old.standing.policy.mode == policy.mode:
             new.follow(old)
@@ -288,12 +310,37 @@ class Engine:
         selected: Mapping[SelectedMetric, Estimate],
     ) -> list[PolicyTransition]:
         """Take in a window and return all transitions; `row` has dtype METRIC, shape (). A metric
-        that is missing in `selected` is unknown."""
+        that is missing in `selected` is unknown. Outcomes have all comparisons if the policy runs
+        or its condition holds, and in the window with most packets."""
         self._series.append(row, end_ns, seconds, selected)
+        whole, quiet = int(row["packets"]) > self._most, []
+        self._most = max(self._most, int(row["packets"]))
+        not_zero = self._not_zero(selected)
         transitions = []
         for machine in self._machines.values():
-            transitions += machine.window(self._series, row, end_ns, seconds, selected)
+            found, is_quiet = machine.window(
+                self._series, row, end_ns, seconds, selected, whole, not_zero
+            )
+            transitions += found
+            if is_quiet:
+                quiet.append(machine)
+        for series in self._quiet_series(quiet):
+            series.append(row, end_ns, seconds, selected)
         return transitions
+
+    def _not_zero(self, selected: Mapping[SelectedMetric, Estimate]) -> Set[SelectedMetric]:
+        """Return the known metrics that are not 0 in the last window."""
+        found = (metric for metric, value in selected.items() if value != NOTHING)
+        return self._series.not_zero().union(found)
+
+    def _quiet_series(self, quiet: Collection[_Machine]) -> Collection[WindowSeries]:
+        """Return the series of the policies for which a window is quiet; others no longer share
+        them."""
+        found = {id(machine.quiet): machine.quiet for machine in quiet}
+        for machine in self._machines.values():
+            if id(machine.quiet) in found and machine not in quiet:
+                machine.quiet = machine.quiet.copy(machine.metrics)
+        return found.values()
 
     def rest(
         self, end_ns: int, seconds: float, count: int, recent: Mapping[SelectedMetric, Estimate]
@@ -310,12 +357,23 @@ class Engine:
             self._series.append(row, end_ns, seconds, nothing)
         else:
             self._series.rest(last_ns, seconds, taken, nothing.keys())
-        transitions = []
+        not_zero = self._not_zero(nothing)
+        transitions, quiet = [], []
         for machine in machines:
             if machine not in awake:
-                machine.rest(last_ns, seconds, taken)
+                is_quiet = machine.rest(taken)
             else:
-                transitions += machine.window(self._series, row, end_ns, seconds, nothing)
+                found, is_quiet = machine.window(
+                    self._series, row, end_ns, seconds, nothing, False, not_zero
+                )
+                transitions += found
+            if is_quiet:
+                quiet.append(machine)
+        for series in self._quiet_series(quiet):
+            if recent:
+                series.append(row, end_ns, seconds, nothing)
+            else:
+                series.rest(last_ns, seconds, taken, nothing.keys())
         return taken, transitions
 
     def activate(self, name: str, now_ns: int) -> PolicyTransition | None:
@@ -350,19 +408,13 @@ class Engine:
 
     def rows(self) -> Rows[POLICY]:
         """The status of each policy as rows of dtype POLICY (n,); `selected` is 0."""
-        rows = np.zeros(len(self._machines), POLICY)
-        for row, standing in zip(rows, self.policies(), strict=True):
-            row["policy"] = standing.policy.name
-            row["state"], row["since_ns"] = standing.state, standing.since_ns
-            outcome = standing.outcome
-            row["holds"] = bool(outcome and outcome.holds)
-            row["certain"] = bool(outcome and outcome.certain)
-            deciding = outcome.deciding if outcome else None
-            for field in ("value", "low", "high", "threshold"):
-                row[field] = getattr(deciding, field) if deciding else np.nan
-            if deciding:
-                row["unit"], row["comparison"] = deciding.unit, deciding.text.encode()
-        return rows
+        shown, self._shown = self._shown, self.policies()
+        if len(shown) != len(self._shown):
+            shown, self._rows = (), np.empty(len(self._shown), POLICY)
+        for place, standing in enumerate(self._shown):
+            if not shown or standing is not shown[place]:
+                self._rows[place] = _row(standing)
+        return self._rows.copy()
 
     def _named(self, name: str) -> _Machine:
         try:
@@ -370,3 +422,16 @@ class Engine:
         except KeyError:
             hint = did_you_mean(name, self._machines)
             raise UsageError(f"there is no policy {name!r}", hint=hint) from None
+
+
+def _row(standing: PolicyStatus) -> tuple[object, ...]:
+    """Return the values of a POLICY."""
+    found, outcome = standing.outcome, (0, 0)
+    compared: tuple[object, ...] = (np.nan,) * 4
+    words = "", b""
+    if found:
+        deciding, outcome = found.deciding, (bool(found.holds), found.certain)
+        compared = deciding.value, deciding.low, deciding.high, deciding.threshold
+        words = deciding.unit, deciding.text.encode()
+    policy = standing.policy.name
+    return policy, standing.state, *outcome, b"", standing.since_ns, *compared, 0, 0, *words

@@ -72,10 +72,9 @@ class PolicyLog:
         `acted`: packets of this window that a policy's action took, if it has one.
         """
         rows = self._engine.rows()
-        for row in rows:
-            name = row["policy"].decode()
-            row["selected"] = selected[name] - self._selected.get(name, 0)
-            row["acted"] = acted.get(name, 0)
+        names = [status.policy.name for status in self._engine.policies()]
+        rows["selected"] = [selected[name] - self._selected.get(name, 0) for name in names]
+        rows["acted"] = [acted.get(name, 0) for name in names]
         self._selected.update(selected)
         tables = {POLICIES_TABLE: rows}
         if self._transitions:

@@ -14,7 +14,6 @@ from bpf.arrays import Array
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
-from bpf.programs import grace
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_set
 from probes.builtin import BuiltinProbe, Generation, ProbeMaps
@@ -290,7 +289,7 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         """End the window of a program that was just swapped out, and evaluate every policy."""
         number, half = ended
         end_ns = self._now()
-        grace.wait()
+        self.wait_for_packets()
         quiet_ns = time.monotonic_ns()
         row, registers = half.read()
         losses = half.losses()

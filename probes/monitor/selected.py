@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from probes.monitor.owners.text import is_of_owners
@@ -48,8 +47,7 @@ SOCKET_METRICS = ("owned", "retransmissions")
 of this host that have an owner, see `probes.sockets.records.owned_share`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedMetric:
+class SelectedMetric(NamedTuple):
     """A metric of a selection of packets, which the kernel counts while a policy needs it; or of
     owners."""
 
@@ -83,3 +81,7 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+
+
+NOTHING = Estimate(0.0, 0.0, 0.0)
+"""The value of a window without packets."""

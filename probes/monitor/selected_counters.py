@@ -8,6 +8,7 @@ selection's packets, and their largest share. Policies that need the same share 
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,11 +27,12 @@ from bpf.programs import grace
 from bpf.programs.program import make_map
 from bpf.syscall import MapSpec, map_delete, map_update
 from probes.monitor.counting.estimates import BITS, distinct_values, largest_share, sampled
-from probes.monitor.selected import OUT, Estimate, SelectedMetric
+from probes.monitor.selected import NOTHING, OUT, Estimate, SelectedMetric
 from probes.monitor.selection import Selections, place_of
 
 MAX_SLOTS = 40
 _PLACES = 64
+_PLACE_OF = [place_of(bit) for bit in range(_PLACES)]
 HALVES = 2
 MODELS = _MODEL, _SLOTS = ("slot", "slots")
 """Maps of monitor.c that stand for the maps made here."""
@@ -74,6 +76,7 @@ class _Part(NamedTuple):
     """Of _DIRECTIONS: the packets that count."""
 
 
+@functools.lru_cache(1024)
 def _part_of(metric: SelectedMetric) -> _Part:
     """The part that a metric distinguishes."""
     name = _name(metric)
@@ -88,6 +91,29 @@ def _name(metric: SelectedMetric) -> str:
 
 def _directions(metric: SelectedMetric) -> tuple[str, ...]:
     return _DIRECTIONS[metric.outgoing : 1 + metric.leaves]
+
+
+class _Recent:
+    """The last RECENT_WINDOWS windows of a metric in _RECENT."""
+
+    def __init__(self) -> None:
+        self.windows: deque[tuple[int, Array]] = deque()
+        """Number and registers, u4 (2**BITS,), of each window with packets."""
+        self.estimate = NOTHING
+        self._number = 0
+
+    def add(self, registers: Array | None) -> Estimate:
+        """Add a window, None: without packets. Returns the estimate of all windows."""
+        self._number += 1
+        old = bool(self.windows) and self.windows[0][0] <= self._number - RECENT_WINDOWS
+        if old:
+            self.windows.popleft()
+        if registers is not None:
+            self.windows.append((self._number, registers))
+        if old or registers is not None:
+            of = [each for _, each in self.windows]
+            self.estimate = distinct_values(np.array(of)) if of else NOTHING
+        return self.estimate
 
 
 class _Slot:
@@ -156,8 +182,8 @@ class SelectedCounters:
         self._counted: dict[str, int] = {}
         """Bit of each selection."""
         self._slots: dict[_Part, _Slot] = {}
-        self.recent: dict[SelectedMetric, deque[Array]] = {}
-        """Registers of the last windows, u4 (2**BITS,), of the metrics in _RECENT."""
+        self.recent: dict[SelectedMetric, _Recent] = {}
+        """The last windows of the metrics in _RECENT."""
         self._complete: frozenset[SelectedMetric] = frozenset()
         """Metrics that were counted from the begin of this window."""
 
@@ -205,12 +231,8 @@ class SelectedCounters:
         """Take in a window without packets. Returns the metrics of the last windows that are not 0
         yet."""
         for recent in self.recent.values():
-            recent.append(np.zeros_like(recent[-1]))
-        return {
-            metric: distinct_values(np.array(recent))
-            for metric, recent in self.recent.items()
-            if np.any(recent)
-        }
+            recent.add(None)
+        return {metric: each.estimate for metric, each in self.recent.items() if each.windows}
 
     def end_window(self, half: int, sketches: Array) -> dict[SelectedMetric, Estimate]:
         """Values of the half's window, which is then empty; a metric is missing if it came within.
@@ -221,6 +243,15 @@ class SelectedCounters:
             {name: self._counts(sketches, direction, name) for name in _COUNTS}
             for direction in _DIRECTIONS
         ]
+        # Else packets may have come to a slot before its selection counted them.
+        is_whole = self._complete == self._metrics()
+        used = {
+            part for part in self._slots
+            if not is_whole or any(
+                counts[each == "outgoing"]["packets"][self._counted[part.selection]]
+                for each in part.directions
+            )
+        }  # fmt: skip
         values = {}
         for metric in self._complete:
             if metric.outgoing and not self.sees_outgoing:
@@ -232,13 +263,15 @@ class SelectedCounters:
                 count = float(counted[name][bit])
                 values[metric] = Estimate(count, count, count)
                 continue
-            cpus = self._slots[_part_of(metric)].view(half)
-            if name in _LARGEST:
+            part = _part_of(metric)
+            cpus = self._slots[part].view(half) if part in used else None
+            if name in _RECENT:
+                registers = None if cpus is None else cpus["registers"]["value"].max(axis=0)
+                values[metric] = self.recent.setdefault(metric, _Recent()).add(registers)
+            elif cpus is None:
+                values[metric] = NOTHING
+            elif name in _LARGEST:
                 values[metric] = largest_share(cpus["buckets"], int(counted["packets"][bit]))
-            elif name in _RECENT:
-                recent = self.recent.setdefault(metric, deque(maxlen=RECENT_WINDOWS))
-                recent.append(cpus["registers"]["value"].max(axis=0))
-                values[metric] = distinct_values(np.array(recent))
             elif name in _SAMPLED:
                 values[metric] = sampled(cpus["registers"], _SAMPLED[name][1])
             else:
@@ -246,8 +279,8 @@ class SelectedCounters:
         for direction in _DIRECTIONS:
             sketches[direction]["selected"] = 0
         sketches["combined"] = 0
-        for slot in self._slots.values():
-            slot.clear(half)
+        for part in used:
+            self._slots[part].clear(half)
         self._complete = self._metrics()
         return values
 
@@ -278,8 +311,7 @@ class SelectedCounters:
         Combinations with bits of a selection that came within the window may be of older
         conjunctions: its metrics are not complete.
         """
-        places = [place_of(bit) for bit in range(_PLACES)]
-        total: Array = sketches[direction]["selected"][name].sum(axis=0)[places]
+        total: Array = sketches[direction]["selected"][name].sum(axis=0)[_PLACE_OF]
         if direction == "incoming":
             combined = sketches["combined"][name].sum(axis=0)
             total = total + combined @ self._selections.of_combinations()

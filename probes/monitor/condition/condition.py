@@ -5,17 +5,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from bpf.arrays import Array
 from bpf.errors import TextError
 from probes.filter.domain import NONE
-from probes.monitor.condition.logic import ConditionOutcome, Logic
+from probes.monitor.condition.logic import ConditionOutcome, Logic, comparisons
 from probes.monitor.condition.selection import canonical
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.syntax import MAX_LENGTH, MAX_STORED, parse
-from probes.monitor.condition.terms import MetricTerm, WindowSelection
+from probes.monitor.condition.terms import (
+    MetricTerm,
+    Number,
+    Over,
+    Rate,
+    WindowSelection,
+    parts,
+)
 from probes.monitor.owners.text import is_of_owners
 from probes.monitor.selected import UNITS, Estimate, SelectedMetric
 
@@ -60,7 +68,7 @@ def _without(term: MetricTerm, trusted: Sequence[str]) -> MetricTerm:
     return replace(term, name=name, selection=selection, text=str(term))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Condition:
     """A parsed condition; docs/monitor.md describes the language."""
 
@@ -97,7 +105,7 @@ class Condition:
 
     def evaluate(
         self, series: WindowSeries, quiet: WindowSeries | None = None,
-        bursts: WindowSeries | None = None,
+        bursts: WindowSeries | None = None, whole: bool = True,
     ) -> ConditionOutcome:  # fmt: skip
         """Evaluate the condition in the last window of `series`.
 
@@ -105,16 +113,40 @@ class Condition:
         was active or the condition held; None: all windows of `series` before this one. Baselines
         use its last windows, however old, and so stay the same while the policy is active. `bursts`
         has further windows that are usual: a baseline is at least their median. From now on all
-        series keep as many windows as this needs.
+        series keep as many windows as this needs. Without `whole`, the outcome has the deciding
+        comparison, and may lack those behind it.
         """
         for windows in (series, quiet, bursts):
             if windows is not None:
                 windows.keep(self.span)
         with np.errstate(all="ignore"):
             key = -1 if len(series) else None
-            judged = self._root.judge(WindowSelection(series, quiet, key, bursts))
+            judged = self._root.judge(WindowSelection(series, quiet, key, bursts), whole)
         certain = judged.holds is not None and judged.sure is judged.holds
         return ConditionOutcome(judged.holds, certain, judged.comparisons, judged.reasons)
+
+    @cached_property
+    def inputs(self) -> frozenset[SelectedMetric] | None:
+        """The metrics that the outcome depends on while all baselines are at their floors. None if
+        it also depends on other windows, or if zeros would not make it independent of the length
+        of the window."""
+        terms = [term for each in comparisons(self._root) for term in each.terms]
+        for term in terms:
+            if isinstance(term, Over) and not term.has_floor:
+                return None
+            if isinstance(term, Rate) and any(isinstance(part, Number) for part in parts(term)):
+                return None
+        found = (term for term in terms if isinstance(term, MetricTerm))
+        return frozenset(SelectedMetric(term.name, term.selection) for term in found)
+
+    def is_low(
+        self, outcome: ConditionOutcome, series: WindowSeries, quiet: WindowSeries
+    ) -> bool:  # fmt: skip
+        """Whether the baselines of an outcome are at their floors; arguments as in `evaluate`."""
+        windows = WindowSelection(series, quiet, -1)
+        return all(
+            each.is_low(windows) for found in outcome.comparisons for each in found.of.baselines
+        )
 
     def never_holds_in(self, row: Array, selected: Mapping[SelectedMetric, Estimate]) -> bool:
         """Whether the condition does not hold in such a window, whatever windows came before."""

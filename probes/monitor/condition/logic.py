@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import isnan
 from typing import NamedTuple, TypeAlias
 
 from probes.monitor.condition.band import Band, Samples
-from probes.monitor.condition.terms import Expression, Number, WindowSelection
+from probes.monitor.condition.terms import (
+    BASELINE,
+    Expression,
+    Number,
+    Over,
+    WindowSelection,
+    parts,
+)
 
 MAX_SUMMARY = 256
 """Bytes of `ConditionOutcome.summary`."""
@@ -43,18 +51,11 @@ class ComparisonResult:
 
     @property
     def text(self) -> str:
-        """`udp_packets / packets > 80%`."""
-        return str(self.of)
+        return self.of.text
 
     @property
     def unit(self) -> str:
-        """The threshold's unit without a prefix, else the value's unit: `bit/s`, `B`, `/s`, `%`;
-        empty for plain numbers."""
-        left, right = self.of.left.unit, self.of.right
-        suffix = right.suffix if isinstance(right, Number) else ""
-        size = left.bytes == 1 and not any(left[:1] + left[2:-1])
-        name = "%" if suffix == "%" else "bit" if "bit" in suffix else "B" * (size or "B" in suffix)
-        return f"{name}/s" if left.seconds == -1 else name
+        return self.of.unit
 
     @property
     def typed(self) -> tuple[float, str]:
@@ -126,7 +127,7 @@ class Judgement(NamedTuple):
     reasons: tuple[ComparisonResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """Two quantities."""
 
@@ -135,9 +136,32 @@ class Comparison:
     right: Expression
 
     def __str__(self) -> str:
+        return self.text
+
+    @cached_property
+    def terms(self) -> tuple[Expression, ...]:
+        return (*parts(self.left), *parts(self.right))
+
+    @cached_property
+    def baselines(self) -> tuple[Over, ...]:
+        return tuple(p for p in self.terms if isinstance(p, Over) and p.function == BASELINE)
+
+    @cached_property
+    def text(self) -> str:
+        """`udp_packets / packets > 80%`."""
         return f"{self.left} {self.symbol} {self.right}"
 
-    def judge(self, windows: WindowSelection) -> Judgement:
+    @cached_property
+    def unit(self) -> str:
+        """The threshold's unit without a prefix, else the value's unit: `bit/s`, `B`, `/s`, `%`;
+        empty for plain numbers."""
+        left, right = self.left.unit, self.right
+        suffix = right.suffix if isinstance(right, Number) else ""
+        size = left.bytes == 1 and not any(left[:1] + left[2:-1])
+        name = "%" if suffix == "%" else "bit" if "bit" in suffix else "B" * (size or "B" in suffix)
+        return f"{name}/s" if left.seconds == -1 else name
+
+    def judge(self, windows: WindowSelection, whole: bool = True) -> Judgement:
         left, right = self.left.band(windows), self.right.band(windows)
         seen = left.seen and right.seen
         holds = sure = None if seen else _by_limits(self.symbol, left, right)
@@ -165,8 +189,8 @@ class NotCondition:
     def __str__(self) -> str:
         return f"not ({self.of})" if isinstance(self.of, JoinedConditions) else f"not {self.of}"
 
-    def judge(self, windows: WindowSelection) -> Judgement:
-        judged = self.of.judge(windows)
+    def judge(self, windows: WindowSelection, whole: bool = True) -> Judgement:
+        judged = self.of.judge(windows, whole)
         return judged._replace(holds=_contrary(judged.holds), sure=_contrary(judged.sure))
 
 
@@ -184,8 +208,13 @@ class JoinedConditions:
         )
         return f" {self.word} ".join(inner)
 
-    def judge(self, windows: WindowSelection) -> Judgement:
-        judged = [part.judge(windows) for part in self.of]
+    def judge(self, windows: WindowSelection, whole: bool = True) -> Judgement:
+        """Without `whole`, leave out the parts after one that decides for certain."""
+        judged, decides = [], self.word == "or"
+        for part in self.of:
+            judged.append(part.judge(windows, whole))
+            if not whole and judged[-1].holds is decides is judged[-1].sure:
+                break
         holds = self._verdict(part.holds for part in judged)
         return Judgement(
             holds,
@@ -203,6 +232,18 @@ class JoinedConditions:
 
 
 Logic: TypeAlias = Comparison | NotCondition | JoinedConditions
+
+
+def comparisons(of: Logic) -> Iterator[Comparison]:
+    """Yield all comparisons, in order."""
+    match of:
+        case Comparison():
+            yield of
+        case NotCondition(inner):
+            yield from comparisons(inner)
+        case JoinedConditions(_, inners):
+            for each in inners:
+                yield from comparisons(each)
 
 
 def _contrary(verdict: bool | None) -> bool | None:

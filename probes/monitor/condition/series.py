@@ -9,6 +9,7 @@ learnt after its end: a lasting attack stays unusual.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 
 import numpy as np
 
@@ -26,6 +27,11 @@ MIN_WINDOWS = 4
 _COLUMNS = {
     name: number for number, name in enumerate((*_COUNTED, *_OTHERS, "seconds", "middle", "seen"))
 }
+_METRICS = tuple(
+    SelectedMetric("flows" if name.startswith("flows") else name, "")
+    for name in (*_COUNTED, *_OTHERS)
+)
+"""Metrics of the first rows of a table."""
 _NONE: Mapping[SelectedMetric, Estimate] = {}
 
 
@@ -37,11 +43,27 @@ class WindowSeries:
         self._table = np.empty((len(_COLUMNS), 64))
         self._selected: dict[SelectedMetric, Array] = {}
         """Value, low and high of each window (3, capacity); NaN where the metric is unknown."""
-        self._first = self._end = 0
+        self._first = self._end = self._gone = 0
         self._seen = 0.0
+        self.counts: dict[int, tuple[object, int, int, int]] = {}
+        """Counts of baselines, see `Over`."""
+        self._usual: dict[tuple[float, int, int], slice] = {}
+        """Results of `usual` since the last window."""
 
     def __len__(self) -> int:
         return self._end - self._first
+
+    @property
+    def first(self) -> int:
+        """Number of the first window that is kept; the first one of all is 0."""
+        return self._gone + self._first
+
+    def copy(self, metrics: Iterable[SelectedMetric]) -> WindowSeries:
+        """Return the same windows, with these metrics of selections only."""
+        found = copy(self)
+        found._table, found.counts, found._usual = self._table.copy(), dict(self.counts), {}
+        found._selected = {m: self._selected[m].copy() for m in metrics if m in self._selected}
+        return found
 
     def keep(self, seconds: float) -> None:
         """Keep windows for at least so long from now on."""
@@ -96,11 +118,17 @@ class WindowSeries:
             self._selected[metric] = np.full((3, self._table.shape[1]), np.nan)
 
     def _forget(self) -> None:
+        self._usual.clear()
         # One more than needed: it shows that the others cover the whole time.
         middles = self._table[_COLUMNS["seen"]]
         oldest = self._seen - self._keep
         while len(self) > MIN_WINDOWS and middles[self._first + 1] <= oldest:
             self._first += 1
+
+    def not_zero(self) -> set[SelectedMetric]:
+        """Return the metrics of all packets that are not 0 in the last window."""
+        values = self._table[: len(_METRICS), self._end - 1]
+        return {_METRICS[number] for number in np.flatnonzero(values)}
 
     def column(self, name: str) -> Array:
         """One of METRIC_NAMES, `flows_low`, `flows_high` or `seconds` of all windows: f8 (n,)."""
@@ -127,7 +155,10 @@ class WindowSeries:
     def usual(self, seconds: float, before: int, least: int) -> slice:
         """The part of the first `before` windows within their last `seconds`, gaps not counted; at
         least `least` windows."""
-        return self._since("seen", seconds, before, least)[0]
+        asked = seconds, before, least
+        if asked not in self._usual:
+            self._usual[asked] = self._since("seen", *asked)[0]
+        return self._usual[asked]
 
     def _since(self, axis: str, seconds: float, stop: int, least: int) -> tuple[slice, bool]:
         if stop <= 0:
@@ -153,6 +184,8 @@ class WindowSeries:
             column = np.full((3, wanted), np.nan)
             column[:, :count] = self.selected(metric)
             self._selected[metric] = column
+        self.counts.clear()  # perhaps of policies that are gone, too
+        self._gone += self._first
         self._table, self._first, self._end = table, 0, count
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -51,9 +52,11 @@ class WindowSelection(NamedTuple):
         if self.key is None:
             return self.metric(metric.name)
         value, low, high = self.series.selected(metric)[:, self.key]
-        if isinstance(self.key, int) and np.isnan(value):
+        if not isinstance(self.key, int):
+            return Band(value, low, high, exact=bool((low == high).all()))
+        if value != value:
             return Band(NAN, np.float64(0), INFINITE, seen=False)
-        return Band(value, low, high, exact=bool((low == high).all()))
+        return Band(value, low, high, exact=bool(low == high))
 
     @property
     def seconds(self) -> Samples:
@@ -79,7 +82,7 @@ class Number:
         return Band(self.value, self.value, self.value, exact=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MetricTerm:
     """One of METRIC_NAMES, or a metric of a selection."""
 
@@ -89,7 +92,7 @@ class MetricTerm:
     text: str = ""
     """The term with the names of filters; empty: that of the selection."""
 
-    @property
+    @cached_property
     def selected(self) -> SelectedMetric | None:
         """The metric that is counted while a policy needs it; None: it is always counted."""
         if self.name in METRIC_NAMES and not self.selection:
@@ -202,7 +205,7 @@ class Rate:
         return x._replace(value=x.value / seconds, low=x.low / seconds, high=x.high / seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Over:
     """A function over the windows of a time."""
 
@@ -239,23 +242,58 @@ class Over:
         if not windows.history:
             unseen = self.of.band(UNSEEN)
             return unseen._replace(low=np.maximum(unseen.low, floor.low)) if floor else unseen
-        band = self._band(windows)
-        if floor:
-            band = _larger(band, floor) if band.seen and not np.isnan(band.value) else floor
+        if floor and self.is_low(windows):
+            band = floor
+        else:
+            band = self._band(windows)
+            if floor:
+                band = _larger(band, floor) if band.seen and not np.isnan(band.value) else floor
         if self.function == BASELINE and windows.bursts is not None and band.seen:
             bursts = self._band(windows._replace(quiet=windows.bursts), least_share=0.0)
             return _larger(band, bursts) if bursts.seen and not np.isnan(bursts.value) else band
         return band
+
+    @cached_property
+    def has_floor(self) -> bool:
+        """Whether this is a baseline with a floor, of an argument that cannot be 0 / 0."""
+        steps = (p.steps for p in parts(self) if isinstance(p, Arithmetic))
+        divides = any(step.symbol == "/" for of in steps for step in of)
+        return self.function == BASELINE and self.floor is not None and not divides
+
+    def is_low(self, windows: WindowSelection) -> bool:
+        """Whether a baseline is at its floor, because most of its windows are not above.
+
+        As long as the windows that came since the last count cannot change that, none is looked at.
+        """
+        if not self.has_floor:
+            return False
+        assert self.of
+        assert self.floor
+        series, key = self._usual(windows)
+        begin, end = series.first + (key.start or 0), series.first + key.stop
+        of, since, until, above = series.counts.get(id(self), (None, 0, 0, 0))
+        # At worst, all new windows are above, and all that are gone were not.
+        if of is self and begin >= since and 2 * (above + end - until) < until - begin:
+            return True
+        x, floor = self.of.band(WindowSelection(series, None, key)), self.floor.band(windows).value
+        low = (x.value <= floor) & (x.low <= floor) & (x.high <= floor)
+        above = end - begin - int(np.count_nonzero(low))
+        series.counts[id(self)] = self, begin, end, above
+        return bool(2 * above < end - begin)
+
+    def _usual(self, windows: WindowSelection) -> tuple[WindowSeries, slice]:
+        """Return the windows of a baseline."""
+        series, before = windows.series, len(windows.series) - 1
+        if windows.quiet is not None:
+            series, before = windows.quiet, len(windows.quiet)
+        return series, series.usual(self.seconds, before, LEAST_WINDOWS)
 
     def _band(self, windows: WindowSelection, least_share: float = LEAST_SHARE) -> Band:
         assert self.of
         series, whole = windows.series, True
         key: slice | Array
         if self.function == BASELINE:
-            before = len(series) - 1
-            if windows.quiet is not None:
-                series, before = windows.quiet, len(windows.quiet)
-            key = series.usual(self.seconds, before, LEAST_WINDOWS)
+            series, key = self._usual(windows)
         else:
             key, whole = series.recent(self.seconds)
         selected = [p.selected for p in parts(self.of) if isinstance(p, MetricTerm) and p.selected]

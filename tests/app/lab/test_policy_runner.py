@@ -157,7 +157,7 @@ def test_a_window_of_more_flows_than_the_tables_take_is_found_in_full(
 def test_a_condition_that_fails_is_told(
     runner: PolicyRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ValueError("boom")
 
     monkeypatch.setattr(Condition, "evaluate", fail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +103,7 @@ def test_killed_open_leaves_no_program_and_no_folder(
     arguments = ("open", "-", "--headless", "--policies", "none")
     with deck(*arguments, stdin=subprocess.PIPE) as run:
         assert run.stdin
-        run.stdin.buffer.write(pcap(*_quiet(0, 3)))
-        run.stdin.flush()
+        os.write(run.stdin.fileno(), pcap(*_quiet(0, 3)))
         # It waits for more frames, and has recorded those that came.
         assert becomes(lambda: bool([*tmp_path.glob("probedeck-*/*.seg")]), 60)
         assert becomes(lambda: len(program_ids(run.pid, *children(run.pid))) >= 6)
