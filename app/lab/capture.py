@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from app.files import as_invoker
 from bpf.errors import UsageError
@@ -27,7 +27,9 @@ FRAME_HEADER = 14
 """Bytes of Ethernet's header."""
 MAX_LATE_NS = 1_000_000_000
 """By how much a frame may be earlier than the one before it; else the clock has been set back."""
-_GZIP = b"\x1f\x8b"
+_GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
+_PACKED = {b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x04\x22\x4d\x18": "lz4", b"PK\3\4": "zip"}
+"""First bytes of packed files that are not unpacked here, and the names of their formats."""
 MAX_BLOCK = 16 << 20
 """Most bytes of a frame or of a pcapng block; a file that claims more is broken."""
 _PCAP = {
@@ -155,23 +157,29 @@ def open_capture(path: str) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """A file packed by gzip. Unlike GzipFile.read, it yields all data before a defect."""
+    """A packed file. Unlike `read` of GzipFile and ZstdFile, it yields all data before a defect."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._gzip = gzip.GzipFile(fileobj=file)
+    def __init__(self, packed: Any, *errors: type[Exception]) -> None:
+        self._packed, self._errors = packed, errors
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, into: memoryview) -> int:  # type: ignore[override]
-        return self._gzip.readinto1(into)
+        try:
+            count: int = self._packed.readinto1(into)
+        except EOFError:
+            raise _BrokenError("it breaks off") from None
+        except self._errors as error:
+            raise _BrokenError(f"its compression is broken: {error}") from None
+        return count
 
 
 class CaptureFile:
     """Iterates once over the frames of a file; only the current frame is in memory.
 
-    The file may be compressed by gzip. Raises UsageError if it is no capture, or if no link type
-    in it can become Ethernet.
+    The file may be packed by gzip or zstd. Raises UsageError if it is no capture, or if no link
+    type in it can become Ethernet.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -182,11 +190,20 @@ class CaptureFile:
         self._file = file
         self._order = "<"
         self._kinds: set[int] = set()
-        magic = file.read(4)
-        if magic[:2] == _GZIP:
-            file.seek(0)
-            self._file = io.BufferedReader(_Unpacked(file), READ_BYTES)
-            magic = self._magic(name)
+        # Standard input has no way back.
+        begin = file.peek(6) if isinstance(file, io.BufferedReader) else b""
+        if begin.startswith(_GZIP):
+            unpacked = _Unpacked(gzip.GzipFile(fileobj=file), gzip.BadGzipFile, zlib.error)
+            self._file = io.BufferedReader(unpacked, READ_BYTES)
+        elif begin.startswith(_ZSTD):
+            from app.recording.frames import zstd
+
+            unpacked = _Unpacked(zstd.ZstdFile(file), zstd.ZstdError)
+            self._file = io.BufferedReader(unpacked, READ_BYTES)
+        for mark, form in _PACKED.items():
+            if begin.startswith(mark):
+                raise UsageError(f"{name} is packed by {form}", hint="unpack it before")
+        magic = self._magic(name)
         if magic in _PCAP:
             records = self._pcap(*_PCAP[magic])
         elif magic == _SECTION_MAGIC:
@@ -216,7 +233,7 @@ class CaptureFile:
 
     def _magic(self, name: str) -> bytes:
         try:
-            return self._read(4)
+            return self._file.read(4)
         except _BrokenError as error:
             raise UsageError(f"{name} has no frame: {error}") from None
 
@@ -320,7 +337,7 @@ class CaptureFile:
 
     def _next(self, size: int) -> bytes:
         """Return the next bytes; empty at the end of the file."""
-        data = self._read(size)
+        data = self._file.read(size)
         if data and len(data) < size:
             raise _BrokenError("it breaks off")
         return data
@@ -328,18 +345,10 @@ class CaptureFile:
     def _need(self, size: int) -> bytes:
         if size > MAX_BLOCK:
             raise _BrokenError(f"a frame claims to have {size} bytes")
-        data = self._read(size)
+        data = self._file.read(size)
         if len(data) < size:
             raise _BrokenError("it breaks off")
         return data
-
-    def _read(self, size: int) -> bytes:
-        try:
-            return self._file.read(size)
-        except EOFError:
-            raise _BrokenError("it breaks off") from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise _BrokenError(f"its compression is broken: {error}") from None
 
 
 def check_capture(path: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
+from app.commands.moment import moment
 from app.lab.policy_runner import CaptureResult, Told
 from bpf.errors import TextError, UsageError, did_you_mean, printable
 from bpf.quantities import TIMES, duration, quantity
@@ -19,8 +20,12 @@ _FORM = re.compile(
     r"(?:\s+by\s+(?P<by>.+?))?"
     r"(?:\s+from\s+(?P<source>\S+))?(?:\s+to\s+(?P<destination>\S+))?"
 )
-_HINT = "such as none, 'flood by 3s' or 'only flood by 3s from 192.0.2.7 to 198.51.100.0/24'"
+_HINT = (
+    "such as none, 'flood by 3s', 'flood by 03:12:07' "
+    "or 'only flood by 3s from 192.0.2.7 to 198.51.100.0/24'"
+)
 _NONE = "none"
+_DAY_NS = 86400 * 10**9
 _ENDS = ("source", "destination")
 Network = IPv4Network | IPv6Network
 
@@ -45,6 +50,8 @@ class Expectation:
     """Whether no other policy may become active."""
     by: float = math.inf
     """Seconds after the first frame."""
+    clock: str = ""
+    """A time of day, or of a date, in place of `by`; UTC."""
     source: Network | None = None
     """A culprit of the finding has to lie there."""
     destination: Network | None = None
@@ -63,23 +70,33 @@ class Expectation:
             hint = did_you_mean(policy, policies)
             raise UsageError(f"--expect {text!r}: there is no policy {policy!r}", hint=hint)
         try:
-            by = quantity(found["by"], TIMES, None) if found["by"] else math.inf
+            clock = found["by"] if ":" in (found["by"] or "") else ""
+            by = quantity(found["by"], TIMES, None) if found["by"] and not clock else math.inf
+            moment(clock or "0:00", 0)
             ends = [ip_network(found[end]) if found[end] else None for end in _ENDS]
         except TextError as error:
             raise error.of(f"--expect {text!r}") from None
         except ValueError as error:
             raise UsageError(f"--expect {text!r}: {error}") from None
-        return cls(words, policy, bool(found["only"]), by, *ends)
+        return cls(words, policy, bool(found["only"]), by, clock, *ends)
 
     def judge(self, result: CaptureResult) -> Outcome:
         """Compare with the policies that became active."""
         fired = [told for told in result.told if told.transition.begins]
         mine = [told for told in fired if told.transition.policy == self.policy]
         others = [told for told in fired if told.transition.policy != self.policy]
-        right = [told for told in mine if told.seconds <= self.by and self._names(told.finding)]
-        met = (bool(right) or not self.policy) and not (self.only and others)
+        by = self.by
+        if self.clock:
+            # The first such time of day after the begin.
+            until = moment(self.clock, result.begin_ns + _DAY_NS)
+            by = (until - result.begin_ns) / 1e9
+        right = [told for told in mine if told.seconds <= by and self._names(told.finding)]
+        untested = [name for name in result.untested if self.only or name == self.policy]
+        met = (bool(right) or not self.policy) and not (self.only and others) and not untested
         reasons = [_words(told) for told in (right or mine)[:1]]
-        if self.policy and not mine:
+        if untested:
+            reasons.append(f"{', '.join(untested)}: not tested")
+        elif self.policy and not mine:
             reasons.append("not told")
             if why := result.busiest.get(self.policy):
                 reasons.append(f"in the window with most packets {why}")
@@ -148,5 +165,7 @@ def lines(result: CaptureResult) -> Iterable[str]:
         yield f"{told.seconds:10.3f} s  {change.policy} is {change.after.label}: {change.cause}"
         if told.finding:
             yield f"{'':14}{told.finding.text}"
+    for name, why in result.untested.items():
+        yield f"  not tested: {name}: {why}"
     for note in result.notes:
         yield f"  note: {note}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network
 from itertools import chain
 from typing import Self
@@ -109,6 +109,10 @@ class CaptureResult:
     """By policy, why its condition held or not in the window with most packets."""
     notes: tuple[str, ...]
     """Differences between the frames of the capture and those that the programs saw."""
+    begin_ns: int = 0
+    """Time of the first frame, since the epoch."""
+    untested: Mapping[str, str] = field(default_factory=dict)
+    """By policy that was not evaluated, the reason."""
 
     def noting(self, defects: Iterable[str]) -> CaptureResult:
         """Return the result with defects of the file, too."""
@@ -267,7 +271,9 @@ class PolicyRunner:
         if backwards:
             notes.append(f"the capture's clock goes back {backwards} times")
         seconds = (last_ns - begin_ns) / 1e9
-        return CaptureResult(tuple(windows.told), count, seconds, windows.busiest, tuple(notes))
+        return CaptureResult(
+            tuple(windows.told), count, seconds, windows.busiest, tuple(notes), first.time_ns
+        )
 
     def _is_outgoing(self, frame: bytes) -> bool:
         at = 12

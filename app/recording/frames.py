@@ -30,9 +30,9 @@ from bpf.errors import ProbedeckError
 from probes.snapshot import Snapshot
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd
 else:
-    from backports import zstd
+    from backports import zstd as zstd
 
 MAGIC = b"\x89PDREC1\n"
 """First bytes of a segment."""

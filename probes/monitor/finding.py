@@ -30,7 +30,7 @@ _PREFIX = {4: 8, 6: 16}
 _SHORT = 3
 """Packets of a flow of a scan or of a flood of forged sources, at most."""
 _SYSTEM_PORTS = 1024
-_PORTED = (6, 17, 33, 132, 136)
+PORTED = (6, 17, 33, 132, 136)
 """Protocols with ports: TCP, UDP, DCCP, SCTP, UDP-Lite."""
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
 _FACTORS = np.frombuffer(os.urandom(24), "u8") | np.uint64(1)
@@ -126,7 +126,7 @@ def finding_of(
         by = "flows" if np.count_nonzero(rows["packets"] <= _SHORT) * 2 > len(rows) else "packets"
     weights = rows["packets"] if by == "packets" else np.ones(len(rows), "u8")
     protocol, every = rows["protocol"], np.ones(len(rows), bool)
-    ported, tcp = np.isin(protocol, _PORTED), protocol == 6
+    ported, tcp = np.isin(protocol, PORTED), protocol == 6
 
     def ports(end: str) -> Distinct:
         numbers = protocol.astype("u4") << np.uint32(16) | rows[end]

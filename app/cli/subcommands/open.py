@@ -19,6 +19,7 @@ from app.config.model import Settings, Ui
 from app.run.monitor import SHIPPED, policies_of
 from app.run.options import OUTPUT, Options
 from app.tape.options import TapeOptions
+from bpf.errors import UsageError
 from bpf.quantities import counted, duration
 from probes.monitor.options import MonitorOptions
 from probes.tunnels import Tunnels
@@ -67,6 +68,8 @@ def open(  # noqa: A001 - the name of the command
         say(f"{counted(result.frames, 'frame')} in {duration(result.seconds)}")
         for note in result.notes:
             say(f"probedeck: {note}")
+        if not result.frames:
+            raise UsageError(f"no frame to show in {', '.join(captures)}")
         if options.headless and startup.tape is None:
             with opened(directory) as recording:
                 write_tables(recording, _EVER, options, settings, form)

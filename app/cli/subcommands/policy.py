@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.cli.command import CommandGroup, argument, option
-from app.files import write_atomic
+from app.files import as_invoker, write_atomic
 from app.run.monitor import SHIPPED, policies_of
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import duration
@@ -31,7 +33,8 @@ TEST_EXAMPLES = """\b
 Examples:
   probedeck policy test attack.pcap --policies policies.toml
   probedeck policy test attack.pcap --policies policies.toml --expect 'syn_flood by 3s'
-  probedeck policy test office*.pcapng --policies policies.toml --expect none --junit out.xml"""
+  probedeck policy test office*.pcapng --policies policies.toml --expect none --junit out.xml
+  probedeck policy test /var/lib/probedeck/record --policy '...' --expect 'flood by 03:12:07'"""
 LOCAL = option(
     "--local", multiple=True, metavar="ADDRESS/PREFIX",
     help="Addresses of this host: packets from them are outgoing, for out_bytes and the like.",
@@ -66,13 +69,17 @@ def check(given: str, probe: tuple[str, ...], cost: bool) -> None:
 
 
 @policy.command(epilog=TEST_EXAMPLES)
-@argument("captures", "FILE...", "Captures: pcap or pcapng files.", nargs=-1, required=True)
+@argument(
+    "captures", "FILE|DIR...", "Captures, pcap or pcapng files, and recordings.", nargs=-1,
+    required=True,
+)  # fmt: skip
 @option("--policies", metavar="FILE", help="A .toml or .json file of policies.")
 @option("--policy", "texts", multiple=True, metavar="TEXT", help="A policy in its short form.")
 @option(
     "--expect", multiple=True, metavar="TEXT",
     help="A policy that must become active: 'NAME by 3s', 'NAME by 3s from ADDRESS to NETWORK', "
-    "or 'only NAME by 3s' without another one; or 'none'. The time counts from the first frame.",
+    "or 'only NAME by 3s' without another one; or 'none'. The time counts from the first frame; "
+    "or it is a time of day in UTC, 'by 03:12:07'.",
 )  # fmt: skip
 @LOCAL
 @option("--junit", metavar="FILE", help="Write the outcome of each expectation as JUnit XML.")
@@ -88,18 +95,21 @@ def test(
     captures: tuple[str, ...], policies: str, texts: tuple[str, ...], expect: tuple[str, ...],
     local: tuple[str, ...], junit: str, interval: float | None, tunnels: str | None,
 ) -> int:  # fmt: skip
-    """Run policies over captures, without an interface.
+    """Run policies over captures and recordings, without an interface.
 
-    The programs of the monitor and of the flow probe see each frame, and windows end by the
-    capture's clock. Applications do not run.
+    The programs of the monitor and of the flow probe see each frame of a capture, and windows end
+    by its clock. Of a recording, policies see the windows of the monitor or of flows; a policy that
+    needs more is not tested. Applications do not run.
 
-    Exit codes: 0 every expectation is met, 3 one is not, 2 a capture cannot be read, and all others
+    Exit codes: 0 every expectation is met, 3 one is not, 2 a file cannot be read, and all others
     meet theirs.
     """
     from app.lab.capture import check_capture
     from app.lab.expectation import Expectation, lines
     from app.lab.expectation import junit as junit_of
     from app.lab.policy_runner import PolicyRunner
+    from app.lab.recorded_runner import run_recording
+    from app.recording.reader import Recording
 
     if not (policies or texts):
         raise UsageError("there is no policy to test", hint="give --policies or --policy")
@@ -114,19 +124,30 @@ def test(
     refused: dict[str, UsageError] = {}
     for name in captures:
         try:
-            check_capture(name)
+            if is_recording(name):
+                Recording(name).close()
+            else:
+                check_capture(name)
         except UsageError as error:
             refused[name] = error
             print(f"not tested: {error}", file=sys.stderr)
     if len(refused) == len(set(captures)):
         raise next(iter(refused.values()))
     judged = []
-    with PolicyRunner(found.policies, MonitorOptions(**said), networks) as runner:
+    with ExitStack() as stack:
+        runner: PolicyRunner | None = None
         for name in captures:
             if name in refused:
                 continue
-            result = runner.run_file(name)
-            print(f"{name}: {result.frames} frames in {duration(result.seconds)}")
+            if is_recording(name):
+                result, unit = run_recording(name, found.policies), "windows"
+            else:
+                options = MonitorOptions(**said)
+                runner = runner or stack.enter_context(
+                    PolicyRunner(found.policies, options, networks)
+                )
+                result, unit = runner.run_file(name), "frames"
+            print(f"{name}: {result.frames} {unit} in {duration(result.seconds)}")
             for line in lines(result):
                 print(line)
             outcomes = [each.judge(result) for each in expected]
@@ -150,6 +171,12 @@ def networks_of(local: Sequence[str]) -> list[IPv4Network | IPv6Network]:
         return [ip_network(each, strict=False) for each in local]
     except ValueError as error:
         raise UsageError(f"--local: {error}", hint="an address or a network") from None
+
+
+def is_recording(name: str) -> bool:
+    """Whether a name is a directory. A capture is a file."""
+    with as_invoker():
+        return os.path.isdir(name)
 
 
 def is_file(given: str) -> bool:

@@ -17,6 +17,7 @@ from probes.monitor.condition.selection import canonical
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.syntax import MAX_LENGTH, MAX_STORED, parse
 from probes.monitor.condition.terms import (
+    Expression,
     MetricTerm,
     Number,
     Over,
@@ -126,18 +127,26 @@ class Condition:
         return ConditionOutcome(judged.holds, certain, judged.comparisons, judged.reasons)
 
     @cached_property
+    def _terms(self) -> list[Expression]:
+        return [term for each in comparisons(self._root) for term in each.terms]
+
+    @cached_property
+    def named(self) -> frozenset[SelectedMetric]:
+        """All metrics that it names, also those of all packets."""
+        found = (term for term in self._terms if isinstance(term, MetricTerm))
+        return frozenset(SelectedMetric(term.name, term.selection) for term in found)
+
+    @cached_property
     def inputs(self) -> frozenset[SelectedMetric] | None:
         """The metrics that the outcome depends on while all baselines are at their floors. None if
         it also depends on other windows, or if zeros would not make it independent of the length
         of the window."""
-        terms = [term for each in comparisons(self._root) for term in each.terms]
-        for term in terms:
+        for term in self._terms:
             if isinstance(term, Over) and not term.has_floor:
                 return None
             if isinstance(term, Rate) and any(isinstance(part, Number) for part in parts(term)):
                 return None
-        found = (term for term in terms if isinstance(term, MetricTerm))
-        return frozenset(SelectedMetric(term.name, term.selection) for term in found)
+        return self.named
 
     def is_low(
         self, outcome: ConditionOutcome, series: WindowSeries, quiet: WindowSeries

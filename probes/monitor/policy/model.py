@@ -287,6 +287,12 @@ class Policy(PolicyModel):
         return Condition.stored(text, self.filters, self.trusted) if text else None
 
     @property
+    def terms(self) -> frozenset[SelectedMetric]:
+        """All metrics that the conditions name, also those of all packets."""
+        found = map(self.parsed, (self.condition, self.deactivate))
+        return frozenset().union(*(each.named for each in found if each))
+
+    @property
     def selected(self) -> tuple[str, ...]:
         """As `select`, without the packets of trusted networks."""
         return self.without_trusted(self.select or ("",))

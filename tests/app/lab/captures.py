@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from io import BytesIO
+from io import BufferedReader, BytesIO
 
 from scapy.layers.l2 import Ether
 
@@ -15,7 +15,7 @@ ETHER = Ether(dst="02:00:00:00:00:09", src="02:00:00:00:00:07")
 
 
 def frames_of(data: bytes) -> tuple[list[CapturedFrame], CaptureFile]:
-    capture = CaptureFile(BytesIO(data), "x.pcap")
+    capture = CaptureFile(BufferedReader(BytesIO(data)), "x.pcap")
     return list(capture), capture
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+import os
+import random
 import struct
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from scapy.layers.inet import IP, UDP
@@ -13,7 +20,8 @@ from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Ether
 from scapy.layers.ppp import PPP, PPPoE
 from scapy.utils import PcapNgWriter, PcapWriter
 
-from app.lab.capture import CapturedFrame
+from app.lab.capture import CapturedFrame, CaptureFile
+from app.recording.frames import zstd
 from bpf.errors import UsageError
 from tests.app.lab.captures import (
     ETHER,
@@ -154,3 +162,29 @@ def test_frames_of_other_links_are_counted() -> None:
     text = section() + described(105) + described(1)
     found, capture = frames_of(text + enhanced(0, 1, bytes(60)) + enhanced(1, 2, bytes(60)))
     assert (len(found), capture.left_out) == (1, {105: 1})
+
+
+def _write(fd: int, data: bytes) -> None:
+    with open(fd, "wb") as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_packed_files_are_read_from_a_pipe(pack: Callable[[bytes], bytes]) -> None:
+    whole = pcap(*((START_NS + n, random.Random(n).randbytes(200)) for n in range(3000)))
+    for cut, words in ((0, ""), (9, "it breaks off")):
+        packed, (read, write) = pack(whole), os.pipe()
+        thread = Thread(target=_write, args=(write, packed[: len(packed) - cut]))
+        thread.start()
+        with open(read, "rb") as file:
+            capture = CaptureFile(file, "x.pcap")
+            count = sum(1 for _ in capture)
+        thread.join()
+        assert (count == 3000, capture.broken) == (not cut, words)
+        assert count > 1000
+
+
+def test_other_packed_files_are_named() -> None:
+    for pack, form in ((bz2.compress, "bzip2"), (lzma.compress, "xz")):
+        with pytest.raises(UsageError, match=f"x.pcap is packed by {form}; unpack it before"):
+            frames_of(pack(pcap()))

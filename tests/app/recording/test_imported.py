@@ -67,7 +67,7 @@ def test_a_folder_of_captures_is_one_run_with_its_alarms(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_standard_input_may_break_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = SimpleNamespace(buffer=io.BytesIO(pcap(*_quiet(0, 2))[:-5]))
+    given = SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(pcap(*_quiet(0, 2))[:-5])))
     monkeypatch.setattr(sys, "stdin", given)
     code, _, err = deck_here(
         "open", "-", "--headless", "--local", "203.0.113.0/24", "--policies", "none",
