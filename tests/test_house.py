@@ -41,7 +41,7 @@ PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 BUDGETS = {
     "app": (380, "files, names of addresses, the store and events of all commands"),
     "app/api": (1870, "REST, its client, and the defence against hostile clients"),
-    "app/cli": (1400, "one file a command of the shell"),
+    "app/cli": (1420, "one file a command of the shell"),
     "app/commands": (730, "commands of console, tapes and REST, declared once"),
     "app/config": (570, "settings, themes, and mistakes with their line"),
     "app/console": (
@@ -52,7 +52,10 @@ BUDGETS = {
     "app/explain": (680, "sentences about one conversation"),
     "app/exporters": (3140, "five receivers with queues, retries and exact counts"),
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
-    "app/lab": (1720, "networks of namespaces, replay, captures, and the test of policies"),
+    "app/lab": (
+        1880,
+        "networks of namespaces, replay, captures, and policies over captures and recordings",
+    ),
     "app/outputs": (1720, "each table as columns, and reports"),
     "app/recording": (
         1205,
@@ -74,7 +77,7 @@ BUDGETS = {
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (1085, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
-        5950,
+        6070,
         "metrics, conditions, policies, nine applications in C, and actions on packets",
     ),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),
