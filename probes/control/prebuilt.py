@@ -1,18 +1,20 @@
 """Makes the programs that come with probedeck: of the built-in probes, for all their options.
 
-    python -m probes.control.prebuilt [FOLDER]
+    python -m probes.control.prebuilt [FOLDER [AT OF]]
 
 Each probe starts on hooks without an interface, and the compiler stores the results. So a run asks
-for the same programs. Root and bcc are needed. The bytes hold for x86-64 and arm64: both are
-little-endian machines of 64 bits. The sources see their difference as `HAS_ATOMICS`.
+for the same programs. `3 20` makes a sample: of each 20 choices of options the one behind three
+others. Root and bcc are needed. The bytes hold for x86-64 and arm64: both are little-endian
+machines of 64 bits. The sources see their difference as `HAS_ATOMICS`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from functools import partial
+from itertools import count, product
 from pathlib import Path
 from typing import Protocol
 
@@ -72,8 +74,9 @@ class _AnyHooks(Hooks):
         return self._interface
 
 
-def make(folder: Path) -> None:
-    """Compile all programs into a folder; those that it has stay."""
+def make(folder: Path, at: int = 0, of: int = 1) -> None:
+    """Compile all programs into a folder, or a sample of them; those that it has stay."""
+    numbers = count()
     for macros in KERNELS:
         with Compiler(stores=[Store(folder, own=False)], macros=macros) as compiler:
             for interface in (
@@ -82,14 +85,15 @@ def make(folder: Path) -> None:
                 InterfaceGroup("prebuilt", 0, ethernet=True),
             ):
                 hooks = _AnyHooks(interface)
-                for probe in _probes(compiler, hooks, interface, macros["HAS_ATOMICS"]):
-                    probe.close()
+                for start in _starts(compiler, hooks, interface, macros["HAS_ATOMICS"]):
+                    if next(numbers) % of == at:
+                        start().close()
 
 
-def _probes(
+def _starts(
     compiler: Compiler, hooks: Hooks, interface: Interface, atomics: int
-) -> Iterator[_Closable]:
-    """Yield a built-in probe for each choice of its options; the caller closes it."""
+) -> Iterator[Callable[[], _Closable]]:
+    """Yield the start of a built-in probe for each choice of its options; the caller closes it."""
     several = isinstance(interface, InterfaceGroup)
     has_xdp = interface.ethernet and not several
     incoming = (Hook.XDP, Hook.TC_INGRESS) if has_xdp else (Hook.TC_INGRESS,)
@@ -100,40 +104,45 @@ def _probes(
         way = FlowDirection.EGRESS if hook is Hook.TC_EGRESS else FlowDirection.INGRESS
         sizes = TableSizes(_RECORDS, wide=has_wide_keys(interface, tunnels))
         where = [(hook, way)]
-        yield FlowProbe(
-            compiler, interface, where, hooks, sizes=sizes, tunnels=tunnels, clock=clock()
-        )
+        yield partial(
+            FlowProbe, compiler, interface, where, hooks, sizes=sizes, tunnels=tunnels,
+            clock=clock(),
+        )  # fmt: skip
     # Paths and segments are of one interface.
     for hook, order in product(incoming if atomics and not several else (), Order):
-        yield PathProbe(compiler, interface, hook, hooks, PathOptions(order=order))
-    for hook, options in product(incoming, _MONITORS):
-        yield from _monitor(compiler, interface, hooks, replace(options, ingress=hook))
+        yield partial(PathProbe, compiler, interface, hook, hooks, PathOptions(order=order))
+    for hook, options, names in product(incoming, _MONITORS, (BUILT_IN[::2], BUILT_IN[1::2])):
+        options = replace(options, ingress=hook)
+        yield partial(_monitor, compiler, interface, hooks, options, names)
     for hook, inside in product(incoming, (False, True)):
-        yield RingProbe(compiler, interface, hook, hooks, RingOptions("1MiB", tunnels=inside))
-    yield NamesProbe.of(compiler, hooks, names_config(interface.name))
+        ring = RingOptions("1MiB", tunnels=inside)
+        yield partial(RingProbe, compiler, interface, hook, hooks, ring)
+    yield partial(NamesProbe.of, compiler, hooks, names_config(interface.name))
     segment = SegmentOptions("key")
     if not several:
-        yield SegmentProbe.of(compiler, hooks, segment_config(interface.name, segment), segment)
-    yield drops.prepare(compiler, hooks, interface, 1.0)()
-    yield Holders(compiler)
-    yield SocketEvents.compile(compiler, SOURCE.read_text(encoding="utf-8"))
+        config = segment_config(interface.name, segment)
+        yield partial(SegmentProbe.of, compiler, hooks, config, segment)
+    yield lambda: drops.prepare(compiler, hooks, interface, 1.0)()
+    yield partial(Holders, compiler)
+    yield partial(SocketEvents.compile, compiler, SOURCE.read_text(encoding="utf-8"))
 
 
 def _monitor(
-    compiler: Compiler, interface: Interface, hooks: Hooks, options: MonitorOptions
-) -> Iterator[_Closable]:
-    """Yield the parts of a monitor, behind it each application, and itself."""
+    compiler: Compiler, interface: Interface, hooks: Hooks, options: MonitorOptions,
+    names: Sequence[str],
+) -> _Closable:  # fmt: skip
+    """Start the parts of a monitor, and behind it some applications; only the monitor stays."""
     monitor = MonitorProbe(compiler, interface, hooks, options)
-    yield outgoing.compile_source(compiler, interface, options)
+    outgoing.compile_source(compiler, interface, options).close()
     if options.input is Input.REGULAR:
         for hook in (monitor.points()["ingress"].hook, Hook.TC_EGRESS):
             inside = options.tunnels is not Tunnels.OUTER
-            yield actions.compile_source(compiler, interface, hook, inside)
-    for name in BUILT_IN:
+            actions.compile_source(compiler, interface, hook, inside).close()
+    for name in names:
         if options.input is not Input.TELEMETRY or name != _REGULAR_ONLY:
-            yield ApplicationProbe.of(compiler, hooks, catalog.built_in(name, interface.name))
-    yield monitor
+            ApplicationProbe.of(compiler, hooks, catalog.built_in(name, interface.name)).close()
+    return monitor
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]) if sys.argv[1:] else BUNDLED)
+    make(Path(sys.argv[1]) if sys.argv[1:] else BUNDLED, *map(int, sys.argv[2:]))
