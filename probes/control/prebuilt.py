@@ -3,7 +3,7 @@
     python -m probes.control.prebuilt [FOLDER [AT OF]]
 
 Each probe starts on hooks without an interface, and the compiler stores the results. So a run asks
-for the same programs. `3 20` makes a sample: of each 20 choices of options the one behind three
+for the same programs. `3 40` makes a sample: of each 40 choices of options the one behind three
 others. Root and bcc are needed. The bytes hold for x86-64 and arm64: both are little-endian
 machines of 64 bits. The sources see their difference as `HAS_ATOMICS`.
 """
