@@ -159,10 +159,7 @@ def _home_of(name: str, typed: Typed, others: Iterable[str]) -> str:
 def _value(document: TomlDocument, typed: Typed, section: str, name: str, given: object) -> Value:
     settings = typed[section]
     if name not in settings:
-        hint = _home_of(name, typed, [*settings, "interface"])
-        if hint.endswith(" interface?"):
-            hint = "only -i names the interface"
-        raise UsageError("unknown key", hint=hint)
+        raise UsageError("unknown key", hint=_home_of(name, typed, settings))
     setting = settings[name]
     value = setting.of_toml(given)
     kind, *words = setting.metavar.split("|")

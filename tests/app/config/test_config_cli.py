@@ -131,7 +131,7 @@ def test_validate_tells_all_that_is_wrong(file: Path) -> None:
         "a: flws > 5 -> dns",
         "   ^",
         f"{file}:9: {file.parent}/none.toml: No such file or directory; did you mean {file.name}?",
-        f"{file}:10: [run] interfce: unknown key; only -i names the interface",
+        f"{file}:10: [run] interfce: unknown key; did you mean interface?",
     ]
     code, _, err = deck_here("config", "validate", "/nowhere.toml")
     assert (code, err) == (2, "/nowhere.toml cannot be read: No such file or directory\n")
