@@ -2,7 +2,7 @@
 
     python -I -m bench.policies [--policies examples/policies.toml] [--captures DIR] [--ratio 10]
 
-First come the made attacks and loads of `bench/policies/made.py`, in two halves: those by which the
+First come the made attacks and loads of `bench/policies/made.py`, those by which the
 policies were chosen, and others. Then come captures. `DIR/labels.toml` describes them:
 
     [[capture]]

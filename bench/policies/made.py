@@ -1,6 +1,6 @@
 """Scores of the policies over the made attacks and loads of tests/support/made.
 
-Half of them are those by which the policies were chosen. The other half is held out. Each runs
+Some are those by which the policies were chosen. The others are held out. Each runs
 alone, and beside an office's ordinary traffic.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from app.lab.policy_runner import PolicyRunner, Told
+from bench.policies import others
 from tests.support.made.attacks import ATTACKS, HOLES, Attack
 from tests.support.made.attacks_held_out import HELD_OUT as OTHER_ATTACKS
 from tests.support.made.judge import alarms, generator, named
@@ -19,15 +20,16 @@ from tests.support.made.traffic import Make, Rows, mixed
 
 BESIDE = 500
 """Packets a second of ordinary traffic."""
-HALVES: Mapping[str, tuple[tuple[Attack, ...], Mapping[str, Make]]] = {
+PARTS: Mapping[str, tuple[tuple[Attack, ...], Mapping[str, Make]]] = {
     "known": (ATTACKS + HOLES, LOADS),
     "held out": (OTHER_ATTACKS, OTHER_LOADS),
+    "others, held out": (others.ATTACKS, others.LOADS),
 }
 
 
 @dataclass(slots=True)
 class MadeScore:
-    """Counts of a half, in one of the two ways."""
+    """Counts of a part, in one of the two ways."""
 
     attacks: int = 0
     told: int = 0
@@ -41,10 +43,10 @@ class MadeScore:
 
 
 def scores(runner: PolicyRunner, seconds: float) -> Iterable[tuple[str, MadeScore]]:
-    """Yield the scores of each half, after lines about each wrong answer."""
-    for half, (attacks, loads) in HALVES.items():
+    """Yield the scores of each part, after lines about each wrong answer."""
+    for part, (attacks, loads) in PARTS.items():
         for beside in (0, BESIDE):
-            score, way = MadeScore(), f"{half}, beside {beside}/s" if beside else f"{half}, alone"
+            score, way = MadeScore(), f"{part}, beside {beside}/s" if beside else f"{part}, alone"
             for attack in attacks:
                 random = generator(attack.id)
                 length = max(seconds, attack.seconds)

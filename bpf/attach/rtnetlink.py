@@ -15,9 +15,12 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from bpf.errors import printable
 
+_Answer = TypeVar("_Answer")
 CLSACT_INGRESS = 0xFFFFFFF2
 CLSACT_EGRESS = 0xFFFFFFF3
 
@@ -323,6 +326,17 @@ def lookup(address: str) -> Route:
     found = attributes(reply[_ROUTE.size :])
     ifindex = int.from_bytes(found.get(_RTA_OIF, b""), "little")
     return Route(_ROUTE.unpack_from(reply)[7], ifindex)
+
+
+@lru_cache(512)
+def _asked(ask: Callable[[str], Any], name: str, _: int) -> Any:
+    return ask(name)
+
+
+def lately(ask: Callable[[str], _Answer], name: str, now_ns: int) -> _Answer:
+    """Return the answer about a name, asked once in ten seconds: routes and links change seldom."""
+    found: _Answer = _asked(ask, name, now_ns // 10**10)
+    return found
 
 
 def network(address: str) -> tuple[str, bool]:

@@ -7,11 +7,10 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from app.console.live.state import Frame
 from app.console.screens.overview.trouble import Kind, Trouble
-from bpf.attach.rtnetlink import backlog
+from bpf.attach.rtnetlink import backlog, lately
 from bpf.features import link_speed
 from bpf.quantities import bit_rate, byte_size, percent
 from probes.snapshot import Peak
@@ -25,8 +24,6 @@ _LOOKS = 3
 _FULL = 0.95
 _BETWEEN = 8 * 24
 """Bits of a frame on Ethernet that no program sees: preamble, checksum, and the gap behind it."""
-_AGAIN_NS = 30_000_000_000
-"""Time after which the speed of a link is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +69,11 @@ class Links:
     def look(self, frame: Frame) -> tuple[LinkUse, ...]:
         """Return the busiest links, the fullest first. The kernel may need some time."""
         links = sorted(_rates(frame), key=lambda each: -each[0].bits)[:_MOST]
-        found = [self._link(*each, frame.flows.now_ns // _AGAIN_NS) for each in links]
+        found = [self._link(*each, frame.flows.now_ns) for each in links]
         return tuple(sorted(found, key=lambda one: (one.is_full, one.share, one.bits))[::-1])
 
-    def _link(self, one: LinkUse, gaps: float, when: int) -> LinkUse:
-        name, speed = one.name, _speed(one.name, when)
+    def _link(self, one: LinkUse, gaps: float, now_ns: int) -> LinkUse:
+        name, speed = one.name, lately(link_speed, one.name, now_ns)
         share = (one.bits + gaps) / speed if speed else math.nan
         queue, waiting = "", 0
         if one.way == "out":
@@ -85,12 +82,6 @@ class Links:
             self._looks[name] = self._looks.get(name, 0) + 1 if waiting else 0
         looks = self._looks.get(name, 0) if waiting else 0
         return replace(one, share=share, speed=speed, queue=queue, waiting=waiting, looks=looks)
-
-
-@lru_cache(64)
-def _speed(name: str, _: int) -> int:
-    """Return the speed of a link, asked for once for each number."""
-    return link_speed(name)
 
 
 def _rates(frame: Frame) -> Iterator[tuple[LinkUse, float]]:

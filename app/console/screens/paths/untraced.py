@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.live.state import Frame
 from app.console.screens.paths.hop import PathKey
 from bpf.arrays import Rows
-from bpf.attach.rtnetlink import network
+from bpf.attach.rtnetlink import lately, network
 from bpf.quantities import age, duration
 from bpf.sockets.diag import TCP, UDP
 from probes.filter.hosts import address_text
@@ -27,8 +26,6 @@ from widgets.tones import Tone
 _MOST = 30
 """Destinations in the list."""
 _IDLE_NS = 3_000_000_000
-_ROUTE_NS = 10_000_000_000
-"""Longest age of a known route."""
 _QUEUE_S = 0.005
 """A delay above the least round trip that is worth a warning."""
 
@@ -102,9 +99,8 @@ def _of(frame: Frame, host: str, local: bool) -> Iterator[Untraced]:
         yield _one(rows[inverse == group], frame.owners, host, here)
 
 
-@lru_cache(256)
-def _network(address: str, _: int) -> tuple[str, bool]:
-    """Return the network of an address, asked once for each number, and whether it is near."""
+def _network(address: str) -> tuple[str, bool]:
+    """Return the network of an address, and whether it is near."""
     try:
         return network(address)
     except OSError:
@@ -121,7 +117,7 @@ def _one(rows: Rows[LIVE_SOCKET], owners: OwnerView, host: str, here: int) -> Un
     idle_ns = now_ns - max(int(rows["seen_ns"].max()), owners.cut_ns)
     address = address_text(row["far"].tobytes(), int(row["version"]))
     vain = row["limit"] == Limit.NO_ANSWER
-    route_of = _network(address, now_ns // _ROUTE_NS) if row["netns"] == here else ("", False)
+    route_of = lately(_network, address, now_ns) if row["netns"] == here else ("", False)
     return Untraced(
         PathKey(address, host=host),
         int(row["rtt_us"]) / 1e6 if timed else math.nan,
