@@ -1,4 +1,4 @@
-"""Attacks and loads as operators meet them, outside the tests. Their first run changed two policies:
+"""Attacks and loads as operators meet them, outside the tests. By them, two policies changed:
 `amplification` and `dns_tunnel`.
 """
 
