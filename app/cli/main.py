@@ -29,9 +29,6 @@ SHELLS = ("bash", "zsh", "fish")
 ASKED = "_PROBEDECK_COMPLETE"
 """The variable by which a shell asks for completions."""
 _AGAIN_S = 0.01
-_GARBAGE_AFTER = 20_000
-"""Objects between two looks for garbage. With Python's 700 imports take a tenth longer."""
-_THREADS = "OPENBLAS_NUM_THREADS"
 _MODULES = {
     "run": "run", "lab": "run", "tour": "run", "trace": "trace", "explain": "explain",
     "segment": "segment", "serve": "serve", "console": "run", "replay": "run", "fleet": "run",
@@ -152,17 +149,6 @@ def _allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _spare_imports() -> None:
-    """Make imports cheaper.
-
-    The BLAS of numpy would start a thread for each CPU, which spins for 50 ms; no matrix here is
-    large. `os.environ` stays without the variable, and the user's programs get `os.environ`.
-    """
-    gc.set_threshold(_GARBAGE_AFTER)
-    if _THREADS not in os.environ:
-        os.putenv(_THREADS, "1")
-
-
 def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
     """Repeat a Ctrl-C that Python dropped because it came in a callback, such as an import's."""
     if issubclass(ignored.exc_type, KeyboardInterrupt):
@@ -177,7 +163,11 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.unraisablehook = _interrupt_again
     _allow_open_files()
-    _spare_imports()
+    # The BLAS of numpy would start a thread for each CPU, which spins for 50 ms; no matrix here is
+    # large. `os.environ` stays without the variable, and the user's programs get `os.environ`.
+    os.putenv("OPENBLAS_NUM_THREADS", "1")
+    # Objects between two looks for garbage: with Python's 700, imports take longer.
+    gc.set_threshold(20_000)
     # Of regular expressions that the user writes: `[[` may mean something else in a later Python.
     warnings.simplefilter("ignore", FutureWarning)
     try:

@@ -29,7 +29,6 @@ from bpf.maps.layout import CType, described
 from bpf.syscall import MapSpec, btf_data
 
 _MACRO = re.compile(r"\b(BPF_[A-Z_]+)\s*\((?=([^()]*))")
-_HISTOGRAM = re.compile(r'BPF_HISTOGRAM|"histogram')
 _NO_BTF = " (no BTF: a float, a double or an enum of 64 bits keeps libbcc from loading it)"
 _ALIAS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\w+)[ \t\r]*$", re.MULTILINE)
 
@@ -121,7 +120,7 @@ class MapReader:
             with contextlib.suppress(OSError, ValueError):
                 self._btf = Btf(btf_data(btf_fd))
         self._places = map_places(source)
-        places = map_places(flat) if _HISTOGRAM.search(flat) else {}
+        places = map_places(flat) if "histogram" in flat.lower() else {}
         self._histograms = {n for n, place in places.items() if place.histogram}
 
     def read(self, declared: Mapping[str, Any], fd: int) -> CompiledMap:

@@ -115,8 +115,9 @@ def _starts(
         options = replace(options, ingress=hook)
         yield partial(_monitor, compiler, interface, hooks, options, names)
     for hook, inside in product(incoming, (False, True)):
-        ring = RingOptions("1MiB", tunnels=inside)
-        yield partial(RingProbe, compiler, interface, hook, hooks, ring)
+        yield partial(
+            RingProbe, compiler, interface, hook, hooks, RingOptions("1MiB", tunnels=inside)
+        )
     yield partial(NamesProbe.of, compiler, hooks, names_config(interface.name))
     segment = SegmentOptions("key")
     if not several:

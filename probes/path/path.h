@@ -15,7 +15,6 @@
 #include <uapi/linux/udp.h>
 #include "packet.h"
 
-#define MARK_V6 0xa4b7 /* before a sequence number in the payload */
 #define HOPS 32
 #define FLOWS 4 /* of one destination, unless all are traced */
 
