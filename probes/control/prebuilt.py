@@ -112,8 +112,7 @@ def _starts(
     for hook, order in product(incoming if atomics and not several else (), Order):
         yield partial(PathProbe, compiler, interface, hook, hooks, PathOptions(order=order))
     for hook, options, names in product(incoming, _MONITORS, (BUILT_IN[::2], BUILT_IN[1::2])):
-        options = replace(options, ingress=hook)
-        yield partial(_monitor, compiler, interface, hooks, options, names)
+        yield partial(_monitor, compiler, interface, hooks, replace(options, ingress=hook), names)
     for hook, inside in product(incoming, (False, True)):
         yield partial(
             RingProbe, compiler, interface, hook, hooks, RingOptions("1MiB", tunnels=inside)
@@ -121,8 +120,9 @@ def _starts(
     yield partial(NamesProbe.of, compiler, hooks, names_config(interface.name))
     segment = SegmentOptions("key")
     if not several:
-        config = segment_config(interface.name, segment)
-        yield partial(SegmentProbe.of, compiler, hooks, config, segment)
+        yield partial(
+            SegmentProbe.of, compiler, hooks, segment_config(interface.name, segment), segment
+        )
     yield lambda: drops.prepare(compiler, hooks, interface, 1.0)()
     yield partial(Holders, compiler)
     yield partial(SocketEvents.compile, compiler, SOURCE.read_text(encoding="utf-8"))
@@ -137,8 +137,9 @@ def _monitor(
     outgoing.compile_source(compiler, interface, options).close()
     if options.input is Input.REGULAR:
         for hook in (monitor.points()["ingress"].hook, Hook.TC_EGRESS):
-            inside = options.tunnels is not Tunnels.OUTER
-            actions.compile_source(compiler, interface, hook, inside).close()
+            actions.compile_source(
+                compiler, interface, hook, options.tunnels is not Tunnels.OUTER
+            ).close()
     for name in names:
         if options.input is not Input.TELEMETRY or name != _REGULAR_ONLY:
             ApplicationProbe.of(compiler, hooks, catalog.built_in(name, interface.name)).close()
