@@ -115,6 +115,19 @@ def switch(name: str, plane: ControlPlane, choice: str) -> None:
     plane.switch(name, choice == "on" if choice else not runs)
 
 
+def keep_packets(plane: ControlPlane, text: str) -> None:
+    plane.keep_packets(text)
+
+
+def release_packets(plane: ControlPlane, _: str = "") -> None:
+    plane.release_packets()
+
+
+def write_packets(plane: ControlPlane, name: str) -> None:
+    """Write the packets of a policy, or without a name those of `packets.keep`."""
+    plane.write_packets(*filter(None, [name]))
+
+
 def remove_output(plane: ControlPlane, name: str) -> None:
     plane.outputs.remove(name)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from app import VERSION
 from app.files import write_atomic
+from app.recording.writer import CAPTURE
 from bpf.arrays import Array, Row, Rows
 from bpf.errors import UsageError
 from bpf.quantities import milliseconds
@@ -27,7 +28,6 @@ from probes.ring.service import Capture, said
 from probes.snapshot import History
 from probes.sockets.records import OWNERS_TABLE, SOCKETS_TABLE, Limit, Owned
 
-SUFFIX = ".pcapng"
 _MODE = 0o600
 _SECTION, _INTERFACE, _NAMES, _PACKET = 0x0A0D0D0A, 1, 4, 6
 _COMMENT, _APPLICATION, _IF_NAME, _FLAGS, _RESOLUTION = 1, 4, 2, 2, 9
@@ -47,7 +47,7 @@ def saver(history: History, directory: str) -> Callable[[Capture], str]:
     def save(capture: Capture) -> str:
         at = datetime.fromtimestamp(capture.ledger.end_utc_ns // 1000 / 1e6, UTC)
         name = "by-hand" if capture.name == BY_HAND else capture.name
-        path = Path(directory) / f"capture-{name}-{at:%Y%m%dT%H%M%S}.{at.microsecond:06}Z{SUFFIX}"
+        path = Path(directory) / f"capture-{name}-{at:%Y%m%dT%H%M%S}.{at.microsecond:06}Z{CAPTURE}"
         try:
             write_atomic(path, encoded(capture, history, path.name), mode=_MODE, directories=0o700)
         except OSError as error:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from errno import ENOENT, ENOSPC
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from app.recording.frames import (
 from bpf.arrays import Array
 from probes.snapshot import Snapshot
 
-DATA, INDEX = ".seg", ".idx"
+DATA, INDEX, CAPTURE = ".seg", ".idx", ".pcapng"
 STREAMS = {"full": 600.0, "10s": 6 * 3600.0, "1m": 24 * 3600.0}
 """Streams of a recording, by the seconds of a segment: every window, and sums of 10 s and 1 min."""
 SEGMENT_BYTES = 64 << 20
@@ -178,21 +179,22 @@ class SegmentWriter:
 
 
 def remove_old(directory: Path, seconds: float, most: float) -> None:
-    """Remove segments that are older than `seconds`, and then, while all files have more than
-    `most` bytes, the oldest of all windows. The newest segment of a stream stays.
+    """Remove segments and captures that are older than `seconds`, and then, while all files have
+    more than `most` bytes, the oldest captures and segments of all windows. The newest segment of a
+    stream stays.
 
     Raises OSError.
     """
     with as_invoker():
-        found = sorted(directory.glob(f"*{DATA}"))
+        found = sorted(chain(directory.glob(f"*{DATA}"), directory.glob(f"capture-*{CAPTURE}")))
         states = {path: path.stat() for path in found}
         sizes = {path: state.st_size + _size(index_of(path)) for path, state in states.items()}
         left, now = sum(sizes.values()), time.time()
-        newest = {path.name.split(".")[-2]: path for path in found}
-        for path in found:
+        newest = {path.name.split(".")[-2]: path for path in found if path.suffix == DATA}
+        for path in sorted(found, key=lambda path: states[path].st_mtime_ns):
             if path in newest.values():
                 continue
-            too_much = left > most and path.name.endswith(f".full{DATA}")
+            too_much = left > most and path.name.endswith((f".full{DATA}", CAPTURE))
             if too_much or now - states[path].st_mtime > seconds:
                 path.unlink(missing_ok=True)
                 index_of(path).unlink(missing_ok=True)

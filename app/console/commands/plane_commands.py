@@ -27,9 +27,11 @@ class PlaneCommands:
         self._work("a new output", partial(self._console.plane.outputs.add, OutputConfig(url)))
 
     def do_output_list(self) -> None:
-        from app.console.dialogs.outputs import OutputsScreen
+        from app.console.dialogs.outputs import page
+        from app.console.dialogs.polled_box import PolledBox
 
-        self._console.app.push_screen(OutputsScreen(self._console.plane.outputs.status))
+        status = self._console.plane.outputs.status
+        self._console.app.push_screen(PolledBox("Outputs", lambda: page(status())))
 
     def _run(self, command: Command, value: str = "") -> None:
         assert command.remote

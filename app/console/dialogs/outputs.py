@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.text import Text
-from textual import work
 
-from app.console.dialogs.help_box import HelpBox
-from bpf.errors import ProbedeckError, printable
+from bpf.errors import printable
 from bpf.quantities import REPLACED, byte_size, si
 from probes.reports import OutputState, OutputStatus
 
-_PERIOD = 1.0
 _NONE = "No output runs. Start one: :output.add URL, --output URL or [[outputs]]."
-
-
-class OutputsScreen(HelpBox):
-    """Asks for the state of all outputs once a second, in a thread."""
-
-    title_text = "Outputs"
-
-    def __init__(self, status: Callable[[], Sequence[OutputStatus]]) -> None:
-        """`status` may wait for another host."""
-        super().__init__()
-        self._status, self._shown = status, Text()
-
-    def on_mount(self) -> None:
-        self._ask()
-        self.set_interval(_PERIOD, self._ask)
-
-    def text(self) -> Iterator[Text]:
-        yield self._shown
-
-    @work(thread=True, exclusive=True, group="outputs")
-    def _ask(self) -> None:
-        try:
-            self._shown = page(self._status())
-        except ProbedeckError as error:
-            self._shown = Text(str(error), "bold")
-        self.app.call_from_thread(self.renew)
 
 
 def page(outputs: Sequence[OutputStatus]) -> Text:

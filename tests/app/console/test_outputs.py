@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from app.console.dialogs.outputs import OutputsScreen
+from app.console.dialogs.polled_box import PolledBox
 from app.console.screens.overview.screen import OverviewScreen
 from app.exporters.kinds import parse
 from bpf.errors import UsageError
@@ -63,7 +63,7 @@ async def test_outputs_are_added_watched_and_removed_by_commands() -> None:
         assert "did you mean ipfix?" in console.complaints[-1]
         await console.app.action_command("output.list")
         await becomes(console, lambda: "1.23 M" in console.text)
-        assert isinstance(console.app.screen, OutputsScreen)
+        assert isinstance(console.app.screen, PolledBox)
         assert "ipfix://collector:4739?transport=tcp" in console.text
         outputs.fail("ipfix", "Connection refused", 2310)
         await becomes(console, lambda: "Connection refused" in console.text)
@@ -91,4 +91,4 @@ async def test_the_overview_tells_an_output_that_fails_and_leads_to_the_list() -
         assert isinstance(screen, OverviewScreen)
         screen.query_one("#now", Block).focus()
         await console.press("enter")
-        await becomes(console, lambda: isinstance(console.app.screen, OutputsScreen))
+        await becomes(console, lambda: isinstance(console.app.screen, PolledBox))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from probes.ring.options import (
     BY_HAND,
     USUAL_SECONDS,
@@ -21,6 +23,8 @@ class FakeRing:
 
     kept_filter: str | None = None
     """The filter of `keep_packets`; None: no packet is kept."""
+    written: Sequence[str] = ()
+    """Names of captures."""
 
     def ring(self) -> RingStatus:
         if self.kept_filter is None:
@@ -40,4 +44,5 @@ class FakeRing:
         return [] if self.kept_filter is None else [PACKET] * min(most, 3)
 
     def write_packets(self, name: str = BY_HAND, seconds: float = USUAL_SECONDS) -> Written:
+        self.written = [*self.written, name]
         return Written(f"/tmp/capture-{name.replace(' ', '-')}.pcapng", LEDGER)

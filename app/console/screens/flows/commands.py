@@ -13,6 +13,8 @@ from app.console.screens.flows.group_columns import SPECS, has_interfaces
 from app.console.screens.flows.part import ShownFlows, path_of
 from app.console.screens.flows.selection import Selection
 from app.console.screens.paths.hop import PathKey
+from app.console.tasks import Task
+from app.explain.material import ends_of
 from bpf.arrays import Array, Rows
 from bpf.errors import UsageError
 from bpf.quantities import age
@@ -130,6 +132,22 @@ class TraceCommands:
         (conversation,) = group(flows[:1], "conversations").rows
         self._page = ExplainPage(screen.console, conversation, path, untraced, host)
         screen.app.push_screen(self._page)
+
+    def do_flow_packets(self) -> None:
+        """Keep the packets of the row's flow, both ways, and show them."""
+        from app.console.dialogs.packets import PacketsBox, both_ways
+
+        if not len(flows := self._flows()):
+            return
+        console = self._screen.console
+        plane = console.hosts.plane(console.frame.flows.node(int(flows["id"][0])))
+        (conversation,) = group(flows[:1], "conversations").rows
+        wanted = both_ways(ends_of(conversation))
+        console.tasks.run(
+            self._screen.app, Task("the packet ring"), lambda: plane.keep_packets(wanted),
+            lambda _: self._screen.app.push_screen(PacketsBox(console, plane, wanted)),
+            console.complain, of_command=True,
+        )  # fmt: skip
 
     def do_flow_trace(self) -> None:
         if len(flows := self._flows()):
