@@ -119,7 +119,14 @@ def test_the_oldest_segments_go_by_size_and_by_age(
     os.utime(paths[2], (old, old))
     writer.remove_old(tmp_path, 1800, 1e12)
     assert sorted(tmp_path.glob(f"*.full{DATA}")) == paths[3:]
+    captures = [tmp_path / f"{name}.pcapng" for name in ("capture-a", "capture-b", "mine")]
+    for capture in captures:
+        capture.touch()
+    os.utime(captures[0], (old, old))
+    writer.remove_old(tmp_path, 1800, 1e12)
+    assert [each.exists() for each in captures] == [False, True, True]
     writer.remove_old(tmp_path, 1e9, 0)
+    assert [each.exists() for each in captures] == [False, False, True]
     assert sorted(tmp_path.glob(f"*.full{DATA}")) == paths[-1:], "the newest stays"
     assert len([*tmp_path.glob(f"*{INDEX}")]) == 3
 
