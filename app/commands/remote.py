@@ -125,7 +125,9 @@ def release_packets(plane: ControlPlane, _: str = "") -> None:
 
 def write_packets(plane: ControlPlane, name: str) -> None:
     """Write the packets of a policy, or without a name those of `packets.keep`."""
-    plane.write_packets(*filter(None, [name]))
+    from probes.ring.options import BY_HAND
+
+    plane.write_packets(name or BY_HAND)
 
 
 def remove_output(plane: ControlPlane, name: str) -> None:

@@ -143,10 +143,14 @@ class TraceCommands:
         plane = console.hosts.plane(console.frame.flows.node(int(flows["id"][0])))
         (conversation,) = group(flows[:1], "conversations").rows
         wanted = both_ways(ends_of(conversation))
+
+        def show(_: object) -> None:
+            self._screen.app.push_screen(PacketsBox(console, plane, wanted))
+
+        task = Task("the packet ring")
         console.tasks.run(
-            self._screen.app, Task("the packet ring"), lambda: plane.keep_packets(wanted),
-            lambda _: self._screen.app.push_screen(PacketsBox(console, plane, wanted)),
-            console.complain, of_command=True,
+            self._screen.app, task, lambda: plane.keep_packets(wanted), show, console.complain,
+            of_command=True,
         )  # fmt: skip
 
     def do_flow_trace(self) -> None:
