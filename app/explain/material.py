@@ -56,7 +56,7 @@ class Material:
     spans: Array
     """Seconds of these windows, (m,) f8."""
     interface: str = ""
-    """Of the last window with a socket."""
+    """That counts its last outgoing packets."""
     owner: Row[OWNER] | None = None
     """A row of dtype OWNER; None if it is unknown."""
     hops: Rows[HOP] = field(default_factory=lambda: np.empty(0, HOP))
@@ -108,7 +108,7 @@ def gather(conversation: Row[GROUP], items: Iterable[Snapshot]) -> Material:
         seconds=sum(window.seconds for window in flows),
         sockets=sockets,
         spans=np.array([window.seconds for window, _ in known], "f8"),
-        interface=known[-1][0].interface if known else "",
+        interface=b"".join(both["interface"][~back][-1:].tolist()).decode(errors="replace"),
         owner=_owner(sockets, _recent(tables, PROBE, OWNERS_TABLE)),
         hops=_to(conversation, HOP, _recent(tables, "path", HOPS_TABLE)),
         findings=_to(conversation, PATH, _recent(tables, "path", PATHS_TABLE)),

@@ -132,8 +132,10 @@ class Chain:
 
     def before_gate(self, stage: Stage, prog_fd: int) -> None:
         """As `append`, for a probe that also gets packets that another interface counts."""
-        gate = self._gate
-        self._insert(self._stages.index(gate) if gate else len(self._stages), stage, prog_fd)
+        if gate := self._gate:
+            self._insert(self._stages.index(gate), stage, prog_fd)
+        else:
+            self.append(stage, prog_fd)
 
     def prepend(self, stage: Stage, prog_fd: int) -> None:
         """As `append`, at the chain's start: the others get only packets that it passes."""

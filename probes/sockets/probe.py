@@ -6,6 +6,7 @@ An owner has names: user, unit, container and pod of a process or a cgroup.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -24,6 +25,7 @@ from bpf.attach.interface import Interface
 from bpf.errors import UsageError
 from bpf.programs.program import Program
 from probes.builtin import BuiltinProbe, Generation
+from probes.flow.records import FLOW, FlowDirection
 from probes.life import Bundle
 from probes.path.records import HOPS_TABLE
 from probes.reports import ProgramInfo
@@ -38,11 +40,13 @@ from probes.sockets.records import (
     OWNERS_TABLE,
     OWNERSHIP_TABLE,
     PROBE,
+    SOCKET,
     SOCKETS_TABLE,
     By,
     Limit,
     Reason,
     not_asked,
+    sockets_of,
 )
 
 if TYPE_CHECKING:
@@ -85,6 +89,19 @@ def prepare(
 ) -> Callable[[], SocketsProbe]:
     """Return a function that makes the probe."""
     return partial(SocketsProbe, compiler, interface)
+
+
+def _note_backlogs(flows: Rows[FLOW], sockets: Rows[SOCKET]) -> None:
+    """Fill in `qdisc` and `backlog` of sockets with a verdict QUEUE: of the interface by which
+    their packets leave."""
+    leaving = flows[flows["direction"] == FlowDirection.EGRESS]
+    of = sockets_of(leaving, sockets)
+    waits = np.append(sockets["limit"] == Limit.QUEUE, False)[of]
+    for name in np.unique(leaving["interface"][waits]).tolist():
+        mine = of[waits & (leaving["interface"] == name)]
+        with suppress(OSError):
+            found = rtnetlink.backlog(socket.if_nametoindex(name))
+            sockets["qdisc"][mine], sockets["backlog"][mine] = found
 
 
 class SocketsProbe(BuiltinProbe[Bundle[Program]]):
@@ -183,9 +200,7 @@ class SocketsProbe(BuiltinProbe[Bundle[Program]]):
         self._urgent = self._wants_holders(answers)
         tables = self._rows.of(answers, asked_s)
         if (tables[0]["limit"] == Limit.QUEUE).any():
-            with suppress(OSError):
-                waiting = rtnetlink.backlog(self.interface.index)
-                tables[0]["qdisc"], tables[0]["backlog"] = waiting
+            _note_backlogs(window.rows, tables[0])
         spent_ns = time.thread_time_ns() - began
         self._resolver.spend(spent_ns / 1e9, window.seconds)
         return self._tables(window, tables, spent_ns)

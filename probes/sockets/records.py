@@ -143,8 +143,8 @@ SOCKET = np.dtype([
   `notsent`, `rqueue`, `wqueue` bytes (of a listener, `rqueue` connections to accept and `wqueue`
   their limit); `delivery_rate` bytes/s, `app_limited`: whether the application limited it.
   `queue_us`: microseconds of `rtt_us` above the path's floor. `asked`: this host sent the last data
-  of the connection. `qdisc`, `backlog`: the kind of this host's fullest queueing discipline of the
-  interface, and its bytes that wait; only in windows with a verdict QUEUE.
+  of the connection. `qdisc`, `backlog`: the kind of the fullest queueing discipline of the
+  interface by which packets leave, and its bytes that wait; only in windows with a verdict QUEUE.
 - In the window: `busy`, `rwnd`, `sndbuf` shares of the time, 0 to 1, with data to send, limited by
   the receiver's window, limited by the send buffer; `sent`, `received` bytes of payload;
   `segments` sent; `retransmitted`, `out_of_order`, `reordered` segments; `needless`: those of

@@ -33,7 +33,7 @@ def flow(direction: FlowDirection, size: int, far: str = FAR, port: int = 40001)
     ports = (port, 443) if leaves else (443, port)
     row["source_port"], row["destination_port"] = ports
     row["direction"], row["protocol"], row["version"] = direction, 6, 4
-    row["packets"], row["bytes"] = size // 1000, size
+    row["packets"], row["bytes"], row["interface"] = size // 1000, size, b"eth0"
     return row
 
 

@@ -19,22 +19,34 @@ from app.lab.netns import inside
 from app.outputs.filtering import passing
 from app.outputs.owners.owner_join import with_owners
 from bpf.arrays import Array
+from bpf.attach import rtnetlink
 from bpf.attach.interface import find
 from bpf.errors import UsageError
 from probes.control.budget_steps import OWNERS_EVERY
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.flow.options import FlowOptions
-from probes.flow.records import FLOW
+from probes.flow.records import FLOW, FlowDirection
 from probes.snapshot import REMOVED, Event, Snapshot
 from probes.sockets import probe as sockets_probe
 from probes.sockets.holders import SOURCE, Holders, ProcHolders, SocketEvents
 from probes.sockets.owners import live
 from probes.sockets.probe import MOST_WAITING, SocketsProbe
-from probes.sockets.records import OWNER, OWNERSHIP, SOCKET, By, Reason, owners_of, sockets_of
+from probes.sockets.records import (
+    OWNER,
+    OWNERSHIP,
+    SOCKET,
+    By,
+    Limit,
+    Reason,
+    owners_of,
+    sockets_of,
+)
+from tests.app.explain.made import flow
 from tests.bpf.cgroups import cgroup, python_in
 from tests.probes.conftest import compiler as compiler
 from tests.probes.deck import Deck
 from tests.probes.deck import deck as deck
+from tests.support.console.owners import sockets_for
 
 WORKER = """
 import json, os, socket, sys
@@ -310,3 +322,24 @@ def test_windows_between_two_looks_are_cut_and_name_no_owner(
         assert owned[number] or reasons == [Reason.NOT_ASKED]
         assert tables[2].rows["packets"].sum() == 1
     assert owned == {n: int(not n % OWNERS_EVERY) for n in owned}
+
+
+def test_a_queue_is_of_the_interface_by_which_packets_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flows = np.concatenate([flow(FlowDirection.EGRESS, 9, port=port) for port in (1, 2, 3)])
+    flows["interface"] = ["eth0", "eth1", "eth0@gone"]
+    sockets = sockets_for(flows, np.zeros(3, "i8"), limit=Limit.QUEUE)
+    numbers = {b"eth0": 1, b"eth1": 2}
+    backlogs = {1: ("tbf", 500), 2: ("fq", 7)}
+
+    def number(name: bytes) -> int:
+        if name not in numbers:
+            raise OSError
+        return numbers[name]
+
+    monkeypatch.setattr(socket, "if_nametoindex", number)
+    monkeypatch.setattr(rtnetlink, "backlog", backlogs.__getitem__)
+    sockets_probe._note_backlogs(flows, sockets)
+    found = {int(row["near_port"]): (row["qdisc"], row["backlog"]) for row in sockets}
+    assert found == {1: (b"tbf", 500), 2: (b"fq", 7), 3: (b"", 0)}

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -16,6 +17,8 @@ from bpf.attach.interface import AnyHook, Hook
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
+from probes.flow.probe import FlowProbe
+from probes.flow.records import FlowDirection, TableSizes
 from probes.monitor.actions.control_connections import control_connections
 from probes.monitor.actions.programs import MOST_ACTIONS
 from probes.monitor.actions.state import ActionInfo, ActionState
@@ -65,6 +68,17 @@ def test_a_drop_takes_the_selected_packets_and_every_probe_has_counted_them(bed:
     assert (found.state, info(bed).packets) == (ActionState.ACTS, 2)
     bed.monitor.remove_policy("a")
     assert passes(bed, frame())
+
+
+def test_a_probe_that_starts_later_counts_dropped_packets(bed: Bed) -> None:
+    bed.set("a: always -> drop on udp dport:53")
+    hook = bed.monitor.points()["ingress"].hook
+    assert isinstance(hook, Hook)
+    where = [(hook, FlowDirection.INGRESS)]
+    lo, sizes = bed.hooks.find("lo"), TableSizes.least()
+    with closing(FlowProbe(bed.compiler, lo, where, bed.hooks, sizes=sizes)) as later:
+        assert not passes(bed, frame())
+        assert later.poll().rows["packets"].tolist() == [1]
 
 
 def test_an_action_begins_and_ends_with_its_policy(bed: Bed) -> None:
