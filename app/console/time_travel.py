@@ -109,7 +109,7 @@ class TimeTravel:
         """Return the first frame after a time. Raises UsageError if no frame is that old."""
         frames = self.timeline.frames
         if not frames or frames[0].last is None or utc_ns < frames[0].last.start_utc_ns:
-            if (past := self._past()) is not None and past.first_ns <= utc_ns:
+            if (past := self.recorded()) is not None and past.first_ns <= utc_ns:
                 return past.since(utc_ns) or self.present
             raise UsageError(
                 f"nothing is kept of {clock(utc_ns)} {zone()}", hint=self._kept_since()
@@ -140,11 +140,11 @@ class TimeTravel:
     def _kept_since(self) -> str:
         frames = self.timeline.frames
         first = frames[0].utc_ns if frames else 0
-        if (past := self._past()) is not None:
+        if (past := self.recorded()) is not None:
             first = past.first_ns or first
         return f"kept since {clock(first)} {zone()}" if first else "there was no window yet"
 
-    def _past(self) -> RecordedFrames | None:
+    def recorded(self) -> RecordedFrames | None:
         """Return the frames of the recording; None without one, or before its first window."""
         if self.past is None and self._recording is not None:
             with suppress(UsageError):
@@ -154,7 +154,7 @@ class TimeTravel:
     def _beyond(self, at: float) -> RecordedFrames | None:
         """Return the frames of the recording if those in memory begin after a time, as `at`."""
         frames = self.timeline.frames
-        return self._past() if not frames or at < frames[0].at else None
+        return self.recorded() if not frames or at < frames[0].at else None
 
     def status_items(self) -> list[StatusItem]:
         """Items of the status strip: age of the frame, reason of the pause, comparison."""
@@ -219,7 +219,7 @@ class TimeTravel:
         now = self.past.last_ns if self.replays and self.past else self.present.utc_ns
         wanted = moment(text, now or time.time_ns(), zone_offset_ns())
         kept = [frame for frame in self.timeline.frames if frame.utc_ns <= wanted]
-        past = None if kept else self._past()
+        past = None if kept else self.recorded()
         found = kept[-1] if kept else past.at(wanted) if past is not None else None
         if found is None:
             raise UsageError(f"nothing is kept of {text}", hint=self._kept_since())
@@ -228,6 +228,12 @@ class TimeTravel:
     def _show(self, frame: Frame) -> None:
         self.pause_at(frame)
         self._refresh()
+
+    def do_time_event_back(self) -> None:
+        self._turn_to(_event_frame(self, -1))
+
+    def do_time_event_forward(self) -> None:
+        self._turn_to(_event_frame(self, 1))
 
     def do_time_mark(self) -> None:
         if self.marked is not None:
@@ -248,3 +254,18 @@ class TimeTravel:
         index = SPANS.index(self.span) + by
         self.span = SPANS[max(0, min(index, len(SPANS) - 1))]
         self._refresh()
+
+
+def _event_frame(time: TimeTravel, way: int) -> Frame | None:
+    """Return the next frame in a direction, 1 or -1, that is the first to show an event."""
+    import numpy as np  # the console draws before numpy is imported
+
+    past = time.recorded()
+    moments, events = past.times() if past is not None else (np.empty(0, "i8"),) * 2
+    kept = [frame.utc_ns for frame in time.timeline.frames if frame.utc_ns]
+    moments = np.union1d(moments, np.array(kept, "i8"))
+    events = np.union1d(events, np.array([event.utc_ns for event in time.present.events], "i8"))
+    at = np.searchsorted(moments, events)
+    seen = np.unique(moments[at[at < len(moments)]])
+    place = int(np.searchsorted(seen, time.frame.utc_ns + (way > 0))) - (way < 0)
+    return time.frame_since(int(seen[place])) if 0 <= place < len(seen) else None

@@ -18,7 +18,7 @@ from app.recording.writer import DATA, STREAMS
 from bpf.arrays import Array
 from bpf.errors import Closing, UsageError
 from bpf.quantities import clock, counted
-from probes.snapshot import Snapshot
+from probes.snapshot import Event, Snapshot
 
 FULL = next(iter(STREAMS))
 _SECOND_NS = 10**9
@@ -80,6 +80,25 @@ class Recording(Closing):
             mask = (entries["utc_ns"] > begin_ns) & (entries["utc_ns"] <= end_ns)
             yield from segment.items(mask)
             segment.close()
+
+    def events(self, begin_ns: int, end_ns: int) -> Iterator[Event]:
+        """Yield the events from a UTC time up to another one."""
+        for segment in self._between(begin_ns, end_ns):
+            entries = segment.entries()
+            mask = (entries["utc_ns"] > begin_ns) & (entries["utc_ns"] <= end_ns)
+            for item in segment.items(mask & (entries["kind"] == FrameKind.EVENT)):
+                if isinstance(item, Event):
+                    yield item
+            segment.close()
+
+    def event_times(self) -> Array:
+        """Return the UTC times of all events, (n,), ascending."""
+        parts = []
+        for segment in self.segments():
+            entries = segment.entries()
+            parts.append(entries["utc_ns"][entries["kind"] == FrameKind.EVENT].astype("i8"))
+            segment.close()
+        return np.sort(np.concatenate(parts))
 
     def _between(self, begin_ns: int, end_ns: int) -> Iterable[Segment]:
         """Return the segments that may have items of a time."""

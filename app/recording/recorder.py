@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import methodcaller
 from typing import Any
@@ -88,7 +88,8 @@ class RunRecorder:
         add_losses(self._losses, item.losses)
         if is_table(item, "flow", ""):
             try:
-                self._sum_up(item)
+                (tens, _), _ = self._sums.values()
+                self._write_sums(tens.add(item))
             except OSError as error:
                 # The window itself is recorded.
                 raise DeliveryError(words_of(error), delivered=self.records(item)) from None
@@ -111,9 +112,10 @@ class RunRecorder:
     def close(self) -> None:
         try:
             if self._locked is not None:
-                for tier, writer in self._sums.values():
-                    for sums in tier.rest():
-                        writer.window(largest(sums))
+                (tens, _), (minutes, minute) = self._sums.values()
+                self._write_sums(tens.rest())
+                for sums in minutes.rest():
+                    minute.window(largest(sums))
         finally:
             self._close()
 
@@ -124,10 +126,10 @@ class RunRecorder:
             os.close(self._locked)
             self._locked = None
 
-    def _sum_up(self, window: Snapshot) -> None:
-        """Add a window to its sum of 10 s, and finished sums to the sum of a minute."""
-        (tens, ten_seconds), (minutes, minute) = self._sums.values()
-        for sums in tens.add(window):
+    def _write_sums(self, finished: Iterable[Snapshot]) -> None:
+        """Record finished sums of 10 s, and add them to the sum of their minute."""
+        (_, ten_seconds), (minutes, minute) = self._sums.values()
+        for sums in finished:
             ten_seconds.window(largest(sums))
             for longer in minutes.add(sums):
                 minute.window(largest(longer))

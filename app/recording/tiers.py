@@ -11,6 +11,8 @@ from app.api.server.top_flows import TopFlows
 from probes.flow.records import FLOW, once, words_of
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
 
+MINUTES = "1m"
+"""The stream of the sums of minutes."""
 _LARGEST = 256
 """Flows of a sum that stay; the others are exact totals (`Snapshot.rest`)."""
 

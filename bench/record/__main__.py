@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.console.live.overview_feed import LivePulses
+from app.console.live.day import RecordedDay, day_pieces
 from app.console.live.recorded import RecordedFrames
 from app.recording.reader import Recording
 from app.recording.recorder import STATE_S
@@ -82,18 +82,19 @@ def size_of(directory: Path) -> int:
 
 
 def day(directory: Path) -> float:
-    """Return the seconds in which a day of sums of minutes becomes the traffic of a ribbon."""
+    """Return the seconds in which a day of sums of minutes becomes the line of screen 6."""
     writer = SegmentWriter(directory, "1m", lambda _: None)
     for item in windows(256, _MINUTES):
         utc_ns = BEGIN_NS + item.window * 60 * 10**9
         writer.window(replace(item, end_utc_ns=utc_ns))
     writer.close()
-    begun, pulses = time.perf_counter(), LivePulses()
-    with Recording(str(directory), "1m") as recording:
-        for found in recording.items():
-            if isinstance(found, Snapshot):
-                pulses.add(found, 0.0)
-    return time.perf_counter() - begun
+    full = SegmentWriter(directory, "full", lambda _: None)
+    full.window(replace(item, end_utc_ns=utc_ns))
+    full.close()
+    with Recording(str(directory)) as recording:
+        begun = time.perf_counter()
+        day_pieces(RecordedDay(recording).read(), utc_ns, 80)
+        return time.perf_counter() - begun
 
 
 def main() -> None:

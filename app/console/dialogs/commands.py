@@ -25,6 +25,9 @@ class DialogCommands:
         prompt = front_screen(self._console.app).prompt
         prompt.ask("", ":", "a command; tab completes it", text)
 
+    def do_time_ask(self) -> None:
+        self.do_app_prompt("time.go")
+
     def do_help_keys(self) -> None:
         app, keymap = self._console.app, self._console.keymap
         app.push_screen(KeysScreen(app.current_mode, keymap, self._offers))

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from app.console.live.day import Day, RecordedDay
 from app.console.live.state import MAX_EVENTS, Frame, LiveState
 from app.recording.frames import ENTRY, FrameKind
 from app.recording.plane import RecordedPlane, losses_of
 from app.recording.reader import Recording
 from app.recording.segment import RecordedState, Segment
-from bpf.arrays import Rows
+from bpf.arrays import Array, Rows
 from probes.snapshot import Event, History, Snapshot
 
 _LEAST_NS, _MOST_NS = 61 * 10**9, 600 * 10**9
@@ -34,6 +35,7 @@ class RecordedFrames:
         """Raises UsageError without a recording."""
         self.plane = plane or RecordedPlane()
         self._recording = Recording(directory)
+        self._day = RecordedDay(self._recording)
         self._shift_s = time.monotonic() - time.time()
         self._state = LiveState(self._arrival)
         self._reached_ns = 0
@@ -43,6 +45,7 @@ class RecordedFrames:
         """The first segment of the run of the last frame."""
 
     def close(self) -> None:
+        self._day.close()
         self._recording.close()
 
     @property
@@ -56,6 +59,14 @@ class RecordedFrames:
         """UTC: the first moment; 0 without windows."""
         moments = self._recording.moments()
         return int(moments[0]) if len(moments) else 0
+
+    def day(self) -> Day:
+        """Return the last day of the recording."""
+        return self._day.read()
+
+    def times(self) -> tuple[Array, Array]:
+        """Return the UTC times of all moments, (n,), and of all events, (m,), ascending."""
+        return self._recording.moments(), self._recording.event_times()
 
     def at(self, utc_ns: int) -> Frame | None:
         """Return the last frame until a time; None if the recording begins later."""

@@ -11,6 +11,7 @@ from textual import on
 from textual.widget import Widget
 
 from app.console.culprit import CulpritCommands
+from app.console.live.day import day_pieces
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS
@@ -84,7 +85,7 @@ class EventsScreen(ConsoleScreen):
     def compose_body(self) -> list[Widget]:
         table = SortedTable(EVENTS, empty=_NOTHING)
         table.holds = lambda: self._has_detail
-        return [TonedLine(id="ribbon"), table, EventDetail()]
+        return [TonedLine(id="day"), TonedLine(id="ribbon"), table, EventDetail()]
 
     @property
     def table(self) -> SortedTable:
@@ -190,10 +191,15 @@ class EventsScreen(ConsoleScreen):
 
     def _show_ribbon(self) -> None:
         frame, line = self.console.frame, self._chosen
-        pieces = self.query_one(TonedLine)
+        pieces, cells = self.query_one("#ribbon", TonedLine), self.size.width - RIBBON_MARGIN
         pieces.display = bool(frame.events)
-        drawn = ribbon(frame.events, frame.utc_ns, max(1, self.size.width - RIBBON_MARGIN))
+        drawn = ribbon(frame.events, frame.utc_ns, max(1, cells))
         pieces.show(ribbon_pieces(drawn, self._events_of(line) if line is not None else ()))
+
+        day, past = self.query_one("#day", TonedLine), self.console.time.recorded()
+        day.display = past is not None
+        if past is not None:
+            day.show(day_pieces(past.day(), frame.utc_ns, max(2, cells)))
 
     @property
     def _has_detail(self) -> bool:

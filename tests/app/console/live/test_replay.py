@@ -70,6 +70,17 @@ async def test_a_recording_is_stepped_through_on_every_screen(tmp_path: Path) ->
             assert "REPLAY 00:00:23" in console.strip, screen
         assert "event 20" in console.text
         assert "event 30" not in console.text
+        day = next(line for line in console.text.splitlines() if "┃" in line)
+        assert day.startswith(" 00:00:40 ")
+        assert day.index("┃") > 80
+        for key, second in (("(", 20), ("(", 10), (")", 20), (")", 30), (")", 40)):
+            await console.press({"(": "left_parenthesis", ")": "right_parenthesis"}[key])
+            assert f"REPLAY 00:00:{second}" in console.strip
+        await console.press("right_parenthesis")
+        assert "no other window in that direction" in console.complaints[-1]
+        await console.type("b00:00:23")
+        await console.press("enter")
+        assert "REPLAY 00:00:23" in console.strip
         await console.press("escape", "escape")
         assert "REPLAY 00:00:23" in console.strip, "there is no present"
         await console.app.action_command("time.live")
