@@ -19,7 +19,7 @@ thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING
@@ -43,6 +43,10 @@ _FIRST = {
     "operator": PolicyState.OFF,
 }
 """By mode, a policy's state at its begin and after its end."""
+
+
+_OUTCOMES = 64
+"""Outcomes of a condition that are kept."""
 
 
 def nothing_of(metrics: Iterable[SelectedMetric]) -> Mapping[SelectedMetric, Estimate]:
@@ -116,10 +120,11 @@ class _Machine:
         """Windows for baselines: the policy did not run, and its condition did not hold. Policies
         with the same windows share them."""
         quiet.keep(self.span)
-        self._inputs = self._condition.inputs if self._condition else None
-        self._was_still = False
-        """Whether all inputs were 0 when the condition was evaluated last, with baselines at their
-        floors: as long as that stays so, its outcome does, too."""
+        inputs = self._condition.inputs if self._condition else None
+        self._inputs = None if inputs is None else tuple(inputs)
+        self._outcomes: dict[tuple[object, ...], ConditionOutcome] = {}
+        """By values of the inputs, outcomes that do not hold, with baselines at their floors: as
+        long as these stay there, the same values have the same outcome."""
         self._bursts = Bursts(self.span)
         self._ignores_silence = not self._condition or self._condition.never_holds_in(
             np.zeros((), METRIC), nothing_of(self.metrics)
@@ -172,17 +177,18 @@ class _Machine:
         seconds: float,
         selected: Mapping[SelectedMetric, Estimate],
         whole: bool,
-        not_zero: Set[SelectedMetric],
+        not_zero: Mapping[SelectedMetric, object],
     ) -> tuple[list[PolicyTransition], bool]:
         """Take in the last window of `series`, which is `row`. Returns the transitions, and whether
         the window is quiet; the caller adds it to `quiet` then. `whole`: see `Condition`. Metrics
         that are neither in `not_zero` nor unknown are 0."""
         before = self.standing.state
-        is_still = (
-            self._inputs is not None and not before.runs
-            and self._inputs.isdisjoint(not_zero) and self.metrics <= selected.keys()
-        )  # fmt: skip
-        is_burst = self._look(series, whole or before.runs, is_still)
+        values: tuple[object, ...] | None = None
+        if self._inputs is not None and self.metrics <= selected.keys():
+            values = tuple(map(not_zero.get, self._inputs))
+            if any(values):
+                values = seconds, *values
+        is_burst = self._look(series, whole or before.runs, values)
         transitions = list(self._decide(end_ns))
         outcome = self.standing.outcome
         is_quiet = not (before.runs or self.standing.state.runs or (outcome and outcome.holds))
@@ -205,10 +211,15 @@ class _Machine:
         self._bursts.pause(count)
         return not self.standing.state.runs
 
-    def _look(self, series: WindowSeries, whole: bool, is_still: bool) -> bool:
+    def _look(
+        self, series: WindowSeries, whole: bool, values: tuple[object, ...] | None
+    ) -> bool:  # fmt: skip
         """Evaluate the condition that may change the state now. Returns whether the window is part
-        of a burst, usual or not. `is_still`: its inputs are 0."""
-        if is_still and self._was_still and not whole and self._is_low(series):
+        of a burst, usual or not. `values` are those of its inputs."""
+        known = self._outcomes.get(values) if values is not None and not whole else None
+        if known and self._is_low(known, series):
+            if known is not self.standing.outcome:
+                self.standing = replace(self.standing, outcome=known, failure="")
             return False
         ends = self._deactivate if self.standing.state is PolicyState.ACTIVE else None
         condition = ends or self._condition
@@ -223,12 +234,19 @@ class _Machine:
         except Exception as error:  # One policy's failure stops no other.
             failure = f"{condition.text}: {error}"
         self.standing = replace(self.standing, outcome=outcome, failure=failure)
-        self._was_still = is_still and not burst and self._is_low(series)
+        if (
+            values is not None
+            and not (burst or whole)
+            and outcome
+            and self._is_low(outcome, series)
+        ):
+            if len(self._outcomes) >= _OUTCOMES:
+                self._outcomes.clear()
+            self._outcomes[values] = outcome
         return burst
 
-    def _is_low(self, series: WindowSeries) -> bool:
-        condition, outcome = self._condition, self.standing.outcome
-        return bool(condition and outcome and condition.is_low(outcome, series, self.quiet))
+    def _is_low(self, outcome: ConditionOutcome, series: WindowSeries) -> bool:
+        return bool(self._condition and self._condition.is_low(outcome, series, self.quiet))
 
     def _decide(self, at_ns: int) -> Iterator[PolicyTransition]:
         """Decide by the outcome of a window that ended at `at_ns`."""
@@ -328,10 +346,12 @@ class Engine:
             series.append(row, end_ns, seconds, selected)
         return transitions
 
-    def _not_zero(self, selected: Mapping[SelectedMetric, Estimate]) -> Set[SelectedMetric]:
-        """Return the known metrics that are not 0 in the last window."""
-        found = (metric for metric, value in selected.items() if value != NOTHING)
-        return self._series.not_zero().union(found)
+    def _not_zero(
+        self, selected: Mapping[SelectedMetric, Estimate]
+    ) -> Mapping[SelectedMetric, object]:
+        """Return the known metrics that are not 0 in the last window, with their values."""
+        found = {metric: value for metric, value in selected.items() if value != NOTHING}
+        return self._series.not_zero() | found
 
     def _quiet_series(self, quiet: Collection[_Machine]) -> Collection[WindowSeries]:
         """Return the series of the policies for which a window is quiet; others no longer share

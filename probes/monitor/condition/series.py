@@ -32,6 +32,8 @@ _METRICS = tuple(
     for name in (*_COUNTED, *_OTHERS)
 )
 """Metrics of the first rows of a table."""
+_FLOWS = SelectedMetric("flows", "")
+_LIMITS = [_COLUMNS[name] for name in ("flows", "flows_low", "flows_high")]
 _NONE: Mapping[SelectedMetric, Estimate] = {}
 
 
@@ -125,10 +127,16 @@ class WindowSeries:
         while len(self) > MIN_WINDOWS and middles[self._first + 1] <= oldest:
             self._first += 1
 
-    def not_zero(self) -> set[SelectedMetric]:
-        """Return the metrics of all packets that are not 0 in the last window."""
-        values = self._table[: len(_METRICS), self._end - 1]
-        return {_METRICS[number] for number in np.flatnonzero(values)}
+    def not_zero(self) -> dict[SelectedMetric, object]:
+        """Return the metrics of all packets that are not 0 in the last window, with their values
+        and limits."""
+        values = self._table[: len(_METRICS), self._end - 1].tolist()
+        found: dict[SelectedMetric, object] = {
+            metric: value for metric, value in zip(_METRICS, values, strict=True) if value
+        }
+        if _FLOWS in found:
+            found[_FLOWS] = tuple(self._table[_LIMITS, self._end - 1].tolist())
+        return found
 
     def column(self, name: str) -> Array:
         """One of METRIC_NAMES, `flows_low`, `flows_high` or `seconds` of all windows: f8 (n,)."""
