@@ -282,9 +282,6 @@ class Engine:
         """All windows, and those of the policies that came last."""
         self._most = -1
         """Packets of the window with most packets."""
-        self._shown: tuple[PolicyStatus, ...] = ()
-        self._rows = np.empty(0, POLICY)
-        """Rows of the policies as they were shown last."""
 
     def set(self, policy: Policy, now_ns: int) -> PolicyTransition | None:
         """Add a policy, or replace the one of this name.
@@ -428,13 +425,7 @@ class Engine:
 
     def rows(self) -> Rows[POLICY]:
         """The status of each policy as rows of dtype POLICY (n,); `selected` is 0."""
-        shown, self._shown = self._shown, self.policies()
-        if len(shown) != len(self._shown):
-            shown, self._rows = (), np.empty(len(self._shown), POLICY)
-        for place, standing in enumerate(self._shown):
-            if not shown or standing is not shown[place]:
-                self._rows[place] = _row(standing)
-        return self._rows.copy()
+        return np.array([_row(standing) for standing in self.policies()], POLICY)
 
     def _named(self, name: str) -> _Machine:
         try:
