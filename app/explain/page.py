@@ -66,6 +66,8 @@ def _why(why: ExplainedLimit) -> Iterator[str]:
         spans = ", ".join(f"{each.limit} {age(max(each.seconds, 1))}" for each in why.minute)
         yield f"last minute: {spans}"
     if not why.rtt_us:
+        if why.answer_us:
+            yield f"answers take {duration(why.answer_us / 1e6)}"
         return
     yield (
         f"round trip {duration(why.rtt_us / 1e6)}, {duration(why.queue_us / 1e6)} above the least "

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from app.explain import Explanation, choose, explain, lines
-from app.explain.model import ExplainedLoss
+from app.explain.model import ExplainedLimit, ExplainedLoss
+from app.explain.page import parts
 from app.outputs.routers import RouterFacts
 from bpf.errors import TextError
 from probes.flow.records import FlowDirection
@@ -69,6 +70,11 @@ def test_the_page_has_who_why_where_and_the_losses() -> None:
         f"84 packets of all flows: {LossReason.TABLE_FULL.about}",
     ):  # fmt: skip
         assert part in text, text
+
+
+def test_times_of_answers_stand_in_for_round_trips_of_udp() -> None:
+    why = ExplainedLimit(samples=3, answer_us=318_000)
+    assert dict(parts(replace(explained(*upload()), why=why)))["Why"] == ["answers take 318 ms"]
 
 
 def test_the_page_says_that_an_owner_is_not_sure() -> None:
