@@ -201,7 +201,7 @@ int flow(CONTEXT *ctx) {
     struct packet packet = {};
     struct wire_size size = size_on_wire(ctx);
     u64 where = (u64)INTERFACE(ctx) << INTERFACE_SHIFT | (u64)COUNTED_BEFORE(ctx) << AGAIN_SHIFT;
-    count_in_bin(INTERFACE(ctx), size.bytes);
+    count_in_bin(forget(INTERFACE(ctx)), size.bytes);
     /* A key without an IP version: user space counts its packets as cut. */
     bool off = is_off();
     if (!off) {
