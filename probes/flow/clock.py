@@ -89,26 +89,39 @@ def flow_clock() -> FlowClock:
     return TickClock()
 
 
-class TickClock:
-    """Time to half a tick, by jiffies: 2 ms if the kernel has 250 ticks a second."""
-
-    macros: Mapping[str, int] = MappingProxyType({})
-    fds: Mapping[str, int] = MappingProxyType({})
+class _Jiffies:
+    """The kernel's ticks, which number the bins."""
 
     def __init__(self) -> None:
         self._fd = prog_load(_READ_JIFFIES, ProgType.XDP, "jiffies")
         self.tick_ns = tick_ns()
         self.bin_shift = max(0, (_BIN_NS // self.tick_ns).bit_length() - 1)
         self.bin_ns = self.tick_ns << self.bin_shift
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def bin_at(self, now_ns: int) -> int:
+        return self._read() >> self.bin_shift
+
+    def _read(self) -> int:
+        return prog_test_run(self._fd, bytes(64)).verdict
+
+
+class TickClock(_Jiffies):
+    """Time to half a tick, by jiffies: 2 ms if the kernel has 250 ticks a second."""
+
+    macros: Mapping[str, int] = MappingProxyType({})
+    fds: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(self) -> None:
+        super().__init__()
         self.error_ns = self.tick_ns // 2
         self._jiffies, self._tick_at_ns = self._read(), time.monotonic_ns()
         for _ in range(_TICKS):
             while self._read() == self._jiffies:
                 pass
             self.update()
-
-    def close(self) -> None:
-        os.close(self._fd)
 
     def update(self) -> None:
         jiffies = self._read()
@@ -121,14 +134,8 @@ class TickClock:
         ago = (np.uint32(self._jiffies) - times).astype("i8")
         return self._tick_at_ns + self.tick_ns // 2 - ago * self.tick_ns
 
-    def bin_at(self, now_ns: int) -> int:
-        return self._read() >> self.bin_shift
 
-    def _read(self) -> int:
-        return prog_test_run(self._fd, bytes(64)).verdict
-
-
-class TimerClock(TickClock):
+class TimerClock(_Jiffies):
     """Time to 0.7 ms, by a timer that runs only while packets come fast.
 
     A late timer (a real-time thread keeps its CPU) is noticed after two ticks at most, and then

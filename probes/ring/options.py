@@ -104,6 +104,8 @@ class KeptPacket:
     """Bytes of the frame."""
     data: str
     """Hexadecimal, with the header of the link."""
+    network_at: int = 0
+    """Bytes before the IP header."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from bpf.attach.interface import Interface
 from probes.flow.records import FLOW, FlowDirection, fill_keys
 from probes.ring.options import MOST_KEPT
 
+_TYPE_AT = 12
+_VLAN_TYPES = (b"\x81\x00", b"\x88\xa8")
 _COUNTS = (MOST_KEPT,)
 COUNTS = np.dtype([
     ("last", "u8"), ("kept", "u8", _COUNTS), ("paused", "u8", _COUNTS), ("failed", "u8", _COUNTS),
@@ -55,3 +57,13 @@ def packets_of(slots: Array, interface: Interface) -> Packets:
     flows["packets"], flows["bytes"] = slots["packets"], slots["length"]
     flows["first_ns"] = flows["last_ns"] = slots["time"]
     return Packets(slots, flows)
+
+
+def network_at(slot: Any) -> int:
+    """Return how many bytes of a slot are before the IP header."""
+    if slot["raw"]:
+        return 0
+    data, at = slot["bytes"].tobytes(), _TYPE_AT
+    while data[at : at + 2] in _VLAN_TYPES:
+        at += 4
+    return at + 2

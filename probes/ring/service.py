@@ -24,6 +24,7 @@ from probes.ring.options import (
     RingStatus,
     Written,
 )
+from probes.ring.records import network_at
 from probes.snapshot import Event
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class RingService:
             KeptPacket(
                 probe.utc_ns(int(slot["time"])), name.decode(errors="replace"),
                 bool(slot["outgoing"]), int(slot["length"]),
-                slot["bytes"][: slot["captured"]].tobytes().hex(),
+                slot["bytes"][: slot["captured"]].tobytes().hex(), network_at(slot),
             )
             for slot, name in zip(found.slots, names, strict=True)
         ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -9,17 +11,21 @@ from textual.binding import Binding
 
 from app.console.dialogs.polled_box import PolledBox
 from app.console.protocol import Console
+from app.console.screens.flows.part import flag_letters
 from app.explain.model import ExplainedEnds
 from bpf.quantities import clock
 from probes.control_plane import ControlPlane
+from probes.filter.hosts import protocol_name
 from probes.ring.options import KeptPacket
 
+_SHORTEST = 20
+_TCP = struct.Struct(">4xIIBBH")
 _MOST = 16
 _NONE = (
     "No packet yet. The ring keeps packets while this is open or closed: :packets.release ends it."
 )
-_SHOWN = 72
-"""Hexadecimal digits in a line."""
+_SHOWN = 80
+"""Characters of a packet's headers and contents."""
 
 
 class PacketsBox(PolledBox):
@@ -42,9 +48,28 @@ def page(packets: Sequence[KeptPacket]) -> Text:
     text.append(f"{'Time':<13}{'Way':<4}{'Bytes':>6} Contents\n" if packets else _NONE, "bold")
     for each in reversed(packets):
         way, at = "out" if each.outgoing else "in", clock(each.utc_ns, milliseconds=True)
-        text.append(f"{at:<13}{way:<4}{each.length:>6} {each.data[:_SHOWN]}\n")
+        shown = summary(bytes.fromhex(each.data)[each.network_at :])
+        text.append(f"{at:<13}{way:<4}{each.length:>6} {shown[:_SHOWN]}\n")
     text.rstrip()
     return text
+
+
+def summary(packet: bytes) -> str:
+    """Return what the header above IP says, and the contents behind it, a dot for each byte that is
+    no ASCII letter, digit or sign. A packet that is cut within its headers is hexadecimal."""
+    if len(packet) < _SHORTEST:
+        return packet.hex()
+    protocol, at = (packet[9], 4 * (packet[0] & 15)) if packet[0] >> 4 == 4 else (packet[6], 40)
+    inner, said = packet[at:], f"{protocol_name(protocol)} "
+    if protocol == socket.IPPROTO_TCP and len(inner) >= 20:
+        sequence, answered, begin, flags, window = _TCP.unpack_from(inner)
+        said = f"{flag_letters(flags)} seq {sequence} ack {answered} win {window} "
+        inner = inner[4 * (begin >> 4) :]
+    elif protocol == socket.IPPROTO_UDP:
+        inner = inner[8:]
+    elif not inner:
+        return packet.hex()
+    return said + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in inner)
 
 
 def both_ways(ends: ExplainedEnds) -> str:

@@ -14,7 +14,12 @@ from probes.ring.options import (
     Written,
 )
 
-PACKET = KeptPacket(1_700_000_000_000_000_000, "lo", False, 1500, "02" * 14 + "45" + "00" * 19)
+_REQUEST = (
+    "020000000001" "020000000002" "0800"
+    "4500003200000000" "40060000" "c0000201" "c6336407"
+    "03e801bb" "00000007" "00000009" "50180200" "00000000" "474554202f20c3a90d0a"
+)  # fmt: skip
+PACKET = KeptPacket(1_700_000_000_000_000_000, "lo", False, 1500, _REQUEST, 14)
 LEDGER = CaptureLedger(10, 7, 0, 2, 1, 0, 1, 3, 2)
 
 

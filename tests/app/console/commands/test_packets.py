@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from app.console.dialogs.packets import PacketsBox, both_ways, page
+import pytest
+
+from app.console.dialogs.packets import PacketsBox, both_ways, page, summary
 from app.explain.model import ExplainedEnds
 from probes.flow.filter import FlowFilter
 from probes.ring.options import BY_HAND
@@ -23,10 +25,24 @@ def test_a_filter_has_both_ways_of_a_conversation() -> None:
     assert "port" not in both_ways(ping)
 
 
+@pytest.mark.parametrize(
+    ("packet", "shown"),
+    [
+        ("4500001d00000000401100000a0000010a0000020035003500090000" + "61", "udp a"),
+        ("60000000000911400000" + "00" * 30 + "0035003500090000" + "62", "udp b"),
+        ("45000014000000004001" + "00" * 10, "45000014000000004001" + "00" * 10),
+        ("4500", "4500"),
+        ("", ""),
+    ],
+)
+def test_what_the_headers_say(packet: str, shown: str) -> None:
+    assert summary(bytes.fromhex(packet)) == shown
+
+
 def test_a_packet_is_a_line() -> None:
     first, line = str(page([PACKET])).splitlines()
     assert first.split() == ["Time", "Way", "Bytes", "Contents"]
-    assert line.split()[1:] == ["in", "1500", "02" * 14 + "45" + "00" * 19]
+    assert line.split(maxsplit=1)[1] == "in    1500 ...PA... seq 7 ack 9 win 512 GET / ...."
     assert "packets.release" in str(page([]))
 
 
@@ -35,7 +51,7 @@ async def test_the_packets_of_a_row_are_shown_and_written() -> None:
     async with desk(100, 30, plane) as console:
         await console.feed(flow(1, 10))
         await console.press("w")
-        await becomes(console, lambda: "02020202" in console.text)
+        await becomes(console, lambda: "GET /" in console.text)
         assert isinstance(console.app.screen, PacketsBox)
         assert "src:" in str(plane.kept_filter)
         await console.press("W")
