@@ -45,7 +45,7 @@ BUDGETS = {
     "app/commands": (730, "commands of console, tapes and REST, declared once"),
     "app/config": (570, "settings, themes, and mistakes with their line"),
     "app/console": (
-        13080,
+        13120,
         "seven screens, with dialogs, time travel and tapes: most of what people see",
     ),
     "app/doctor": (555, "a check for each requirement, and the cost of a packet"),
@@ -77,12 +77,12 @@ BUDGETS = {
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (1085, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
-        6080,
+        6090,
         "metrics, conditions, policies, nine applications in C, and actions on packets",
     ),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),
     "probes/program": (715, "users' programs: compile, compare, replace, roll back"),
-    "probes/ring": (500, "the last packets of selected flows, and what became of each"),
+    "probes/ring": (510, "the last packets of selected flows, and what became of each"),
     "probes/sockets": (1930, "owners of flows, and the health of connections"),
     "widgets": (2240, "table, terminal and charts: Textual's are too slow for ten thousand rows"),
 }

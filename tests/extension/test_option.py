@@ -64,7 +64,7 @@ def test_option_file_variable_help_and_changes_follow_from_the_field(
     file.write_text('[toys]\ncolour = "bleu"\nnumber = 3\n')
     assert [str(each).partition(":")[2] for each in load(str(file), sections, {}).problems] == [
         "2: [toys] colour: is not one of red, blue; did you mean blue?",
-        "3: [toys] number: unknown key; there are speed, colour, loud, interface",
+        "3: [toys] number: unknown key; there are speed, colour, loud",
     ]
 
 

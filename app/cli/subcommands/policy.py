@@ -95,7 +95,7 @@ def test(
     captures: tuple[str, ...], policies: str, texts: tuple[str, ...], expect: tuple[str, ...],
     local: tuple[str, ...], junit: str, interval: float | None, tunnels: str | None,
 ) -> int:  # fmt: skip
-    """Run policies over captures and recordings, without an interface.
+    """Run policies over captures and recordings.
 
     The programs of the monitor and of the flow probe see each frame of a capture, and windows end
     by its clock. Of a recording, policies see the windows of the monitor or of flows; a policy that

@@ -84,7 +84,7 @@ class RecordedDay:
 
 
 def day_pieces(day: Day, moment_ns: int, cells: int) -> Pieces:
-    """Return the day on a line of so many cells, with its times and its scale at both ends.
+    """Return the day on a line of so many cells, with its end and its scale behind it.
 
     A sign marks events, another one the moment.
     """
@@ -102,7 +102,8 @@ def day_pieces(day: Day, moment_ns: int, cells: int) -> Pieces:
         sparkline(values[part], np.zeros(len(values[part]), bool), marked[part], scale)
         for part in (slice(here), slice(here + 1, None))
     ]
+    top = f"  {bit_rate(scale)}" if len(day.minutes) else ""
     return (
-        (f" {clock(begin_ns)} ", Tone.MUTED), *parts[0], (_HERE, Tone.WARN), *parts[1],
-        (f" {clock(day.end_ns)}  {bit_rate(scale)}", Tone.MUTED),
+        (" 24 h ", Tone.MUTED), *parts[0], (_HERE, Tone.WARN), *parts[1],
+        (f" {clock(day.end_ns)}{top}", Tone.MUTED),
     )  # fmt: skip

@@ -192,7 +192,11 @@ class MonitorService:
 
     def _load_late(self, policies: Collection[str]) -> None:
         """Load the applications that policies lack; packets reach them from then on."""
-        for each in self.probe.policies():
+        try:
+            found = self.probe.policies()
+        except OSError:
+            return  # The monitor ended meanwhile.
+        for each in found:
             wanted = resolve(each.policy, self._profiles)[0]
             if each.policy.name not in policies or not each.state.runs:
                 continue

@@ -149,11 +149,11 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
 
     with ExitStack() as stack:
         start(cast(Controller, Recorder()), run_spec(replace(options, interface="lo"), "1"), stack)
-    # Outputs hear from the start. Limits come next, then paths: a policy may trace some at once.
+    # Limits come first, then paths: a policy may trace some at once.
     assert [name for name, _, _ in calls] == [
-        "listen", "configure_programs", "configure", "watch_metrics",
+        "configure_programs", "configure", "watch_metrics",
     ]  # fmt: skip
-    _, (interface, monitor), named = calls[3]
+    _, (interface, monitor), named = calls[2]
     assert (interface, monitor.bits) == ("lo", 8)
     assert [policy.name for policy in named["policies"]] == ["busy", "x"]
     assert named["profiles"] == {"both": ("dns", "mine")}

@@ -12,7 +12,7 @@ from app.console.live.state import Frame
 from app.console.screens.overview.trouble import Kind, Trouble
 from bpf.attach.rtnetlink import backlog, lately
 from bpf.features import link_speed
-from bpf.quantities import bit_rate, byte_size, percent
+from bpf.quantities import bit_rate, byte_size, duration, percent
 from probes.snapshot import Peak
 from widgets.status import StatusItem
 from widgets.tones import Tone
@@ -53,11 +53,11 @@ class LinkUse:
 
     @property
     def text(self) -> str:
-        """`out 932 Mbit/s, 95.1 % of 1.00 Gbit/s, peak 985 Mbit/s in 8 ms`."""
+        """`out 932 Mbit/s, 95.1 % of 1.00 Gbit/s, peak 985 Mbit/s in 8.00 ms`."""
         of = f", {percent(min(self.share, 1.0))} of {bit_rate(self.speed)}" if self.speed else ""
         text = f"{self.way} {bit_rate(self.bits)}{of}"
         one = self.peak
-        return f"{text}, peak {bit_rate(one.bits)} in {one.ns / 1e6:.0f} ms" if one else text
+        return f"{text}, peak {bit_rate(one.bits)} in {duration(one.ns / 1e9)}" if one else text
 
 
 class Links:

@@ -25,7 +25,7 @@ def test_cells_have_traffic_events_and_the_moment() -> None:
     minutes = np.array([(BEGIN_NS + hour * HOUR_NS, hour * 1e6) for hour in (6, 12, 18)], MINUTE)
     day = Day(end_ns, minutes, np.array([BEGIN_NS + int(9.5 * HOUR_NS)]))
     line = _line(day, BEGIN_NS + 20 * HOUR_NS)
-    assert line == " 00:00:00      ▃   ◆ ▅     █ ┃     00:00:00  20.0 Mbit/s"
+    assert line == " 24 h      ▃   ◆ ▅     █ ┃     00:00:00  20.0 Mbit/s"
     assert "┃◆" not in _line(day, end_ns)
     assert len(_line(Day(end_ns, minutes[:0], np.empty(0, "i8")), end_ns)) > 24
 

@@ -51,7 +51,7 @@ def test_a_rate_is_the_interfaces_own_counter_and_a_share_has_the_gaps_of_ethern
     assert (first.name, first.way, first.bits) == ("wan", "in", 822 * 1496 * 8)
     assert first.share == pytest.approx(822 * 1520 * 8 / 10e6)
     assert (first.is_full, second.is_full) == (True, False)
-    assert second.text.endswith(" of 10.0 Mbit/s, peak 8.00 Mbit/s in 8 ms")
+    assert second.text.endswith(" of 10.0 Mbit/s, peak 8.00 Mbit/s in 8.00 ms")
     (told,) = full_links((first, second))
     assert told.text == "Link wan is full: in 9.84 Mbit/s, >99.9 % of 10.0 Mbit/s"
     (item,) = link_items((first, second))
