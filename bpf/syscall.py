@@ -36,6 +36,8 @@ from bpf.maps.kinds import KINDS, MapKind
 
 LINE_BYTES = 16
 """Of a struct bpf_line_info: instruction, file, text, line and column."""
+_AGAIN = 4
+"""Further tries of a load that a signal ended, as libbpf has."""
 PRIVILEGES = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
 """Remedy for EPERM."""
 
@@ -266,18 +268,30 @@ def prog_load(
         attach_btf_id=attach_btf_id,
     )
     try:
-        return call(BpfCommand.PROG_LOAD, attr)
+        return _load(attr)
     except OSError as refusal:
         # The first try has no log: one that exceeds its buffer fails a valid program (ENOSPC).
         log = ct.create_string_buffer(1 << 24)
         attr.log_level, attr.log_size, attr.log_buf = 1, len(log), ct.addressof(log)
         try:
-            return call(BpfCommand.PROG_LOAD, attr)
+            return _load(attr)
         except OSError:
             text = log.value.decode(errors="replace")
             if refusal.errno == errno.EPERM and not text:
                 raise refusal from None  # the verifier has not seen the program
             raise VerifierError(refusal.errno or 0, str(refusal.strerror), text) from None
+
+
+def _load(attr: ProgLoad) -> int:
+    """Load a program. A signal, such as that of a new size of the terminal, ends the verifier with
+    EAGAIN: it begins again then, as libbpf's does."""
+    for _ in range(_AGAIN):
+        try:
+            return call(BpfCommand.PROG_LOAD, attr)
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
+                raise
+    return call(BpfCommand.PROG_LOAD, attr)
 
 
 class TestRunner:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes as ct
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,8 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 
-from bpf.abi import ProgType
+from bpf import syscall
+from bpf.abi import BpfCommand, ProgType
 from bpf.assembler import HelperFunction
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled, Compiler
@@ -29,6 +32,22 @@ def loaded(verdict: int, kind: ProgType = ProgType.XDP) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def test_a_load_that_signals_end_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verifier looks for signals, and ends then."""
+    call, ended = syscall.call, []
+
+    def interrupted(command: BpfCommand, attr: ct.Structure) -> int:
+        if len(ended) < 3:
+            ended.append(command)
+            raise OSError(errno.EAGAIN, "a signal")
+        return call(command, attr)
+
+    monkeypatch.setattr(syscall, "call", interrupted)
+    with loaded(2) as fd:
+        assert fd > 0
+    assert ended == [BpfCommand.PROG_LOAD] * 3
 
 
 def test_the_frames_are_what_they_are_called() -> None:
