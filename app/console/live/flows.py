@@ -316,6 +316,8 @@ def _merged(
     hits = np.flatnonzero(is_old)[rank[at[staying]]]
     news = rows.take(np.flatnonzero(staying))
     _add_to(merged, hits, news, -1)
+    for part in ("packets", "bytes"):
+        merged[f"new_{part}"][hits] += news[part]
     fresh = _live(rows.take(new), ids[new])
     fresh["at_least"] = at_least
     _words(merged)[places] = _words(fresh)
@@ -326,7 +328,6 @@ def _add_to(live: Rows[LIVE], places: Array, rows: Rows[FLOW], cell: int) -> Non
     """Add rows of a window to the rows of their flows, and their bytes to a cell of `history`."""
     for part in ("packets", "bytes"):
         live[part][places] += rows[part]
-        live[f"new_{part}"][places] += rows[part]
     live["history"][places, cell] += rows["bytes"]
     live["tcp_flags"][places] |= rows["tcp_flags"]
     live["last_ns"][places] = np.maximum(live["last_ns"][places], rows["last_ns"])
