@@ -76,9 +76,9 @@ _NO_RATE = 1 << 62
 """`max_pacing_rate` without a limit is all ones, of 32 or of 64 bits."""
 _NO_RATE_32 = (1 << 32) - 1
 _NO_FLOOR = (1 << 32) - 1
+"""`min_rtt_us` before the first measurement."""
 _REQUEST = 3
 """Segments of a first request, such as the begin of a TLS handshake, at most."""
-"""`min_rtt_us` before the first measurement."""
 _READ_LATE_S = 0.02
 """Received data that waits so long for the process shows a slow reader."""
 

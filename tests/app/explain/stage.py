@@ -47,8 +47,8 @@ class Situation:
     """Whether the far end is the first router."""
     queued: bool = False
     """Whether an event may tell of a queue."""
-    of_windows: str = ""
-    """Label of the verdict on screen 3 and in tables if it is another one: they see windows with
+    of_windows: tuple[str, ...] = ()
+    """Labels of the verdict on screen 3 and in tables, besides its own: they see windows with
     packets, and the explanation sees the pauses between them."""
 
 

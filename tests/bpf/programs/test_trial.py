@@ -36,7 +36,7 @@ def loaded(verdict: int, kind: ProgType = ProgType.XDP) -> Iterator[int]:
 
 def test_a_load_that_signals_end_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verifier looks for signals, and ends then."""
-    call, ended = syscall.call, []
+    call, ended = syscall.call, list[BpfCommand]()
 
     def interrupted(command: BpfCommand, attr: ct.Structure) -> int:
         if len(ended) < 3:
