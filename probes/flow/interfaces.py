@@ -21,7 +21,9 @@ _WAYS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 
 def names_of(rows: Array) -> Coded:
     """Return the names of the interfaces of rows (n,) with the fields of dtype FLOW."""
-    words = np.ascontiguousarray(rows["interface"]).view("u8").reshape(len(rows), -1)
+    words = (
+        np.ascontiguousarray(rows["interface"]).view("u8").reshape(len(rows), NAME.itemsize // 8)
+    )
     # Two words: a sort of the names themselves takes ten times as long.
     _, first, of = np.unique(
         words[:, 0] ^ words[:, 1] * np.uint64(_ODD), return_index=True, return_inverse=True

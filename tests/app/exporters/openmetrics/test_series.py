@@ -124,6 +124,12 @@ def test_several_interfaces_have_series_each() -> None:
 
 
 @pytest.mark.slow
+def test_several_interfaces_without_a_packet_have_no_series() -> None:
+    state, quiet = MetricState(), of_interfaces(1, ["eth0"])
+    state.take(replace(quiet, rows=quiet.rows[:0]))
+    assert flow_packets(state) == {}
+
+
 def test_interfaces_that_come_and_go_have_a_bounded_number_of_series() -> None:
     state, sent = MetricState(), 0
     for number in range(100):
