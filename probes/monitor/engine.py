@@ -328,27 +328,32 @@ class Engine:
         that is missing in `selected` is unknown. Outcomes have all comparisons if the policy runs
         or its condition holds, and in the window with most packets."""
         self._series.append(row, end_ns, seconds, selected)
-        whole, quiet = int(row["packets"]) > self._most, []
+        whole = int(row["packets"]) > self._most
         self._most = max(self._most, int(row["packets"]))
-        not_zero = self._not_zero(selected)
-        transitions = []
-        for machine in self._machines.values():
+        transitions, quiet = self._evaluate(
+            self._machines.values(), row, end_ns, seconds, selected, whole
+        )
+        for series in self._quiet_series(quiet):
+            series.append(row, end_ns, seconds, selected)
+        return transitions
+
+    def _evaluate(
+        self, machines: Iterable[_Machine], row: Rows[METRIC], end_ns: int, seconds: float,
+        selected: Mapping[SelectedMetric, Estimate], whole: bool,
+    ) -> tuple[list[PolicyTransition], list[_Machine]]:  # fmt: skip
+        """Let policies take in the last window; see `_Machine.window`. Returns all transitions, and
+        the policies for which the window is quiet."""
+        not_nothing = {metric: value for metric, value in selected.items() if value != NOTHING}
+        not_zero = self._series.not_zero() | not_nothing
+        transitions, quiet = [], []
+        for machine in machines:
             found, is_quiet = machine.window(
                 self._series, row, end_ns, seconds, selected, whole, not_zero
             )
             transitions += found
             if is_quiet:
                 quiet.append(machine)
-        for series in self._quiet_series(quiet):
-            series.append(row, end_ns, seconds, selected)
-        return transitions
-
-    def _not_zero(
-        self, selected: Mapping[SelectedMetric, Estimate]
-    ) -> Mapping[SelectedMetric, object]:
-        """Return the known metrics that are not 0 in the last window, with their values."""
-        found = {metric: value for metric, value in selected.items() if value != NOTHING}
-        return self._series.not_zero() | found
+        return transitions, quiet
 
     def _quiet_series(self, quiet: Collection[_Machine]) -> Collection[WindowSeries]:
         """Return the series of the policies for which a window is quiet; others no longer share
@@ -374,18 +379,8 @@ class Engine:
             self._series.append(row, end_ns, seconds, nothing)
         else:
             self._series.rest(last_ns, seconds, taken, nothing.keys())
-        not_zero = self._not_zero(nothing)
-        transitions, quiet = [], []
-        for machine in machines:
-            if machine not in awake:
-                is_quiet = machine.rest(taken)
-            else:
-                found, is_quiet = machine.window(
-                    self._series, row, end_ns, seconds, nothing, False, not_zero
-                )
-                transitions += found
-            if is_quiet:
-                quiet.append(machine)
+        transitions, quiet = self._evaluate(awake, row, end_ns, seconds, nothing, False)
+        quiet += [one for one in machines if one not in awake and one.rest(taken)]
         for series in self._quiet_series(quiet):
             if recent:
                 series.append(row, end_ns, seconds, nothing)

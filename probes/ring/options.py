@@ -9,6 +9,7 @@ from typing import Protocol
 from bpf.errors import TextError, UsageError
 from bpf.quantities import byte_count
 from probes.config.options import setting
+from probes.monitor.actions.capture import USUAL_SECONDS
 
 PROBE = "ring"
 """Name of the probe."""
@@ -16,9 +17,6 @@ MOST_KEPT = 8
 """Most selections of packets at a time, as in ring.c."""
 BY_HAND = "by hand"
 """Name of the selection of an operator. Policies have no such name."""
-USUAL_SECONDS = 10.0
-"""Seconds before its end that a capture has, unless the caller names others."""
-MOST_SECONDS = 3600.0
 RING = "Packet ring"
 _HEADER = 88
 """Bytes of a slot, without those of the packet."""

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import clock, counted
 from probes.flow.filter import FlowFilter
+from probes.monitor.actions.capture import MOST_SECONDS, USUAL_SECONDS
 from probes.monitor.finding import Finding
 from probes.ring.options import (
     BY_HAND,
-    MOST_SECONDS,
     PROBE,
-    USUAL_SECONDS,
     CaptureLedger,
     KeptPacket,
     KeptSelection,

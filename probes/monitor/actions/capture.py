@@ -12,16 +12,17 @@ from bpf.quantities import TIMES
 from probes.monitor.actions.action import CULPRIT, ActionWords, is_action
 
 CAPTURE = "capture"
+USUAL_SECONDS = 10.0
+"""Seconds before its end that a capture has, unless the caller names others."""
+MOST_SECONDS = 3600.0
 _FORM = "a capture is capture 10s or capture 10s culprit"
-_USUAL_SECONDS = 10.0
-_MAX_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
     """The packets that a policy has written to a file when it becomes active."""
 
-    seconds: float = _USUAL_SECONDS
+    seconds: float = USUAL_SECONDS
     """Before that."""
     culprit: bool = False
     """Whether it has only the packets that the finding of its policy names."""
@@ -29,12 +30,12 @@ class CaptureRequest:
     @classmethod
     def parse(cls, text: str) -> CaptureRequest:
         """Parse a capture. Raises TextError with the column."""
-        words, seconds = ActionWords(text, _FORM), _USUAL_SECONDS
+        words, seconds = ActionWords(text, _FORM), USUAL_SECONDS
         words.next(CAPTURE)
         culprit = words.take(CULPRIT)
         if not culprit and not words.is_over:
             seconds = words.amount("a time, such as 10s", TIMES)
-            if seconds > _MAX_SECONDS:
+            if seconds > MOST_SECONDS:
                 raise words.wrong("is longer than an hour")
             culprit = words.take(CULPRIT)
         words.end()

@@ -132,7 +132,7 @@ class Condition:
 
     @cached_property
     def named(self) -> frozenset[SelectedMetric]:
-        """All metrics that it names, also those of all packets."""
+        """All metrics that it names, with and without a selection."""
         found = (term for term in self._terms if isinstance(term, MetricTerm))
         return frozenset(SelectedMetric(term.name, term.selection) for term in found)
 

@@ -263,7 +263,7 @@ class Over:
     def is_low(self, windows: WindowSelection) -> bool:
         """Whether a baseline is at its floor, because most of its windows are not above.
 
-        As long as the windows that came since the last count cannot change that, none is looked at.
+        As long as the windows since the last count cannot change that, it counts none again.
         """
         if not self.has_floor:
             return False

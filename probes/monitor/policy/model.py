@@ -149,12 +149,12 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[ConfigFault]:
             if data.get(key):
                 yield ConfigFault((key,), f"mode {mode} has none", "triggered has")
     run, select = (_texts(data.get(key)) for key in ("run", "select"))
-    actions = [at for at, text in enumerate(run) if is_action(text)]
-    for at in actions[1:]:
-        yield ConfigFault(("run", at), "a policy has one action", "add another policy")
-    captures = [at for at, text in enumerate(run) if is_capture(text)]
-    for at in captures[1:]:
-        yield ConfigFault(("run", at), "a policy has one capture", "add another policy")
+    actions, captures = (
+        [at for at, text in enumerate(run) if is_one(text)] for is_one in (is_action, is_capture)
+    )
+    for places, what in ((actions, "action"), (captures, "capture")):
+        for at in places[1:]:
+            yield ConfigFault(("run", at), f"a policy has one {what}", "add another policy")
     for at in captures[:1]:
         if mode == "permanent":
             yield ConfigFault(
@@ -288,7 +288,7 @@ class Policy(PolicyModel):
 
     @property
     def terms(self) -> frozenset[SelectedMetric]:
-        """All metrics that the conditions name, also those of all packets."""
+        """All metrics that the conditions name, with and without a selection."""
         found = map(self.parsed, (self.condition, self.deactivate))
         return frozenset().union(*(each.named for each in found if each))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from probes.monitor.actions.capture import USUAL_SECONDS
 from probes.ring.options import (
     BY_HAND,
-    USUAL_SECONDS,
     CaptureLedger,
     KeptPacket,
     KeptSelection,
