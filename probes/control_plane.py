@@ -142,7 +142,7 @@ class MapAccess(Protocol):
         """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
 
 
-class ControlPlane(MapAccess, Budgeted, RingControl, Protocol):
+class ControlPlane(MapAccess, Budgeted, RingControl, SegmentControl, Protocol):
     """The interface for screens, REST and scripts.
 
     Any thread may call a method. It may take as long as a compile, and raises ProbedeckError, or
@@ -162,8 +162,6 @@ class ControlPlane(MapAccess, Budgeted, RingControl, Protocol):
     """Seconds by which a slow link delays windows at the moment; 0 if it keeps up."""
     outputs: OutputControl
     """The outputs of the run: what delivers windows and events to other programs."""
-    segment: SegmentControl
-    """Starts the probe of digests, by which two hosts compare the packets that passed both."""
 
     @property
     def read_only(self) -> str:
@@ -362,19 +360,6 @@ class OutputCalls(Caller):
         """The outputs of the controller go on."""
 
 
-class SegmentCalls(Caller):
-    """The operations of `ControlPlane.segment` elsewhere."""
-
-    status = Operation(SegmentControl.status, "GET", "segment")
-    measure = Operation(
-        SegmentControl.measure, "POST", "segment",
-        body=lambda options, lease=0.0: {
-            "key": options.key, "ratio": options.ratio, "filter": options.capture.text,
-            "interval": options.interval, "lease": lease,
-        },
-    )  # fmt: skip
-
-
 class RemoteCalls(Caller):
     """The operations of a control plane elsewhere."""
 
@@ -431,6 +416,14 @@ class RemoteCalls(Caller):
         everywhere=True,
     )  # fmt: skip
     stop_actions = Operation(ControlPlane.stop_actions, "POST", "actions/stop", everywhere=True)
+    segment = Operation(ControlPlane.segment, "GET", "segment")
+    measure_segment = Operation(
+        ControlPlane.measure_segment, "POST", "segment",
+        body=lambda options, lease=0.0: {
+            "key": options.key, "ratio": options.ratio, "filter": options.capture.text,
+            "interval": options.interval, "lease": lease,
+        },
+    )  # fmt: skip
     ring = Operation(ControlPlane.ring, "GET", "ring")
     keep_packets = Operation(ControlPlane.keep_packets, "PUT", "ring")
     release_packets = Operation(ControlPlane.release_packets, "DELETE", "ring")

@@ -31,13 +31,11 @@ from probes.control_plane import (
     Operation,
     OutputCalls,
     RemoteCalls,
-    SegmentCalls,
 )
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.path.options import PathOptions
 from probes.reports import BudgetUse, OutputControl
-from probes.segment.options import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 _MAX_ANSWER = 1 << 30
@@ -122,10 +120,6 @@ class _RestCaller(Caller):
 
 class RemoteOutputs(_RestCaller, OutputCalls):
     """The `OutputControl` of a controller."""
-
-
-class RemoteSegment(_RestCaller, SegmentCalls):
-    """The `SegmentControl` of a controller."""
 
 
 class Client(_RestCaller, RemoteCalls):
@@ -230,7 +224,6 @@ class RemotePlane(Client):
         self.late_by = 0.0
         """Of several hosts always 0: their hub reports its connections."""
         self.outputs: OutputControl = RemoteOutputs(self._http)
-        self.segment: SegmentControl = RemoteSegment(self._http)
         self._hooks: tuple[HookStatus, ...] = ()
         self._budget = BudgetUse()
         self.interval = 1.0

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from probes.control_plane import MemoryUse
     from probes.path.options import PathOptions
     from probes.reports import BudgetUse, OutputControl
-    from probes.segment.options import SegmentControl
     from probes.snapshot import History, HookStatus
 
 HostListener = Callable[[str, Item], None]
@@ -160,7 +159,6 @@ class ChosenPlane(RemoteCalls):
     unwritten: Mapping[str, int]
     late_by: float
     outputs: OutputControl
-    segment: SegmentControl
     capture: str
     unconfined: Callable[[], str]
     memory: Callable[[], MemoryUse]

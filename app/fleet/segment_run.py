@@ -25,11 +25,8 @@ _READINGS = 8
 """Newest readings of both clocks that limit their offset."""
 
 
-class MeasuredHost(Protocol):
+class MeasuredHost(SegmentControl, Protocol):
     """The part of a control plane that a measurement needs."""
-
-    @property
-    def segment(self) -> SegmentControl: ...
 
     def listen(self, listener: Listener) -> None: ...
 
@@ -50,7 +47,7 @@ class _Reading:
     def of(cls, host: MeasuredHost, options: SegmentOptions) -> Self:
         """Read a host's clocks, and renew the lease of its probe by the same request."""
         before_ns = time.monotonic_ns()
-        return cls(host.segment.measure(options, LEASE_S), before_ns, time.monotonic_ns())
+        return cls(host.measure_segment(options, LEASE_S), before_ns, time.monotonic_ns())
 
 
 def bounds_of(first: _Reading, second: _Reading) -> OffsetBounds:
@@ -75,14 +72,14 @@ class SegmentRun:
         self._lock = threading.Lock()
         self._bounds: deque[OffsetBounds] = deque(maxlen=_READINGS)
         with ExitStack() as undo:
-            statuses = [host.segment.status() for host in hosts]
+            statuses = [host.segment() for host in hosts]
             boots = {status.boot for status in statuses}
             self._comparison = SegmentComparison(horizon_s, one_clock=len(boots) == 1)
             for number, host in enumerate(hosts):
                 host.listen(partial(self._take, number))
             # At once: packets that only one of the hosts records are not compared.
             with ThreadPoolExecutor(len(hosts)) as threads:
-                starts = [threads.submit(host.segment.measure, options, LEASE_S) for host in hosts]
+                starts = [threads.submit(host.measure_segment, options, LEASE_S) for host in hosts]
             for host, status, start in zip(hosts, statuses, starts, strict=True):
                 if not (status.running or start.exception()):
                     undo.callback(host.remove, PROBE)

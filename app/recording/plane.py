@@ -16,11 +16,9 @@ from probes.control_plane import (
     MemoryUse,
     Operation,
     RemoteCalls,
-    SegmentCalls,
 )
 from probes.path.options import PathOptions
 from probes.reports import BudgetUse, NoOutputs, OutputControl
-from probes.segment.options import SegmentControl
 from probes.snapshot import History, HookStatus, Item, Loss, LossReason
 
 READ_ONLY = "it is a recording"
@@ -52,10 +50,6 @@ class _RecordedCaller(Caller):
             raise ProbedeckError(f"the recording {words} {name!r} of this moment") from None
 
 
-class _RecordedSegment(_RecordedCaller, SegmentCalls):
-    """No segment is measured."""
-
-
 class RecordedPlane(_RecordedCaller, RemoteCalls):
     """The control plane of a recording. One thread turns it to moments; any thread asks it."""
 
@@ -65,7 +59,6 @@ class RecordedPlane(_RecordedCaller, RemoteCalls):
         """The items of the last minute before the moment."""
         self.late_by = 0.0
         self.outputs: OutputControl = NoOutputs()
-        self.segment: SegmentControl = _RecordedSegment()
         self.read_only = READ_ONLY
         self.unwritten: Mapping[str, int] = {}
         self._listeners: tuple[Listener, ...] = ()

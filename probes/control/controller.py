@@ -37,8 +37,8 @@ from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import BudgetUse, Compatibility
 from probes.ring.options import RingOptions
-from probes.ring.service import HasRing, RingService
-from probes.segment.options import SegmentControl, SegmentOptions
+from probes.ring.service import RingService
+from probes.segment.options import SegmentOptions
 from probes.snapshot import NOT_COUNTED, Event, Item, Snapshot
 from probes.switches import SWITCHES, ProbePlace
 
@@ -70,7 +70,7 @@ class ListeningProbe(Protocol):
     def take(self, item: Item) -> None: ...
 
 
-class Controller(HasRing, ProbeRunner):
+class Controller(ProbeRunner):
     """The `ControlPlane` of this host."""
 
     def __init__(self, *, by_link: bool = True) -> None:
@@ -106,19 +106,24 @@ class Controller(HasRing, ProbeRunner):
             self.publish(Event.now("info", SEGMENT_PROBE.name, text))
             self._remove(SEGMENT_PROBE.name)
 
-        self.segment: SegmentControl = SegmentService(
+        segments = SegmentService(
             self._changing, start_segment, end_segment, lambda: self._probe_of(SEGMENT_PROBE)
         )
+        self.segment, self.measure_segment = segments.segment, segments.measure_segment
 
         def start_ring(options: RingOptions) -> RingProbe:
             if self.paths.interface is None:
                 raise UsageError("no interface is watched whose packets could be kept")
             return self.start(RING_PROBE, self.paths.interface.name, options)
 
-        self.packets = RingService(
+        self.packets = packets = RingService(
             self._changing, start_ring, lambda: self._remove(RING_PROBE.name),
             lambda: self._probe_of(RING_PROBE), self._refuse_changes, self.publish,
         )  # fmt: skip
+        """The packet ring: for policies, also if the controller is read-only."""
+        self.ring, self.kept_packets = packets.ring, packets.kept_packets
+        self.keep_packets, self.release_packets = packets.keep_packets, packets.release_packets
+        self.write_packets = packets.write_packets
         self._listening: dict[str, ListeningProbe] = {}
         """By name, the optional probes that were started last; they may have ended."""
 

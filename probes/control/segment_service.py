@@ -33,7 +33,7 @@ class SegmentService:
         self._lease_end = 0.0
         """Of the running probe, by time.monotonic(); infinite without a lease."""
 
-    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
+    def measure_segment(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
         options.check()
         if not 0 <= lease <= LONGEST_LEASE:
             raise UsageError(f"a lease of {lease:g} s is not between 0 and {LONGEST_LEASE:g}")
@@ -51,7 +51,7 @@ class SegmentService:
             self._lease_end = max(self._lease_end, end) if running else end
             if not running:
                 self._watch_lease(probe)
-        return self.status()
+        return self.segment()
 
     def _watch_lease(self, probe: SegmentProbe) -> None:
         """End the probe once its lease has run out. A timer per probe waits for that."""
@@ -66,7 +66,7 @@ class SegmentService:
         timer.daemon = True
         timer.start()
 
-    def status(self) -> SegmentStatus:
+    def segment(self) -> SegmentStatus:
         from probes.segment.records import read_clock
 
         probe = self._running()

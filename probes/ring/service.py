@@ -178,27 +178,6 @@ class RingService:
             self._end()
 
 
-class HasRing:
-    """A controller with a packet ring: the methods of `RingControl`."""
-
-    packets: RingService
-
-    def ring(self) -> RingStatus:
-        return self.packets.ring()
-
-    def keep_packets(self, filter: str = "") -> RingStatus:  # noqa: A002
-        return self.packets.keep_packets(filter)
-
-    def release_packets(self) -> RingStatus:
-        return self.packets.release_packets()
-
-    def kept_packets(self, most: int = 100) -> list[KeptPacket]:
-        return self.packets.kept_packets(most)
-
-    def write_packets(self, name: str = BY_HAND, seconds: float = USUAL_SECONDS) -> Written:
-        return self.packets.write_packets(name, seconds)
-
-
 def said(file: str, ledger: CaptureLedger) -> str:
     """Return a capture and its ledger in a sentence."""
     lacks = {

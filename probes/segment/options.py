@@ -92,7 +92,7 @@ class SegmentStatus:
 class SegmentControl(Protocol):
     """Starts the segment probe of a controller. Any thread may call a method."""
 
-    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
+    def measure_segment(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
         """Begin to record digests on the watched interface; `remove` ends that.
 
         With a lease, the probe ends `lease` seconds after the last call. A repeated call
@@ -101,5 +101,5 @@ class SegmentControl(Protocol):
         `lease` is not 0 to LONGEST_LEASE.
         """
 
-    def status(self) -> SegmentStatus:
-        """Return the state of the probe, and the clocks."""
+    def segment(self) -> SegmentStatus:
+        """Return the state of the segment probe, and the host's clocks."""

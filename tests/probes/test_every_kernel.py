@@ -320,7 +320,7 @@ def test_names_are_learned(deck: Deck) -> None:
 def test_packets_have_digests(deck: Deck) -> None:
     deck.controller.paths.configure("right", PathOptions())
     capture = FlowFilter.parse(f"proto:udp dport:{PORT}")
-    deck.controller.segment.measure(SegmentOptions("secret", capture=capture, interval=300))
+    deck.controller.measure_segment(SegmentOptions("secret", capture=capture, interval=300))
     deck.receive(PACKETS)
     assert send(deck.right, deck.left, PACKETS) == PACKETS
     for table in deck.controller.export("segment"):

@@ -12,7 +12,7 @@ from app.api.server.routing import Endpoints, Executor, find, route, serves
 from app.explain import Explanation, choose, explain, far_end, nothing_passes
 from app.exporters.kinds import parse
 from app.exporters.openmetrics.exposition import control_samples
-from probes.control_plane import OutputCalls, SegmentCalls
+from probes.control_plane import OutputCalls, RemoteCalls
 from probes.flow.filter import FlowFilter
 from probes.reports import OutputConfig, OutputState, OutputStatus
 from probes.segment.options import SegmentOptions, SegmentStatus
@@ -88,18 +88,13 @@ class MetricsEndpoints(Endpoints):
 class SegmentEndpoints(Endpoints):
     """Requests about the segment probe. Its tables have the name `segment`."""
 
-    @serves(SegmentCalls.status)
-    def segment(self) -> SegmentStatus:
-        """Return the state of the segment probe, and the host's clocks."""
-        return self.plane.segment.status()
-
-    @serves(SegmentCalls.measure)
+    @serves(RemoteCalls.measure_segment)
     def measure(self, wanted: SegmentRequest) -> SegmentStatus:
         """Record digests on the watched interface from now on. The same request again renews the
         lease, and changes nothing else. DELETE /v1/probes/segment ends the probe."""
         capture = FlowFilter.parse(wanted.filter)
         options = SegmentOptions(wanted.key, wanted.ratio, capture, wanted.interval)
-        return self.plane.segment.measure(options, wanted.lease)
+        return self.plane.measure_segment(options, wanted.lease)
 
 
 class ExplainEndpoints(Endpoints):

@@ -45,7 +45,6 @@ from probes.reports import (
     OutputControl,
     ProgramInfo,
 )
-from probes.segment.options import SegmentControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
 from tests.probes.ring.fake import FakeRing
@@ -77,7 +76,7 @@ def config(name: str = "counter", *, source: str = "int f() { return 2; }") -> P
     )
 
 
-class FakePlane(FakeRing):
+class FakePlane(FakeRing, FakeSegment):
     """A ControlPlane. Each window's tables have one row; its value is the window's number."""
 
     def __init__(self) -> None:
@@ -86,7 +85,6 @@ class FakePlane(FakeRing):
         self.read_only = ""
         self.unwritten: Mapping[str, int] = {}
         self.outputs: OutputControl = NoOutputs()
-        self.segment: SegmentControl = FakeSegment()
         self.interval = 1.0
         self.confinement = ""
         """What `unconfined` returns."""

@@ -28,7 +28,6 @@ from probes.reports import (
     OutputControl,
     ProgramInfo,
 )
-from probes.segment.options import SegmentControl
 from probes.snapshot import Event, Snapshot
 from tests.probes.segment.fake import FakeSegment
 from tests.support.console.feed import FakeController
@@ -106,7 +105,7 @@ def info(of: ProbeConfig, generation: int = 1, previous: int | None = None) -> P
     return ProbeInfo(of.name, builtin, generation, previous, 12, programs, metrics, "", of)
 
 
-class FakePlane(FakeController):
+class FakePlane(FakeSegment, FakeController):
     """A ControlPlane whose answers a test may set; `asked` lists the requests."""
 
     def __init__(self, *configs: ProbeConfig) -> None:
@@ -114,7 +113,6 @@ class FakePlane(FakeController):
         self.read_only = ""
         self.unwritten: Mapping[str, int] = {}
         self.outputs: OutputControl = NoOutputs()
-        self.segment: SegmentControl = FakeSegment()
         self.running = {one.name: info(one) for one in configs}
         self.before: dict[str, ProbeConfig] = {}
         self.asked: list[tuple[str, str]] = []

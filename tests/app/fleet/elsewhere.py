@@ -17,15 +17,14 @@ class Elsewhere:
     def __init__(self, host: RemoteController, ahead_ns: int) -> None:
         self._host = host
         self._ahead_ns = ahead_ns
-        self.segment = self
 
-    def status(self) -> SegmentStatus:
-        status = self._host.segment.status()
+    def segment(self) -> SegmentStatus:
+        status = self._host.segment()
         return replace(status, boot="another", utc_ns=status.utc_ns + self._ahead_ns)
 
-    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
-        self._host.segment.measure(options, lease)
-        return self.status()
+    def measure_segment(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
+        self._host.measure_segment(options, lease)
+        return self.segment()
 
     def listen(self, listener: Callable[[Snapshot | Event], None]) -> None:
         def take(item: Snapshot | Event) -> None:

@@ -71,7 +71,7 @@ def test_a_killed_measurement_leaves_nothing_and_a_signal_prints_the_result(
             return run
 
         def running() -> list[bool]:
-            return [host.segment.status().running for host in hosts]
+            return [host.segment().running for host in hosts]
 
         def attached() -> list[int]:
             found = []
@@ -85,7 +85,7 @@ def test_a_killed_measurement_leaves_nothing_and_a_signal_prints_the_result(
         killed = start()
         assert attached() == [1, 1, 1, 1]
         with pytest.raises(UsageError, match="another key") as refused:
-            hosts[0].segment.measure(SegmentOptions("other"))
+            hosts[0].measure_segment(SegmentOptions("other"))
         assert "if its measurement was killed, it ends in" in refused.value.hint
         killed.kill()
         assert killed.wait(10) == -signal.SIGKILL

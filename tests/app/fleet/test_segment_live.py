@@ -146,7 +146,7 @@ def segment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Segment]:
             thread.submit(asyncio.run, cable(spaces)).result()
         remotes = [stack.enter_context(host(spaces[name], folder / name)) for name in "ab"]
         for remote in remotes:
-            remote.segment.measure(OPTIONS)
+            remote.measure_segment(OPTIONS)
 
         def count(node: str, name: str, hook: Hook, source: str = LARGE) -> Callable[[], int]:
             return stack.enter_context(counting(compiler, spaces[node], name, hook, source))
@@ -325,14 +325,14 @@ def test_lost_packets_are_those_that_were_dropped(segment: Segment, split: bool)
 @pytest.mark.slow
 def test_a_host_measures_for_one_key_at_a_time(segment: Segment) -> None:
     one, _ = segment.remotes
-    status = one.segment.measure(OPTIONS)
+    status = one.measure_segment(OPTIONS)
     assert (status.running, status.interface, status.ratio) == (True, "eth0", 1)
-    assert one.segment.measure(OPTIONS).key_id == status.key_id
+    assert one.measure_segment(OPTIONS).key_id == status.key_id
     with pytest.raises(UsageError, match="another key"):
-        one.segment.measure(replace(OPTIONS, key="other"))
+        one.measure_segment(replace(OPTIONS, key="other"))
     one.remove("segment")
-    assert not one.segment.status().running
-    assert time.time_ns() - one.segment.status().utc_ns < 1_000_000_000
+    assert not one.segment().running
+    assert time.time_ns() - one.segment().utc_ns < 1_000_000_000
 
 
 @pytest.mark.slow
@@ -341,10 +341,10 @@ def test_a_probe_ends_when_nobody_renews_its_lease(
 ) -> None:
     """A killed measurement renews no lease. The other host's probe runs without a lease."""
     one, other = segment.remotes
-    if one.segment.status().running:
+    if one.segment().running:
         one.remove("segment")
     with pytest.raises(UsageError, match="a lease of"):
-        one.segment.measure(OPTIONS, -1)
+        one.measure_segment(OPTIONS, -1)
     events: list[str] = []
     one.listen(lambda item: events.append(item.text) if isinstance(item, Event) else None)
     monkeypatch.setattr(segment_run, "LEASE_S", 0.6)
@@ -353,11 +353,11 @@ def test_a_probe_ends_when_nobody_renews_its_lease(
     while time.monotonic() < end:
         run.look_at_clocks()
         time.sleep(0.05)
-    assert one.segment.status().running
+    assert one.segment().running
     assert not any("lease" in text for text in events)
     assert becomes(lambda: any("lease" in text for text in events))
-    assert becomes(lambda: not one.segment.status().running)
-    assert other.segment.status().running
+    assert becomes(lambda: not one.segment().running)
+    assert other.segment().running
 
 
 @pytest.mark.slow
@@ -366,7 +366,7 @@ def test_the_command_measures_and_leaves_nothing_running(
 ) -> None:
     """It starts the probe on the first host, and shares the one that runs on the other."""
     one, other = segment.remotes
-    if one.segment.status().running:
+    if one.segment().running:
         one.remove("segment")
     # The command's windows last a second, which is long for a test.
     monkeypatch.setattr("app.run.item_loop.on_signals", lambda _: None)
@@ -401,5 +401,5 @@ def test_the_command_measures_and_leaves_nothing_running(
     others = ("chosen", "in flight", "not compared: early", "not compared: late", "not recorded")
     assert counts["pass the filter"] == sum(counts.get(name, 0) for name in others)
     assert re.fullmatch(r"\d+\.\d{3} ms", cells["delay, median"][0])
-    assert not one.segment.status().running
-    assert other.segment.status().running
+    assert not one.segment().running
+    assert other.segment().running

@@ -8,18 +8,17 @@ from probes.segment.options import SegmentOptions, SegmentStatus
 
 
 class FakeSegment:
-    """A SegmentControl that keeps its options."""
+    """The methods of `SegmentControl`: it keeps its options."""
 
-    def __init__(self) -> None:
-        self.options: SegmentOptions | None = None
+    segment_options: SegmentOptions | None = None
 
-    def measure(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
+    def measure_segment(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
         options.check()
-        self.options = options
-        return self.status()
+        self.segment_options = options
+        return self.segment()
 
-    def status(self) -> SegmentStatus:
-        options = self.options
+    def segment(self) -> SegmentStatus:
+        options = self.segment_options
         return SegmentStatus(
             running=options is not None,
             key_id=options.key_id if options else "",
