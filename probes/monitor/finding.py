@@ -162,8 +162,9 @@ def _passing(rows: Rows[FLOW], suspects: Sequence[str], seconds: float) -> Array
         "packet_rate": lambda: rows["packets"] / max(seconds, 1e-9),
     }
     table = RowTable(rows, made)
-    passed = [parse(text, WINDOW_FLOWS).mask(table) for text in suspects]
-    return rows[np.logical_or.reduce(passed)]
+    masks = [parse(text, WINDOW_FLOWS).mask(table) for text in suspects]
+    passed: Array = np.logical_or.reduce(masks)
+    return rows[passed]
 
 
 def _numbers(values: Array, weights: Array, where: Array, name: Callable[[int], str]) -> Distinct:
