@@ -6,8 +6,7 @@ error. The names are those of the dtype when its module is imported, so that com
 parts of other dtypes need no second evaluation here.
 
 Columns are arrays of any dtype, and so is each result of their operators. numpy's stubs have up to
-twenty overloads an operator or subscript, and mypy tries them all if a dtype is `Any`, which would
-take half of its time.
+twenty overloads an operator, and mypy tries them all if a dtype is `Any`.
 """
 
 from __future__ import annotations
@@ -50,8 +49,6 @@ from mypy.types import (
     AnyType,
     FunctionLike,
     Instance,
-    NoneType,
-    TupleType,
     Type,
     TypeOfAny,
     UnboundType,
@@ -99,9 +96,7 @@ class ColumnTypes(Plugin):
         return _subscript if subscripted and owner.endswith(("@row", NDARRAY)) else None
 
     def get_method_hook(self, fullname: str) -> Callable[[MethodContext], Type] | None:
-        if fullname == f"{NDARRAY}.__getitem__":
-            return _part
-        return _along if fullname in (f"{NDARRAY}.all", f"{NDARRAY}.any") else None
+        return _along if fullname in ("numpy.ndarray.all", "numpy.ndarray.any") else None
 
     def get_base_class_hook(self, fullname: str) -> Callable[[ClassDefContext], None] | None:
         return _simplify if fullname == "numpy._ArrayOrScalarCommon" else None
@@ -204,40 +199,10 @@ def _subscript(ctx: MethodSigContext) -> FunctionLike:
         if isinstance(name, StrExpr) and row.type.get(name.value) is None:
             table = row.type.name.partition("@")[0]
             ctx.api.fail(f'{table} has no column "{name.value}"', name, code=INDEX)
+    if isinstance(key, StrExpr) and len(ctx.args) == 1 and ctx.type.type.fullname == NDARRAY:
+        column = _array(ctx.api.named_generic_type, ANY)
+        return sig.copy_modified(arg_types=[ANY], ret_type=column)
     return sig
-
-
-def _part(ctx: MethodContext) -> Type:
-    """Return the type of a subscript of an array: Any if it may be an element."""
-    key = get_proper_type(ctx.arg_types[0][0])
-    match key:
-        case Instance(type=TypeInfo(fullname="builtins.list"), args=[of]):
-            named = get_proper_type(of)
-        case _:
-            named = key
-    if isinstance(named, Instance) and named.type.fullname == "builtins.str":
-        return _array(ctx.api.named_generic_type, ANY)
-    parts = key.items if isinstance(key, TupleType) else [key]
-    if any(map(_is_open, parts)) or (parts and all(map(_is_number, parts))):
-        return ANY
-    match ctx.type:
-        case Instance(args=[_, Instance(args=[scalar])]):
-            return _array(ctx.api.named_generic_type, scalar)
-    return ANY
-
-
-def _is_open(key: Type) -> bool:
-    """Return whether this part of a subscript may be a number, or an array."""
-    return isinstance(get_proper_type(key), (AnyType, UnionType))
-
-
-def _is_number(key: Type) -> bool:
-    proper = get_proper_type(key)
-    return (
-        isinstance(proper, Instance)
-        and proper.type.fullname != NDARRAY
-        and proper.type.get("__index__") is not None
-    )
 
 
 def _along(ctx: MethodContext) -> Type:
@@ -257,12 +222,9 @@ def _simplify(ctx: ClassDefContext) -> None:
         ctx.api.defer()
         return
     result = _array(ctx.api.named_type, ANY)
-    other = Argument(Var("other", ANY), ANY, None, ARG_POS)
     for name in OPERATORS.split():
+        other = Argument(Var("other", ANY), ANY, None, ARG_POS)
         add_method_to_class(ctx.api, ctx.cls, f"__{name}__", [other], result)
-    add_method_to_class(ctx.api, ctx.cls, "__getitem__", [other], ANY)
-    value = Argument(Var("value", ANY), ANY, None, ARG_POS)
-    add_method_to_class(ctx.api, ctx.cls, "__setitem__", [other, value], NoneType())
 
 
 def plugin(version: str) -> type[Plugin]:

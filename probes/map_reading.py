@@ -223,8 +223,7 @@ def _largest(rows: Array, spec: MapSpec, most: int) -> Array:
     if weight is None:
         return rows[:most]
     chosen = np.argsort(weight, kind="stable")[::-1][:most]
-    places: Array = np.sort(chosen) if is_array else chosen
-    return rows[places]
+    return rows[np.sort(chosen) if is_array else chosen]
 
 
 def _weight(values: Array) -> Array | None:

@@ -54,7 +54,7 @@ from widgets.tones import Tone
 
 if TYPE_CHECKING:
     from app.console.live.hosts import ShownHosts
-    from app.console.live.recorded import RecordedFrames
+    from app.console.live.recorded import Moments
     from app.console.live.state import Frame
     from probes.control_plane import ControlPlane
 
@@ -99,7 +99,7 @@ class ConsoleApp(DiffApp[int]):
         self, plane: Callable[[], ControlPlane], start: Callable[[], object], where: str,
         duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
-        fleet: bool = False, recording: Callable[[], RecordedFrames] | None = None,
+        fleet: bool = False, recording: Callable[[], Moments] | None = None,
         replays: bool = False,
     ) -> None:  # fmt: skip
         """`plane` makes the control plane, and `start` starts its probes; both run in threads after

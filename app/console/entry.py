@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from app.tape.options import NOTHING, Startup
 if TYPE_CHECKING:
     from app.config.model import Settings
     from app.console.app import ConsoleApp
-    from app.console.live.recorded import RecordedFrames
+    from app.console.live.recorded import Moments
     from app.fleet.hosts import Fleet
     from app.run.options import OutputSpec
     from app.run.spec import RunSpec
@@ -52,7 +53,7 @@ def run(
             first = min(spec.options.interval, _FIRST_WINDOW)
             start(made[0], spec, stack, first=first, console=app.commands.ask)
 
-        def recording() -> RecordedFrames:
+        def recording() -> Moments:
             from app.console.live.recorded import RecordedFrames
 
             return RecordedFrames(spec.options.recording.record)
@@ -80,32 +81,43 @@ def connect(plane: ControlPlane, url: str, settings: Settings, startup: Startup 
 
 
 def replay(
-    directory: str, at: str, settings: Settings, startup: Startup = NOTHING, title: str = ""
-) -> int:
-    """Run a console on a recording, from a typed time on. Raises UsageError without a recording.
+    directories: Sequence[str], at: str, settings: Settings, startup: Startup = NOTHING,
+    title: str = "",
+) -> int:  # fmt: skip
+    """Run a console on a recording, from a typed time on; several are a fleet.
 
-    The strip has the directory, or another title.
+    The strip has the directory, or another title. Raises UsageError without a recording.
     """
     settings = _prepared(settings, startup)
-    from app.console.live.recorded import RecordedFrames
+    from app.console.live.recorded_hosts import opened
 
-    frames = RecordedFrames(directory)
+    return _replay(opened(directories), at, title or ", ".join(directories), settings, startup)
+
+
+def _replay(frames: Moments, at: str, title: str, settings: Settings, startup: Startup) -> int:
     with closing(frames):
         from app.console.app import ConsoleApp
+        from app.fleet.planes import Planes
 
         def begin() -> None:
             time = app.time
             app.call_from_thread(partial(time.do_time_go, at) if at else time.do_time_live)
 
+        is_fleet = isinstance(frames, Planes)
         app = ConsoleApp(
-            lambda: frames.plane, begin, title or directory, names=False, settings=settings,
-            recording=lambda: frames, replays=True,
+            lambda: frames.plane, begin, title, first="hosts" if is_fleet else "overview",
+            names=False, settings=settings, fleet=is_fleet, recording=lambda: frames, replays=True,
         )  # fmt: skip
         return _run(app, startup)
 
 
 def fleet(hosts: Fleet, settings: Settings, startup: Startup = NOTHING) -> int:
     """Run a console on the hosts of a fleet; close the connections with it."""
+    settings = _prepared(settings, startup)
+    if hosts.is_recorded:
+        from app.console.live.recorded_hosts import RecordedHosts
+
+        return _replay(RecordedHosts(hosts), "", "the fleet", settings, startup)
     with ExitStack() as stack:
 
         def plane() -> ControlPlane:
@@ -122,7 +134,6 @@ def fleet(hosts: Fleet, settings: Settings, startup: Startup = NOTHING) -> int:
                 stack.enter_context(FleetRunner(chosen, hub))
             return ChosenPlane(chosen)
 
-        settings = _prepared(settings, startup)
         from app.console.app import ConsoleApp
 
         app = ConsoleApp(

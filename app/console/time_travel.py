@@ -17,7 +17,7 @@ from widgets.tones import Tone
 if TYPE_CHECKING:
     from app.console.live.hosts import ShownHosts
     from app.console.live.paths import PathView
-    from app.console.live.recorded import RecordedFrames
+    from app.console.live.recorded import Moments
     from app.console.live.state import Frame
     from app.console.live.timeline import Timeline
 
@@ -37,11 +37,11 @@ class TimeTravel:
     """The frame that the screens show; while paused it does not change."""
     timeline: Timeline
     """The frames of the past in memory."""
-    past: RecordedFrames | None = None
+    past: Moments | None = None
     """The frames of the run's recording; None until it is open."""
 
     def __init__(
-        self, refresh: Callable[[], None], recording: Callable[[], RecordedFrames] | None = None,
+        self, refresh: Callable[[], None], recording: Callable[[], Moments] | None = None,
         *, replays: bool = False,
     ) -> None:  # fmt: skip
         """`refresh` brings the screen in front up to date, and calls `advance`.
@@ -68,10 +68,14 @@ class TimeTravel:
         from app.console.live.timeline import Timeline
 
         self.state, self.timeline = state, Timeline()
-        if self.replays and self._recording is not None:
-            self.past = self._recording()
         self.marked, self.paused, self.pause_reason = None, False, ""
-        self.frame = self.present = self.state.frame()
+        shown = None
+        if self.past is not None and self.replays:
+            # Other hosts at the same moment, or at the next one that they have.
+            shown = self.past.at(self.frame.utc_ns) or self.past.since(self.frame.utc_ns)
+        elif self.replays and self._recording is not None:
+            self.past = self._recording()
+        self.frame = self.present = shown or self.state.frame()
 
     @property
     def is_live(self) -> bool:
@@ -144,14 +148,14 @@ class TimeTravel:
             first = past.first_ns or first
         return f"kept since {clock(first)} {zone()}" if first else "there was no window yet"
 
-    def recorded(self) -> RecordedFrames | None:
+    def recorded(self) -> Moments | None:
         """Return the frames of the recording; None without one, or before its first window."""
         if self.past is None and self._recording is not None:
             with suppress(UsageError):
                 self.past = self._recording()
         return self.past
 
-    def _beyond(self, at: float) -> RecordedFrames | None:
+    def _beyond(self, at: float) -> Moments | None:
         """Return the frames of the recording if those in memory begin after a time, as `at`."""
         frames = self.timeline.frames
         return self.recorded() if not frames or at < frames[0].at else None

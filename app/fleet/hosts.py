@@ -17,6 +17,8 @@ from probes.config.trusted_file import open_trusted
 if TYPE_CHECKING:
     from probes.monitor.policy import Policy
 
+RECORD = "record:"
+"""Begin of the address of a host whose recording is replayed: its directory follows."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _POLICY = ("name", "condition", "hold", "policy")
 _MOST_MERGED = 32
@@ -44,6 +46,11 @@ class Fleet:
     """The label by which screens group the hosts; empty: none."""
     policies: tuple[Policy, ...] = ()
     """Policies on the sums of the hosts; each has the name of a host's policy in `run`."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the hosts are recordings."""
+        return self.hosts[0].remote.url.startswith(RECORD)
 
 
 def load(path: str) -> Fleet:
@@ -90,6 +97,11 @@ class _Reader:
         group = self._group(table, hosts)
         written = table.get("policies", []) if isinstance(table, dict) else []
         policies = self._policies(written, len(hosts)) if written else ()
+        recorded = {host.name: host.remote.url.startswith(RECORD) for host in hosts}
+        if any(recorded.values()) and (written or not all(recorded.values())):
+            live = next((name for name, of in recorded.items() if not of), "")
+            text = f"host {live} is no recording" if live else "policies need running hosts"
+            self._wrong("fleet", text, hint="hosts are recordings, or none of them is")
         if self._mistakes:
             raise together(self._mistakes)
         return Fleet(hosts, group, policies)
@@ -127,6 +139,9 @@ class _Reader:
             self._wrong(where, f"{texts['name'][:63]!r} is no name of a host", hint=hint)
             return None
         # Files lie beside the file that names them.
+        if texts["url"].startswith(RECORD):
+            place = beside(self._document.path, texts["url"].removeprefix(RECORD))
+            texts["url"] = RECORD + place
         files = (beside(self._document.path, texts[k]) if texts[k] else "" for k in ("token", "ca"))
         return FleetHost(texts["name"], Remote(texts["url"], *files), labels)
 

@@ -34,30 +34,19 @@ class _HubPlane(RemotePlane):
             self.apply(status)
 
 
-class ChosenHosts(Planes):
-    """The hosts that the console shows, of all hosts that a hub follows.
+class HostChoice(Planes):
+    """The hosts that the console shows, of all hosts of a fleet. One thread chooses."""
 
-    A single host is followed as by `console --connect`, with whole windows; of several, the hub's
-    streams have the largest flows. A single host that does not answer at the start is followed by
-    the hub's stream, too. One thread chooses; the hub's thread publishes.
-    """
-
-    def __init__(self, fleet: Fleet, hub: Hub) -> None:
-        """Choose all hosts of the fleet, or the first one where they are too many."""
+    def __init__(self, fleet: Fleet) -> None:
+        """None is chosen yet."""
         super().__init__({})
-        self.fleet, self._hub = fleet, hub
-        self._hosts: Mapping[str, FleetHost] = {host.name: host for host in fleet.hosts}
-        names = tuple(self._hosts)
-        first = names if len(names) <= MOST_CHOSEN else names[:1]
-        try:
-            self.choose(first)
-        except ProbedeckError:
-            # The screens of a fleet open without the host: they show its state, and the reason.
-            self.by_name = {name: self._opened(name, several=True) for name in first}
-        hub.listen(self._heard)
+        self.fleet = fleet
 
-    def states(self) -> tuple[HostState, ...]:
-        return self._hub.states()
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The first choice: all hosts, or the first one where they are too many."""
+        names = tuple(host.name for host in self.fleet.hosts)
+        return names if len(names) <= MOST_CHOSEN else names[:1]
 
     def choose(self, names: Sequence[str]) -> None:
         """Choose hosts. It may take as long as it takes to connect.
@@ -65,22 +54,57 @@ class ChosenHosts(Planes):
         Raises UsageError for an empty choice, for too many hosts, and for an unknown host. Raises
         ProbedeckError if a single host does not answer. An error keeps the earlier choice.
         """
+        known = [host.name for host in self.fleet.hosts]
         for name in names:
-            if name not in self._hosts:
-                raise UsageError(f"no host {name!r}", hint=did_you_mean(name, self._hosts))
+            if name not in known:
+                raise UsageError(f"no host {name!r}", hint=did_you_mean(name, known))
         if not 0 < len(set(names)) <= MOST_CHOSEN:
             text = f"{len(set(names))} hosts cannot be shown at once"
             raise UsageError(text, hint=f"choose 1 to {MOST_CHOSEN}")
-        before, several = self.by_name, len(set(names)) > 1
+        self.by_name = self.planes_of([name for name in known if name in names])
+
+    def planes_of(self, names: Sequence[str]) -> dict[str, ControlPlane]:
+        """Return the control planes of other chosen hosts, which are in the order of the file."""
+        raise NotImplementedError
+
+
+class ChosenHosts(HostChoice):
+    """The chosen hosts, of all hosts that a hub follows.
+
+    A single host is followed as by `console --connect`, with whole windows; of several, the hub's
+    streams have the largest flows. A single host that does not answer at the start is followed by
+    the hub's stream, too. The hub's thread publishes.
+    """
+
+    def __init__(self, fleet: Fleet, hub: Hub) -> None:
+        super().__init__(fleet)
+        self._hub = hub
+        self._hosts: Mapping[str, FleetHost] = {host.name: host for host in fleet.hosts}
+        try:
+            self.choose(self.first)
+        except ProbedeckError:
+            # The screens of a fleet open without the host: they show its state, and the reason.
+            self.by_name = {name: self._opened(name, several=True) for name in self.first}
+        hub.listen(self._heard)
+
+    def states(self) -> tuple[HostState, ...]:
+        return self._hub.states()
+
+    def choose(self, names: Sequence[str]) -> None:
+        before = self.by_name
+        super().choose(names)
+        for plane in before.values():
+            if plane not in self.by_name.values():
+                plane.close()
+
+    def planes_of(self, names: Sequence[str]) -> dict[str, ControlPlane]:
+        before, several = self.by_name, len(names) > 1
         planes: dict[str, ControlPlane] = {}
-        for name in (name for name in self._hosts if name in names):
+        for name in names:
             known = before.get(name)
             same = known is not None and isinstance(known, _HubPlane) == several
             planes[name] = known if known and same else self._opened(name, several=several)
-        self.by_name = planes
-        for plane in before.values():
-            if plane not in planes.values():
-                plane.close()
+        return planes
 
     def _opened(self, name: str, *, several: bool) -> RemotePlane:
         host = self._hosts[name]

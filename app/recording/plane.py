@@ -76,6 +76,11 @@ class RecordedPlane(_RecordedCaller, RemoteCalls):
         return losses_of(self._parts.get(0, b"{}"))
 
     @property
+    def version(self) -> str:
+        """Of the controller."""
+        return self._status.version
+
+    @property
     def interval(self) -> float:
         return self._status.interval
 

@@ -76,19 +76,13 @@ class Recording(Closing):
         A window belongs to its end. Damaged frames are left out, and noted in their segments.
         """
         for segment in self._between(begin_ns, end_ns):
-            entries = segment.entries()
-            mask = (entries["utc_ns"] > begin_ns) & (entries["utc_ns"] <= end_ns)
-            yield from segment.items(mask)
+            yield from segment.items(segment.between(begin_ns, end_ns))
             segment.close()
 
     def events(self, begin_ns: int, end_ns: int) -> Iterator[Event]:
         """Yield the events from a UTC time up to another one."""
         for segment in self._between(begin_ns, end_ns):
-            entries = segment.entries()
-            mask = (entries["utc_ns"] > begin_ns) & (entries["utc_ns"] <= end_ns)
-            for item in segment.items(mask & (entries["kind"] == FrameKind.EVENT)):
-                if isinstance(item, Event):
-                    yield item
+            yield from segment.events(begin_ns, end_ns)
             segment.close()
 
     def event_times(self) -> Array:

@@ -242,6 +242,19 @@ class Segment:
             except DamageError as error:
                 self.damage[int(self._known["offset"][place])] = error.message
 
+    def between(self, begin_ns: int, end_ns: int) -> Array:
+        """Return a mask (n,) of the frames from a UTC time up to another one."""
+        times = self.entries()["utc_ns"]
+        mask: Array = (times > begin_ns) & (times <= end_ns)
+        return mask
+
+    def events(self, begin_ns: int, end_ns: int) -> Iterator[Event]:
+        """Yield the events from a UTC time up to another one."""
+        of = self.entries()["kind"] == FrameKind.EVENT
+        for item in self.items(self.between(begin_ns, end_ns) & of):
+            if isinstance(item, Event):
+                yield item
+
     def moments(self) -> Array:
         """Return the ends of the windows that screens show, UTC, (n,)."""
         entries = self.entries()

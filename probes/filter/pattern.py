@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from math import prod
-from re import _constants as codes  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as codes
+from re import _parser as parser
 from typing import Any
 
 from bpf.errors import TextError

@@ -162,9 +162,8 @@ def _passing(rows: Rows[FLOW], suspects: Sequence[str], seconds: float) -> Array
         "packet_rate": lambda: rows["packets"] / max(seconds, 1e-9),
     }
     table = RowTable(rows, made)
-    masks = [parse(text, WINDOW_FLOWS).mask(table) for text in suspects]
-    passed: Array = np.logical_or.reduce(masks)
-    return rows[passed]
+    passed = [parse(text, WINDOW_FLOWS).mask(table) for text in suspects]
+    return rows[np.logical_or.reduce(passed)]
 
 
 def _numbers(values: Array, weights: Array, where: Array, name: Callable[[int], str]) -> Distinct:

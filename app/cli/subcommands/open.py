@@ -79,7 +79,7 @@ def open(  # noqa: A001 - the name of the command
             os.dup2(os.open("/dev/tty", os.O_RDWR), 0)
         from app.console import entry
 
-        return entry.replay(directory, "", settings, startup, ", ".join(captures))
+        return entry.replay((directory,), "", settings, startup, ", ".join(captures))
 
 
 @contextmanager

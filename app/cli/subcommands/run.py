@@ -47,7 +47,8 @@ Examples:
 REPLAY_EXAMPLES = """\b
 Examples:
   probedeck replay /var/lib/probedeck/record
-  probedeck replay /var/lib/probedeck/record --at 03:12"""
+  probedeck replay /var/lib/probedeck/record --at 03:12
+  probedeck replay web1/ web2/ db1/ --at 03:12"""
 FLEET_EXAMPLES = """\b
 Examples:
   probedeck fleet hosts.toml
@@ -197,7 +198,10 @@ def console(
 
 
 @click.command(cls=GroupedCommand, epilog=REPLAY_EXAMPLES)
-@argument("directory", "DIR", "Directory of --record.")
+@argument(
+    "directories", "DIR...", "Directories of --record; those of several hosts are one fleet.",
+    nargs=-1, required=True,
+)  # fmt: skip
 @option(
     "--at",
     metavar="TIME",
@@ -208,12 +212,13 @@ def console(
 @_HEADLESS
 @takes(Ui, TapeOptions)
 def replay(
-    settings: Settings, playing: TapeOptions, directory: str, at: str, headless: bool
-) -> int:
-    """Open the console on a recording.
+    settings: Settings, playing: TapeOptions, directories: tuple[str, ...], at: str,
+    headless: bool,
+) -> int:  # fmt: skip
+    """Open the console on recordings. Those of several hosts are shown as a fleet.
 
-    It needs no privileges. [ and ] step through its windows, { and } through minutes, space plays
-    it, and :time.go TIME goes to a time.
+    It needs no privileges. [ and ] step through windows, { and } through minutes, space plays
+    on, and :time.go TIME goes to a time.
     """
     startup = playing.startup(settings, shown=not headless)
     _check_tape(headless, startup)
@@ -221,7 +226,7 @@ def replay(
         need_terminal("probedeck record export DIR")
     from app.console import entry
 
-    return entry.replay(directory, at, settings, startup)
+    return entry.replay(directories, at, settings, startup)
 
 
 @click.command(cls=GroupedCommand, epilog=FLEET_EXAMPLES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ from widgets.sparkline import round_scale, sparkline
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
-DAY_NS = 24 * 3600 * 10**9
+MINUTE_NS = 60 * 10**9
+DAY_NS = 24 * 60 * MINUTE_NS
 _AGAIN_S = 60.0
 """Seconds between two looks for further minutes."""
 _HERE = "┃"
@@ -81,6 +83,20 @@ class RecordedDay:
             found = self._sums.items(utc_ns)
             return [item for item in found if isinstance(item, Snapshot)]
         return []
+
+
+def added(days: Sequence[Day]) -> Day:
+    """Return the day of several recordings together; it ends with the last of them."""
+    end_ns = max(day.end_ns for day in days)
+    rows = np.concatenate([day.minutes for day in days])
+    # Sums of minutes end with the last window of the minute.
+    minutes, of = np.unique((rows["end_ns"] - 1) // MINUTE_NS, return_inverse=True)
+    sums = np.zeros(len(minutes), MINUTE)
+    sums["end_ns"] = (minutes + 1) * MINUTE_NS
+    np.add.at(sums["bit_rate"], of, rows["bit_rate"])
+    events = np.sort(np.concatenate([day.events_ns for day in days]))
+    begin_ns = end_ns - DAY_NS
+    return Day(end_ns, sums[sums["end_ns"] > begin_ns], events[events > begin_ns])
 
 
 def day_pieces(day: Day, moment_ns: int, cells: int) -> Pieces:

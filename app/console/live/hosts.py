@@ -22,6 +22,7 @@ from app.console.live.overview_feed import TRAFFIC, Pulses
 from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.live.paths import LivePaths
 from app.console.live.state import MAX_EVENTS, Frame, HostFrame, LiveState
+from app.fleet.host_state import HostState
 from app.fleet.planes import ChosenPlane, Planes
 from bpf.arrays import Array, Rows
 from bpf.errors import UsageError
@@ -46,10 +47,7 @@ class ShownHosts:
         self.planes = plane.hosts if isinstance(plane, ChosenPlane) else Planes({"": plane})
         self._states: dict[str, LiveState] = {}
         """By name; without a name, the events about the fleet. Replaced, not changed."""
-        self._shifts: dict[str, int] = {}
-        """`shift_ns` of each host: small changes would make its flows look new."""
-        self._last: tuple[object, Frame | None] = (None, None)
-        """The parts of the last merged frame, and that frame."""
+        self._merger = Merger()
         self.choose()
 
     def choose(self) -> None:
@@ -140,20 +138,38 @@ class ShownHosts:
         if len(frames) == 1:
             (frame,) = frames.values()
             return replace(frame, events=_newest_first(own, frame.events)) if own else frame
-        # Imported here: a single host is merged with nothing.
+        return self._merger.frame(frames, self.planes.states(), self.planes.current, own)
 
-        counts = {one.name: one.state.counts for one in self.planes.states()}
+
+class Merger:
+    """Merges the frames of several hosts; the same frame until a part changes."""
+
+    def __init__(self) -> None:
+        self._shifts: dict[str, int] = {}
+        """`shift_ns` of each host: small changes would make its flows look new."""
+        self._last: tuple[object, Frame | None] = (None, None)
+        """The parts of the last merged frame, and that frame."""
+
+    def frame(
+        self, frames: Mapping[str, Frame], states: Iterable[HostState], current: str,
+        own: tuple[Event, ...] = (),
+    ) -> Frame:  # fmt: skip
+        """Merge frames by host, without those that are lost; see `merged`.
+
+        `states` has the state of each of the hosts, `own` the events about the fleet.
+        """
+        counts = {one.name: one.state.counts for one in states}
         parts = [self._part(name, frame) for name, frame in frames.items() if counts[name]]
         missing = tuple(name for name in frames if not counts[name])
         # The last events of a missing host tell why it is missing.
         own = _newest_first(own, *(events_of(frames[name].events, name) for name in missing))
-        made_of = missing, self.planes.current, own, *(
+        made_of = missing, current, own, *(
             (part.host, of.flows, of.events, of.pulses, of.owners, of.paths, of.monitor, of.at)
             for part in parts for of in (part.frame,)
         )  # fmt: skip
         if self._last[0] == made_of and self._last[1] is not None:
             return self._last[1]
-        frame = merged(parts, missing, self.planes.current, own)
+        frame = merged(parts, missing, current, own)
         self._last = made_of, frame
         return frame
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from app.recording.plane import RecordedPlane, losses_of
 from app.recording.reader import Recording
 from app.recording.segment import RecordedState, Segment
 from bpf.arrays import Array, Rows
-from probes.snapshot import Event, History, Snapshot
+from probes.control_plane import ControlPlane
+from probes.snapshot import History, Losses, Snapshot
 
 _LEAST_NS, _MOST_NS = 61 * 10**9, 600 * 10**9
 """A frame is built from the windows of so long: flows are shown for a minute."""
@@ -26,18 +28,88 @@ _NEAR = 4
 """Segments in which a frame may begin."""
 _SEGMENTS_OF_EVENTS = 24
 """Segments whose events a frame has: four hours."""
+_SHIFT_S = time.monotonic() - time.time()
+"""The way from UTC to `time.monotonic()`, for all recordings: their frames are compared."""
 
 
-class RecordedFrames:
-    """Builds frames for moments. One thread uses it. `plane` answers as of the last frame."""
+class Moments(Protocol):
+    """The frames of one recording, or of several: the ways from a moment to another one.
 
-    def __init__(self, directory: str, plane: RecordedPlane | None = None) -> None:
+    One thread uses it.
+    """
+
+    plane: ControlPlane
+    """It answers as of the last frame."""
+
+    def close(self) -> None:
+        """Close the files."""
+
+    def day(self) -> Day:
+        """Return the last day of the recording."""
+
+    def times(self) -> tuple[Array, Array]:
+        """Return the UTC times of all moments, (n,), and of all events, (m,), ascending."""
+
+    def moments(self) -> Array:
+        """Return the UTC times that have a frame, (n,), ascending."""
+
+    def frame(self, utc_ns: int) -> Frame:
+        """Return the frame of a moment."""
+
+    @property
+    def last_ns(self) -> int:
+        """UTC: the last moment; 0 without windows."""
+        moments = self.moments()
+        return int(moments[-1]) if len(moments) else 0
+
+    @property
+    def first_ns(self) -> int:
+        """UTC: the first moment; 0 without windows."""
+        moments = self.moments()
+        return int(moments[0]) if len(moments) else 0
+
+    def at(self, utc_ns: int) -> Frame | None:
+        """Return the last frame until a time; None if the recording begins later."""
+        moments = self.moments()
+        place = int(np.searchsorted(moments, utc_ns, "right")) - 1
+        return self.frame(int(moments[place])) if place >= 0 else None
+
+    def since(self, utc_ns: int) -> Frame | None:
+        """Return the first frame from a time on; None if the recording ends before."""
+        moments = self.moments()
+        place = int(np.searchsorted(moments, utc_ns))
+        return self.frame(int(moments[place])) if place < len(moments) else None
+
+    def step(self, frame: Frame, by: int) -> Frame | None:
+        """Return the frame `by` frames after `frame`, or before it if negative: at most the last
+        one in that direction; None if `frame` is the last one."""
+        moments = self.moments()
+        # By whole nanoseconds: the first place behind the frame, or its own.
+        place = int(np.searchsorted(moments, frame.utc_ns + (by > 0))) + by - (by > 0)
+        place = max(0, min(place, len(moments) - 1))
+        if not len(moments) or (int(moments[place]) - frame.utc_ns) * by <= 0:
+            return None
+        return self.frame(int(moments[place]))
+
+    def move(self, frame: Frame, seconds: float) -> Frame | None:
+        """Return a frame as `step` does, at least so many seconds away."""
+        wanted = frame.utc_ns + round(seconds * 1e9)
+        if seconds > 0:
+            return self.since(wanted) or self.step(frame, 1 << 30)
+        return self.at(wanted) or self.step(frame, -(1 << 30))
+
+
+class RecordedFrames(Moments):
+    """Builds the frames of one recording."""
+
+    plane: RecordedPlane
+
+    def __init__(self, directory: str) -> None:
         """Raises UsageError without a recording."""
-        self.plane = plane or RecordedPlane()
+        self.plane = RecordedPlane()
         self._recording = Recording(directory)
         self._day = RecordedDay(self._recording)
-        self._shift_s = time.monotonic() - time.time()
-        self._state = LiveState(self._arrival)
+        self._state = LiveState(_arrival)
         self._reached_ns = 0
         """UTC: moment of the last frame; 0: none."""
         self._parts: dict[int, bytes] = {}
@@ -49,60 +121,27 @@ class RecordedFrames:
         self._recording.close()
 
     @property
-    def last_ns(self) -> int:
-        """UTC: the last moment; 0 without windows."""
-        moments = self._recording.moments()
-        return int(moments[-1]) if len(moments) else 0
+    def host(self) -> str:
+        """Name of the host in the newest segment, or of the directory if the segment has none."""
+        segments = self._recording.segments()
+        return segments[-1].head.get("host") or self._recording.directory.name
 
     @property
-    def first_ns(self) -> int:
-        """UTC: the first moment; 0 without windows."""
-        moments = self._recording.moments()
-        return int(moments[0]) if len(moments) else 0
+    def losses(self) -> Losses:
+        """Losses since the start of the run, until the last frame."""
+        return self._state.losses
 
     def day(self) -> Day:
-        """Return the last day of the recording."""
         return self._day.read()
 
     def times(self) -> tuple[Array, Array]:
-        """Return the UTC times of all moments, (n,), and of all events, (m,), ascending."""
-        return self._recording.moments(), self._recording.event_times()
+        return self.moments(), self._recording.event_times()
 
-    def at(self, utc_ns: int) -> Frame | None:
-        """Return the last frame until a time; None if the recording begins later."""
-        moments = self._recording.moments()
-        place = int(np.searchsorted(moments, utc_ns, "right")) - 1
-        return self._frame(int(moments[place])) if place >= 0 else None
+    def moments(self) -> Array:
+        return self._recording.moments()
 
-    def since(self, utc_ns: int) -> Frame | None:
-        """Return the first frame from a time on; None if the recording ends before."""
-        moments = self._recording.moments()
-        place = int(np.searchsorted(moments, utc_ns))
-        return self._frame(int(moments[place])) if place < len(moments) else None
-
-    def step(self, frame: Frame, by: int) -> Frame | None:
-        """Return the frame `by` frames after `frame`, or before it if negative: at most the last
-        one in that direction; None if `frame` is the last one."""
-        moments = self._recording.moments()
-        # By whole nanoseconds: the first place behind the frame, or its own.
-        place = int(np.searchsorted(moments, frame.utc_ns + (by > 0))) + by - (by > 0)
-        place = max(0, min(place, len(moments) - 1))
-        if not len(moments) or (int(moments[place]) - frame.utc_ns) * by <= 0:
-            return None
-        return self._frame(int(moments[place]))
-
-    def move(self, frame: Frame, seconds: float) -> Frame | None:
-        """Return a frame as `step` does, at least so many seconds away."""
-        wanted = frame.utc_ns + round(seconds * 1e9)
-        if seconds > 0:
-            return self.since(wanted) or self.step(frame, 1 << 30)
-        return self.at(wanted) or self.step(frame, -(1 << 30))
-
-    def _arrival(self, item: Snapshot) -> float:
-        return item.end_utc_ns / 1e9 + self._shift_s
-
-    def _frame(self, utc_ns: int) -> Frame:
-        moments = self._recording.moments()
+    def frame(self, utc_ns: int) -> Frame:
+        moments = self.moments()
         first, last = np.searchsorted(moments, (self._reached_ns, utc_ns))
         segments = self._recording.run_before(utc_ns)
         goes_on = segments[:1] == self._run and self._reached_ns > 0
@@ -133,19 +172,23 @@ class RecordedFrames:
         begin_ns = _begin_of(segments[-_NEAR:], utc_ns)
         if not begin_ns and len(segments) > _NEAR:
             begin_ns = segments[-_NEAR].begin_ns
-        self._state, self._parts = LiveState(self._arrival), {}
+        self._state, self._parts = LiveState(_arrival), {}
         self.plane.history, self._reached_ns = History(), begin_ns
         for part in _states(segments, begin_ns):
             self._parts[part.part] = part.text
         self.plane.turn_to(dict(self._parts))
         self._state.begin(self.plane.losses if begin_ns else None)
-        events = [event for each in segments[-_SEGMENTS_OF_EVENTS:]
-                  for event in _events(each, begin_ns)]  # fmt: skip
+        last = segments[-_SEGMENTS_OF_EVENTS:]
+        events = [event for each in last for event in each.events(0, begin_ns)]
         for event in events[-MAX_EVENTS:]:
             self._state.take(event)
         if not begin_ns and segments:
             # Items of another run belong to other frames.
             self._reached_ns = segments[0].begin_ns - 1
+
+
+def _arrival(item: Snapshot) -> float:
+    return item.end_utc_ns / 1e9 + _SHIFT_S
 
 
 def _begin_of(segments: list[Segment], utc_ns: int) -> int:
@@ -180,11 +223,3 @@ def _states(segments: list[Segment], utc_ns: int) -> Iterator[RecordedState]:
 
 def _first(entries: Rows[ENTRY]) -> int:
     return int(entries["utc_ns"][0]) if len(entries) else 0
-
-
-def _events(segment: Segment, utc_ns: int) -> Iterator[Event]:
-    entries = segment.entries()
-    mask = (entries["kind"] == FrameKind.EVENT) & (entries["utc_ns"] <= utc_ns)
-    for item in segment.items(mask):
-        if isinstance(item, Event):
-            yield item

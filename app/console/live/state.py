@@ -144,6 +144,8 @@ class LiveState:
     """The last window of the probe with the highest rank, without rows."""
     last_at: float = 0.0
     """Arrival of `last`, `time.monotonic()`: its own times may be another host's."""
+    losses: dict[LossReason, Loss] = field(default_factory=dict)
+    """Losses since the start of the run."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _paths: LivePaths = field(default_factory=LivePaths)
     _monitor: LiveMonitor = field(default_factory=LiveMonitor)
@@ -153,7 +155,6 @@ class LiveState:
     _newest_first: tuple[Event, ...] | None = ()
     """The events, as frames share them; None after another event."""
     _metrics: dict[tuple[str, str, str], Snapshot] = field(default_factory=dict)
-    _losses: dict[LossReason, Loss] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def focus_flows(self, focus: Focus) -> None:
@@ -167,7 +168,7 @@ class LiveState:
 
     def lost_until_now(self, losses: Losses) -> None:
         """Set the losses since the start of the run."""
-        self._losses = dict(losses)
+        self.losses = dict(losses)
 
     def take(self, item: Snapshot | Event) -> None:
         """Add a published window or event."""
@@ -196,7 +197,7 @@ class LiveState:
                 # Views keep the rows: frames must not keep them twice.
                 self.last = replace(item, rows=item.rows[:0].copy())
                 self.last_at = came_at
-            add_losses(self._losses, item.losses)
+            add_losses(self.losses, item.losses)
             if item.lost.packets:
                 what = ", ".join(
                     f"{loss.packets} {reason.label}"
@@ -234,7 +235,7 @@ class LiveState:
             return Frame(
                 self._flows.view(), self._paths.view(), self._newest_first,
                 tuple(self._metrics.values()), self._monitor.view(), self.last, self.last_at,
-                lost_of(self._losses).packets, self._pulses.view(), self._owners.view(),
+                lost_of(self.losses).packets, self._pulses.view(), self._owners.view(),
             )  # fmt: skip
 
 

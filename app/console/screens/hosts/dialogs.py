@@ -11,7 +11,7 @@ from app.console.dialogs.list_box import ListBox
 from app.console.screen import ConsoleScreen
 from app.console.tasks import Task
 from app.fleet.distinct import FleetFlows, distinct
-from app.fleet.plane import ChosenHosts
+from app.fleet.plane import HostChoice
 from app.fleet.planes import HostReport
 from bpf.errors import UsageError
 from bpf.quantities import counted, duration, si
@@ -94,7 +94,7 @@ def _band(low: float, high: float) -> str:
 class HostChanges:
     """Commands of screen 7 about all chosen hosts at once, each with a report a host."""
 
-    def __init__(self, screen: ConsoleScreen, hosts: Callable[[], ChosenHosts]) -> None:
+    def __init__(self, screen: ConsoleScreen, hosts: Callable[[], HostChoice]) -> None:
         self._screen, self._hosts = screen, hosts
 
     def _change(self, title: str, call: Callable[[ControlPlane], Any]) -> None:

@@ -22,7 +22,7 @@ from app.console.tables.sorted_table import SortedTable
 from app.console.tables.spec import columns
 from app.console.tasks import Task
 from app.fleet.host_state import HostPhase, HostState
-from app.fleet.plane import ChosenHosts
+from app.fleet.plane import HostChoice
 from app.tape.named_state import StateValues
 from bpf.arrays import Array
 from bpf.errors import UsageError
@@ -55,9 +55,9 @@ class HostsScreen(ConsoleScreen):
         self.parts = (HostChanges(self, lambda: self.hosts),)
 
     @property
-    def hosts(self) -> ChosenHosts:
+    def hosts(self) -> HostChoice:
         planes = self.console.hosts.planes
-        assert isinstance(planes, ChosenHosts)
+        assert isinstance(planes, HostChoice)
         return planes
 
     @property
@@ -98,8 +98,9 @@ class HostsScreen(ConsoleScreen):
     # What is shown
 
     def show(self) -> None:
-        # A window of any chosen host updates the screen.
-        if time.monotonic() - self._shown_at >= _PERIOD_S or not len(self._rows):
+        # A window of any chosen host updates the screen. A replay shows its moment at once.
+        is_due = time.monotonic() - self._shown_at >= _PERIOD_S or not len(self._rows)
+        if is_due or self.console.time.replays:
             self._show_hosts()
 
     def _show_hosts(self) -> None:
@@ -262,7 +263,7 @@ def table_of(rows: Array) -> RowTable:
     return RowTable(rows, {**made, "policies": lambda: texts(map(" ".join, rows["active"]))})
 
 
-def host_rows(hosts: ChosenHosts) -> Array:
+def host_rows(hosts: HostChoice) -> Array:
     """Return all hosts, dtype HOST: in the order of the file, or of the label that groups them."""
     chosen, group, states = frozenset(hosts.chosen), hosts.fleet.group, hosts.states()
     current = hosts.current if len(chosen) > 1 else ""

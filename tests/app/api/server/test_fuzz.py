@@ -45,7 +45,7 @@ schema = schemathesis.pytest.from_fixture("described")
 
 
 @pytest.mark.slow
-@schema.parametrize()  # type: ignore[untyped-decorator]
+@schema.parametrize()
 @settings(
     max_examples=15,
     deadline=None,

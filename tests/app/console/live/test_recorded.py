@@ -20,7 +20,7 @@ from tests.app.recording.made import BEGIN_NS, event, record, recorder, windows
 from tests.support import monitors
 
 
-def _run(seconds: int, flows: int = 60) -> list[Item]:
+def run_of(seconds: int, flows: int = 60) -> list[Item]:
     """Items of a run, in the order of their publication."""
     found: list[Item] = []
     for item in windows(seconds, flows):
@@ -41,7 +41,7 @@ def _run(seconds: int, flows: int = 60) -> list[Item]:
     return found
 
 
-def _same(one: Any, other: Any, path: str = "frame") -> None:
+def check_same(one: Any, other: Any, path: str = "frame") -> None:
     """Check that two parts of frames are equal, but for their arrival."""
     if isinstance(one, np.ndarray):
         assert one.dtype == other.dtype, path
@@ -50,15 +50,15 @@ def _same(one: Any, other: Any, path: str = "frame") -> None:
         for field in fields(one):
             if field.name not in ("at", "came_at"):
                 name = f"{path}.{field.name}"
-                _same(getattr(one, field.name), getattr(other, field.name), name)
+                check_same(getattr(one, field.name), getattr(other, field.name), name)
     elif isinstance(one, tuple):
         assert len(one) == len(other), path
         for number, (mine, theirs) in enumerate(zip(one, other, strict=True)):
-            _same(mine, theirs, f"{path}[{number}]")
+            check_same(mine, theirs, f"{path}[{number}]")
     elif hasattr(one, "items"):
         assert one.keys() == other.keys(), path
         for name in one:
-            _same(one[name], other[name], f"{path}[{name}]")
+            check_same(one[name], other[name], f"{path}[{name}]")
     else:
         assert one == other, path
 
@@ -75,13 +75,13 @@ def _shown(items: Sequence[Item], second: int) -> Frame:
 
 @pytest.mark.slow
 def test_frames_are_those_of_the_run(tmp_path: Path) -> None:
-    items = _run(60)
+    items = run_of(60)
     record(tmp_path, items)
     frames = RecordedFrames(str(tmp_path))
     for second in (60, 3, 4, 17, 18, 59, 1, 30, 31, 47, 46, 2, 5, 8, 13, 21, 34, 55, 9, 27):
         found = frames.at(BEGIN_NS + second * 10**9)
         assert found is not None
-        _same(found, _shown(items, second))
+        check_same(found, _shown(items, second))
         assert found.utc_ns == BEGIN_NS + second * 10**9
     frames.close()
 
@@ -148,7 +148,7 @@ def test_each_run_has_frames_of_its_own(tmp_path: Path) -> None:
     assert before is not None
     found = frames.step(before, 1)
     assert found is not None
-    _same(found, _shown(second, 11))
+    check_same(found, _shown(second, 11))
     frames.close()
     with pytest.raises(UsageError, match="no recording"):
         RecordedFrames(str(tmp_path / "none"))
