@@ -9,12 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from app.lab import netns
+from app.run.options import Options
+from app.run.spec import run_spec
+from app.run.start import start
+from probes.control.controller import Controller
+from probes.monitor.actions.state import ActionState
+from probes.monitor.policy import Policy
 from tests.support.runs import deck, deck_ends
 from tests.support.sight import becomes
 from tests.support.veth import End, veth_pair
@@ -100,6 +106,21 @@ def test_a_run_without_the_permission_acts_on_no_packet(pair: tuple[End, End]) -
         told = next(line for line in found.stderr if "udp dport" in line)
         assert "policy gone is a dry run: it drops" in told
         assert all(arrives() for _ in range(20))
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_policy_that_starts_the_monitor_has_the_permission_of_its_run(
+    pair: tuple[End, End], allowed: bool
+) -> None:
+    """Such as `:policy add` in a run with `--policies none`."""
+    left, right = pair
+    options = Options(interface=right.ifname, only=True, cpu="off", allow_actions=allowed)
+    with talking(left, right) as arrives, netns.inside(right.ns), Controller() as controller:
+        start(controller, run_spec(options, "1"), ExitStack())
+        found = controller.set_policy(Policy.parse_short(DROP)).action
+        assert found
+        assert found.state is (ActionState.ACTS if allowed else ActionState.DRY)
+        assert [arrives() for _ in range(3)] == [not allowed] * 3
 
 
 def test_a_file_of_policies_gives_no_permission(tmp_path: Path) -> None:
