@@ -136,6 +136,8 @@ class Peak:
 
 NOT_COUNTED = "not counted: CPU budget"
 """Words of screens and pages about flows that may be missing for the CPU budget."""
+NOT_SENT = "not known: only the largest flows are sent"
+"""Words about flows that a host may have left out of its stream."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +176,8 @@ class Snapshot:
     hooks: tuple[HookStatus, ...] = ()
     """Hooks that saw the packets."""
     rest: tuple[Rest, ...] = ()
-    """Flows that `rows` lack because a stream sends only the largest; empty if it sends all."""
+    """Flows that `rows` lack, or whose sockets they lack, because a stream sends only the largest;
+    empty if it sends all."""
     cut: bool = False
     """Whether the CPU budget cut the window: what `rows` lack may have been there all the same, and
     is NOT_COUNTED."""
@@ -188,6 +191,11 @@ class Snapshot:
     def is_metric(self) -> bool:
         """Whether its schema describes its rows; else a view of a built-in probe does."""
         return self.schema is not None
+
+    @property
+    def lacks(self) -> str:
+        """Why something that `rows` lack may have been there all the same; empty if it was not."""
+        return NOT_COUNTED if self.cut else NOT_SENT if self.rest else ""
 
     @property
     def seconds(self) -> float:

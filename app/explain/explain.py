@@ -35,7 +35,7 @@ from probes.path.records import (
     QueueSide,
 )
 from probes.path.traced import NO_ROUTER
-from probes.snapshot import NOT_COUNTED, Snapshot
+from probes.snapshot import Snapshot
 from probes.sockets.limits import FIN, RST, resting, vain
 from probes.sockets.records import SOCKET, By, Limit, Reason
 from probes.sockets.words import limit_text, lost_share, retransmitted_share
@@ -78,7 +78,7 @@ def explain(
         seconds=material.seconds,
         bits_in=float(material.conversation["in_bytes"]) * 8 / seconds,
         bits_out=float(material.conversation["out_bytes"]) * 8 / seconds,
-        at_least=material.is_cut,
+        at_least=bool(material.lacks),
         who=who,
         why=why,
         where=where,
@@ -89,7 +89,7 @@ def explain(
 
 def _owner(material: Material) -> ExplainedOwner:
     if not len(material.sockets):
-        return ExplainedOwner(reason="" if material.is_asked else NOT_COUNTED)
+        return ExplainedOwner(reason=material.lacks_sockets)
     # The newest row may lack the owner: the socket closed, or was not asked for.
     owned = material.sockets[material.sockets["owner"] > 0]
     socket, owner = (owned if len(owned) else material.sockets)[-1], material.owner
@@ -134,7 +134,7 @@ def _limit(material: Material) -> ExplainedLimit:
     return ExplainedLimit(
         limit=verdict.label,
         since_s=int(since_s),
-        text=NOT_COUNTED
+        text=material.lacks
         if rest == "cut"
         else limit_text(last)
         if verdict == last["limit"]
@@ -169,7 +169,7 @@ def _verdict(material: Material, last: Row[SOCKET], *, told: bool) -> tuple[Limi
     ended = "reset" if back & RST else "closed" if flags & (FIN | RST) else ""
     silent_s = max(pause.seconds, material.uncounted_s if ended else 0.0)
     rests = silent_s >= _RESTS_S
-    alone = not material.conversation["in_packets"] and not material.is_cut
+    alone = not material.conversation["in_packets"] and not material.lacks
     failed = Limit(int(vain(*(np.array([each]) for each in (flags, back, alone, rests)))[0]))
     if failed or not len(sockets):  # Hardly anybody looks while such a socket is open.
         verdict = failed
@@ -214,7 +214,7 @@ def _place_of(
     vain = why.limit == Limit.NO_ANSWER.label
     # Hops behind a break have answered before.
     times = times_of(material, why.since_s if vain and why.sent else 0)
-    nothing = not material.conversation["in_packets"] and not material.is_cut
+    nothing = not material.conversation["in_packets"] and not material.lacks
     fault = fault_of(material, times) if vain or (nothing and not why.limit) else ""
     place = 0, ""
     if (loop := going_on(material.findings, PathRowKind.LOOP)) is not None:

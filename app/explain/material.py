@@ -73,12 +73,12 @@ class Material:
     """dtype FLOW: ICMP errors that came to this host because a packet did not arrive."""
     losses: dict[LossReason, Loss] = field(default_factory=dict)
     """Packets that the tables of flows lack, of all flows."""
-    is_cut: bool = False
-    """Whether the CPU budget cut a window of flows: packets of either direction may be missing."""
+    lacks: str = ""
+    """Why windows of flows lack some: packets of either direction may be missing. Empty: none."""
     uncounted_s: float = 0.0
-    """Seconds since the last packet, if windows that were cut came after it; else 0."""
-    is_asked: bool = True
-    """Whether the socket probe looked for sockets in every window."""
+    """Seconds since the last packet, if such windows came after it; else 0."""
+    lacks_sockets: str = ""
+    """Why windows lack sockets; empty if none do."""
     drops: tuple[Dropped, ...] | None = None
     """Packets of the conversation that the kernel dropped in the last minute, by reason; None:
     they were not counted."""
@@ -117,9 +117,9 @@ def gather(conversation: Row[GROUP], items: Iterable[Snapshot]) -> Material:
         flags=int(np.bitwise_or.reduce(both["tcp_flags"])),
         flags_back=int(np.bitwise_or.reduce(both["tcp_flags"][back])),
         losses=losses,
-        is_cut=any(window.cut for window in flows),
+        lacks=max((window.lacks for window in flows), default=""),
         uncounted_s=_uncounted_s(mine, int(both["last_ns"].max(initial=0))),
-        is_asked=not any(window.cut for window in windows),
+        lacks_sockets=max((window.lacks for window in windows), default=""),
         drops=_drops(conversation, _recent(tables, DROPS, DROPS_TABLE)),
     )
 
@@ -185,16 +185,17 @@ def _rows_of(conversation: Row[GROUP], window: Snapshot) -> Rows[FLOW]:
 def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
     """Yield the pauses between packets of different windows, and the one at the end.
 
-    `flows` are windows and the conversation's rows in them. A window that was cut is in no pause.
+    `flows` are windows and the conversation's rows in them. Windows that lack flows are in no
+    pause.
     """
     until_ns, asked = 0, False
     for window, rows in flows:
         if not len(rows):
-            if window.cut:
+            if window.lacks:
                 until_ns, asked = window.end_ns, False
             continue
         first, last = rows[rows["first_ns"].argmin()], rows[rows["last_ns"].argmax()]
-        if until_ns and not window.cut:
+        if until_ns and not window.lacks:
             answered = bool(first["direction"] == FlowDirection.INGRESS)
             yield Silence((int(first["first_ns"]) - until_ns) / 1e9, asked, answered)
         until_ns = int(last["last_ns"])
@@ -202,7 +203,7 @@ def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
         # TCP sets PSH at the end of data.
         asked = bool((rows["tcp_flags"][leaves] & PSH).any())
         asked |= bool(last["protocol"] != TCP and last["direction"] == FlowDirection.EGRESS)
-        if window.cut:
+        if window.lacks:
             until_ns, asked = window.end_ns, False
     if until_ns:
         yield Silence((flows[-1][0].end_ns - until_ns) / 1e9, asked, False)
@@ -213,7 +214,7 @@ def _uncounted_s(flows: Sequence[tuple[Snapshot, Array]], last_ns: int) -> float
     # A window may have one direction, and lack a reset or an answer.
     cut = [
         window.end_ns for window, rows in flows
-        if window.cut and len(np.unique(rows["direction"])) < len(FlowDirection)
+        if window.lacks and len(np.unique(rows["direction"])) < len(FlowDirection)
     ]  # fmt: skip
     return max(0.0, (max(cut, default=0) - last_ns) / 1e9) if last_ns else 0.0
 

@@ -92,7 +92,7 @@ class ExplainedLimit:
     """Usual time from the last data to the answer of the far end, with its time to think."""
     rest: str = ""
     """Why no packet comes: `idle`, `asked` (the far end has not answered yet), `closed`, `reset` by
-    the far end, or `cut`: the CPU budget left it out, if one came. Empty if packets come."""
+    the far end, or `cut`: its windows lack packets, as `text` says. Empty if packets come."""
     unanswered: int = 0
     """DNS queries of the last minute without an answer."""
 

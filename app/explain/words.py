@@ -7,7 +7,7 @@ from collections.abc import Callable
 from app.explain.model import ExplainedEnds, ExplainedLimit, ExplainedOwner, ExplainedPlace
 from bpf.quantities import age, bit_rate, byte_size, duration, percent
 from probes.path.records import QueueSide
-from probes.snapshot import NOT_COUNTED
+from probes.snapshot import NOT_COUNTED, NOT_SENT
 from probes.sockets.records import Limit
 from probes.sockets.words import loses
 
@@ -31,7 +31,7 @@ def sentence(
     """`nginx (web.service) is limited by the network: 80.0 ms of queue at hop 4, since 12 s`."""
     name = name_of(who, flow)
     if why.rest == "cut":
-        return f"{name} {_RESTS[why.rest]}, since {age(max(why.since_s, 1))}"
+        return f"{name} {_RESTS[why.rest].format(text=why.text)}, since {age(max(why.since_s, 1))}"
     if not why.limit:
         return f"{name} {_without(flow, who, why, where)}"
     limit = _LIMITS[why.limit]
@@ -77,8 +77,8 @@ def _without(
         return f"gets no answer from {flow.far}: {where.fault}"
     if why.answer_us:
         return f"waits for {flow.far}{_answers(flow.far, why, where)}"
-    if who.reason == NOT_COUNTED:
-        return f"was not looked for on this host ({NOT_COUNTED}): nothing tells what limits it"
+    if who.reason in (NOT_COUNTED, NOT_SENT):
+        return f"may have a socket on this host ({who.reason}): nothing tells what limits it"
     if who.reason and not who.process:
         return f"has no owner on this host: {who.reason}"
     if not why.samples:
@@ -95,7 +95,7 @@ _RESTS = {
     "asked": "waits for {far}: it has not answered the last data",
     "closed": "is idle: the connection was closed",
     "reset": "has no connection any more: {far} reset it",
-    "cut": f"may send or rest: its packets are {NOT_COUNTED}",
+    "cut": "may send or rest: its packets are {text}",
 }
 _SENTENCES: dict[Limit, Callable[[ExplainedEnds, ExplainedLimit], str]] = {
     Limit.IDLE: lambda flow, why: _RESTS[why.rest or "idle"].format(far=flow.far),

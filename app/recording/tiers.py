@@ -48,6 +48,7 @@ class Tier:
                 np.concatenate([words_of(window.rows) for window in windows]).view(FLOW).ravel()
             ),
             losses=losses,
+            cut=any(window.cut for window in windows),
             occupancy=max(window.occupancy for window in windows),
             swap_ns=sum(window.swap_ns for window in windows),
             drain_ns=sum(window.drain_ns for window in windows),

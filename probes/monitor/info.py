@@ -52,6 +52,11 @@ class ApplicationInfo:
     held: bool = False
     """Whether an active policy runs it, and the CPU budget gives it no packets."""
 
+    @property
+    def state(self) -> str:
+        """`active`, `held` or `idle`."""
+        return "active" if self.active else "held" if self.held else "idle"
+
 
 @dataclass(frozen=True, slots=True)
 class MonitorInfo:

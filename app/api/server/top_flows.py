@@ -30,7 +30,7 @@ class TopFlows:
             return self._last or item
         if is_table(item, SOCKETS, SOCKETS_TABLE) and (flows := self._last_of(item)) is not None:
             places = np.unique(sockets_of(flows.rows, item.rows))
-            return replace(item, rows=item.rows[places[places >= 0]])
+            return replace(item, rows=item.rows[places[places >= 0]], rest=flows.rest)
         return item
 
     def _last_of(self, sockets: Snapshot) -> Snapshot | None:

@@ -70,12 +70,14 @@ class LiveView:
     seconds: tuple[float, ...] = (0.0,) * CELLS
     """Seconds of windows in each cell of `history`; the last cell may still grow."""
     cut_ns: int = 0
-    """End of the last window that the CPU budget cut: a flow without a packet since then may have
-    had one until then. 0: none was cut."""
+    """End of the last window that lacks flows: a flow without a packet since then may have had one
+    until then. 0: no window lacked any."""
     cut_cells: tuple[bool, ...] = (False,) * CELLS
     """Cells of `history` with such a window."""
     cut_rates: bool = False
-    """Whether the rates are of such a window: a rate of 0 is unknown."""
+    """Whether the rates are of such a window: they are lower bounds, and a rate of 0 is unknown."""
+    lacks: str = ""
+    """Why the last of these windows lacks flows: `Snapshot.lacks`."""
     nodes: tuple[str, ...] = ()
     """Names of the hosts of a fleet's view, of several hosts; else empty."""
     node_of: Array | None = None
@@ -101,7 +103,7 @@ class LiveView:
 
     def line(self, places: Array) -> NDArray[np.float64]:
         """Return the bits per second of some rows together in the last minute, (CELLS,), newest
-        last. A cell without a window, or of nothing in a window that was cut, is NaN."""
+        last. A cell without a window, or of nothing in a window that lacks flows, is NaN."""
         sizes = self.rows["history"][places].sum(axis=0, dtype="f8")
         seconds = np.array(self.seconds)
         # Windows may be longer than cells: older cells are then no part of the minute.
@@ -183,15 +185,15 @@ class LiveFlows:
         if begins := (now - 1) // CELL_NS != (old.now_ns - 1) // CELL_NS:
             seconds, cut_cells = (*seconds[1:], 0.0), (*cut_cells[1:], False)
         seconds = (*seconds[:-1], seconds[-1] + snapshot.seconds)
-        cut_cells = (*cut_cells[:-1], cut_cells[-1] or snapshot.cut)
-        cut_ns = now if snapshot.cut else old.cut_ns
+        cut_cells = (*cut_cells[:-1], cut_cells[-1] or bool(snapshot.lacks))
+        cut_ns = now if snapshot.lacks else old.cut_ns
         if sums is not None:
             merged, left_out = sums.add(snapshot, at_least=at_least, begins_cell=begins), 0
         else:
             merged, left_out = _merged(
                 old.rows, snapshot, self.focus, at_least=at_least, begins_cell=begins
             )
-        if snapshot.rest or snapshot.cut:
+        if snapshot.lacks:
             # Any flow may have had further packets in this window.
             merged["at_least"] = 1
             left_out += sum(one.flows for one in snapshot.rest)
@@ -201,7 +203,7 @@ class LiveFlows:
             self._rate(merged, snapshot, cut_ns)
         return LiveView(
             merged, now, left_out, snapshot.end_utc_ns - now, seconds, cut_ns, cut_cells,
-            self._cut_rates,
+            self._cut_rates, snapshot.lacks or old.lacks,
         )  # fmt: skip
 
     def _rate(self, merged: Rows[LIVE], snapshot: Snapshot, cut_ns: int) -> None:

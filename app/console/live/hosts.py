@@ -243,7 +243,8 @@ def _flows(parts: Sequence[HostFrame]) -> LiveView:
     return LiveView(
         rows.take(order), max(known, default=0), left_out, 0, tuple(seconds.tolist()),
         max(cut, default=0), tuple(map(any, zip(*(view.cut_cells for view in views), strict=True))),
-        any(view.cut_rates for view in views), tuple(part.host for part in parts), node_of[order],
+        any(view.cut_rates for view in views), max(view.lacks for view in views),
+        tuple(part.host for part in parts), node_of[order],
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ class OwnerView:
     """Sockets of each host, in the order of the flows' `nodes`: each host's flows have its own.
     Empty in a view of one host; of several, `sockets` are in the order of their hosts."""
     cut_ns: int = 0
-    """End of the last window in which the CPU budget left sockets out; 0: none."""
+    """End of the last window that lacks sockets; 0: none."""
 
     def __bool__(self) -> bool:
         """Whether the probe has answered for a window."""
@@ -119,9 +119,9 @@ class LiveOwners:
                 self._view = self._added(snapshot)
 
     def _added(self, last: Snapshot) -> OwnerView:
-        old, sockets = self._view, self._view.sockets
-        cut_ns = last.end_ns if last.cut else old.cut_ns
+        old, sockets, cut_ns = self._view, self._view.sockets, self._view.cut_ns
         if (new := self._tables.get(SOCKETS_TABLE)) is not None and new.window == last.window:
+            cut_ns = last.end_ns if new.lacks else cut_ns
             sockets = _with_window(sockets, new.rows, last.end_ns, last.seconds, cut_ns)
         owners = old.owners
         if (table := self._tables.get(OWNERS_TABLE)) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from bpf.compiler import Compiler
 from bpf.programs import trial
@@ -15,7 +16,7 @@ from probes.monitor.applications.views import findings
 from probes.program.compiled import CompiledProbe
 from probes.program.loading import Clone, LoadedSide
 from probes.program.probe import ProgramProbe
-from probes.snapshot import Event, Item
+from probes.snapshot import Event, Item, Snapshot
 
 
 class ApplicationProbe(ProgramProbe):
@@ -23,7 +24,7 @@ class ApplicationProbe(ProgramProbe):
     (S2.16). A program for egress runs only while a policy that wakes it is active."""
 
     def __init__(self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks) -> None:
-        self._awake = False
+        self._awake = self._held = self._lacks = False
         self._reported: frozenset[str] = frozenset()
         """Subjects of the last window's findings."""
         self.ns = math.nan
@@ -33,12 +34,15 @@ class ApplicationProbe(ProgramProbe):
                 self.ns = trial.cost(program.loaded(), program.type)
         super().__init__(compiler, compiled, hooks)
 
-    def wake(self, on: bool) -> None:
-        """Attach the program for egress, or detach it.
+    def wake(self, on: bool, *, held: bool = False) -> None:
+        """Attach the program for egress, or detach it. `held`: for the CPU budget, the application
+        gets none of the packets that a policy selects; its windows of that time are cut.
 
         Raises ProbedeckError if the interface refuses it; the application then runs without.
         """
         with self._lock:
+            self._held = held
+            self._lacks |= held
             if on == self._awake:
                 return
             self._awake = on
@@ -59,9 +63,13 @@ class ApplicationProbe(ProgramProbe):
         self, ended: Sequence[tuple[LoadedSide, Clone]], started_ns: int
     ) -> tuple[Item, ...]:
         items = super()._end_window(ended, started_ns)
+        self._lacks = self._held
         found = findings(self.name, catalog.defines(self.config), self.latest)
         # By subject, the first word: the numbers change with every window.
         about = {text.partition(" ")[0]: text for text in reversed(found)}
         new = [text for subject, text in reversed(about.items()) if subject not in self._reported]
         self._reported = frozenset(about)
         return (*items, *(Event.now("warning", self.name, text) for text in new))
+
+    def _convert(self, table: Snapshot) -> Snapshot:
+        return replace(table, cut=True) if self._lacks else table

@@ -171,13 +171,14 @@ class MonitorService:
 
     def _wake(self) -> None:
         """Give outgoing packets to the applications that want them, while policies run these."""
-        running = self.probe.router.running()
+        running, wanted = self.probe.router.running(), self.probe.router.wanted()
         for application in self._host.applications():
+            name = application.name
             try:
-                application.wake(application.name in running)
+                application.wake(name in running, held=name in wanted - running)
             except ProbedeckError as error:
                 text = f"outgoing packets are not seen: {error.message}"
-                self._host.publish(Event.now("warning", application.name, text))
+                self._host.publish(Event.now("warning", name, text))
 
     def _look_for_owners(self, policy: Policy) -> None:
         """Start the probe of sockets; without it, an event tells that the policy waits."""

@@ -91,7 +91,7 @@ def test_a_segment_opens_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_sums_of_ten_seconds_and_of_a_minute_are_exact(tmp_path: Path) -> None:
     lost = {LossReason.TABLE_FULL: Loss(3, 300)}
-    items = [replace(item, losses=lost) for item in windows(125, 300)]
+    items = [replace(item, losses=lost, cut=item.window == 13) for item in windows(125, 300)]
     record(tmp_path, items)
     for stream, seconds in (("10s", 10), ("1m", 60)):
         sums = [item for item in read(tmp_path, stream) if isinstance(item, Snapshot)]
@@ -100,6 +100,7 @@ def test_sums_of_ten_seconds_and_of_a_minute_are_exact(tmp_path: Path) -> None:
             of = items[number * seconds : (number + 1) * seconds]
             assert (found.start_ns, found.end_ns) == (of[0].start_ns, of[-1].end_ns)
             assert found.losses[LossReason.TABLE_FULL].packets == 3 * len(of)
+            assert found.cut == any(item.cut for item in of)
             packets = sum(int(item.rows["packets"].sum()) for item in of)
             assert int(found.rows["packets"].sum()) + sum(r.packets for r in found.rest) == packets
             assert len(found.rows) == 256

@@ -201,10 +201,24 @@ def test_held_applications_get_no_packets_and_say_so(deck: Deck) -> None:
 
     deck.receive(10)
     assert becomes(lambda: state() == (True, False, 10))
+    controller.export("accounting")
     assert step.applies(controller)
     step.turn(controller, True)
     deck.receive(10)
     assert not becomes(lambda: state() != (False, True, 10), 0.5)
+    controller.export("accounting")
     step.turn(controller, False)
     deck.receive(5)
     assert becomes(lambda: state() == (True, False, 15))
+    controller.export("accounting")
+    deck.receive(5)
+    controller.export("accounting")
+    windows = [
+        (each.lacks, int(each.rows["value"]["packets"].sum())) for each in deck.items
+        if isinstance(each, Snapshot) and (each.probe, each.metric) == ("accounting", "traffic")
+    ]  # fmt: skip
+    held = [place for place, (lacks, _) in enumerate(windows) if lacks]
+    assert held == list(range(held[0], held[-1] + 1))
+    assert len(held) >= 2
+    assert sum(packets for _, packets in windows[: held[0]]) == 10
+    assert sum(packets for _, packets in windows[held[-1] + 1 :]) in (5, 10)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STATES = ("", "new", "gone", "cut")
 """Words for the states of compared flows."""
-LACKED = "the full table, or a window that the CPU budget cut,"
+LACKED = "the full table, a window that the CPU budget cut, or one of a fleet's largest flows,"
 """Reason of a lower bound."""
 
 
@@ -69,11 +69,16 @@ def port(name: str, title: str, width: int, field: str, about: str) -> Column[Sh
     )  # fmt: skip
 
 
+def rate_text(part: ShownFlows, rate: float, text: Callable[[float], str] = si) -> str:
+    """Return a rate. If its window lacks flows, it is a lower bound, and nothing is unknown."""
+    if not part.view.cut_rates:
+        return text(rate)
+    return f"≥{text(rate)}" if rate else "?"
+
+
 def _rates(name: str, text: Callable[[float], str]) -> Any:
     """Return a function that returns the texts of rates."""
-    return lambda part: [
-        "?" if part.view.cut_rates and not rate else text(rate) for rate in part[name].tolist()
-    ]
+    return lambda part: [rate_text(part, rate, text) for rate in part[name].tolist()]
 
 
 def _seconds(name: str, unit: float) -> Any:
@@ -99,7 +104,7 @@ RTT_COLUMN: Column[ShownFlows] = Column(
     text=milliseconds, written=_seconds("rtt", 1e-3))  # fmt: skip
 IDLE: Column[ShownFlows] = Column(
     "idle", "Idle", 5, "right", priority=6, unit="s",
-    help="Time since the last packet, from 3 s on, or since the CPU budget cut a window.",
+    help="Time since the last packet, from 3 s on, or since a window that lacks flows.",
     text=lambda ns: age(ns / 1e9) if ns > QUIET_NS else "",
     written=_seconds("idle", 1e9))  # fmt: skip
 PACKETS: Column[ShownFlows] = Column(
@@ -166,8 +171,8 @@ FLOWS: TableSpec[ShownFlows] = TableSpec(
         INTERFACE,
         *PROCESS,
         Column("rate", "Rate", 11, "right", unit="bps", larger_first=True,
-            help="Bits per second over the last window, or the last half second. ?: not counted,"
-            " for the CPU budget.", cells=_rates("bit_rate", bit_rate)),
+            help="Bits per second over the last window, or the last half second. ≥ and ?: the"
+            " window lacks flows.", cells=_rates("bit_rate", bit_rate)),
         Column("packet_rate", "Pkt/s", 6, "right", priority=2, unit="pps", larger_first=True,
             help="Packets per second over the same time.", cells=_rates("packet_rate", whole)),
         PACKETS, BYTES, AGE, *OWNERS, RTT_COLUMN, IDLE, FLAGS, VERSION,
@@ -207,8 +212,8 @@ NUMBERS: tuple[Column[ShownFlows], ...] = (
         "Packets between the two moments; unknown if the flow is gone.", unit="packets",
         priority=4),
     Column("state", "Flow", 4, priority=1, larger_first=True,
-        help="new: no packet before the later moment. gone: no packet for a minute. cut: not"
-        " counted at a moment, for the CPU budget.",
+        help="new: no packet before the later moment. gone: no packet for a minute. cut: the"
+        " window of a moment lacks flows.",
         values=lambda part: [STATES[state] for state in part["state"].tolist()],
         order=lambda part: part.change_ranks("state"),
         tone=lambda part: [Tone.GOOD if state == STATES.index("new") else Tone.NORMAL

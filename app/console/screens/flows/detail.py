@@ -17,7 +17,7 @@ from textual.widgets import Static
 from app.commands.flow_view import LABEL_KINDS, OWNER_KINDS
 from app.console.live.owners import NO_OWNERS
 from app.console.protocol import Console
-from app.console.screens.flows.columns import whole
+from app.console.screens.flows.columns import rate_text, whole
 from app.console.screens.flows.owners.cells import RowOwner
 from app.console.screens.flows.owners.sentences import RttLine, limit_words, owner_words, tcp_words
 from app.console.screens.flows.part import ShownFlows
@@ -25,7 +25,7 @@ from bpf.arrays import Array, Row
 from bpf.quantities import age, bit_rate, byte_size
 from probes.flow.grouping import GROUP
 from probes.flow.records import FLOW, FlowDirection
-from probes.snapshot import NOT_COUNTED, History, Snapshot
+from probes.snapshot import History, Snapshot
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, SOCKETS_TABLE, Owned
 from probes.sockets.records import PROBE as SOCKETS
 from probes.tunnels import tunnel_name
@@ -98,8 +98,8 @@ class FlowDetail(Horizontal):
         Without a subject all its flows have left.
         """
         if subject is None:
-            cut = any(window.cut for window in history.snapshots("flow", ""))
-            text = f"No packet for a minute{f', or {NOT_COUNTED}' if cut else ''}."
+            lacks = max((one.lacks for one in history.snapshots("flow", "")), default="")
+            text = f"No packet for a minute{f', or {lacks}' if lacks else ''}."
             self.query_one(Static).update(Text(text))
             self.query_one(HistoryChart).show([])
             return
@@ -112,8 +112,8 @@ class FlowDetail(Horizontal):
                 seconds = max(window.seconds, 1e-3)
                 if (sizes := subject.measure(window)) is None:
                     break
-                # A window that was cut leaves a gap.
-                nothing = math.nan if window.cut else 0.0
+                # A window that lacks flows leaves a gap.
+                nothing = math.nan if window.lacks else 0.0
                 bits = (8 * size / seconds if size else nothing for size in sizes)
                 self._points.append((window.end_ns / 1e9, *bits))
                 self._seen_ns = window.end_ns
@@ -188,12 +188,12 @@ def _flow_facts(flow: ShownFlows) -> list[tuple[str, str]]:
     mean = byte_size(row["bytes"] / row["packets"])
     bound = "at least " if row["at_least"] else ""
     rate, packets = float(row["bit_rate"]), whole(row["packet_rate"])
-    unknown = flow.view.cut_rates and not rate
+    rates = f"{rate_text(flow, rate, bit_rate)}, {packets} packets/s"
     lines = [
         ("Flow", f"{flow.protocols()[0]} over IPv{row['version']}, {way}{_link(row)}"),
         ("Source", flow.endpoints("source")[0]),
         ("Destination", flow.endpoints("destination")[0]),
-        ("Rate", NOT_COUNTED if unknown else f"{bit_rate(rate)}, {packets} packets/s"),
+        ("Rate", flow.view.lacks if flow.view.cut_rates and not rate else rates),
         ("Total", f"{bound}{byte_size(row['bytes'])} in {_packets(row['packets'])}, {mean} each"),
         ("Seen", _seen(flow)),
     ]
@@ -202,7 +202,7 @@ def _flow_facts(flow: ShownFlows) -> list[tuple[str, str]]:
 
 def _seen(row: ShownFlows) -> str:
     last_ns = row.view.now_ns - int(row["last_ns"][0])
-    since = f", then {NOT_COUNTED}" if last_ns > row["idle"][0] else ""
+    since = f", then {row.view.lacks}" if last_ns > row["idle"][0] else ""
     return f"first {age(int(row['age'][0]) / 1e9)} ago, last {age(last_ns / 1e9)} ago{since}"
 
 
@@ -230,7 +230,8 @@ def _group_facts(group: ShownFlows) -> list[tuple[str, str]]:
     for way in ("in", "out"):
         rate, packet_rate = (float(group[name][0]) for name in (way, f"{way}_packet_rate"))
         size, packets = byte_size(row[f"{way}_bytes"]), _packets(row[f"{way}_packets"])
-        text = f"{bit_rate(rate)}, {whole(packet_rate)} pkt/s; {bound}{size} in {packets}"
+        rates = f"{rate_text(group, rate, bit_rate)}, {rate_text(group, packet_rate, whole)} pkt/s"
+        text = f"{rates}; {bound}{size} in {packets}"
         lines.append((way.capitalize(), text))
     seen = _seen(group)
     if kind != "conversations":

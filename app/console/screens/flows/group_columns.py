@@ -24,6 +24,7 @@ from app.console.screens.flows.columns import (
     TOTALS,
     VERSION,
     port,
+    rate_text,
     timed,
     whole,
 )
@@ -44,7 +45,7 @@ _LINE = 12
 _NOTHING: Pieces = (("·", Tone.MUTED),)
 """A rate of nothing, which draws no attention."""
 _NOT_COUNTED: Pieces = (("?", Tone.MUTED),)
-"""A rate of nothing in a window that was cut."""
+"""A rate of nothing in a window that lacks flows."""
 
 
 def has_interfaces(flows: Array) -> bool:
@@ -55,7 +56,9 @@ def has_interfaces(flows: Array) -> bool:
 
 def _rates(name: str) -> Any:
     """Return a function that returns the texts of rates; a dot if nothing came."""
-    return lambda part: [si(rate) if rate else _nothing(part) for rate in part[name].tolist()]
+    return lambda part: [
+        rate_text(part, rate) if rate else _nothing(part) for rate in part[name].tolist()
+    ]
 
 
 def _nothing(part: ShownFlows) -> Pieces:
@@ -72,7 +75,7 @@ def _bars(way: Way) -> Any:
 
         width, scale = part.bar, round_scale(float(part.groups.column(way).max(initial=0)))
         return [
-            behind(si(rate), width, rate / scale, way, rate_tone(way, rate))
+            behind(rate_text(part, rate), width, rate / scale, way, rate_tone(way, rate))
             if rate
             else _nothing(part)
             for rate in part[way].tolist()
@@ -103,7 +106,7 @@ def _lines(part: ShownFlows) -> list[Pieces]:
 _RATES: _Columns = (
     Column("in", "In bit/s", 8, "right", unit="bps", larger_first=True,
         help="Bits per second that arrive, over the last window or half second. The bar is the"
-        " share of the largest. ?: not counted, for the CPU budget.",
+        " share of the largest. ≥ and ?: the window lacks flows.",
         cells=_bars("in")),
     Column("out", "Out", 8, "right", unit="bps", larger_first=True,
         help="Bits per second that leave, and the share of the largest.",
@@ -113,7 +116,8 @@ _RATES: _Columns = (
         cells=_rates("rate")),
     Column("line", "1 min", _LINE, priority=2, drawn=True,
         help="Bits per second of the last minute, both directions, in cells of 5 s. Each row has"
-        " its own scale, and the colour of the direction with more bytes. Gaps: not counted.",
+        " its own scale, and the colour of the direction with more bytes. Gaps: windows that lack"
+        " flows.",
         cells=_lines),
 )  # fmt: skip
 _TOTALS: _Columns = (
@@ -130,7 +134,8 @@ _TOTALS: _Columns = (
         help="Packets per second that leave.",
         cells=_rates("out_packet_rate")),
     Column("mean", "Avg 1 min", 9, "right", priority=9, hidden=True, unit="bps", larger_first=True,
-        help="Mean bits per second of the last minute, both directions.", text=si),
+        help="Mean bits per second of the last minute, both directions.", text=si,
+        bounded=True),
     Column("in_packets", "In packets", 10, "right", hidden=True, larger_first=True,
         help="Packets that arrived.", text=whole, bounded=True),
     Column("out_packets", "Out packets", 11, "right", hidden=True, larger_first=True,
@@ -253,6 +258,7 @@ SPECS: dict[str, TableSpec[ShownFlows]] = {
 }
 """By kind of groups."""
 OWNED_BY_DEFAULT = ("process", "limit")
+_BOUND_WIDTHS = {"rate": 12, "packet_rate": 7, "bytes": 9}
 _LIMITS_FROM = 100
 """Limits are on tables of so many cells or more."""
 _LOCAL = 17
@@ -288,8 +294,9 @@ def shown_columns(
     if has_ends:
         # Where it does not fit, names of services have its room.
         widths = {"service": _SERVICE.width + 3} | widths | {"local": _LOCAL}
-    if not is_grouped and "totals" in needed:
-        widths["bytes"] = 9
+    if "totals" in needed:
+        # Bounds have a sign.
+        widths |= {"rate": max(7, widths.get("rate", 0))} if is_grouped else _BOUND_WIDTHS
     changes: dict[str, dict[str, Any]] = {name: {"width": widths[name]} for name in widths}
     for name in needed:
         changes.setdefault(name, {})["hidden"] = False

@@ -9,7 +9,7 @@ from app.console.live.state import Frame
 from bpf.arrays import Array
 from bpf.quantities import bit_rate, counted, percent
 from probes.flow.records import FlowDirection
-from probes.snapshot import NOT_COUNTED, Snapshot
+from probes.snapshot import Snapshot
 from widgets.status import StatusItem, StatusStrip
 from widgets.tones import Tone
 
@@ -30,7 +30,7 @@ class TotalsLine(StatusStrip):
         rates, leaves = (view.rows[name][places] for name in ("bit_rate", "direction"))
         out = float(rates[leaves == FlowDirection.EGRESS].sum())
         exact = not (view.left_out or view.rows["at_least"][places].any())
-        why = NOT_COUNTED if view.cut_ns else "the table was full"
+        why = view.lacks or "the table was full"
         items = [
             StatusItem(bit_rate(float(rates.sum()) - out), Tone.IN, label="total in"),
             StatusItem(bit_rate(out), Tone.OUT, label="out"),

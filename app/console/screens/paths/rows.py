@@ -36,7 +36,6 @@ from probes.path.events.words import flap_text, going_on, loop_text
 from probes.path.options import TracedFlow
 from probes.path.records import PathRowKind
 from probes.path.traced import Traced
-from probes.snapshot import NOT_COUNTED
 from widgets.sparkline import round_scale, sparklines
 from widgets.status import StatusItem
 from widgets.table.rows import Column, Pieces
@@ -321,7 +320,7 @@ def idle_text(view: LiveView, running: Traced) -> str:
         return ""
     idle_ns = int(view.idle_ns(np.array(last_ns)).min())
     if not idle_ns:
-        return f"The flow is {NOT_COUNTED}.\n\nNo probe goes out until it sends a packet."
+        return f"The flow is {view.lacks}.\n\nNo probe goes out until it sends a packet."
     ago = age(idle_ns / 1e9)
     return f"The flow is idle since {ago}.\n\nNo probe goes out until it sends a packet."
 

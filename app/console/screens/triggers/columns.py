@@ -175,8 +175,8 @@ APPLICATIONS: TableSpec[tuple[ApplicationInfo, str]] = TableSpec(
         Column("active", "State", 6,
             help="active while a policy gives it packets, held if the CPU budget gives it none,"
             " otherwise idle.",
-            cells=lambda one: "active" if one[0].active else "held" if one[0].held else "idle",
-            tone=lambda one: Tone.WARN if one[0].active or one[0].held else Tone.MUTED),
+            cells=lambda one: one[0].state,
+            tone=lambda one: Tone.MUTED if one[0].state == "idle" else Tone.WARN),
         Column("packets", "Packets", 8, "right", larger_first=True,
             help="Packets since the application was loaded.",
             cells=lambda one: si(one[0].packets), written=lambda one: one[0].packets),

@@ -144,10 +144,12 @@ class TriggerDetail(Vertical):
         self._chosen = self._chosen % max(1, len(self.tables))
         items = [
             StatusItem(one.name, Tone.ACCENT),
-            StatusItem("active" if one.active else "idle", Tone.WARN if one.active else Tone.MUTED),
+            StatusItem(one.state, Tone.MUTED if one.state == "idle" else Tone.WARN),
             StatusItem(f"{nanoseconds(one.ns)} ns/packet", Tone.MUTED, priority=3),
             StatusItem(", ".join(runs) or "no policy", Tone.MUTED, priority=4, label="woken by"),
         ]
+        if lacks := max((snapshot.lacks for snapshot in mine), default=""):
+            items.insert(1, StatusItem(lacks, Tone.WARN, priority=1))
         if self.tables:
             title = self.tables[self._chosen].title
             which = f"{self._chosen + 1}/{len(self.tables)}"
@@ -156,7 +158,7 @@ class TriggerDetail(Vertical):
             items.append(StatusItem("n next table", Tone.MUTED, priority=2))
         self.query_one(StatusStrip).show(items)
         table = self.table
-        table.empty = _HINT if not self.tables else "nothing was seen in the last window"
+        table.empty = lacks or "nothing was seen in the last window" if self.tables else _HINT
         if not self.tables:
             table.show(Rows())
             return

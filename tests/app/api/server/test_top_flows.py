@@ -120,6 +120,7 @@ def test_only_the_sockets_of_flows_that_stay_are_sent() -> None:
     assert isinstance(cut, Snapshot)
     assert isinstance(left, Snapshot)
     assert set(left.rows["near_port"]) == set(cut.rows["source_port"])
+    assert left.rest == cut.rest
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from app.console.live import flows as live
 from app.console.live.flows import LIVE, Focus, LiveFlows
 from bpf.arrays import Array
 from probes.flow.records import FLOW, words_of
+from probes.snapshot import Rest
 from tests.support.console.feed import Flows, window
 
 SECOND = 10**9
@@ -343,15 +345,17 @@ def test_a_window_costs_the_poller_little(count: int, windows: int, limit: float
     assert min(times[1:]) < limit
 
 
-def test_a_flow_that_is_cut_is_not_idle_and_has_no_rate() -> None:
+@pytest.mark.parametrize("lacking", [{"cut": True}, {"rest": (Rest("ingress", 1, 1, 60),)}])
+def test_a_flow_that_is_left_out_is_not_idle_and_has_no_rate(lacking: dict[str, Any]) -> None:
     rows, lives = Flows(2).next(0), LiveFlows()
     for second in range(1, 31):
         mine = rows[: 2 if second <= 10 else 1].copy()
         mine["first_ns"] = mine["last_ns"] = second * SECOND - 1
         made = window(mine, second, end_ns=second * SECOND)
-        lives.add(replace(made, cut=10 < second <= 25))
+        lives.add(replace(made, **(lacking if 10 < second <= 25 else {})))
         view = lives.view()
         assert view.cut_rates == (10 < second <= 25)
+        assert view.lacks == (replace(made, **lacking).lacks if second > 10 else "")
     assert sorted(view.idle_ns(view.rows["last_ns"]).tolist()) == [1, 5 * SECOND]
     (quiet,) = np.flatnonzero(view.rows["last_ns"] == 10 * SECOND - 1)
     gaps = np.isnan(view.line(np.array([quiet])))

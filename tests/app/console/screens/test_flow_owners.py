@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,8 +30,8 @@ from probes.filter.owners import LIMITS, OWNER_FIELDS, needs_owners
 from probes.flow.filter import FlowFilter
 from probes.flow.grouping import group
 from probes.flow.records import FLOW
-from probes.snapshot import REMOVED, Event
-from probes.sockets.records import By, Limit, Reason
+from probes.snapshot import REMOVED, Event, Rest
+from probes.sockets.records import SOCKETS_TABLE, By, Limit, Reason
 from tests.app.console.fake import Desk, becomes, conversation, desk
 from tests.app.console.fake_plane import FakePlane
 from tests.support.console.feed import Flows, window
@@ -158,18 +159,20 @@ def test_a_socket_stays_for_a_minute_and_is_idle_without_packets() -> None:
     assert (np.diff(view.sockets["id"].astype("f8")) >= 0).all()
 
 
-def test_a_socket_that_nobody_asked_for_is_not_idle() -> None:
+@pytest.mark.parametrize("lacking", [{}, {"cut": True}, {"rest": (Rest("egress", 1, 1, 60),)}])
+def test_a_socket_that_is_left_out_is_not_idle(lacking: Mapping[str, Any]) -> None:
+    """Nobody asked for it, or a stream sends only the sockets of the largest flows."""
     rows, sockets = made(100)
-    for cut in (False, True):
-        owners = LiveOwners()
-        for number in range(1, 6):
-            taken = replace(window(rows, number, end_ns=number * SECOND), cut=cut and number > 1)
-            for table in owner_tables(taken, sockets[: 0 if number > 1 else None], PROCESSES):
-                owners.add(table)
-        view = owners.view()
-        frame = Frame(LiveFlows().view(), LivePaths().view(), (), owners=view)
-        assert (view.sockets["limit"] == Limit.IDLE).any() == (not cut)
-        assert any(one.idle for one in untraced(frame)) == (not cut)
+    owners = LiveOwners()
+    for number in range(1, 6):
+        later, taken = number > 1, window(rows, number, end_ns=number * SECOND)
+        for table in owner_tables(taken, sockets[: 0 if later else None], PROCESSES):
+            lacks = lacking if later and table.metric == SOCKETS_TABLE else {}
+            owners.add(replace(table, **lacks))
+    view = owners.view()
+    frame = Frame(LiveFlows().view(), LivePaths().view(), (), owners=view)
+    assert (view.sockets["limit"] == Limit.IDLE).any() == (not lacking)
+    assert any(one.idle for one in untraced(frame)) == (not lacking)
 
 
 def test_a_join_of_ten_thousand_flows_takes_little_and_is_made_once_a_frame() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+from operator import itemgetter
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 
+from app.api.server.top_flows import TopFlows
 from app.commands.flow_view import GROUPED, LABEL_KINDS, Grouping
 from app.console.live.flows import LiveFlows
 from app.console.screens.flows.group_columns import GROUPS
@@ -21,7 +23,8 @@ from bpf.arrays import Array
 from bpf.errors import UsageError
 from probes.flow import grouping
 from probes.flow.grouping import KINDS
-from probes.flow.records import FlowDirection
+from probes.flow.records import FLOW, FlowDirection
+from probes.snapshot import Snapshot
 from tests.app.console.fake import Desk, conversation, desk, flow
 from tests.app.console.fake_plane import FakePlane
 from tests.support.console.feed import Flows, window
@@ -166,6 +169,27 @@ def test_a_view_is_parsed_and_written(text: str, found: Grouping) -> None:
 def test_a_wrong_view_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Grouping.parse(text)
+
+
+def test_rates_of_windows_that_lack_flows_are_lower_bounds() -> None:
+    """A host's stream of its two largest flows: its service on port 443 has three in truth."""
+    lives, top = LiveFlows(), TopFlows(2)
+    for second in (1, 2, 3):
+        small = flow(1, 500 if second == 1 else 80)
+        rows = np.concatenate((small, flow(2, 300), flow(3, 200)), dtype=FLOW)
+        rows["first_ns"] = rows["last_ns"] = second * SECOND - 1
+        lives.add(cast(Snapshot, top.of(window(rows, second, end_ns=second * SECOND))))
+    view = lives.view()
+    assert view.idle_ns(view.rows["last_ns"]).max() <= 1
+    for kind, rates in (("services", ["≥500 k"]), ("conversations", ["?", "≥200 k", "≥300 k"])):
+        groups = GroupedFlows(view, np.arange(3), Grouping(kind), live_table(view))
+        shown = shown_rows(groups)
+        for name in ("rate", "in"):
+            cells = shown.column_cells(shown.spec.names.index(name))
+            texts = (
+                one if isinstance(one, str) else "".join(map(itemgetter(0), one)) for one in cells
+            )
+            assert sorted(text.strip() for text in texts) == rates
 
 
 async def test_both_directions_are_one_row_with_sums_and_service() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from app.console.prompt.prompt import MARK, ErrorLine, PromptInput
@@ -18,11 +19,13 @@ from probes.monitor.applications.top_table import TopTable
 from probes.monitor.finding import Distinct, Finding, TopShare
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
-from probes.snapshot import Event
+from probes.snapshot import NOT_COUNTED, Event
+from probes.tables.conversion import TableKind, TableSchema
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
 from tests.app.console.screens.triggers.policies import ARMED, FLOOD, NASTY, ON
+from tests.support.console.feed import window
 from widgets.table.table import VirtualTable
 
 # The screen
@@ -341,6 +344,10 @@ async def test_an_applications_tables_are_turned_over(monkeypatch: pytest.Monkey
         assert "53" in c.below
         await c.press("n", "p", "p")
         assert "1/2 largest" in c.below
+        assert NOT_COUNTED not in c.below
+        held = replace(window(np.empty(0, "u8")), probe="dns", schema=TableSchema(TableKind.HASH))
+        c.plane.publish(replace(held, cut=True))
+        await c.becomes(lambda: NOT_COUNTED in c.below)
         await c.press("escape")
         assert not c.below
 
