@@ -22,7 +22,29 @@ if TYPE_CHECKING:
     from probes.tables.conversion import TableSchema
 
 
-class LossReason(IntEnum):
+class Described(IntEnum):
+    """Numbers with a name, and a meaning in words."""
+
+    about: str
+    """Meaning, for help and details."""
+
+    def __new__(cls, number: int, about: str = "") -> Self:
+        value = int.__new__(cls, number)
+        value._value_, value.about = number, about
+        return value
+
+    @property
+    def column(self) -> str:
+        """Name in tables and files: `table_full`."""
+        return self.name.lower()
+
+    @property
+    def label(self) -> str:
+        """Name on screens: `table full`."""
+        return self.column.replace("_", " ")
+
+
+class LossReason(Described):
     """Reasons why a result lacks packets or probes: `enum loss_reason` of bpf/include/losses.h.
 
     A new reason is a line here and one in that enum.
@@ -35,8 +57,6 @@ class LossReason(IntEnum):
     OVERRUN = 4, "results overwritten before they were read"
     BUDGET = 5, "packets whose flows have no or no whole row because of --cpu"
 
-    about: str
-    """Meaning of a count of this reason, for the help of a table."""
     is_loss: bool
     """Whether these packets should have been in the result."""
 
@@ -44,16 +64,6 @@ class LossReason(IntEnum):
         reason = int.__new__(cls, number)
         reason._value_, reason.about, reason.is_loss = number, about, is_loss
         return reason
-
-    @property
-    def column(self) -> str:
-        """Name in tables and files: `table_full`."""
-        return self.name.lower()
-
-    @property
-    def label(self) -> str:
-        """Name on screens: `table full`."""
-        return self.column.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)

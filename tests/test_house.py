@@ -70,14 +70,14 @@ BUDGETS = {
     "bpf/objects": (780, "programs for libbpf and ready objects: clang and libbpf in a child"),
     "probes": (2890, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
-        1045,
+        1052,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
     "probes/control": (1610, "the controller, its probes, the CPU budget, and stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (1085, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
-        6090,
+        6080,
         "metrics, conditions, policies, nine applications in C, and actions on packets",
     ),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, get_args, get_origin
+from typing import Any, NamedTuple, Protocol, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean, together
 from probes.config.positions import Keys
 
+M = TypeVar("M", bound=BaseModel)
 _OWN = "probe"
 _SHOWN = 40
 """Characters of an invalid value or key in a message."""
@@ -72,23 +73,32 @@ def invalid(text: str, *, at: str = "", hint: str = "", column: int = 0) -> Pyda
     return PydanticCustomError(_OWN, "{text}", context)
 
 
-def with_faults(
-    model: type[BaseModel], error: ValidationError | None, faults: Iterable[ConfigFault]
-) -> ValidationError:
-    """Return an error of a model with further faults; their keys start at the model."""
+def validated(
+    model: type[M], handler: ModelWrapValidatorHandler[M], data: object,
+    faults: Sequence[ConfigFault],
+) -> M:  # fmt: skip
+    """Return the model of `data`. Raises ValidationError with its mistakes and with `faults`; their
+    keys start at the model."""
+    mistakes: list[ErrorDetails] = []
+    try:
+        made = handler(data)
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False)
+    if not (mistakes or faults):
+        return made
     details = [
         InitErrorDetails(
             type=PydanticCustomError(_OWN, "{text}", each["ctx"]) if each["type"] == _OWN
             else each["type"],
             loc=each["loc"], input=each["input"], ctx=each.get("ctx", {}),
         )
-        for each in (error.errors(include_url=False) if error else ())
+        for each in mistakes
     ]  # fmt: skip
     details += [
         InitErrorDetails(type=invalid(fault.problem, hint=fault.hint), loc=fault.keys, input=None)
         for fault in faults
     ]
-    return ValidationError.from_exception_data(model.__name__, details)
+    raise ValidationError.from_exception_data(model.__name__, details)
 
 
 def config_error(error: ValidationError, model: type[BaseModel], where: str) -> ProbedeckError:

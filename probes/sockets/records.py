@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +14,7 @@ from bpf.sockets.diag import TUPLE
 from probes.filter.table import Coded
 from probes.flow.grouping import REQUESTS, halves
 from probes.flow.records import FLOW, FlowDirection, hash_keys
+from probes.snapshot import Described
 from probes.tables.flow_columns import OWNER_COLUMNS
 
 PROBE = "sockets"
@@ -25,19 +24,7 @@ SOCKETS_TABLE, OWNERS_TABLE, OWNERSHIP_TABLE = "sockets", "owners", "ownership"
 the times of the flow window that they explain, and are published in this order."""
 
 
-class _Described(IntEnum):
-    """Numbers with a meaning in words."""
-
-    about: str
-    """Meaning, for help and details."""
-
-    def __new__(cls, number: int, about: str = "") -> Self:
-        value = int.__new__(cls, number)
-        value._value_, value.about = number, about
-        return value
-
-
-class By(_Described):
+class By(Described):
     """Source that named the owner, the best first. The number is the field `by` of SOCKET."""
 
     NONE = 0, "no source knows an owner"
@@ -53,7 +40,7 @@ class By(_Described):
         return self.name.lower() if self else ""
 
 
-class Reason(_Described):
+class Reason(Described):
     """Result of the search for a flow's owner: each flow of a window has exactly one reason."""
 
     OWNED = 0, "a process or at least a cgroup of this host owns the socket"
@@ -75,18 +62,8 @@ class Reason(_Described):
     SEVERAL = 9, "several processes hold the socket or may do so, and the owner is not sure"
     UNSEEN = 10, "a socket is there, and no source has seen its process yet"
 
-    @property
-    def column(self) -> str:
-        """Name in files: `no_socket`."""
-        return self.name.lower()
 
-    @property
-    def label(self) -> str:
-        """Name on screens: `no socket`."""
-        return self.column.replace("_", " ")
-
-
-class Limit(_Described):
+class Limit(Described):
     """Limit of a TCP connection's throughput. The number is the field `limit` of SOCKET."""
 
     UNKNOWN = 0, ""

@@ -20,7 +20,7 @@ from pydantic import (
 
 from bpf.errors import UsageError, together
 from probes.config import model as config
-from probes.config.config_errors import ConfigFault, faults_of, invalid, with_faults
+from probes.config.config_errors import ConfigFault, faults_of, invalid, validated
 from probes.config.files import read_document
 from probes.config.map_config import Name, Text
 from probes.config.model import MAX_FILE, ProbeConfig
@@ -99,14 +99,7 @@ class PolicyFile(PolicyModel):
     @classmethod
     def _fits_together(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Add what is wrong with all policies together to the mistakes of each."""
-        faults = list(_together(data))
-        try:
-            made = handler(data)
-        except ValidationError as error:
-            raise with_faults(cls, error, faults) from None
-        if faults:
-            raise with_faults(cls, None, faults)
-        return made
+        return validated(cls, handler, data, list(_together(data)))
 
 
 def _together(data: object) -> Iterator[ConfigFault]:

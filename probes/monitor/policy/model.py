@@ -33,7 +33,7 @@ from probes.config.config_errors import (
     errors_of,
     faults_of,
     invalid,
-    with_faults,
+    validated,
 )
 from probes.config.map_config import Name, Text
 from probes.filter import parse
@@ -234,13 +234,7 @@ class Policy(PolicyModel):
             # A misspelled key may be the one that is missing.
             if data.keys() <= cls.model_fields.keys():
                 faults = list(_contradictions(data))
-        try:
-            made = handler(data)
-        except ValidationError as error:
-            raise with_faults(cls, error, faults) from None
-        if faults:
-            raise with_faults(cls, None, faults)
-        return made
+        return validated(cls, handler, data, faults)
 
     @field_validator("condition", "deactivate")
     @classmethod

@@ -42,10 +42,6 @@ if TYPE_CHECKING:
 _Columns = tuple[Column["ShownFlows"], ...]
 _LINE = 12
 """Cells of a sparkline."""
-_NOTHING: Pieces = (("·", Tone.MUTED),)
-"""A rate of nothing, which draws no attention."""
-_NOT_COUNTED: Pieces = (("?", Tone.MUTED),)
-"""A rate of nothing in a window that lacks flows."""
 
 
 def has_interfaces(flows: Array) -> bool:
@@ -62,7 +58,8 @@ def _rates(name: str) -> Any:
 
 
 def _nothing(part: ShownFlows) -> Pieces:
-    return _NOT_COUNTED if part.view.cut_rates else _NOTHING
+    """A rate of nothing draws no attention."""
+    return (("?" if part.view.cut_rates else "·", Tone.MUTED),)
 
 
 def _bars(way: Way) -> Any:
