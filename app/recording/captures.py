@@ -18,7 +18,7 @@ from app.files import write_atomic
 from app.recording.writer import CAPTURE
 from bpf.arrays import Array, Row, Rows
 from bpf.errors import UsageError
-from bpf.quantities import milliseconds
+from bpf.quantities import byte_size, counted, milliseconds
 from probes.filter.hosts import address_text
 from probes.flow.records import FLOW, FlowDirection, hash_keys, key_words
 from probes.names.learned import learned
@@ -28,6 +28,8 @@ from probes.ring.service import Capture, said
 from probes.snapshot import History
 from probes.sockets.records import OWNERS_TABLE, SOCKETS_TABLE, Limit, Owned
 
+MOST_FILES, MOST_BYTES = 1000, 1 << 30
+"""Captures of a run without a recording."""
 _MODE = 0o600
 _SECTION, _INTERFACE, _NAMES, _PACKET = 0x0A0D0D0A, 1, 4, 6
 _COMMENT, _APPLICATION, _IF_NAME, _FLAGS, _RESOLUTION = 1, 4, 2, 2, 9
@@ -38,13 +40,20 @@ _WINDOWS = 10
 """Windows of owners in which a flow is sought, from the newest one."""
 
 
-def saver(history: History, directory: str) -> Callable[[Capture], str]:
+def saver(history: History, directory: str, *, limited: bool = False) -> Callable[[Capture], str]:
     """Return a function that writes a capture into a directory, and returns its path.
 
-    It raises UsageError if the file cannot be written.
+    `limited`: nobody removes old captures, so the run writes no more after MOST_FILES or
+    MOST_BYTES. The function raises UsageError then, and if the file cannot be written.
     """
+    sizes: list[int] = []
+    """Bytes of each capture so far."""
 
     def save(capture: Capture) -> str:
+        if limited and (len(sizes) >= MOST_FILES or sum(sizes) >= MOST_BYTES):
+            written = f"{counted(len(sizes), 'capture')} of {byte_size(sum(sizes))}"
+            hint = "with --record DIR, --keep removes old ones"
+            raise UsageError(f"the run has written {written}, its limit", hint=hint)
         at = datetime.fromtimestamp(capture.ledger.end_utc_ns // 1000 / 1e6, UTC)
         name = "by-hand" if capture.name == BY_HAND else capture.name
         path = Path(directory) / f"capture-{name}-{at:%Y%m%dT%H%M%S}.{at.microsecond:06}Z{CAPTURE}"
@@ -52,6 +61,7 @@ def saver(history: History, directory: str) -> Callable[[Capture], str]:
             write_atomic(path, encoded(capture, history, path.name), mode=_MODE, directories=0o700)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        sizes.append(path.stat().st_size)
         return str(path)
 
     return save
@@ -89,6 +99,8 @@ def encoded(capture: Capture, history: History, file: str = "") -> Iterator[byte
         text = comments[flow]
         if slot["packets"] > 1:
             text += f"\nsegment of {slot['packets']} packets"
+        if slot["dropped"]:
+            text += "\ndropped by an action"
         yield _block(_PACKET, head + _padded(data), [(_COMMENT, text.encode()), (_FLAGS, way)])
 
 

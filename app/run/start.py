@@ -59,7 +59,8 @@ def start(
     controller.configure_programs(byte_count("--probe-memory", options.probe_memory), options.hook)
     controller.packets.options = replace(options.ring, tunnels=options.tunnels != Tunnels.OUTER)
     folder = options.recording.record or (options.out if options.out != "-" else ".")
-    controller.packets.save = saver(controller.history, folder)
+    limited = not options.recording.record
+    controller.packets.save = saver(controller.history, folder, limited=limited)
     if options.memory:
         controller.memory_limit = byte_count("--memory", options.memory)
     if not options.only:

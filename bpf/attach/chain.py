@@ -38,6 +38,8 @@ _TC_INDEX, _CB4 = 44, 64
 """Offsets in struct __sk_buff."""
 _AGAIN_BIT, _RAW = 16, 1 << 17
 """As in include/interfaces.h."""
+OF_DROPPED = 1
+"""Place of the program that actions call for packets which they drop, as in act.c."""
 MAX_PROBES = 32
 """The kernel allows 33 tail calls (MAX_TAIL_CALL_CNT); a user's program may want one for itself."""
 
@@ -79,11 +81,12 @@ class Chain:
         self._reserved = 0
         """Tail calls that the probes make beside those to the next probe."""
         self._lock = threading.Lock()
-        self._head_fd = _program_array("chain_head")
+        self.head_fd = _program_array("chain_head", 1 + OF_DROPPED)
+        """Array of the first probe and, at OF_DROPPED, of the program for dropped packets."""
         try:
             with _refusals():
                 self.fd = prog_load(
-                    pack(tail_call_stub(self._head_fd, VERDICT_PASS[prog_type])),
+                    pack(tail_call_stub(self.head_fd, VERDICT_PASS[prog_type])),
                     prog_type, "probedeck", attach_type=attach_type or 0,
                 )  # fmt: skip
                 """Descriptor of the dispatcher, to be attached."""
@@ -95,7 +98,7 @@ class Chain:
                     prog_array_set(self._members_fd, 0, self.fd)
                     self._reserved = 1
         except KernelError:
-            os.close(self._head_fd)
+            os.close(self.head_fd)
             raise
 
     def __len__(self) -> int:
@@ -173,7 +176,7 @@ class Chain:
 
     def close(self) -> None:
         os.close(self.fd)
-        os.close(self._head_fd)
+        os.close(self.head_fd)
         if self._gate:
             os.close(self._gate.prog_fd)
             os.close(self._members_fd)
@@ -200,7 +203,7 @@ class Chain:
 
     def _entry(self, at: int) -> int:
         """Return the array through which stage `at` is called."""
-        return self._stages[at - 1].next_fd if at else self._head_fd
+        return self._stages[at - 1].next_fd if at else self.head_fd
 
 
 def _marking(slot: int, bit: int, *, ethernet: bool) -> list[Instruction]:
@@ -229,9 +232,9 @@ def _gate(next_fd: int) -> list[Instruction]:
     ]
 
 
-def _program_array(name: str) -> int:
+def _program_array(name: str, entries: int = 1) -> int:
     with _refusals():
-        return map_create(MapSpec(name, MapType.PROG_ARRAY, 4, 4, 1))
+        return map_create(MapSpec(name, MapType.PROG_ARRAY, 4, 4, entries))
 
 
 @contextmanager

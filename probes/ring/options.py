@@ -66,7 +66,7 @@ class RingOptions:
 
 @dataclass(frozen=True, slots=True)
 class CaptureLedger:
-    """Fates of the packets of a capture. `selected` is the sum of the others."""
+    """Fates of the packets of a capture. `selected` is the sum of the next five."""
 
     selected: int
     """Packets of the selection since `begin_utc_ns`; a large segment is one."""
@@ -79,6 +79,8 @@ class CaptureLedger:
     """Packets that came while the ring was frozen."""
     unread: int
     """Packets whose bytes the kernel could not read, and torn slots."""
+    dropped: int
+    """Packets of `written` that an action of a policy dropped."""
     begin_utc_ns: int
     """From then on the packets count: the begin of a window, or of the selection."""
     end_utc_ns: int
@@ -104,6 +106,8 @@ class KeptPacket:
     """Hexadecimal, with the header of the link."""
     network_at: int = 0
     """Bytes before the IP header."""
+    dropped: bool = False
+    """Whether an action of a policy dropped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,10 @@ class RingStatus:
     packets: int
     """That fit, of all CPUs."""
     selections: Sequence[KeptSelection]
+    captures: int = 0
+    """Captures that the run has written."""
+    refused: int = 0
+    """Captures that could not be written, or were beyond the limit of a run without a recording."""
 
 
 @dataclass(frozen=True, slots=True)

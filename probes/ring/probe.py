@@ -13,11 +13,13 @@ import numpy as np
 
 from bpf.arrays import Array
 from bpf.attach.attachment import Hook
+from bpf.attach.chain import OF_DROPPED
 from bpf.compiler import Compiled
 from bpf.errors import UsageError
 from bpf.machine import numbered_cpus, possible_cpus
 from bpf.programs import grace
 from bpf.programs.program import Program
+from bpf.syscall import prog_array_clear, prog_array_set
 from probes.builtin import BuiltinProbe, Generation, ProbeMaps
 from probes.flow.records import DATAGRAMS
 from probes.monitor.selection import TABLES, Selections, conjunctions_of
@@ -37,6 +39,8 @@ SOURCE = Path(__file__).with_name("ring.c")
 _SLOTS, _CPUS, _CONTROL = "slots", "kept_cpus", "ring_control"
 _OWN = (_SLOTS, _CPUS, _CONTROL)
 _SHARED = (*_OWN, "datagrams", *TABLES)
+_MARKING = "dropped"
+"""Name of the program for packets that actions drop."""
 _INTERVAL_S = 1.0
 _HISTORY = 3600
 """Windows whose counts are kept, so that a capture knows the packets of its time."""
@@ -72,7 +76,7 @@ class RingProbe(BuiltinProbe[Program]):
     function = "ring"
     sources: Mapping[Side, Path] = {"ingress": SOURCE, "egress": SOURCE}
     metric = ("packets", _CPUS)
-    needed: Mapping[Side, Sequence[str]] = {"ingress": ("ring",), "egress": ("ring",)}
+    needed: Mapping[Side, Sequence[str]] = dict.fromkeys(sources, ("ring", _MARKING))
     kept = _SHARED
     fates: Mapping[str, Fate] = dict.fromkeys(_OWN, Fate.KEPT)
 
@@ -123,13 +127,15 @@ class RingProbe(BuiltinProbe[Program]):
         del self._slot_rows, self._counts, self._control
 
     def _parts(self, sides: Mapping[Side, Compiled]) -> Iterator[Program]:
+        shared = self._shared.fds
         for side, compiled in sides.items():
             next_fd = self._slots[side].stage.next_fd
-            yield Program(compiled, self.function, shared=self._shared.fds, next_fd=next_fd)
+            yield Program(compiled, self.function, shared=shared, next_fd=next_fd)
+            yield Program(compiled, _MARKING, shared=shared)
 
     def _reached(self) -> Iterator[tuple[Side, Program, int]]:
         memory = self._shared.memory()
-        for side, part in zip(self._current.sources, self._current.parts, strict=True):
+        for side, part in zip(self._current.sources, self._current.parts[::2], strict=True):
             yield side, part, part.memory() + memory
             memory = 0
 
@@ -140,10 +146,18 @@ class RingProbe(BuiltinProbe[Program]):
         }  # fmt: skip
         return self._compile_with(side, source, macros)
 
+    def _join(self) -> None:
+        super()._join()
+        self._direct(self._current)
+        for slot in self._slots.values():
+            self._owned.callback(prog_array_clear, slot.point.chain.head_fd, OF_DROPPED)
+
     def _direct(self, new: Generation[Program]) -> None:
-        for (side, slot), part in zip(self._slots.items(), new.parts, strict=True):
-            assert side in new.sources
+        for slot, part, of_dropped in zip(
+            self._slots.values(), new.parts[::2], new.parts[1::2], strict=True
+        ):
             slot.replace(part.fd)
+            prog_array_set(slot.point.chain.head_fd, OF_DROPPED, of_dropped.fd)
 
     def _end_window(self, ended: None, started_ns: int) -> tuple[Item, ...]:
         self._marks.append(self._mark())
@@ -221,8 +235,10 @@ class RingProbe(BuiltinProbe[Program]):
             ledger = CaptureLedger(
                 selected=sums["kept"] + sums["paused"] + sums["failed"],
                 written=written, others=read - written, overwritten=sums["kept"] - read,
-                paused=sums["paused"], unread=sums["failed"], begin_utc_ns=utc_ns(begin.at_ns),
-                end_utc_ns=utc_ns(end.at_ns), whole_utc_ns=utc_ns(whole_ns),
+                paused=sums["paused"], unread=sums["failed"],
+                dropped=int(np.count_nonzero(packets.slots["dropped"])),
+                begin_utc_ns=utc_ns(begin.at_ns), end_utc_ns=utc_ns(end.at_ns),
+                whole_utc_ns=utc_ns(whole_ns),
             )  # fmt: skip
             return packets, ledger
 

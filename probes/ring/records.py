@@ -16,8 +16,8 @@ _TYPE_AT = 12
 _VLAN_TYPES = (b"\x81\x00", b"\x88\xa8")
 _COUNTS = (MOST_KEPT,)
 COUNTS = np.dtype([
-    ("last", "u8"), ("kept", "u8", _COUNTS), ("paused", "u8", _COUNTS), ("failed", "u8", _COUNTS),
-    ("unused", "u8", (7,)),
+    ("last", "u8"), ("now", "u8"), ("kept", "u8", _COUNTS), ("paused", "u8", _COUNTS),
+    ("failed", "u8", _COUNTS), ("unused", "u8", (6,)),
 ])  # fmt: skip
 """`struct kept_cpu` of ring.c."""
 
@@ -26,7 +26,7 @@ def slot_of(size: int) -> np.dtype[Any]:
     """`struct slot` of ring.c, with `size` bytes of a packet."""
     return np.dtype([
         ("number", "u8"), ("time", "u8"), ("key", "u8", (6,)), ("length", "u4"),
-        ("captured", "u2"), ("raw", "u2"), ("tag", "u2"), ("tag_type", ">u2"),
+        ("captured", "u2"), ("raw", "u1"), ("dropped", "u1"), ("tag", "u2"), ("tag_type", ">u2"),
         ("packets", "u2"), ("selections", "u1"), ("outgoing", "u1"), ("bytes", "u1", (size,)),
         ("ended", "u8"),
     ])  # fmt: skip

@@ -31,7 +31,8 @@ struct slot {
     u64 key[6];   /* struct flow_key; its last word has the interface's number, too, as in flow.c */
     u32 length;   /* bytes of the frame, without the tag that the NIC took off */
     u16 captured; /* of `bytes` */
-    u16 raw;      /* whether it starts with the IP header */
+    u8 raw;       /* whether it starts with the IP header */
+    u8 dropped;   /* whether an action of a policy dropped it */
     u16 tag;      /* that the NIC took off, if `tag_type` (network order) is not 0 */
     u16 tag_type;
     u16 packets; /* of a large segment on the wire */
@@ -44,10 +45,11 @@ struct slot {
 /* Counts of one CPU: packets, frames of large segments once. */
 struct kept_cpu {
     u64 last;              /* number of the newest packet */
+    u64 now;               /* number of the packet that the CPU is at; 0: it is not kept */
     u64 kept[MOST_KEPT];   /* written to the ring, by selection */
     u64 paused[MOST_KEPT]; /* that came during a pause */
     u64 failed[MOST_KEPT]; /* without a slot for their CPU, or whose bytes could not be read */
-    u64 unused[7];         /* up to a cache line */
+    u64 unused[6];         /* up to a cache line */
 };
 
 struct ring_control {
@@ -57,6 +59,11 @@ struct ring_control {
 BPF_F_TABLE("array", u32, struct slot, slots, 1, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct kept_cpu, kept_cpus, 1, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct ring_control, ring_control, 1, BPF_F_MMAPABLE);
+
+static __always_inline struct slot *slot_of(u32 cpu, u64 number) {
+    u32 place = cpu * CONSTANT(SLOTS) + (number & (CONSTANT(SLOTS) - 1));
+    return slots.lookup(&place);
+}
 
 static __always_inline bool copy(CONTEXT *ctx, struct slot *slot, u64 size) {
 #ifdef HOOK_XDP
@@ -74,8 +81,11 @@ static __always_inline void count(u64 *counts, u64 selections) {
 
 int ring(CONTEXT *ctx) {
     struct selector *selector = the_selector();
-    if (!selector || is_tracers(ctx))
+    u32 cpu = bpf_get_smp_processor_id(), zero = 0;
+    struct kept_cpu *counts = kept_cpus.lookup(&cpu);
+    if (!selector || !counts || is_tracers(ctx))
         return VERDICT_PASS;
+    counts->now = 0;
     struct wire_size size = size_on_wire(ctx);
     struct packet packet = {};
     if (!parse_innermost(ctx, &packet, size.packets, size.bytes))
@@ -83,18 +93,15 @@ int ring(CONTEXT *ctx) {
     u64 selections = selections_of(selector, &packet) & selector->active;
     if (!selections)
         return VERDICT_PASS;
-    u32 cpu = bpf_get_smp_processor_id(), zero = 0;
-    struct kept_cpu *counts = kept_cpus.lookup(&cpu);
     struct ring_control *control = ring_control.lookup(&zero);
-    if (!counts || !control)
+    if (!control)
         return VERDICT_PASS;
     if (control->paused) {
         count(counts->paused, selections);
         return VERDICT_PASS;
     }
     u64 number = counts->last + 1;
-    u32 place = cpu * CONSTANT(SLOTS) + (number & (CONSTANT(SLOTS) - 1));
-    struct slot *slot = slots.lookup(&place);
+    struct slot *slot = slot_of(cpu, number);
     if (!slot) {
         count(counts->failed, selections);
         return VERDICT_PASS;
@@ -128,12 +135,25 @@ int ring(CONTEXT *ctx) {
     slot->length = length;
     slot->captured = captured;
     slot->raw = LINK_RAW(ctx);
+    slot->dropped = 0;
     slot->packets = size.packets;
     slot->selections = selections;
     slot->outgoing = OUTGOING;
     ORDERED;
     slot->ended = number;
-    counts->last = number;
+    counts->last = counts->now = number;
     count(counts->kept, selections);
     return VERDICT_PASS;
+}
+
+/* The actions of the hook, which come later in its chain, call it for a packet that they drop. */
+int dropped(CONTEXT *ctx) {
+    u32 cpu = bpf_get_smp_processor_id();
+    struct kept_cpu *counts = kept_cpus.lookup(&cpu);
+    if (!counts || !counts->now)
+        return VERDICT_DROP;
+    struct slot *slot = slot_of(cpu, counts->now);
+    if (slot)
+        slot->dropped = 1;
+    return VERDICT_DROP;
 }

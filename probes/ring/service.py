@@ -67,11 +67,12 @@ class RingService:
         self.options = RingOptions()
         self.save: Callable[[Capture], str] | None = None
         """Writes a capture and returns its path; raises UsageError. The run sets it."""
+        self._written = self._refused = 0
 
     def ring(self) -> RingStatus:
         probe = self._running()
         if probe is None:
-            return RingStatus("", self.options.kept, 0, ())
+            return RingStatus("", self.options.kept, 0, (), self._written, self._refused)
         found = []
         for name, kept in [*probe.selections.items()]:
             # KeyError: it ends at the moment.
@@ -80,7 +81,10 @@ class RingService:
                 found.append(
                     KeptSelection(name, kept.filters, kept.since_utc_ns, *counts, kept.file)
                 )
-        return RingStatus(probe.interface.name, probe.options.kept, probe.capacity, found)
+        return RingStatus(
+            probe.interface.name, probe.options.kept, probe.capacity, found,
+            self._written, self._refused,
+        )  # fmt: skip
 
     def keep_packets(self, filter: str = "") -> RingStatus:  # noqa: A002
         self._refuse_changes()
@@ -103,6 +107,7 @@ class RingService:
                 probe.utc_ns(int(slot["time"])), name.decode(errors="replace"),
                 bool(slot["outgoing"]), int(slot["length"]),
                 slot["bytes"][: slot["captured"]].tobytes().hex(), network_at(slot),
+                bool(slot["dropped"]),
             )
             for slot, name in zip(found.slots, names, strict=True)
         ]  # fmt: skip
@@ -167,8 +172,13 @@ class RingService:
             finally:
                 probe.thaw()
             assert kept
-            file = self.save(Capture(name, kept.filters, packets, ledger, probe.utc_ns))
+            try:
+                file = self.save(Capture(name, kept.filters, packets, ledger, probe.utc_ns))
+            except UsageError:
+                self._refused += 1
+                raise
             kept.file = file
+            self._written += 1
         self._publish(Event.now("info", PROBE, said(file, ledger), f"capture {name}"))
         return Written(file, ledger)
 
@@ -189,6 +199,7 @@ def said(file: str, ledger: CaptureLedger) -> str:
     parts = [
         f"{counted(ledger.written, 'packet')} of {ledger.selected} in {file}",
         f"{ledger.others} of other flows are left out" if ledger.others else "",
+        f"actions dropped {ledger.dropped} of them" if ledger.dropped else "",
         f"{' and '.join(missing)}; whole from {clock(ledger.whole_utc_ns, milliseconds=True)}"
         if missing
         else "none is missing",

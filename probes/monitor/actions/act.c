@@ -15,6 +15,7 @@
 
 #define MOST_ACTIONS 8
 #define MOST_SPARED 4096
+#define OF_DROPPED 1        /* as in bpf/attach/chain.py */
 #define MIRRORED 0x70646d72 /* mark of a mirrored copy, which no action takes again */
 #ifdef HOOK_TC_EGRESS
 #define SIDE 1
@@ -56,7 +57,8 @@ struct acted {
 BPF_F_TABLE("array", u32, struct action, actions, SELECTIONS, BPF_F_MMAPABLE);
 BPF_ARRAY(meters, struct meter, SELECTIONS);
 BPF_PERCPU_ARRAY(acted, struct acted, SELECTIONS);
-BPF_PERCPU_ARRAY(seen, u64, 2);                     /* packets, by side */
+BPF_PERCPU_ARRAY(seen, u64, 2);             /* packets, by side */
+BPF_PROG_ARRAY(chain_head, 1 + OF_DROPPED); /* of the chain of the hook, see bpf/attach/chain.py */
 BPF_HASH(spared, struct flow_key, u8, MOST_SPARED); /* without VLAN and tunnel */
 
 static __always_inline bool is_mirrored(CONTEXT *ctx) {
@@ -150,5 +152,8 @@ int act(CONTEXT *ctx) {
         if (kind != MIRRORS && !action->dry)
             verdict = VERDICT_DROP;
     }
+    if (verdict == VERDICT_DROP)
+        chain_head.call(ctx,
+                        OF_DROPPED); /* the program of the ring, if any, with the same verdict */
     return verdict;
 }

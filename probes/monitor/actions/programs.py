@@ -97,7 +97,8 @@ class ActionPrograms:
                 self._programs[outgoing] = Program(
                     compiled,
                     _FUNCTION,
-                    shared={n: fd for n, fd in self._shared.items() if n in compiled.maps},
+                    shared={n: fd for n, fd in self._shared.items() if n in compiled.maps}
+                    | {"chain_head": point.chain.head_fd},
                     next_fd=slot.stage.next_fd,
                 )
         except BaseException:

@@ -14,6 +14,7 @@ import pytest
 from scapy.utils import PcapNgReader
 
 from app.lab.capture import CaptureFile
+from app.recording import captures
 from app.recording.captures import encoded, saver
 from bpf.arrays import Array
 from bpf.attach.interface import Interface
@@ -29,7 +30,7 @@ from probes.tables.field_types import MAPPED
 
 _T0 = 1_700_000_000_123_456_789
 _NEAR, _FAR = bytes([192, 0, 2, 1]), bytes([198, 51, 100, 7])
-_LEDGER = CaptureLedger(10, 3, 1, 4, 1, 1, _T0, _T0 + 5, _T0 + 2)
+_LEDGER = CaptureLedger(10, 3, 1, 4, 1, 1, 2, _T0, _T0 + 5, _T0 + 2)
 
 
 def slots(count: int = 3) -> Array:
@@ -99,19 +100,19 @@ def test_our_own_reader_gets_the_frames_with_their_times_and_lengths() -> None:
 
 def test_comments_tell_policy_owner_verdict_and_hop() -> None:
     made = slots(2)
-    made["packets"][0] = 4
+    made["packets"][0], made["dropped"][1] = 4, 1
     file = b"".join(encoded(capture(made), known(), "c.pcapng"))
     first, second = PcapNgReader(io.BytesIO(file))
     text = (
         b"policy flood\nowner curl pid 812 unit web.service\nverdict queue\n"
         b"hop 1 192.0.2.254 1.23 ms"
     )
-    assert first.comments == [text]
+    assert first.comments == [text + b"\ndropped by an action"]
     assert second.comments == [text + b"\nsegment of 4 packets"]
     assert first.direction == 2
     assert (
         b"flood: tcp dport:443\n3 packets of 10 in c.pcapng: 1 of other flows are left out, "
-        in file
+        b"actions dropped 2 of them, " in file
     )
     assert b"4 overwritten before and 1 came while the ring was frozen and 1 could not be" in file
     assert _FAR + b"example.org\0" in file
@@ -144,6 +145,22 @@ def test_a_capture_is_for_its_owner_alone(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot write .*/file/capture-flood-.*: Not a directory"):
         saver(History(), str(tmp_path / "file"))(capture(slots()))
+
+
+@pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_BYTES"])
+def test_a_run_without_a_recording_writes_no_captures_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(captures, limit, 2 if limit == "MOST_FILES" else 717)
+    recorded, save = saver(History(), str(tmp_path)), saver(History(), str(tmp_path), limited=True)
+    for _ in range(3):
+        recorded(capture(slots()))
+    save(capture(slots()))
+    save(capture(slots()))
+    with pytest.raises(
+        UsageError, match=r"has written 2 captures of .*B, its limit; with --record"
+    ):
+        save(capture(slots()))
 
 
 def test_a_capture_without_packets_is_a_file_too() -> None:

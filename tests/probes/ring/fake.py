@@ -20,7 +20,7 @@ _REQUEST = (
     "03e801bb" "00000007" "00000009" "50180200" "00000000" "474554202f20c3a90d0a"
 )  # fmt: skip
 PACKET = KeptPacket(1_700_000_000_000_000_000, "lo", False, 1500, _REQUEST, 14)
-LEDGER = CaptureLedger(10, 7, 0, 2, 1, 0, 1, 3, 2)
+LEDGER = CaptureLedger(10, 7, 0, 2, 1, 0, 0, 1, 3, 2)
 
 
 class FakeRing:

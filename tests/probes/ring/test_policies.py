@@ -117,7 +117,7 @@ def test_an_operator_keeps_and_writes_packets(deck: Deck, written: list[Capture]
     assert plane.write_packets(seconds=5).ledger.written == 3
     plane.activate_policy("p")
     wait_for(lambda: len(written) == 2)
-    assert written[1].ledger.written == 3
+    assert (written[1].ledger.written, plane.ring().captures) == (3, 2)
     with pytest.raises(UsageError, match="the ring keeps no packets other"):
         plane.write_packets("other")
     plane.remove_policy("p")
@@ -142,7 +142,8 @@ def test_a_capture_that_fails_is_an_event_and_the_ring_goes_on(
     text = "no capture of policy flood: cannot write x: No space left on device"
     wait_for(lambda: text in deck.said("error", RING))
     deck.run(5, frame())
-    assert deck.controller.ring().selections[0].kept == 205
+    status = deck.controller.ring()
+    assert (status.selections[0].kept, status.captures, status.refused) == (205, 0, 1)
     assert not written
 
 

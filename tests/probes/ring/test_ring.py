@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -15,11 +15,12 @@ from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
 from probes.config.model import Side
 from probes.hooks import Hooks
+from probes.monitor.options import MonitorOptions
 from probes.ring.options import MOST_KEPT, RingOptions
 from probes.ring.probe import RingProbe
 from tests.probes.conftest import compiler as compiler
-from tests.probes.monitor.bed import frame, tcp, udp
-from tests.probes.running import sk_buff
+from tests.probes.monitor.bed import Bed, frame, tcp, udp
+from tests.probes.running import DROPPED, sk_buff
 
 _SMALL = RingOptions("1MiB")
 
@@ -130,6 +131,24 @@ def test_tags_segments_and_own_sizes(compiler: Compiler) -> None:
         probe.keep("tagged", ["vlan:7"])
         run(probe, tagged[:16] + b"\x08\x00" + frame()[14:])
         assert len(probe.newest("tagged", 5).slots) == 1
+
+
+@pytest.mark.parametrize("hook", [Hook.XDP, Hook.TC_INGRESS])
+def test_packets_that_actions_drop_have_a_mark(compiler: Compiler, hook: Hook) -> None:
+    with Bed(compiler, MonitorOptions(ingress=hook, allow_actions=True)) as bed:
+        bed.set("a: always -> drop on udp dport:53")
+        with closing(RingProbe(compiler, bed.hooks.find("lo"), hook, bed.hooks, _SMALL)) as probe:
+            probe.keep("most", ["udp dport:53 src:192.0.2.1", "udp dport:54"])
+            bed.set("b: always -> limit 0.01pps on udp dport:54")
+            limited = frame(layer=udp(dport=54))
+            # The third one is dropped, and not kept.
+            for each in (frame(), limited, frame(source="192.0.2.9"), limited, limited):
+                bed.run(each)
+            packets, ledger = probe.read("most", 10)
+            assert packets.slots["dropped"].tolist() == [1, 0, 1, 1]
+            assert (ledger.written, ledger.dropped, ledger.missing) == (4, 3, 0)
+        # Without the ring the verdict is the same.
+        assert bed.run(frame()) == DROPPED[hook]
 
 
 def test_selections_come_and_go(compiler: Compiler) -> None:
