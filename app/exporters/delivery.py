@@ -114,7 +114,8 @@ class Delivery:
                 self._enter(OutputState.FAILING, _words(error))
                 if self._backlog.stopping and self._failures >= _LAST_TRIES:
                     break
-                self._backlog.pause(wait_after(self._failures))
+                wait_s = getattr(error, "wait_s", 0.0)
+                self._backlog.pause(max(wait_after(self._failures), wait_s))
             except Exception as error:
                 self._refuse(taken, error)
                 self._refused = True

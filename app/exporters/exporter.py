@@ -11,10 +11,12 @@ from probes.snapshot import Item
 class DeliveryError(ProbedeckError):
     """The receiver does not take records now: they are delivered again later."""
 
-    def __init__(self, text: str, delivered: int = 0) -> None:
-        """`delivered` records of the item are delivered, with those before `skip`."""
+    def __init__(self, text: str, delivered: int = 0, wait_s: float = 0.0) -> None:
+        """`delivered` records of the item are delivered, with those before `skip`. The receiver
+        wants no request for `wait_s` seconds."""
         super().__init__(text)
         self.delivered = delivered
+        self.wait_s = wait_s
 
 
 class RejectedError(ProbedeckError):

@@ -23,6 +23,7 @@ from app.exporters.files.options import FileOptions
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions
 from app.exporters.openmetrics.options import OpenMetricsOptions
 from app.exporters.options import ExporterOptions, OptionError, names_files, read_options, secrets
+from app.exporters.otlp.options import OtlpOptions
 from app.exporters.record_options import RecordOptions
 from bpf.errors import UsageError, did_you_mean
 from probes.reports import OutputConfig
@@ -205,6 +206,14 @@ register(
         place=UrlPlace.PATH, local=True,
     )
 )  # fmt: skip
+for _scheme in ("otlp+http", "otlp+https"):
+    register(
+        ExporterKind(
+            _scheme, f"Metrics and logs for OpenTelemetry: OTLP over {_scheme[5:].upper()}.",
+            f"{_scheme}://collector:4318", OtlpOptions, "app.exporters.otlp.exporter:OtlpExporter",
+            port=4318,
+        )
+    )  # fmt: skip
 _ALERTS = "app.exporters.alerts"
 _WEBHOOK = f"{_ALERTS}.webhook:webhook"
 for _kind in (

@@ -112,7 +112,7 @@ class AlertFilter:
     def _takes(self, event: Event) -> bool:
         key = event.source, event.subject
         own = key == ("output", self._name)
-        if own or event.subject.startswith(_POLICY) or not self._is_source(event.source):
+        if own or is_transition(event) or not self._is_source(event.source):
             return False
         if event.phase == "end" and key in self._begun:
             self._begun.discard(key)
@@ -132,6 +132,11 @@ class AlertFilter:
         return [
             number for number, row in enumerate(item.rows) if not self._least or _phase(row)
         ]  # fmt: skip
+
+
+def is_transition(event: Event) -> bool:
+    """Whether an event repeats a row of the table `triggers`."""
+    return event.subject.startswith(_POLICY)
 
 
 def _phase(row: Row[TRANSITION]) -> str:
@@ -187,7 +192,7 @@ class AlertExporter:
             except RejectedError as error:
                 raise RejectedError(error.message, 1, number, error.reason) from None
             except DeliveryError as error:
-                raise DeliveryError(error.message, number) from None
+                raise DeliveryError(error.message, number, error.wait_s) from None
             except OSError as error:
                 raise DeliveryError(words_of(error), number) from None
             self._sent.append(self._clock())

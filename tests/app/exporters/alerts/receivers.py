@@ -43,11 +43,14 @@ class _Server(HTTPServer):
 
 
 class Web:
-    """A web server that keeps requests, and answers with `statuses`, the last one again."""
+    """A web server that keeps requests, and answers with `statuses` and `bodies`, the last ones
+    again, and with `headers`."""
 
     def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.got: list[tuple[str, dict[str, str], bytes]] = []
         self.statuses = [200]
+        self.bodies = [b""]
+        self.headers: dict[str, str] = {}
         web = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -57,7 +60,10 @@ class Web:
                 web.got.append((self.path, headers, body))
                 status = web.statuses.pop(0) if len(web.statuses) > 1 else web.statuses[0]
                 self.send_response(status)
+                for name, text in web.headers.items():
+                    self.send_header(name, text)
                 self.end_headers()
+                self.wfile.write(web.bodies.pop(0) if len(web.bodies) > 1 else web.bodies[0])
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -1,0 +1,1 @@
+"""OTLP: metrics and logs to a collector of OpenTelemetry, by HTTP."""
