@@ -12,7 +12,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from app.console.app import ConsoleApp
-from app.console.tables.picture import svg
+from app.console.tables.export import svg
 from app.lab import Lab
 from app.run.monitor import Policies
 from app.run.options import Options

@@ -7,15 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 from app.commands import own, remote, values
-from app.commands.export_target import DRAWN, PICTURE_NAME, VALUES, target
+from app.commands.export_target import DRAWN, OVERWRITE, PICTURE_NAME, VALUES, target
 from app.commands.flow_view import GROUP_NOUNS, VIEWS
 from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.console.screens import SCREENS, register
 from app.console.screens.info import ScreenInfo
 from probes.switches import SWITCHES
 
-OVERWRITE = "overwrite"
-"""The word after a file's name that allows to replace it."""
 _FILE = Parameter("file", ParameterKind.FILE)
 _OVERWRITE = Parameter("overwrite", ParameterKind.CHOICE, (OVERWRITE,))
 _POLICY = Parameter("policy", ParameterKind.POLICY)

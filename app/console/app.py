@@ -18,22 +18,17 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from app.commands import Invocation
+from app.commands.export_target import Overwriting
 from app.config.keymap import Keymap
 from app.config.model import Settings
-from app.console.commands.bindings import bindings, weight
-from app.console.commands.counts import Counts
+from app.console.commands.console_commands import OwnCommands, PlaneCommands, SettingsCommands
 from app.console.commands.dispatcher import Dispatcher, runners
-from app.console.commands.overwriting import Overwriting
-from app.console.commands.own_commands import OwnCommands
-from app.console.commands.plane_commands import PlaneCommands
-from app.console.commands.settings_commands import SettingsCommands
+from app.console.commands.keys import Counts, TypeAhead, bindings, weight
 from app.console.commands.table_commands import TableCommands
-from app.console.commands.type_ahead import TypeAhead
-from app.console.dialogs.commands import DialogCommands
-from app.console.event_marks import EventMarks
+from app.console.dialogs.help import DialogCommands
 from app.console.host_names import Names, NameSource
 from app.console.layout import Layouts
-from app.console.pins import Pins
+from app.console.marks import EventMarks, Pins
 from app.console.prompt.command_line import CommandLine
 from app.console.screen import ConsoleScreen, screen_of
 from app.console.screens import SCREENS

@@ -10,14 +10,13 @@ from textual.screen import Screen
 
 if TYPE_CHECKING:
     from app.commands import Invocation
+    from app.commands.export_target import Overwriting
     from app.config.keymap import Keymap
     from app.config.model import Settings
-    from app.console.commands.overwriting import Overwriting
-    from app.console.event_marks import EventMarks
     from app.console.host_names import Names
     from app.console.live.hosts import ShownHosts
     from app.console.live.state import Frame
-    from app.console.pins import Pins
+    from app.console.marks import EventMarks, Pins
     from app.console.prompt.command_line import CommandLine
     from app.console.tasks import Tasks
     from app.console.terminal.console_terminal import ConsoleTerminal

@@ -16,7 +16,7 @@ from textual.widgets import Input
 
 from app.commands import REGISTRY, Command, Invocation
 from app.commands.line import answer
-from app.console.commands.bindings import bindings, is_step_in_time, weight
+from app.console.commands.keys import bindings, is_step_in_time, weight
 from app.console.prompt.prompt import Prompt, place_of
 from app.console.protocol import Console, console_of, on_host
 from app.console.tables.sorted_table import TableScreen

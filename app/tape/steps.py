@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Self
 
 from app.commands import REGISTRY, Invocation, parse
-from app.commands.export_target import DRAWN, PICTURES, SUFFIXES, TEXT, VALUES, suffix_of, target
+from app.commands.export_target import (
+    DRAWN,
+    OVERWRITE,
+    PICTURES,
+    SUFFIXES,
+    TEXT,
+    VALUES,
+    suffix_of,
+    target,
+)
 from app.commands.keys import NAMES, key_name
-from app.commands.registry import OVERWRITE, find
+from app.commands.registry import find
 from app.console.screens import SCREENS
 from app.files import as_invoker, make_directory
 from app.tape.condition import StateCondition, read_condition, shown

@@ -148,16 +148,16 @@ class TableCommands:
         self.do_view_export(file or name, overwrite)
 
     def _write_picture(self, screen: ConsoleScreen, path: Path, task: Task) -> None:
-        from app.console.tables import export, picture
+        from app.console.tables import export
 
         closed = screen.prompt.region.height and not screen.prompt.is_open
         if closed or not screen.query_one(KeyBar).is_current:
             # The prompt is closed, but it and its keys are still drawn.
             screen.call_after_refresh(self._write_picture, screen, path, task)
             return
-        drawn = picture.svg(self._console.app)
+        drawn = export.svg(self._console.app)
         screen.run_in_worker(
-            lambda: export.write(path, [picture.encoded(drawn, suffix_of(path))]),
+            lambda: export.write(path, [export.encoded(drawn, suffix_of(path))]),
             lambda _: self._notify_written(path, "a picture of the screen"),
             self._console.complain,
             task=task,

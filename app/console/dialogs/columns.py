@@ -6,7 +6,7 @@ from typing import Any
 
 from textual.binding import Binding
 
-from app.console.dialogs.list_box import ListBox
+from app.console.dialogs.boxes import ListBox
 from app.console.tables.sorted_table import SortedTable
 from widgets.table.lines import title_of
 from widgets.table.rows import Column, Row, Rows

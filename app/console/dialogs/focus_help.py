@@ -10,7 +10,7 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 from app.commands import REGISTRY, ParameterKind
-from app.console.dialogs.help_box import HelpBox
+from app.console.dialogs.boxes import HelpBox
 from app.console.prompt.prompt import Prompt
 from widgets.table.lines import title_of
 from widgets.table.table import VirtualTable

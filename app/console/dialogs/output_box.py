@@ -13,7 +13,7 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Log
 
-from app.console.dialogs.help_box import BoxScreen
+from app.console.dialogs.boxes import BoxScreen
 from app.console.tasks import Task
 from bpf.errors import ProbedeckError, printable
 from bpf.quantities import REPLACED, age

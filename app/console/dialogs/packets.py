@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.binding import Binding
 
-from app.console.dialogs.polled_box import PolledBox
+from app.console.dialogs.boxes import PolledBox
 from app.console.protocol import Console
 from app.console.screens.flows.part import flag_letters
 from app.explain.model import ExplainedEnds

@@ -15,7 +15,7 @@ from textual.widgets import Input
 
 from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
-from app.console.dialogs.help_box import BoxScreen
+from app.console.dialogs.boxes import BoxScreen
 from app.console.protocol import console_of
 from app.console.screens import SCREENS
 from widgets.table.rows import Column, Row, Rows

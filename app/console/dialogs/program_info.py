@@ -11,7 +11,7 @@ from rich.text import Text
 from textual import work
 from textual.binding import Binding
 
-from app.console.dialogs.help_box import HelpBox
+from app.console.dialogs.boxes import HelpBox
 from app.console.live.overview_feed import Pulse, Pulses
 from bpf.errors import ProbedeckError, printable
 from bpf.quantities import REPLACED, byte_size, duration, percent, si

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
+from textual.app import App
 
 from app.commands.export_target import TEXT, suffix_of
 from app.console.tables.sorted_table import SortedTable
@@ -144,3 +146,29 @@ def _texts(view: TableContent) -> Iterator[bytes]:
             "  ".join(cell(t, *look) for t, look in zip(line, looks, strict=True)).rstrip() + "\n"
             for line in lines[at : at + _PART]
         ).encode()
+
+
+_FAMILY = "font-family: Fira Code, monospace"
+_INSTALLED = "font-family: DejaVu Sans Mono, Menlo, Consolas, monospace"
+"""A picture loads no font from the network."""
+_WEB_FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
+
+
+def svg(app: App[Any]) -> str:
+    """Return the screen in front."""
+    text = app.export_screenshot(title=f"probedeck: {app.current_mode}")
+    text = _WEB_FONT.sub("", text).replace(_FAMILY, _INSTALLED)
+    # Viewers without a browser's style sheets would drop leading blanks.
+    return text.replace("<text class", '<text xml:space="preserve" class')
+
+
+def encoded(picture: str, suffix: str) -> bytes:
+    """Return an SVG in the format of a suffix, `svg` or `png`. Raises ProbedeckError."""
+    if suffix == "svg":
+        return picture.encode()
+    try:
+        import resvg_py
+    except ImportError:
+        hint = ".venv/bin/pip install 'resvg-py>=0.5,<0.6', or write a .svg"
+        raise ProbedeckError("a .png needs the package resvg-py", hint=hint) from None
+    return bytes(resvg_py.svg_to_bytes(svg_string=picture))

@@ -16,8 +16,7 @@ from textual.dom import DOMNode
 
 from app.commands.export_target import DRAWN, suffix_of
 from app.console.protocol import Console
-from app.console.tables.export import write
-from app.console.tables.picture import encoded, svg
+from app.console.tables.export import encoded, svg, write
 from app.tape.condition import EventPattern, found
 from app.tape.model import StepError, Tape, TapeStep
 from app.tape.named_state import StateValue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from app.console.dialogs.polled_box import PolledBox
+from app.console.dialogs.boxes import PolledBox
 from app.console.screens.overview.screen import OverviewScreen
 from app.exporters.kinds import parse
 from bpf.errors import UsageError

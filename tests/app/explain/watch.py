@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from app.console.live.state import LiveState
-from app.console.screens.flows.owners.cells import RowOwner
+from app.console.screens.flows.owners import RowOwner
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.model import Paths
 from app.console.screens.paths.rows import path_state

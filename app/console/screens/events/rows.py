@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Iterable
 
 import numpy as np
 
-from app.console.event_marks import EventMarks
+from app.console.marks import EventMarks
 from app.console.screens.events.columns import EVENTS
 from app.console.tables.array_rows import EachRow
 from app.events.folding import EventGroup, EventRibbon

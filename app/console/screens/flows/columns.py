@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.commands.flow_view import QUIET_NS
-from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
+from app.console.screens.flows.owner_columns import OWNERS, PROCESS, RTT
 from app.console.tables.spec import TableSpec
 from bpf.quantities import age, bit_rate, byte_size, clock, milliseconds, si, signed
 from probes.tables.flow_columns import FLOW_COLUMNS, FlowColumn

@@ -18,8 +18,13 @@ from app.commands.flow_view import LABEL_KINDS, OWNER_KINDS
 from app.console.live.owners import NO_OWNERS
 from app.console.protocol import Console
 from app.console.screens.flows.columns import rate_text, whole
-from app.console.screens.flows.owners.cells import RowOwner
-from app.console.screens.flows.owners.sentences import RttLine, limit_words, owner_words, tcp_words
+from app.console.screens.flows.owners import (
+    RowOwner,
+    RttLine,
+    limit_words,
+    owner_words,
+    tcp_words,
+)
 from app.console.screens.flows.part import ShownFlows
 from bpf.arrays import Array, Row
 from bpf.quantities import age, bit_rate, byte_size

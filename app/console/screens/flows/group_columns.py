@@ -28,7 +28,7 @@ from app.console.screens.flows.columns import (
     timed,
     whole,
 )
-from app.console.screens.flows.owners.columns import OWNERS, PROCESS, RTT
+from app.console.screens.flows.owner_columns import OWNERS, PROCESS, RTT
 from app.console.tables.spec import TableSpec, columns
 from bpf.quantities import byte_size, si
 from widgets.table.rows import Column, Pieces

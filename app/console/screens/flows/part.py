@@ -11,7 +11,7 @@ import numpy as np
 
 from app.commands.flow_view import DIRECTIONS, OWNER_KINDS, QUIET_NS
 from app.console.host_names import Name, Names
-from app.console.screens.flows.owners.cells import RowOwner
+from app.console.screens.flows.owners import RowOwner
 from app.console.screens.flows.selection import GroupedFlows, Opened
 from app.console.screens.flows.table import ECHO_TYPES
 from app.console.screens.paths.hop import PathKey

@@ -15,7 +15,7 @@ from app.console.host_names import Names
 from app.console.live.flows import LIVE, Focus, LiveView
 from app.console.live.owners import OwnerView
 from app.console.live.state import Frame
-from app.console.screens.flows.owners.labels import labels_of
+from app.console.screens.flows.owners import labels_of
 from app.console.screens.flows.table import LiveTable, Rtts, live_table
 from bpf.arrays import Array, Rows
 from probes.flow.filter import FlowFilter

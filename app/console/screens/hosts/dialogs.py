@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from app.commands.remote import add_probe, set_policies
-from app.console.dialogs.list_box import ListBox
+from app.console.dialogs.boxes import ListBox
 from app.console.screen import ConsoleScreen
 from app.console.tasks import Task
 from app.fleet.distinct import FleetFlows, distinct

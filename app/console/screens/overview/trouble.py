@@ -10,7 +10,7 @@ import numpy as np
 
 from app.console.live.owners import owned
 from app.console.live.state import Frame
-from app.console.screens.flows.owners.cells import RowOwner
+from app.console.screens.flows.owners import RowOwner
 from app.console.screens.paths.model import Paths
 from bpf.quantities import age, counted, si
 from probes.filter.hosts import address_text

@@ -8,7 +8,7 @@ from typing import Any
 from textual.binding import Binding
 
 from app.config.ready_probes import ReadyProbe
-from app.console.dialogs.list_box import ListBox
+from app.console.dialogs.boxes import ListBox
 from bpf.quantities import MISSING
 from widgets.table.rows import Column, Row, Rows
 from widgets.tones import Tone

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.console.live.maps import Drawing, EntryView, MapView
-from app.console.pins import Pin
+from app.console.marks import Pin
 from app.console.screens.programs.columns import MAPS
 from app.console.tables.array_rows import FewRows
 from bpf.quantities import byte_size, percent

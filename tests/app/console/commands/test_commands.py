@@ -12,8 +12,8 @@ from app.commands.keys import spoken
 from app.config.keymap import Keymap
 from app.config.model import Settings
 from app.console.app import ConsoleApp
-from app.console.commands.bindings import bindings
 from app.console.commands.dispatcher import Runner
+from app.console.commands.keys import bindings
 from app.console.screen import ConsoleScreen, front_screen
 from app.console.screens import SCREENS
 from app.console.screens.events.screen import EventsScreen

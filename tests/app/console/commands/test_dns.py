@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.console.dialogs.dns import PROBE, page
+from app.console.dialogs.explain import PROBE, page
 from app.console.live.flows import LiveFlows
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from app.config.model import Settings
-from app.console.commands import own_process
-from app.console.commands.own_fields import fields_of
-from app.console.commands.own_process import run
+from app.console.commands import own_program
+from app.console.commands.own_program import fields_of, run
 from app.console.host_names import Name, NameSource
 from app.console.screen import PollingScreen
 from bpf.errors import Cancel, CancelError, UsageError, cancelled_by
@@ -158,7 +157,7 @@ def _heard(*words: str) -> tuple[str, str]:
 def test_output_and_time_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     how, text = _heard("yes")
     assert (how, len(text)) == ("ended after 1 MiB of output", 1 << 20)
-    monkeypatch.setattr(own_process, "SECONDS", 0.1)
+    monkeypatch.setattr(own_program, "SECONDS", 0.1)
     assert _heard("sleep", "9") == ("ended after 0.1 s", "")
     assert _heard("sh", "-c", "kill -9 $$") == ("ended by SIGKILL", "")
     assert _heard("sh", "-c", "echo a; echo b >&2; sleep 9 & exit 3") == ("exit code 3", "a\nb\n")

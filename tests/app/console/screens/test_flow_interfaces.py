@@ -7,7 +7,7 @@ import numpy as np
 from app.commands.flow_view import INTERFACES, Grouping
 from app.console.live.flows import LIVE, LiveView
 from app.console.screens.flows.group_columns import has_interfaces
-from app.console.screens.flows.owners.labels import labels_of
+from app.console.screens.flows.owners import labels_of
 from app.console.screens.flows.selection import GroupedFlows
 from app.console.screens.flows.table import live_table
 from app.console.screens.flows.totals import repeated_items

@@ -1,17 +1,120 @@
-"""Keys that arrive faster than they are handled: on a slow link, by a paste, or typed blindly."""
+"""Keys of the console: bindings, numbers before keys, and keys that wait for others."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from textual import events
 from textual.app import App, ScreenStackError
+from textual.binding import Binding, BindingsMap
 from textual.widget import Widget
 
+from app.commands import REGISTRY, ParameterKind
 from app.commands.keys import CHARACTERS
+from app.config.keymap import Keymap
+from bpf.errors import UsageError
+from widgets.status import StatusItem
+from widgets.terminal.keybar import Weight
+from widgets.tones import Tone
+
+_WEIGHTS = {
+    "help.keys": Weight.KEPT, "app.quit": Weight.KEPT, "view.pause": Weight.USUAL,
+    "app.palette": Weight.SPARE,
+}  # fmt: skip
+
+
+def weight(action: str) -> Weight:
+    """Return the weight of a binding's action in the footer."""
+    command = action.removeprefix("app.command('").removesuffix("')")
+    usual = Weight.SCREEN if command.startswith("view.") else Weight.OWN
+    return _WEIGHTS.get(command, usual)
+
+
+def is_step_in_time(action: str) -> bool:
+    """Whether the action of a binding is a step backwards or forwards in time."""
+    return action.startswith(("app.command('time.back", "app.command('time.forward"))
+
+
+def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
+    """Return the keys of a screen, or of all screens; the footer shows the first of a command."""
+    made, named = [], set()
+    for bound in keymap.of(screen):
+        footer, asks = "", False
+        if (command := bound.command) is not None:
+            footer, asks = command.footer if command.name not in named else "", command.asks
+            named.add(command.name)
+        words = footer or bound.title
+        # Textual passes only one of a variable number of parameters.
+        name, given = ("press", ",".join(bound.keys)) if bound.keys else ("command", bound.lines)
+        text = given if isinstance(given, str) else "\n".join(given)
+        action = f"app.{name}({text!r})"
+        made.append(Binding(bound.key, action, words, show=bool(footer), priority=asks))
+    return BindingsMap(made)
+
+
+_DIGITS = 6
+
+
+class Counts:
+    """The number that the user types for the next key.
+
+    Digits turn to the screens, so another key begins a number.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """`changed` brings the status strip up to date."""
+        self._changed = changed
+        self._digits: str | None = None
+        """The digits until now; None: no number is typed."""
+        self._used = False
+        """Whether the key that gets the number was pressed."""
+
+    def do_app_count(self) -> None:
+        self._set("")
+
+    def takes(self, event: events.Event) -> bool:
+        """Take a key that belongs to the number; Escape forgets the number."""
+        if self._digits is None or not isinstance(event, events.Key) or event.is_forwarded:
+            return False
+        if self._used or event.key == "escape":
+            forgotten, self._used = not self._used, False
+            self._set(None)
+            return forgotten
+        if event.key.isdecimal() and event.key.isascii() and len(self._digits) < _DIGITS:
+            self._set(self._digits + event.key)
+            return True
+        self._used = True
+        return False
+
+    def applied(self, lines: str) -> str:
+        """Return the command of a key with the number. Raises UsageError if it takes none."""
+        digits = self._digits
+        if digits is None or not self._used:
+            return lines
+        self._used = False
+        self._set(None)
+        command = REGISTRY.get(lines)
+        if command is None or not any(
+            each.kind is ParameterKind.COUNT for each in command.parameters[:1]
+        ):
+            hint = "j k g G, pgup pgdn and [ ] take one"
+            raise UsageError(f"this key takes no number {digits}", hint=hint)
+        return f"{lines} {digits}" if digits else lines
+
+    def status_items(self) -> list[StatusItem]:
+        """The number in the status strip, while the user types it."""
+        if self._digits is None:
+            return []
+        return [StatusItem(f"{self._digits}_", Tone.ACCENT, priority=1, label="number")]
+
+    def _set(self, digits: str | None) -> None:
+        self._digits = digits
+        self._changed()
+
 
 _PATIENCE_S = 3.0
 """Seconds that a key may delay the next one: a key that ends the console must come through. Other

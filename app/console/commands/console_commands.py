@@ -1,16 +1,20 @@
-"""`:set`, `:bind` and `:reload`: settings while the console runs."""
+"""Commands of every screen: on the control plane, programs of the user's, and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from app.commands import REGISTRY
 from app.commands.keys import key_name
 from app.commands.line import parse
+from app.commands.model import Command
+from app.commands.own import filled, words_of
 from app.config.keymap import Keymap
 from app.config.model import Settings, Ui
-from app.console.commands.bindings import bindings
+from app.console.commands.keys import bindings
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, front_screen, screen_of
 from app.console.screens import SCREENS
@@ -18,6 +22,61 @@ from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
 from bpf.quantities import show_local_time
 from probes.config.options import settings_of
+
+
+class PlaneCommands:
+    """Runs `output.add`, `output.list`, and the commands that have a `task`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def runners(self) -> dict[str, Callable[..., None]]:
+        """Return what runs the commands with a `task`, by method."""
+        return {each.method: partial(self._run, each) for each in REGISTRY.values() if each.task}
+
+    def do_output_add(self, url: str) -> None:
+        from probes.reports import OutputConfig
+
+        self._work("a new output", partial(self._console.plane.outputs.add, OutputConfig(url)))
+
+    def do_output_list(self) -> None:
+        from app.console.dialogs.boxes import PolledBox, page
+
+        status = self._console.plane.outputs.status
+        self._console.app.push_screen(PolledBox("Outputs", lambda: page(status())))
+
+    def _run(self, command: Command, value: str = "") -> None:
+        assert command.remote
+        self._work(command.task, partial(command.remote, self._console.plane, value))
+
+    def _work(self, title: str, work: Callable[[], object]) -> None:
+        console = self._console
+        console.tasks.run(
+            console.app, Task(title), work, lambda _: None, console.complain, of_command=True
+        )
+
+
+class OwnCommands:
+    """Runs the command `app.run`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def do_app_run(self, program: str) -> None:
+        # The dialog imports a widget that nothing else needs.
+        from app.console.commands.own_program import fields_of, run
+        from app.console.dialogs.output_box import OutputBox
+
+        console = self._console
+        screen = front_screen(console.app)
+        words = filled(words_of(program), fields_of(screen))
+        task = Task(f"running {words[0]}")
+        box = OutputBox(words, task)
+        console.app.push_screen(box)
+        ask = partial(run, words, box.hear)
+        # Of the screen, not of the box: tapes wait for the end, also if the box is closed.
+        console.tasks.run(screen, task, ask, box.end, box.fail, of_command=True)
+
 
 LIVE = ("theme", "glyphs", "time", "low_bandwidth")
 """Options of `[ui]` that the console changes while it runs; it reads the others at its start."""
@@ -33,7 +92,7 @@ class SettingsCommands:
     def do_app_set(self, option: str = "", value: str = "") -> None:
         ui = self._console.settings.ui
         if not option:
-            from app.console.dialogs.help_box import SettingsBox
+            from app.console.dialogs.boxes import SettingsBox
 
             self._console.app.push_screen(SettingsBox(ui))
             return

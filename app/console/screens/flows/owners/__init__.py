@@ -1,1 +1,0 @@
-"""Owners and sockets on screen 3: columns, cells and groups."""
