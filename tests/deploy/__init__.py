@@ -1,0 +1,1 @@
+"""Tests of the files in deploy/, each by its own tool."""
