@@ -50,7 +50,7 @@ BUDGETS = {
     ),
     "app/doctor": (555, "a check for each requirement, and the cost of a packet"),
     "app/explain": (680, "sentences about one conversation"),
-    "app/exporters": (3410, "six receivers with queues, retries and exact counts"),
+    "app/exporters": (3425, "six receivers with queues, retries and exact counts"),
     "app/fleet": (1480, "many hosts: links that come and go, and one sum"),
     "app/lab": (
         1880,

@@ -82,16 +82,17 @@ def connect(plane: ControlPlane, url: str, settings: Settings, startup: Startup 
 
 def replay(
     directories: Sequence[str], at: str, settings: Settings, startup: Startup = NOTHING,
-    title: str = "",
+    title: str = "", run: str = "",
 ) -> int:  # fmt: skip
     """Run a console on a recording, from a typed time on; several are a fleet.
 
-    The strip has the directory, or another title. Raises UsageError without a recording.
+    The strip has the directory, or another title. `run` begins the id of the shown run. Raises
+    UsageError without a recording.
     """
     settings = _prepared(settings, startup)
     from app.console.live.recorded_hosts import opened
 
-    return _replay(opened(directories), at, title or ", ".join(directories), settings, startup)
+    return _replay(opened(directories, run), at, title or ", ".join(directories), settings, startup)
 
 
 def _replay(frames: Moments, at: str, title: str, settings: Settings, startup: Startup) -> int:

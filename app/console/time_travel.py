@@ -166,6 +166,8 @@ class TimeTravel:
         if self.paused and self.frame.at:
             ago = age(time.monotonic() - self.frame.at)
             items.append(StatusItem(f"{ago} ago", Tone.WARN, priority=1))
+        if self.paused and self.past is not None and (note := self.past.note(self.frame)):
+            items.append(StatusItem(note, Tone.WARN, priority=2))
         if self.pause_reason:
             items.append(StatusItem(self.pause_reason, Tone.ACCENT, priority=1))
         if self.compared is not None:

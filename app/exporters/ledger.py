@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from app.outputs.view import is_table
 from probes.monitor.state import METRICS_TABLE, PROBE
-from probes.snapshot import Item, Loss, Losses, LossReason, Snapshot, add_losses
+from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add_losses
 
 
 class TableKey(NamedTuple):
@@ -45,6 +45,20 @@ class Unsent(NamedTuple):
     bytes: int = 0
 
 
+class Gap(NamedTuple):
+    """Items of a table that an output did not deliver, or not whole, one after the other."""
+
+    table: TableKey
+    items: int
+    begin_ns: int
+    """UTC: begin of the first window, or time of the first event."""
+    end_ns: int
+
+
+EVENTS = TableKey("", "", "", "events")
+"""Events in gaps."""
+
+
 class Ledger:
     """Sums of all windows since the start. Any thread may call a method."""
 
@@ -52,12 +66,13 @@ class Ledger:
         self._lock = threading.Lock()
         self._tables: dict[TableKey, TableTotals] = {}
         self._unsent: dict[str, Unsent] = {}
+        self._gaps: dict[str, dict[TableKey, Gap]] = {}
 
     def take(self, item: Item) -> None:
         """Add a published item."""
         if not isinstance(item, Snapshot):
             return
-        key = TableKey(item.probe, item.interface, item.side, item.metric)
+        key = _key_of(item)
         packets, octets = _packets(item)
         with self._lock:
             before = self._tables.get(key, TableTotals())
@@ -71,9 +86,15 @@ class Ledger:
     def not_sent(self, output: str, item: Item, first: int, records: int) -> None:
         """Add records of an item, from number `first` on, that an output did not deliver."""
         packets = octets = 0
-        if isinstance(item, Snapshot):
+        if isinstance(item, Event):
+            gap = Gap(EVENTS, 1, item.utc_ns, item.utc_ns)
+        else:
             packets, octets = _packets(item, first, first + records)
+            gap = Gap(_key_of(item), 1, item.start_utc_ns, item.end_utc_ns)
         with self._lock:
+            gaps = self._gaps.setdefault(output, {})
+            known = gaps.get(gap.table, gap._replace(items=0))
+            gaps[gap.table] = known._replace(items=known.items + 1, end_ns=gap.end_ns)
             before = self._unsent.get(output, Unsent())
             self._unsent[output] = Unsent(
                 before.records + records, before.packets + packets, before.bytes + octets
@@ -84,10 +105,19 @@ class Ledger:
         with self._lock:
             return dict(self._tables)
 
+    def take_gaps(self, output: str) -> list[Gap]:
+        """Return the gaps of an output since the last call, one a table."""
+        with self._lock:
+            return [*self._gaps.pop(output, {}).values()]
+
     def unsent(self, output: str) -> Unsent:
         """Return the sum of the records that an output did not deliver."""
         with self._lock:
             return self._unsent.get(output, Unsent())
+
+
+def _key_of(item: Snapshot) -> TableKey:
+    return TableKey(item.probe, item.interface, item.side, item.metric)
 
 
 def _packets(item: Snapshot, first: int = 0, end: int | None = None) -> tuple[int, int]:

@@ -85,6 +85,8 @@ class FrameKind(IntEnum):
     EVENT = 4
     STATE = 5
     """A part of the controller's state, when it has changed; `table` is the part."""
+    GAP = 6
+    """Items of a table that are missing before this frame: a Gap, as JSON."""
 
 
 class Entry(NamedTuple):

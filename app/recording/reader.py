@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from app.commands.moment import moment
+from app.exporters.ledger import EVENTS, TableKey
 from app.files import as_invoker, expand
-from app.outputs.view import is_table
 from app.recording.frames import MAGIC, FrameKind
 from app.recording.segment import RecordedItem, Segment
 from app.recording.writer import DATA, STREAMS
@@ -24,40 +25,33 @@ FULL = next(iter(STREAMS))
 _SECOND_NS = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSummary:
-    """A segment, for lists."""
-
-    name: str
-    begin_ns: int
-    end_ns: int
-    """UTC: the last window or event."""
-    bytes: int
-    frames: int
-    rows: int
-    """Rows of all windows."""
-    host: str
-
-
 class Recording(Closing):
     """Reads a recording, which may still grow. One thread uses it."""
 
-    def __init__(self, directory: str, stream: str = FULL) -> None:
-        """Raises UsageError if the directory has no segment of the stream."""
-        self.directory, self._stream = expand(directory), stream
+    def __init__(self, directory: str, stream: str = FULL, run: str = "") -> None:
+        """Only of runs whose id begins with `run`.
+
+        Raises UsageError if the directory has no segment of the stream, or none of such a run.
+        """
+        self.directory, self._stream, self.run = expand(directory), stream, run
         self._segments: dict[Path, Segment] = {}
-        self._moments: dict[Path, tuple[int, Array]] = {}
-        """Entries of each segment when its moments were read, and these."""
         if not self.segments():
-            hint = "give the DIR of --record"
-            raise UsageError(f"{directory} has no recording", hint=hint)
+            text, hint = f"{directory} has no recording", "give the DIR of --record"
+            if run and self._segments:
+                ids = ", ".join(dict.fromkeys(each.run for each in self._segments.values()))
+                text, hint = f"{directory} has no run {run}", f"there are {ids}"
+            raise UsageError(text, hint=hint)
 
     def close(self) -> None:
         for segment in self._segments.values():
             segment.close()
 
     def segments(self) -> list[Segment]:
-        """Return the segments of the stream that exist now, oldest first. Raises UsageError."""
+        """Return the segments of the stream that exist now, run by run. Raises UsageError."""
+        return [segment for run in self.runs() for segment in run]
+
+    def runs(self) -> list[list[Segment]]:
+        """Return the segments of each run, in the order of their begins. Raises UsageError."""
         try:
             with as_invoker():
                 found = set(self.directory.glob(f"*.{self._stream}{DATA}"))
@@ -68,14 +62,23 @@ class Recording(Closing):
         for path in found - self._segments.keys():
             with suppress(ValueError):
                 self._segments[path] = Segment(path)
-        return sorted(self._segments.values(), key=lambda segment: segment.begin_ns)
+        runs: dict[str, list[Segment]] = {}
+        for segment in sorted(self._segments.values(), key=lambda each: each.begin_ns):
+            if segment.run.startswith(self.run):
+                runs.setdefault(segment.run, []).append(segment)
+            segment.close()
+        # A clock that was set back dates a segment before the one that it follows.
+        return [sorted(run, key=lambda each: each.number) for run in runs.values()]
 
-    def items(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[RecordedItem]:
+    def items(
+        self, begin_ns: int = 0, end_ns: int = 1 << 62, run: Sequence[Segment] = ()
+    ) -> Iterator[RecordedItem]:
         """Yield the items from a UTC time up to another one, in the order of their publication.
 
-        A window belongs to its end. Damaged frames are left out, and noted in their segments.
+        `run` are the segments of a run; without it, all runs come one after the other. A window
+        belongs to its end. Damaged frames are left out, and noted in their segments.
         """
-        for segment in self._between(begin_ns, end_ns):
+        for segment in self._between(begin_ns, end_ns, run):
             yield from segment.items(segment.between(begin_ns, end_ns))
             segment.close()
 
@@ -85,50 +88,51 @@ class Recording(Closing):
             yield from segment.events(begin_ns, end_ns)
             segment.close()
 
-    def event_times(self) -> Array:
-        """Return the UTC times of all events, (n,), ascending."""
-        parts = []
-        for segment in self.segments():
-            entries = segment.entries()
-            parts.append(entries["utc_ns"][entries["kind"] == FrameKind.EVENT].astype("i8"))
-            segment.close()
-        return np.sort(np.concatenate(parts))
-
-    def _between(self, begin_ns: int, end_ns: int) -> Iterable[Segment]:
-        """Return the segments that may have items of a time."""
-        segments = self.segments()
-        ends = [segment.begin_ns for segment in segments[1:]] + [1 << 63]
+    def _between(
+        self, begin_ns: int, end_ns: int, run: Sequence[Segment] = ()
+    ) -> Iterable[Segment]:
+        """Return the segments that may have items of a time, of one run or of all."""
         # A clock that was set back dates the next windows before their segment.
         slack = 60 * 10**9
-        return [
-            segment for segment, end in zip(segments, ends, strict=True)
-            if end > begin_ns - slack and segment.begin_ns < end_ns + slack
-        ]  # fmt: skip
+        for segments in [run] if run else self.runs():
+            ends = [segment.begin_ns for segment in segments[1:]] + [1 << 63]
+            for segment, end in zip(segments, ends, strict=True):
+                if segment.begin_ns < end_ns + slack and (
+                    end > begin_ns - slack or end < segment.begin_ns
+                ):
+                    yield segment
+
+    def event_times(self) -> Array:
+        """Return the UTC times of events, (n,), ascending; see `moments`."""
+        return self._times(lambda segment: segment.times(FrameKind.EVENT))
 
     def moments(self) -> Array:
         """Return the ends of the windows that screens show, UTC, (n,), ascending.
 
-        Windows of flows, or else of the table with the most windows.
+        Windows of flows, or else of the table with the most windows. While two runs have the same
+        time, only moments of the run that began last count.
         """
-        parts = []
-        for segment in self.segments():
-            entries = segment.entries()
-            known = self._moments.get(segment.path)
-            if known is None or known[0] != len(entries):
-                known = self._moments[segment.path] = len(entries), segment.moments()
-                segment.close()
-            parts.append(known[1])
-        return np.unique(np.concatenate(parts))
+        return self._times(Segment.moments)
 
-    def run_before(self, utc_ns: int) -> list[Segment]:
-        """Return the segments of the run of a moment, up to that moment, oldest first."""
-        segments = [each for each in self.segments() if each.begin_ns <= utc_ns]
-        run = segments[-1].head.get("run") if segments else None
-        return [each for each in segments if each.head.get("run") == run]
+    def _times(self, times_of: Callable[[Segment], Array]) -> Array:
+        found = np.empty(0, "i8")
+        for run in self.runs():
+            apart = (found < run[0].begin_ns) | (found > run[-1].end_ns)
+            found = np.concatenate([found[apart], *map(times_of, run)])
+            for segment in run:
+                segment.close()
+        return np.unique(found)
+
+    def runs_at(self, utc_ns: int) -> list[list[Segment]]:
+        """Return the runs that have a time, or else the last one before it; each with its segments
+        up to that time, oldest first. Moments are of the last run."""
+        runs = [run for run in self.runs() if run[0].begin_ns <= utc_ns]
+        there = [run for run in runs if utc_ns <= run[-1].end_ns] or runs[-1:]
+        return [[each for each in run if each.begin_ns <= utc_ns] for run in there]
 
     def between(self, begin: str, end: str) -> tuple[int, int]:
         """Return two typed times as UTC; an age is one before the end. Raises UsageError."""
-        last = max(one.end_ns for one in self.summaries())
+        last = max(each.end_ns for each in self.segments())
         since = moment(begin, last) // _SECOND_NS * _SECOND_NS if begin else 0
         return since, moment(end, last) if end else 1 << 62
 
@@ -138,37 +142,54 @@ class Recording(Closing):
             for at, words in sorted(segment.damage.items()):
                 yield f"{segment.path.name}: at byte {at}: {words}"
 
-    def summaries(self) -> Iterator[SegmentSummary]:
-        """Yield what each segment has, oldest first."""
-        for segment in self.segments():
-            entries = segment.entries()
-            times = entries["utc_ns"][np.isin(entries["kind"], (FrameKind.WINDOW, FrameKind.EVENT))]
-            last = int(times.max()) if len(times) else segment.begin_ns
-            yield SegmentSummary(
-                segment.path.name, segment.begin_ns, last, segment.size if len(entries) else 0,
-                len(entries), int(entries["rows"].sum()), segment.head.get("host", ""),
-            )  # fmt: skip
-            segment.close()
-
     def faults(self) -> Iterator[str]:
-        """Read every frame; yield a sentence for each damage, and for windows that are missing."""
-        last: dict[tuple[str, str, bool], tuple[int, int]] = {}
-        for segment in self.segments():
-            entries = segment.entries()
-            if len(entries) and not segment.begins_well():
-                yield f"{segment.path.name}: the first {len(MAGIC)} bytes are wrong"
-            for item in segment.items() if len(entries) else ():
-                if not isinstance(item, Snapshot):
-                    continue
-                # Flows come after other tables of their window; some tables of other probes come
-                # in some windows only.
-                is_flows = is_table(item, "flow", "")
-                key = item.probe, item.interface, is_flows
-                window, start_ns = last.get(key, (item.window - 1, 0))
-                # A run that begins counts from one.
-                if item.window > window + 1 and item.start_ns >= start_ns:
-                    count, at = item.window - window - 1, clock(item.start_utc_ns)
-                    yield f"{item.probe}: {counted(count, 'window')} before {at} UTC not recorded"
-                last[key] = item.window, item.start_ns
-            segment.close()
+        """Read every frame; yield a sentence for each damage, and for items that are missing."""
+        for run in self.runs():
+            yield from _missing(run)
         yield from self.damage()
+
+
+def _missing(run: Sequence[Segment]) -> Iterator[str]:
+    """Yield a sentence for each time whose items a run lacks."""
+    for one, after in pairwise(run):
+        if (lacking := after.number - one.number - 1) > 0:
+            what = f"{counted(lacking, 'segment')} of run {after.run[:8]}"
+            yield _sentence(what, one.end_ns, after.begin_ns)
+    last: dict[tuple[str, str, bool], Snapshot] = {}
+    gaps: list[tuple[tuple[str, str, bool], int]] = []
+    """Keys of tables, and the ends of their gaps."""
+    for segment in run:
+        if len(segment.entries()) and not segment.begins_well():
+            yield f"{segment.path.name}: the first {len(MAGIC)} bytes are wrong"
+        for gap in segment.gaps():
+            gaps.append((_key(gap.table), gap.end_ns))
+            what = counted(gap.items, "event" if gap.table == EVENTS else "window")
+            name = " ".join(filter(None, (gap.table.probe, gap.table.side, gap.table.metric)))
+            yield _sentence(f"{name}: {what}", gap.begin_ns, gap.end_ns)
+        for item in segment.items():
+            if not isinstance(item, Snapshot):
+                continue
+            key = _key(item)
+            before = last.get(key, item)
+            lacking, begin_ns = item.window - before.window - 1, before.end_utc_ns
+            # A probe that begins anew counts from one.
+            if lacking > 0 and not any(
+                of == key and begin_ns <= end_ns <= item.start_utc_ns for of, end_ns in gaps
+            ):
+                what = f"{item.probe}: {counted(lacking, 'window')}"
+                yield _sentence(what, begin_ns, item.start_utc_ns)
+            last[key] = replace(item, rows=item.rows[:0].copy())
+        segment.close()
+
+
+def _key(table: Snapshot | TableKey) -> tuple[str, str, bool]:
+    """Return what counts the windows of a table, alone.
+
+    Flows come after other tables of their window; some tables of other probes come in some windows
+    only.
+    """
+    return table.probe, table.interface, (table.probe, table.metric) == ("flow", "")
+
+
+def _sentence(what: str, begin_ns: int, end_ns: int) -> str:
+    return f"{what} from {clock(begin_ns)} to {clock(end_ns)} UTC not recorded"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from app.api.answers import adapter
 from app.api.models import ControllerStatus, PathObject, status_of
 from app.exporters.exporter import DeliveryError, words_of
 from app.exporters.host import ExportHost
+from app.exporters.ledger import Gap
 from app.exporters.record_options import RecordOptions, kept
 from app.files import expand
 from app.outputs.table_output import locked_directory
@@ -57,9 +59,15 @@ class RunRecorder:
         self._keep = kept(options.keep)
         self._plane = host.plane
         self._locked: int | None = None
-        self._full = SegmentWriter(self._directory, "full", self._begun)
-        self._sums = {name: (Tier(seconds), SegmentWriter(self._directory, name, lambda _: None))
-                      for name, seconds in (("10s", 10), ("1m", 60))}  # fmt: skip
+        self._name, self._ledger = host.config.name, host.ledger
+        self._gaps: list[Gap] = []
+        """Gaps that are not recorded yet."""
+        run = secrets.token_hex(4)
+        self._full = SegmentWriter(self._directory, "full", self._begun, run)
+        self._sums = {
+            name: (Tier(seconds), SegmentWriter(self._directory, name, lambda _: None, run))
+            for name, seconds in (("10s", 10), ("1m", 60))
+        }
         self._losses: dict[LossReason, Loss] = {}
         self._state: dict[int, bytes] = {}
         """The parts as they were recorded last in the segment."""
@@ -80,6 +88,7 @@ class RunRecorder:
                 raise DeliveryError(error.message) from None
 
     def deliver(self, item: Item, skip: int) -> None:
+        self._record_gaps()
         self._utc_ns = item.utc_ns if isinstance(item, Event) else item.end_utc_ns
         if isinstance(item, Event):
             self._full.add(FrameKind.EVENT, item.utc_ns, deflated(_json_of(Event, item)))
@@ -112,6 +121,7 @@ class RunRecorder:
     def close(self) -> None:
         try:
             if self._locked is not None:
+                self._record_gaps()
                 (tens, _), (minutes, minute) = self._sums.values()
                 self._write_sums(tens.rest())
                 for sums in minutes.rest():
@@ -125,6 +135,14 @@ class RunRecorder:
         if self._locked is not None:
             os.close(self._locked)
             self._locked = None
+
+    def _record_gaps(self) -> None:
+        """Record which items the queue has lost: they come before every other one."""
+        self._gaps += self._ledger.take_gaps(self._name)
+        while self._gaps:
+            gap = self._gaps[0]
+            self._full.add(FrameKind.GAP, gap.end_ns, deflated(_json_of(Gap, gap)))
+            del self._gaps[0]
 
     def _write_sums(self, finished: Iterable[Snapshot]) -> None:
         """Record finished sums of 10 s, and add them to the sum of their minute."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from app.api.answers import adapter
+from app.exporters.ledger import Gap
 from app.files import open_file
 from app.recording.frames import (
     ALONE_EVERY,
@@ -32,6 +33,7 @@ from app.recording.frames import (
 )
 from app.recording.writer import DATA, SEGMENT, index_of
 from bpf.arrays import Array, Rows
+from bpf.quantities import clock
 from probes.snapshot import Event, Snapshot
 
 _SIZE = ENTRY.itemsize
@@ -71,7 +73,10 @@ class Segment:
         """Of each table the place of the window that was read last, and its rows."""
         self._chain = 0
         """Windows that are read because others refer to them."""
-        self._read = 0
+        self._head: dict[str, str] = {}
+        self._moments = -1, np.empty(0, "i8")
+        """Number of entries when the moments were read, and these."""
+        self._bytes = 0
         """Bytes of the data when the entries were read."""
 
     def close(self) -> None:
@@ -83,9 +88,12 @@ class Segment:
     def size(self) -> int:
         """Bytes of the data now. Raises DamageError."""
         try:
-            if self._file is None:
-                self._file = _opened(self.path)
-            return os.fstat(self._file).st_size
+            file = _opened(self.path) if self._file is None else self._file
+            try:
+                return os.fstat(file).st_size
+            finally:
+                if file != self._file:
+                    os.close(file)
         except OSError as error:
             raise DamageError(error.strerror or "it is unreadable") from None
 
@@ -106,10 +114,10 @@ class Segment:
         try:
             size = self.size
         except DamageError as error:
-            self._raw, size = b"", self._read
+            self._raw, size = b"", self._bytes
             self.damage[0] = error.message
-        if size != self._read:
-            self._read = size
+        if size != self._bytes:
+            self._bytes = size
             self._raw = self._indexed(size)
             self._raw += b"".join(entry.pack() for entry in self._scanned(size))
             self.__dict__.pop("_known", None)
@@ -141,7 +149,7 @@ class Segment:
 
     def _scanned(self, size: int) -> Iterator[Entry]:
         """Yield the whole frames that the index lacks."""
-        at = self._behind
+        at = self.end
         while at < size:
             try:
                 entry = self._entry_at(at)
@@ -153,8 +161,8 @@ class Segment:
             at = entry.end
 
     @property
-    def _behind(self) -> int:
-        """The place behind the last entry."""
+    def end(self) -> int:
+        """Bytes of whole frames."""
         if not self._raw:
             return len(MAGIC)
         last = np.frombuffer(self._raw[-_SIZE:], ENTRY)[0]
@@ -192,7 +200,7 @@ class Segment:
             self._tables[number] = RecordedTable.parse(payload)
         return self._tables[number]
 
-    def item(self, place: int) -> RecordedItem | None:
+    def item(self, place: int) -> RecordedItem | Gap | None:
         """Return the item of a frame; None for the head and for tables. Raises DamageError."""
         entry = self.entry(place)
         payload = self._payload(entry)
@@ -202,10 +210,11 @@ class Segment:
                 window = window_of(entry, payload, self.table(entry.table), last)
                 self._last[entry.table] = place, window.rows
                 return window
-            case FrameKind.EVENT:
+            case FrameKind.EVENT | FrameKind.GAP as kind:
+                of = Event if kind == FrameKind.EVENT else Gap
                 try:
-                    event: Event = adapter(Event).validate_json(inflated(payload, _MAX_TEXT))
-                    return event
+                    found: Event | Gap = adapter(of).validate_json(inflated(payload, _MAX_TEXT))
+                    return found
                 except ValueError:
                     raise DamageError("an event is unreadable") from None
             case FrameKind.STATE:
@@ -234,19 +243,42 @@ class Segment:
 
     def items(self, mask: Rows[ENTRY] | None = None) -> Iterator[RecordedItem]:
         """Yield the items of all frames, or of a mask (n,) of them; note unreadable frames."""
+        return (item for item in self._read(mask) if not isinstance(item, Gap))
+
+    def gaps(self) -> Iterator[Gap]:
+        """Yield the items that the run could not record; note unreadable frames."""
+        of = self.entries()["kind"] == FrameKind.GAP
+        return (item for item in self._read(of) if isinstance(item, Gap))
+
+    def _read(self, mask: Rows[ENTRY] | None) -> Iterator[RecordedItem | Gap]:
         count = len(self.entries())
         for place in range(count) if mask is None else np.flatnonzero(mask).tolist():
             try:
                 if (item := self.item(place)) is not None:
                     yield item
             except DamageError as error:
-                self.damage[int(self._known["offset"][place])] = error.message
+                at = int(self._known["offset"][place])
+                self.damage[at] = f"{error.message}{self._subject(place)}"
+
+    def _subject(self, place: int) -> str:
+        """Return table and time of a damaged window, as the end of a sentence."""
+        with suppress(DamageError):
+            entry = self.entry(place)
+            if entry.kind == FrameKind.WINDOW:
+                name = " ".join(filter(None, self.table(entry.table).name))
+                return f": {name} until {clock(entry.utc_ns)} UTC"
+        return ""
 
     def between(self, begin_ns: int, end_ns: int) -> Array:
         """Return a mask (n,) of the frames from a UTC time up to another one."""
         times = self.entries()["utc_ns"]
         mask: Array = (times > begin_ns) & (times <= end_ns)
         return mask
+
+    def times(self, kind: FrameKind) -> Array:
+        """Return the UTC times of the frames of a kind, (n,)."""
+        entries = self.entries()
+        return entries["utc_ns"][entries["kind"] == kind].astype("i8")
 
     def events(self, begin_ns: int, end_ns: int) -> Iterator[Event]:
         """Yield the events from a UTC time up to another one."""
@@ -258,27 +290,51 @@ class Segment:
     def moments(self) -> Array:
         """Return the ends of the windows that screens show, UTC, (n,)."""
         entries = self.entries()
+        if self._moments[0] == len(entries):
+            return self._moments[1]
         windows = entries[entries["kind"] == FrameKind.WINDOW]
         numbers, counts = np.unique(windows["table"], return_counts=True)
         chosen = numbers[np.argsort(-counts, kind="stable")][:1].tolist()
         with suppress(DamageError):
             names = {number: self.table(number).name for number in numbers.tolist()}
             chosen = [number for number, name in names.items() if name == ("flow", "")] or chosen
-        return windows["utc_ns"][np.isin(windows["table"], chosen)].astype("i8")
+        found = windows["utc_ns"][np.isin(windows["table"], chosen)].astype("i8")
+        self._moments = len(entries), found
+        return found
 
     def begins_well(self) -> bool:
         """Whether it begins with MAGIC. Raises DamageError."""
         return self._read_at(len(MAGIC), 0) == MAGIC
 
-    @cached_property
+    @property
     def head(self) -> dict[str, str]:
-        """Return version and host of the run; empty if they are unreadable."""
-        try:
-            self.entries()
-            found = json.loads(inflated(self._payload(self.entry(0)), _MAX_TEXT))
-            return {str(name): str(value) for name, value in found.items()}
-        except (DamageError, ValueError, AttributeError, RecursionError):
-            return {}
+        """Version, host and run; empty if they are unreadable, or not yet written."""
+        if not self._head:
+            with suppress(DamageError, ValueError, AttributeError, RecursionError):
+                found = json.loads(inflated(self._payload(self._entry_at(len(MAGIC))), _MAX_TEXT))
+                self._head = {str(name): str(value) for name, value in found.items()}
+        return self._head
+
+    @property
+    def run(self) -> str:
+        """Id of the run; the name of the file if its head is unreadable."""
+        return self.head.get("run") or self.path.name
+
+    @property
+    def number(self) -> int:
+        """Place among the segments of the run, from 0."""
+        number = self.head.get("number", "")
+        return int(number) if number.isdecimal() else 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of all windows."""
+        return int(self.entries()["rows"].sum())
+
+    @property
+    def end_ns(self) -> int:
+        """UTC: the last frame, or else the begin."""
+        return int(self.entries()["utc_ns"].max(initial=self.begin_ns))
 
 
 def _opened(path: Path) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import time
 import zlib
@@ -59,8 +58,11 @@ class _Table:
 class SegmentWriter:
     """Appends frames to the segments of one stream. Every method raises OSError."""
 
-    def __init__(self, directory: Path, stream: str, begun: Callable[[int], None]) -> None:
-        """`begun` is called with the time of each segment, after its first frame."""
+    def __init__(
+        self, directory: Path, stream: str, begun: Callable[[int], None], run: str
+    ) -> None:
+        """`begun` is called with the time of each segment, after its first frame. `run` is the id
+        of the run."""
         self._directory = directory
         self._stream = stream
         self._begun = begun
@@ -71,7 +73,7 @@ class SegmentWriter:
         self._tables: dict[tuple[str, str, str], _Table] = {}
         """By probe, side and metric."""
         self._numbers = 0
-        self._run, self._segments = secrets.token_hex(8), 0
+        self._run, self._segments = run, 0
 
     def window(self, item: Snapshot) -> None:
         """Append a window; before the first one of its table, the table's description."""

@@ -83,12 +83,12 @@ def size_of(directory: Path) -> int:
 
 def day(directory: Path) -> float:
     """Return the seconds in which a day of sums of minutes becomes the line of screen 6."""
-    writer = SegmentWriter(directory, "1m", lambda _: None)
+    writer = SegmentWriter(directory, "1m", lambda _: None, "bench")
     for item in windows(256, _MINUTES):
         utc_ns = BEGIN_NS + item.window * 60 * 10**9
         writer.window(replace(item, end_utc_ns=utc_ns))
     writer.close()
-    full = SegmentWriter(directory, "full", lambda _: None)
+    full = SegmentWriter(directory, "full", lambda _: None, "bench")
     full.window(replace(item, end_utc_ns=utc_ns))
     full.close()
     with Recording(str(directory)) as recording:

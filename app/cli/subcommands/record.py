@@ -11,7 +11,7 @@ import click
 from app.cli.command import CommandGroup, argument, option, print_table, say
 from app.cli.decorator import takes
 from app.config.model import Settings
-from app.run.options import OUTPUT, Options, OutputSpec
+from app.run.options import GENERAL, OUTPUT, Options, OutputSpec
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import byte_size, clock, counted
 
@@ -38,12 +38,18 @@ _sums = option(
 )  # fmt: skip
 
 
+ONE_RUN = option(
+    "--run", "one_run", metavar="ID", default="", usual="all", group=GENERAL,
+    help="Take this run only; record list has the ids.",
+)  # fmt: skip
+
+
 @contextmanager
-def opened(directory: str, stream: str | None = None) -> Iterator[Recording]:
+def opened(directory: str, stream: str | None = None, run: str = "") -> Iterator[Recording]:
     # Imported here: other commands start without numpy.
     from app.recording.reader import FULL, Recording
 
-    with Recording(directory, stream or FULL) as recording:
+    with Recording(directory, stream or FULL, run) as recording:
         yield recording
 
 
@@ -54,11 +60,11 @@ def list_segments(directory: str, stream: str | None) -> None:
     """List the segments of a recording. Times are UTC."""
     with opened(directory, stream) as recording:
         rows = [
-            (one.name, clock(one.begin_ns), clock(one.end_ns), byte_size(one.bytes),
-             str(one.frames), str(one.rows), one.host)
-            for one in recording.summaries()
+            (one.path.name, clock(one.begin_ns), clock(one.end_ns), byte_size(one.end),
+             str(len(one.entries())), str(one.rows), one.run[:8], one.head.get("host", ""))
+            for one in recording.segments()
         ]  # fmt: skip
-    print_table([("SEGMENT", "FROM", "TO", "SIZE", "FRAMES", "ROWS", "HOST"), *rows])
+    print_table([("SEGMENT", "FROM", "TO", "SIZE", "FRAMES", "ROWS", "RUN", "HOST"), *rows])
 
 
 @record.command(epilog=EXAMPLES)
@@ -71,10 +77,10 @@ def verify(directory: str, stream: str | None) -> int:
         for fault in recording.faults():
             print(fault, flush=True)
             found += 1
-        summaries = [*recording.summaries()]
-    rows = sum(one.rows for one in summaries)
+        segments = recording.segments()
+        rows = sum(one.rows for one in segments)
     words = "nothing is missing" if not found else counted(found, "fault")
-    say(f"{counted(len(summaries), 'segment')}, {counted(rows, 'row')}: {words}")
+    say(f"{counted(len(segments), 'segment')}, {counted(rows, 'row')}: {words}")
     return 1 if found else 0
 
 
@@ -91,13 +97,14 @@ def verify(directory: str, stream: str | None) -> int:
 @option("--to", "end", metavar="TIME", usual="its end", group=OUTPUT, help="Up to this time.")
 @FORM
 @_sums
+@ONE_RUN
 @takes(Options, only=("out", "views", "filter", "network_prefix", "networks"))
 def export(
     options: Options, settings: Settings, directory: str, begin: str, end: str, form: str,
-    stream: str | None,
+    stream: str | None, one_run: str,
 ) -> int:  # fmt: skip
     """Write tables of a recording, as the run would have written them. Times are UTC."""
-    with opened(directory, stream) as recording:
+    with opened(directory, stream, one_run) as recording:
         write_tables(recording, recording.between(begin, end), options, settings, form)
     return 0
 

@@ -16,6 +16,7 @@ from app import VERSION
 from app.api.sockets import Listening
 from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
+from app.cli.subcommands.record import ONE_RUN
 from app.config.model import CONSOLE, Settings, Ui
 from app.run.options import GENERAL, PLAIN_HELP, Options
 from app.run.spec import Beside, run_spec
@@ -209,11 +210,12 @@ def console(
     usual="its end",
     help="Begin at this time: 03:12, 2026-01-31T03:12, or how long before the end, 5m.",
 )
+@ONE_RUN
 @_HEADLESS
 @takes(Ui, TapeOptions)
 def replay(
     settings: Settings, playing: TapeOptions, directories: tuple[str, ...], at: str,
-    headless: bool,
+    one_run: str, headless: bool,
 ) -> int:  # fmt: skip
     """Open the console on recordings. Those of several hosts are shown as a fleet.
 
@@ -226,7 +228,9 @@ def replay(
         need_terminal("probedeck record export DIR")
     from app.console import entry
 
-    return entry.replay(directories, at, settings, startup)
+    if one_run and len(directories) > 1:
+        raise UsageError("--run is about one recording", hint="name one DIR")
+    return entry.replay(directories, at, settings, startup, run=one_run)
 
 
 @click.command(cls=GroupedCommand, epilog=FLEET_EXAMPLES)

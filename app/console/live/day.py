@@ -79,7 +79,9 @@ class RecordedDay:
     def _sums_since(self, utc_ns: int) -> list[Snapshot]:
         with suppress(UsageError):
             # The first minute may not be over.
-            self._sums = self._sums or Recording(str(self._recording.directory), MINUTES)
+            self._sums = self._sums or Recording(
+                str(self._recording.directory), MINUTES, self._recording.run
+            )
             found = self._sums.items(utc_ns)
             return [item for item in found if isinstance(item, Snapshot)]
         return []

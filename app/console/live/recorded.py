@@ -47,6 +47,10 @@ class Moments(Protocol):
     def day(self) -> Day:
         """Return the last day of the recording."""
 
+    def note(self, frame: Frame) -> str:
+        """Return the run of a frame if other runs have its time, too; else an empty text."""
+        return ""
+
     def times(self) -> tuple[Array, Array]:
         """Return the UTC times of all moments, (n,), and of all events, (m,), ascending."""
 
@@ -104,10 +108,10 @@ class RecordedFrames(Moments):
 
     plane: RecordedPlane
 
-    def __init__(self, directory: str) -> None:
-        """Raises UsageError without a recording."""
+    def __init__(self, directory: str, run: str = "") -> None:
+        """Only of runs whose id begins with `run`. Raises UsageError without a recording."""
         self.plane = RecordedPlane()
-        self._recording = Recording(directory)
+        self._recording = Recording(directory, run=run)
         self._day = RecordedDay(self._recording)
         self._state = LiveState(_arrival)
         self._reached_ns = 0
@@ -131,6 +135,10 @@ class RecordedFrames(Moments):
         """Losses since the start of the run, until the last frame."""
         return self._state.losses
 
+    def note(self, frame: Frame) -> str:
+        ids = [run[0].run[:8] for run in self._recording.runs_at(frame.utc_ns)]
+        return f"run {ids.pop()}, not {', '.join(ids)}" if ids[1:] else ""
+
     def day(self) -> Day:
         return self._day.read()
 
@@ -143,13 +151,13 @@ class RecordedFrames(Moments):
     def frame(self, utc_ns: int) -> Frame:
         moments = self.moments()
         first, last = np.searchsorted(moments, (self._reached_ns, utc_ns))
-        segments = self._recording.run_before(utc_ns)
+        segments = self._recording.runs_at(utc_ns)[-1]
         goes_on = segments[:1] == self._run and self._reached_ns > 0
         if not (goes_on and 0 <= last - first <= _FORWARD):
             self._run = segments[:1]
             self._begin(segments, utc_ns)
         if utc_ns > self._reached_ns:
-            for item in self._recording.items(self._reached_ns, utc_ns):
+            for item in self._recording.items(self._reached_ns, utc_ns, segments):
                 if isinstance(item, RecordedState):
                     self._parts[item.part] = item.text
                     if not item.part:

@@ -30,10 +30,13 @@ _SILENT_NS = 10 * _SECOND_NS
 """A host is lost if its last window is older, beyond the length of a window."""
 
 
-def opened(directories: Sequence[str]) -> Moments:
-    """Open recordings; several of them as a fleet. Raises UsageError if one is none."""
+def opened(directories: Sequence[str], run: str = "") -> Moments:
+    """Open recordings; several of them as a fleet, with all their runs.
+
+    Raises UsageError if one is none.
+    """
     first, *others = directories
-    return RecordedHosts(fleet_of(directories)) if others else RecordedFrames(first)
+    return RecordedHosts(fleet_of(directories)) if others else RecordedFrames(first, run)
 
 
 def fleet_of(directories: Sequence[str]) -> Fleet:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from app.exporters.host import ExportHost, make
 from app.exporters.kinds import parse
+from app.exporters.ledger import Ledger
 from app.recording.export import RecordedItems
 from app.recording.reader import Recording
 from app.recording.recorder import RunRecorder
@@ -34,11 +35,14 @@ class Plane(FakeController):
         self.path_options = PathOptions()
 
 
-def recorder(directory: Path, keep: str = "24h,5GB", plane: Plane | None = None) -> RunRecorder:
-    """Return an opened recorder."""
-    config = parse(OutputConfig(f"record:{directory}?keep={keep}"))
+def recorder(
+    directory: Path, keep: str = "24h,5GB", plane: Plane | None = None,
+    ledger: Ledger | None = None,
+) -> RunRecorder:  # fmt: skip
+    """Return an opened recorder; its name is `late`."""
+    config = parse(OutputConfig(f"record:{directory}?keep={keep}", "late"))
     of = cast(ControlPlane, plane or Plane())
-    made = make(ExportHost(config, of, cast(Any, None), lambda *_: None))
+    made = make(ExportHost(config, of, ledger or Ledger(), lambda *_: None))
     made.open()
     return cast(RunRecorder, made)
 

@@ -17,12 +17,14 @@ from app.commands.moment import moment
 from app.outputs.owners.owner_join import ItemSource, ItemStream
 from app.outputs.view import OwnedFlows, is_table
 from app.outputs.views import VIEWS
+from app.recording import writer
 from app.recording.export import tables_of
 from app.recording.reader import Recording
 from app.recording.writer import DATA, INDEX
 from app.run.options import OutputSpec
 from app.run.table_writer import TableWriter
 from bpf.errors import UsageError
+from bpf.quantities import clock
 from probes.snapshot import Item, Snapshot
 from tests.app.exporters.files.made import everything
 from tests.app.outputs.test_owner_tables import answers, flows
@@ -123,8 +125,79 @@ def test_list_and_verify(tmp_path: Path) -> None:
     assert (code, head.split()[:2]) == (0, ["SEGMENT", "FROM"])
     assert line.split()[:3] == ["20260101T000001.000000Z.full.seg", "00:00:01", "00:00:30"]
     code, out, err = deck_here("record", "verify", str(tmp_path))
-    assert (code, out) == (1, "flow: 2 windows before 00:00:12 UTC not recorded\n")
+    assert (code, out) == (
+        1, "flow: 2 windows from 00:00:10 to 00:00:12 UTC not recorded\n"
+    )  # fmt: skip
     assert err == "1 segment, 2800 rows: 1 fault\n"
+
+
+def _runs(directory: Path, *begins_s: int) -> list[str]:
+    """Record runs of 30 windows that begin at these seconds; return their ids."""
+    ids: list[str] = []
+    for number, begin_s in enumerate(begins_s, 1):
+        record(directory, [
+            *(replace(item, end_utc_ns=item.end_utc_ns + begin_s * 10**9)
+              for item in windows(30, 10 * number)),
+            event(begin_s + 30, f"run {number}"),
+        ])  # fmt: skip
+        with Recording(str(directory)) as recording:
+            every = [run[0].run for run in recording.runs()]
+        ids += [each for each in every if each not in ids]
+    return ids
+
+
+def test_runs_whose_clocks_overlap_are_apart(tmp_path: Path) -> None:
+    # The clock was set back twice: into the first run, and before it.
+    first, second, third = _runs(tmp_path, 100, 110, 95)
+
+    def rows(begin_s: int, end_s: int, run: str = "") -> list[int]:
+        with Recording(str(tmp_path), run=run) as recording:
+            found = recording.items(BEGIN_NS + begin_s * 10**9, BEGIN_NS + end_s * 10**9)
+            return [item.window for item in found if isinstance(item, Snapshot)]
+
+    assert rows(110, 113) == [16, 17, 18, 11, 12, 13, 1, 2, 3], "one run after the other"
+    assert rows(110, 113, first) == [11, 12, 13]
+    assert rows(110, 113, second[:5]) == [1, 2, 3]
+    assert rows(0, 999, third) == [*range(1, 31)]
+    asked = "record", "export", str(tmp_path), "--views", "windows", "--run", second
+    code, out, _ = deck_ends(*asked, "--to", "00:01:52")
+    assert (code, [line.split(",")[1] for line in out.splitlines()[1:]]) == (0, ["1", "2"])
+    _, out, _ = deck_here("record", "list", str(tmp_path))
+    assert [line.split()[-2] for line in out.splitlines()[1:]] == [third, first, second]
+    with pytest.raises(UsageError, match="has no run nine"):
+        Recording(str(tmp_path), run="nine")
+    with Recording(str(tmp_path)) as recording:
+        assert not [*recording.faults()]
+        moments = ((recording.moments() - BEGIN_NS) // 10**9).tolist()
+        assert moments == [*range(96, 141)]
+        for at, run in ((97, third), (100, third), (102, first), (109, first), (125, second)):
+            assert recording.runs_at(BEGIN_NS + at * 10**9)[-1][0].run == run
+        runs = recording.runs_at(BEGIN_NS + 120 * 10**9)
+        assert [run[0].run for run in runs] == [third, first, second]
+        # Events of times that another run has taken are no steps.
+        assert ((recording.event_times() - BEGIN_NS) // 10**9).tolist() == [140]
+
+
+def test_a_removed_segment_is_missing_with_its_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SEGMENT_BYTES", 20_000)
+    record(tmp_path, windows(80))
+    paths = sorted(tmp_path.glob(f"*.full{DATA}"))
+    with Recording(str(tmp_path)) as recording:
+        _, before, gone, _, after, *_ = recording.segments()
+        begin, end, run = clock(before.end_ns), clock(after.begin_ns), gone.run
+    for path in paths[2:4]:
+        path.unlink()
+    with Recording(str(tmp_path)) as recording:
+        faults = [*recording.faults()]
+    assert faults[0] == f"2 segments of run {run} from {begin} to {end} UTC not recorded"
+    assert faults[1].startswith("flow: ")
+    assert len(faults) == 2
+    # Old segments go: that is no fault.
+    paths[0].unlink()
+    with Recording(str(tmp_path)) as recording:
+        assert len([*recording.faults()]) == 2
 
 
 def test_a_damaged_window_is_left_out_with_those_that_refer_to_it(tmp_path: Path) -> None:
@@ -143,7 +216,7 @@ def test_a_damaged_window_is_left_out_with_those_that_refer_to_it(tmp_path: Path
     # Window 33 stands alone.
     assert numbers == [*range(1, 21), *range(33, 41)]
     assert len(damage) == 12
-    assert damage[0].endswith("a frame has a wrong checksum")
+    assert damage[0].endswith("a frame has a wrong checksum: flow until 00:00:21 UTC")
     code, out, err = deck_ends("record", "export", str(tmp_path), "--views", "windows")
     assert (code, len(out.splitlines())) == (1, 29)
     assert err.splitlines()[-1] == "probedeck: the recording is damaged: rows are missing"
@@ -212,7 +285,7 @@ def test_mutated_recordings_are_read_as_far_as_they_are_whole(tmp_path: Path) ->
             with Recording(str(tmp_path)) as recording:
                 faults = [*recording.faults()]
                 found += sum(1 for _ in recording.items())
-                [*recording.summaries()]
+                [(each.rows, each.end_ns, each.run) for each in recording.segments()]
                 assert all("\n" not in fault and len(fault) < 300 for fault in faults)
         except UsageError:
             continue

@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from app.exporters.backlog import Backlog
 from app.exporters.delivery import Delivery
 from app.exporters.exporter import DeliveryError
+from app.exporters.ledger import Ledger
 from app.exporters.record_options import kept
 from app.outputs.view import OwnedFlows
 from app.recording import writer
@@ -204,9 +206,14 @@ def test_a_directory_has_one_run(tmp_path: Path) -> None:
 
 def test_a_late_recorder_drops_whole_windows_which_verify_names(tmp_path: Path) -> None:
     events: list[Event] = []
-    items = windows(20, 1000)
-    late = Delivery("late", "record:", Backlog(3 * items[0].rows.nbytes), events.append)
-    made, entered, gate = recorder(tmp_path), threading.Event(), threading.Event()
+    items, ledger = windows(20, 1000), Ledger()
+    others = [
+        replace(item, probe="monitor", metric="metrics", rows=item.rows[:1]) for item in items
+    ]
+    backlog = Backlog(3 * items[0].rows.nbytes, partial(ledger.not_sent, "late"))
+    late = Delivery("late", "record:", backlog, events.append)
+    made = recorder(tmp_path, ledger=ledger)
+    entered, gate = threading.Event(), threading.Event()
     deliver = made.deliver
 
     def slow(item: Item, skip: int) -> None:
@@ -218,22 +225,31 @@ def test_a_late_recorder_drops_whole_windows_which_verify_names(tmp_path: Path) 
     late.start(made)
     late.offer(items[0])
     assert entered.wait(5)
-    for item in items[1:]:
+    for item, other in zip(items[1:], others[1:], strict=True):
+        late.offer(other)
+        late.offer(event(item.window))
         late.offer(item)
     gate.set()
     assert until(lambda: not late.status().queued)
     late.stop()
     late.join(time.monotonic() + 5)
     status = late.status()
-    assert status.delivered + status.undelivered["queue full"] == 20 * 1000
-    assert status.undelivered["queue full"] % 1000 == 0, "whole windows"
+    assert status.delivered + status.undelivered["queue full"] == 20 * 1000 + 19 * 2
     with Recording(str(tmp_path)) as recording:
-        numbers = [item.window for item in recording.items() if isinstance(item, Snapshot)]
-        faults = [*recording.faults()]
-    missing = 20 - len(numbers)
-    assert missing > 10
-    assert len(faults) == 1
-    assert f"flow: {missing} windows before" in faults[0]
+        found = [*recording.items()]
+        faults = sorted(recording.faults())
+    tables = [item.probe for item in found if isinstance(item, Snapshot)]
+    lost_flows, lost_metrics = 20 - tables.count("flow"), 19 - tables.count("monitor")
+    lost_events = 19 - sum(isinstance(item, Event) for item in found)
+    assert lost_flows > 10
+    assert faults == [
+        f"{what} from 00:00:0{first} to 00:00:{1 + lost:02} UTC not recorded"
+        for what, first, lost in (
+            (f"events: {lost_events} events", 2, lost_events),
+            (f"flow: {lost_flows} windows", 1, lost_flows),
+            (f"monitor metrics: {lost_metrics} windows", 1, lost_metrics),
+        )
+    ]
 
 
 _WRITER = """

@@ -13,6 +13,7 @@ import pytest
 
 from app.console.live.recorded import RecordedFrames
 from app.console.live.state import Frame, LiveState
+from app.recording.reader import Recording
 from bpf.errors import UsageError
 from probes.snapshot import Item, Loss, LossReason, Snapshot
 from tests.app.outputs.test_owner_tables import answers
@@ -152,3 +153,25 @@ def test_each_run_has_frames_of_its_own(tmp_path: Path) -> None:
     frames.close()
     with pytest.raises(UsageError, match="no recording"):
         RecordedFrames(str(tmp_path / "none"))
+
+
+def test_runs_of_the_same_time_have_frames_of_their_own(tmp_path: Path) -> None:
+    # The clock was set back between the runs.
+    first, second = windows(30), windows(20, 20)
+    record(tmp_path, first)
+    second = [replace(item, end_utc_ns=item.end_utc_ns + 5 * 10**9) for item in second]
+    record(tmp_path, second)
+    with Recording(str(tmp_path)) as recording:
+        one, other = (run[0].run for run in recording.runs())
+    for run, shown, at, after in (("", second, 10, 6), ("", first, 4, 5), (one, first, 10, 9)):
+        frames = RecordedFrames(str(tmp_path), run)
+        found = frames.at(BEGIN_NS + at * 10**9)
+        assert found is not None
+        check_same(found, _shown(shown, at))
+        assert frames.note(found) == (f"run {other}, not {one}" if shown is second else "")
+        for step in range(1, 4):
+            frame = frames.step(frames.at(BEGIN_NS + after * 10**9) or found, step)
+            assert frame is not None
+            of = first if run or after + step < 6 else second
+            check_same(frame, _shown(of, after + step))
+        frames.close()
