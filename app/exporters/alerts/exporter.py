@@ -109,10 +109,14 @@ class AlertFilter:
                 evidence["time"], host, severity, PROBE, subject, phase, text, evidence=evidence
             )
 
+    def leaves_out(self, event: Event) -> bool:
+        """Whether an event repeats a row of a transition, or is about this output."""
+        own = (event.source, event.subject) == ("output", self._name)
+        return own or event.subject.startswith(_POLICY)
+
     def _takes(self, event: Event) -> bool:
         key = event.source, event.subject
-        own = key == ("output", self._name)
-        if own or is_transition(event) or not self._is_source(event.source):
+        if self.leaves_out(event) or not self._is_source(event.source):
             return False
         if event.phase == "end" and key in self._begun:
             self._begun.discard(key)
@@ -132,11 +136,6 @@ class AlertFilter:
         return [
             number for number, row in enumerate(item.rows) if not self._least or _phase(row)
         ]  # fmt: skip
-
-
-def is_transition(event: Event) -> bool:
-    """Whether an event repeats a row of the table `triggers`."""
-    return event.subject.startswith(_POLICY)
 
 
 def _phase(row: Row[TRANSITION]) -> str:

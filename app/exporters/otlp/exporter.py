@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from app.exporters.alerts.exporter import AlertFilter, is_transition
+from app.exporters.alerts.exporter import AlertFilter
 from app.exporters.backlog import ENDED
 from app.exporters.exporter import DeliveryError, RejectedError, words_of
 from app.exporters.host import ExportHost
@@ -52,7 +52,7 @@ class OtlpExporter:
         options = host.config.options
         assert isinstance(options, OtlpOptions)
         self._host = host
-        self._flows = options.flows
+        self._logs, self._flows = options.logs, options.flows
         self._every_ns = int(options.every * 1e9)
         self._headers = _HEADERS | (_lines(options.headers) if options.headers else {})
         self._http = HttpPost(host.config, options.ca, _LATER)
@@ -70,7 +70,7 @@ class OtlpExporter:
     def records(self, item: Item) -> int:
         if isinstance(item, Event):
             return 1
-        return 1 + (len(item.rows) if self._takes_flows(item) else self._filter.count(item))
+        return 1 + (len(item.rows) if self._takes_flows(item) else self._alarms(item))
 
     def open(self) -> None:
         """Each request makes a connection."""
@@ -158,12 +158,19 @@ class OtlpExporter:
     def _takes_flows(self, item: Item) -> bool:
         return self._flows and is_table(item, "flow", "")
 
+    def _takes_event(self, event: Event) -> bool:
+        # A receiver without logs would refuse the event of each refusal, too.
+        return self._logs and not self._filter.leaves_out(event)
+
+    def _alarms(self, item: Snapshot) -> int:
+        return self._filter.count(item) if self._logs else 0
+
     def _records(self, item: Item) -> Iterator[LogRecord]:
         if isinstance(item, Snapshot) and self._takes_flows(item):
             for row in FLOWS.records(item, nested=True):
                 assert isinstance(row, dict)
                 yield encoding.flow_record(row, item.end_utc_ns)
-        elif not is_transition(item) if isinstance(item, Event) else self._filter.count(item):
+        elif self._takes_event(item) if isinstance(item, Event) else self._alarms(item):
             yield from map(encoding.alert_record, self._filter.alerts(item))
 
 

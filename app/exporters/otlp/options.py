@@ -13,6 +13,7 @@ class OtlpOptions(OpenMetricsOptions):
     """Options of OTLP."""
 
     every: float = option(10.0, "Time between two values of a metric.", read=duration)
+    logs: bool = option(True, "Send events and alarms as log records.")
     flows: bool = option(False, "Send each flow of a window as a log record, too.")
     instance: str = option("", "Name of this run, service.instance.id; by default the host's.")
     headers: str = option(

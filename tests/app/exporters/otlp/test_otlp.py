@@ -28,6 +28,7 @@ from probes.monitor.state import PolicyState
 from probes.reports import OutputConfig, OutputState, OutputStatus
 from probes.snapshot import Event, Item, Snapshot
 from tests.app.exporters.alerts.receivers import FINDING, Web, health, transitions, web
+from tests.app.exporters.certificates import certificate
 from tests.app.exporters.otlp.received import Received, attributes
 from tests.app.exporters.receiver import PACKETS, flows, until
 
@@ -82,6 +83,7 @@ def test_a_receiver_that_restarts_has_every_window_once(controller: Controller) 
     assert len(found.times["probedeck.flow.packet.count"]) == 5, "windows that waited have values"
     sent = [own for record, own in found.logs if record.event_name == "probedeck.flow"]
     assert sum(own["probedeck.packets"] for own in sent) == 50 * PACKETS
+    assert len(sent) == len(found.logs), "no record is about this output"
     assert {path for path, _, _ in again.got} == {"/in/v1/metrics", "/in/v1/logs"}
     assert again.got[0][1]["content-type"] == "application/x-protobuf"
 
@@ -177,6 +179,21 @@ def test_events_and_alarms_are_log_records(controller: Controller) -> None:
     events = {dict(key)["probedeck.severity"]: value for (name, key), value in found.values.items()
               if name == "probedeck.event.count"}  # fmt: skip
     assert events == {"info": 0, "warning": 1, "error": 1}, "as /metrics has them"
+
+
+def test_a_receiver_of_metrics_gets_no_logs_and_trusts_its_authority(
+    controller: Controller, tmp_path: Path
+) -> None:
+    own = certificate(tmp_path)
+    with web(tls=own.server()) as server:
+        url = f"otlp+https://127.0.0.1:{server.port}?name={NAME}&logs=off&ca={own.cert}"
+        controller.outputs.add(OutputConfig(url))
+        controller.publish(health("begin"))
+        controller.publish(transitions((PolicyState.ARMED, PolicyState.ACTIVE)))
+        assert until(partial(is_settled, controller, 2))
+        assert controller.outputs.remove(NAME).undelivered == {}
+        assert [path for path, _, _ in server.got] == ["/v1/metrics"]
+        assert Received.by(server).sum("probedeck.event.count") == 1
 
 
 def test_a_flow_has_the_attributes_of_the_conventions(controller: Controller) -> None:
