@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Literal
 
 from bpf import features
 from bpf.errors import MORE_FILES, KernelError
@@ -133,3 +134,47 @@ def _open_files() -> HostCheck:
     if 0 <= soft < _LEAST_FILES:
         return fatal("open files", f"{soft} at most, and a run needs {_LEAST_FILES}", MORE_FILES)
     return ok("open files", "no limit" if soft < 0 else f"{soft} at most")
+
+
+Need = Literal["bcc", "clang", "headers", "libbpf"]
+
+_COMMANDS: dict[str, tuple[str, dict[Need, str]]] = {
+    "apt-get": (
+        "apt install",
+        {
+            "bcc": "python3-bpfcc",
+            "headers": "linux-libc-dev",
+            "clang": "clang libbpf-dev",
+            "libbpf": "libbpf1",
+        },
+    ),
+    "dnf": (
+        "dnf install",
+        {
+            "bcc": "python3-bcc",
+            "headers": "kernel-headers",
+            "clang": "clang libbpf-devel",
+            "libbpf": "libbpf",
+        },
+    ),
+    "pacman": (
+        "pacman -S",
+        {
+            "bcc": "python-bcc",
+            "headers": "linux-api-headers",
+            "clang": "clang libbpf",
+            "libbpf": "libbpf",
+        },
+    ),
+}
+
+
+def install(*needs: Need) -> str:
+    """Return the command that installs `needs`; on an unknown distribution, each one's command."""
+    import shutil  # a run that compiles nothing needs none of its archives
+
+    known = [name for name in _COMMANDS if shutil.which(name)][:1] or list(_COMMANDS)
+    commands = (_COMMANDS[name] for name in known)
+    return ", or ".join(
+        f"{command} {' '.join(names[need] for need in needs)}" for command, names in commands
+    )

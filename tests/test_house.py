@@ -23,7 +23,6 @@ MIN_LINES = 30
 SMALL = {
     "app/console/tables/label_lines.py": "three screens have such a detail",
     "app/api/connection_events.py": "one host and a fleet say the same words",
-    "app/doctor/policies.py": "the cost of policies needs a lab",
     "app/exporters/files/options.py": "options are read before DuckDB is imported",
     "app/exporters/openmetrics/options.py": "options are read before prometheus_client is imported",
     "probes/config/formats.py": "the first paint imports it without pydantic",

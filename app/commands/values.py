@@ -6,8 +6,7 @@ name, for `@NAME`. Imports are inside: a tape without such values needs neither 
 
 from __future__ import annotations
 
-from app.commands.model import Saved
-from app.commands.tables import check_columns
+from app.commands.model import Saved, check_columns
 
 
 def ui_options() -> tuple[str, ...]:

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from app.doctor.device import device
-from app.doctor.host import compiler, kernel, packet_costs, privileges, try_features
+from app.doctor.host import compiler, cost_of, kernel, packet_costs, privileges, try_features
 from app.doctor.owners import owner_sources
-from app.doctor.policies import cost_of
 from bpf.attach import group
 from bpf.attach.group import InterfaceGroup
 from bpf.errors import KernelError, UsageError

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from app.lab import netns
+from app.run.monitor import policies_of
 from bpf import features, requirements
 from bpf.abi import ProgType
 from bpf.attach import interface, order
@@ -24,11 +25,20 @@ from bpf.errors import ProbedeckError, UsageError
 from bpf.features import Capability
 from bpf.machine import reserved_cpus
 from bpf.maps.kinds import unlock
-from bpf.packages import install
 from bpf.programs import grace
 from bpf.programs.trial import cost, floor_ns
 from bpf.quantities import duration, percent, si
-from bpf.requirements import NOT_ALLOWED, HostCheck, Status, fatal, missing, note, ok, trial
+from bpf.requirements import (
+    NOT_ALLOWED,
+    HostCheck,
+    Status,
+    fatal,
+    install,
+    missing,
+    note,
+    ok,
+    trial,
+)
 from bpf.syscall import enable_run_time_stats, opened, prog_fd_by_id, prog_info
 from probes import memory_limit as memory
 from probes.flow.clock import flow_clock
@@ -371,3 +381,16 @@ def _runs(interface: Interface) -> dict[tuple[str, str], tuple[int, int]]:
                 if hook is Hook.XDP or not str(program).startswith("XDP"):
                     found[hook.value, str(program)] = info.run_time_ns, info.run_count
     return found
+
+
+def cost_of(path: str) -> Iterable[HostCheck]:
+    """Measure each policy of a file. Raises UsageError for its mistakes."""
+    found, said = policies_of(path, (), ())
+
+    def checks() -> Iterable[HostCheck]:
+        from app.lab.policy_cost import cost_texts
+
+        for name, text in cost_texts(found.policies, MonitorOptions(**said)).items():
+            yield ok(name, text)
+
+    return checks()

@@ -19,7 +19,7 @@ from app.explain.model import (
 )
 from app.explain.place import HopTimes, fault_of, queues_of, times_of
 from app.explain.words import sentence
-from app.outputs.routers import Describe, nothing_known
+from app.outputs.networks import Describe, nothing_known
 from bpf.arrays import Row
 from bpf.quantities import age, duration
 from bpf.sockets.diag import UDP

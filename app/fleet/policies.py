@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.fleet.distinct import FleetFlows
 from app.fleet.hosts import needs_flows
-from app.fleet.seconds import FleetSecond
+from app.fleet.sums import FleetFlows, FleetSecond
 from bpf.arrays import Array, Rows
 from bpf.quantities import counted
 from probes.monitor.condition import ComparisonResult

@@ -9,12 +9,11 @@ from operator import methodcaller
 from typing import Any, Self
 
 from app.api.client import RemotePlane
-from app.fleet.distinct import distinct
 from app.fleet.hub import Hub
 from app.fleet.plane import ChosenHosts
 from app.fleet.planes import HostReport, ask_each
 from app.fleet.policies import FleetPolicies, FleetTransition
-from app.fleet.seconds import AlignedSeconds
+from app.fleet.sums import AlignedSeconds, distinct
 from app.outputs.view import is_table
 from bpf.errors import UsageError
 from probes.control_plane import ControlPlane

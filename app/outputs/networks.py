@@ -5,12 +5,12 @@ MaxMind, DB-IP and IPinfo publish such files. They name their values differently
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from errno import EINVAL
 from typing import Any
 
 from app.files import as_invoker, expand
-from app.outputs.routers import RouterFacts
 from bpf.errors import UsageError, printable
 
 _MOST_KNOWN = 1 << 16
@@ -91,3 +91,40 @@ def _country(record: Mapping[str, Any]) -> str:
         if isinstance(found, str) and len(found) == 2 and found.isascii() and found.isalpha():
             return found.upper()
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterFacts:
+    """Facts about an address; empty or 0 if unknown."""
+
+    name: str = ""
+    """By reverse DNS."""
+    asn: int = 0
+    """Number of the autonomous system."""
+    as_name: str = ""
+    country: str = ""
+    """ISO 3166-1 code of two letters."""
+
+    @property
+    def network(self) -> str:
+        """`AS64500 Example Net, DE`; empty if unknown."""
+        parts = [f"AS{self.asn}" if self.asn else "", self.as_name]
+        return ", ".join(filter(None, [" ".join(filter(None, parts)), self.country]))
+
+
+Describe = Callable[[str], RouterFacts]
+"""Returns the facts about an address as text."""
+
+
+def nothing_known(address: str) -> RouterFacts:
+    """Describe no address."""
+    return RouterFacts()
+
+
+def describing(network: Describe, name: Callable[[str], str]) -> Describe:
+    """Return a description with the network of an address and its name."""
+
+    def describe(address: str) -> RouterFacts:
+        return replace(network(address), name=name(address))
+
+    return describe

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.outputs.routers import Describe, RouterFacts, nothing_known
+from app.outputs.networks import Describe, RouterFacts, nothing_known
 from app.outputs.view import (
     END,
     WINDOW,

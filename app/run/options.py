@@ -12,7 +12,7 @@ from app.config.model import CONSOLE, Ui
 from app.exporters.kinds import EXPORTERS, parse
 from app.exporters.record_options import RecordSettings, kept
 from app.outputs.formats import FORMATS
-from app.outputs.routers import Describe, nothing_known
+from app.outputs.networks import Describe, nothing_known
 from app.run.monitor import NO_POLICIES, SHIPPED, policies_of
 from bpf import quantities
 from bpf.attach.attachment import Hook

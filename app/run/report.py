@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
+from app.outputs.networks import Describe
 from app.outputs.report import document, markdown, text
 from app.outputs.report.model import build
 from app.outputs.report.tally import PathTally
-from app.outputs.routers import Describe
 from app.outputs.table_output import send
 from bpf.errors import ProbedeckError
 from probes.path.traced import Traced

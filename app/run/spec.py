@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.api.sockets import DEFAULT_SOCKET, Api
 from app.files import as_invoker
-from app.outputs.routers import Describe, nothing_known
+from app.outputs.networks import Describe, nothing_known
 from app.run.monitor import Policies, policies_of, receiver_of
 from app.run.options import SOCKET_TABLES, Options
 from bpf.attach import group

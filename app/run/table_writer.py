@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from app.outputs.networks import Describe, nothing_known
 from app.outputs.owners.owner_join import ItemStream
 from app.outputs.path_views import described
-from app.outputs.routers import Describe, nothing_known
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS, with_prefixes
 from app.run.mailbox import Mailbox

@@ -10,10 +10,17 @@ from typing import TypeAlias
 from app.commands import REGISTRY
 from app.commands.model import Saved
 from app.tape.condition import COMPARED, EventPattern, StateCondition, read_condition
-from app.tape.instruction import Forms, LineHead, TapeInstruction, TapeStage
-from app.tape.keys import MODIFIERS, VERBS
-from app.tape.line import TapeLine, duration, expanded
-from app.tape.model import Fault, Requirement, TapePlace, TapeStep
+from app.tape.line import MODIFIERS, VERBS, TapeLine, duration, expanded
+from app.tape.model import (
+    Fault,
+    Forms,
+    LineHead,
+    Requirement,
+    TapeInstruction,
+    TapePlace,
+    TapeStage,
+    TapeStep,
+)
 from app.tape.steps import STEPS, Action, Press, Wait
 from bpf.errors import TextError, did_you_mean
 

@@ -25,9 +25,8 @@ from app.commands.registry import find
 from app.console.screens import SCREENS
 from app.files import as_invoker, make_directory
 from app.tape.condition import StateCondition, read_condition, shown
-from app.tape.instruction import LineHead, TapeInstruction, TapeStage
-from app.tape.keys import MODIFIERS, character_of, held
-from app.tape.line import TapeLine, duration
+from app.tape.line import MODIFIERS, TapeLine, character_of, duration, held
+from app.tape.model import LineHead, TapeInstruction, TapeStage
 from bpf.errors import ProbedeckError, TextError, did_you_mean, placed
 from probes.config.trusted_file import open_regular
 

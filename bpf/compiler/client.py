@@ -39,8 +39,7 @@ from bpf.compiler.store import (
 from bpf.errors import Closing, KernelError, ProbedeckError, current
 from bpf.features import kernel_macros
 from bpf.machine import possible_cpus, time_limit
-from bpf.packages import install
-from bpf.requirements import require
+from bpf.requirements import install, require
 from bpf.syscall import PRIVILEGES
 
 if TYPE_CHECKING:

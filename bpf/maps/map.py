@@ -36,7 +36,6 @@ from bpf.errors import Closing, KernelError, UsageError
 from bpf.maps.drain import Drain
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import EntryLayout
-from bpf.maps.perf import PerfRecords
 from bpf.maps.readers import (
     Batched,
     Chunk,
@@ -48,7 +47,7 @@ from bpf.maps.readers import (
     has_batch,
     write_batch,
 )
-from bpf.maps.ring import Records
+from bpf.maps.ring import PerfRecords, Records
 from bpf.syscall import MapSpec, map_create, map_delete, map_lookup, map_update
 
 

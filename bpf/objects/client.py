@@ -26,7 +26,7 @@ from bpf.errors import KernelError, ProbedeckError, current
 from bpf.kernel_types import VMLINUX, kernel_types
 from bpf.objects.dialect import SECTIONS, modern_maps
 from bpf.objects.result import ObjectRequest, result
-from bpf.packages import install
+from bpf.requirements import install
 
 _HERE = Path(__file__).parent
 _COMPILER = _HERE.parent / "compiler"

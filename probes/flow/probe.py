@@ -31,9 +31,8 @@ from probes.builtin import BuiltinProbe, Generation
 from probes.flow.clock import FlowClock, flow_clock
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, FlowTables
-from probes.flow.interfaces import totals
+from probes.flow.interfaces import Peaks, totals
 from probes.flow.kinds import INTERFACES, REPEATED
-from probes.flow.peaks import Peaks
 from probes.flow.records import DATAGRAMS, FLOW, FlowDirection, TableSizes, largest, once
 from probes.hooks import Hooks
 from probes.life import Bundle

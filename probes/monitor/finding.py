@@ -16,7 +16,6 @@ from probes.filter import RowTable, parse
 from probes.filter.hosts import address_text, protocol_name
 from probes.flow.filter import WINDOW_FLOWS
 from probes.flow.records import FLOW, hash_keys, key_words
-from probes.monitor.verbs import verb_of
 
 _TOP = 3
 _NAMED = 0.5
@@ -306,3 +305,49 @@ def _filter(finding: Finding) -> str:
     if service := _service(finding):
         terms.append(f"sport:{service.partition(':')[2]}")
     return " ".join(terms)
+
+
+ARROW = "->"
+_SCANS = ("scans", "scan")
+_FLOODS = ("floods", "flood")
+_SWEEPS = ("sweeps", "sweep")
+_VERBS = {
+    "syn_flood": _FLOODS,
+    "syn_ack_flood": _FLOODS,
+    "ack_flood": _FLOODS,
+    "tcp_flood": _FLOODS,
+    "rst_flood": _FLOODS,
+    "udp_flood": _FLOODS,
+    "carpet_bombing": _FLOODS,
+    "icmp_flood": _FLOODS,
+    "gre_flood": _FLOODS,
+    "protocol_flood": _FLOODS,
+    "fragment_flood": ("floods with fragments", "flood with fragments"),
+    "dns_amplification": ("sends large DNS answers to", "send large DNS answers to"),
+    "amplification": ("sends unasked answers to", "send unasked answers to"),
+    "port_scan": _SCANS,
+    "slow_scan": _SCANS,
+    "udp_scan": _SCANS,
+    "protocol_scan": _SCANS,
+    "tcp_sweep": _SWEEPS,
+    "udp_sweep": _SWEEPS,
+    "icmp_sweep": _SWEEPS,
+    "worm": ("tries ports of worms at", "try ports of worms at"),
+    "slowloris": ("keeps connections open at", "keep connections open at"),
+    "http_flood": ("floods with requests", "flood with requests"),
+    "brute_force": ("logs in again and again at", "log in again and again at"),
+    "dns_water_torture": ("floods with queries", "flood with queries"),
+    "dns_tunnel": ("sends long DNS queries to", "send long DNS queries to"),
+    "icmp_tunnel": ("sends large pings to", "send large pings to"),
+    "outgoing_volume": ("sends much to", "send much to"),
+    "dhcp_storm": (
+        "asks again and again for an address at",
+        "ask again and again for addresses at",
+    ),
+}
+
+
+def verb_of(policy: str, sources: int) -> str:
+    """Return the verb for so many culprits, or an arrow."""
+    one, many = _VERBS.get(policy, (ARROW, ARROW))
+    return one if sources == 1 else many

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bpf.attach import netlink
+from bpf.attach import attachment
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled
 from bpf.compiler.client import Compiler
@@ -38,7 +38,7 @@ def counters(compiler: Compiler) -> Iterator[dict[Hook, Compiled]]:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where attachments without a link are noted, instead of /run."""
-    monkeypatch.setattr(netlink, "STATE", tmp_path / "state")
+    monkeypatch.setattr(attachment, "STATE", tmp_path / "state")
     return tmp_path / "state"
 
 

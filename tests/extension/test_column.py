@@ -64,7 +64,7 @@ async def test_it_is_on_the_screen_sorted_explained_chosen_and_exported(tmp_path
 @pytest.mark.usefixtures("parity")
 def test_settings_and_tapes_know_its_name() -> None:
     from app.commands.line import parse
-    from app.commands.tables import check_columns
+    from app.commands.model import check_columns
 
     check_columns("source parity")
     assert parse("flow.sort parity").values == ("parity",)

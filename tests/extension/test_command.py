@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 STEP = f"""
 import asyncio, sys
 sys.path.insert(0, {str(ROOT)!r})
-from app.tape import instruction, steps
+from app.tape import model, steps
 
-class Beep(instruction.TapeInstruction):
+class Beep(model.TapeInstruction):
     forms = (("Beep TIMES", "Ring the bell."),)
     settles = False
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from widgets.bars import behind, gauge
+from widgets.sparkline import behind, gauge
 from widgets.table.rows import Pieces
 from widgets.terminal.terminal_state import ascii_of
 from widgets.tones import Tone, rate_tone

@@ -29,7 +29,11 @@ from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, Layou
 from textual.app import App, ReturnType
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingsMap
+from textual.cache import LRUCache
+from textual.css.model import RuleSet
 from textual.css.query import NoMatches
+from textual.css.stylesheet import Stylesheet
+from textual.css.types import CSSLocation
 from textual.driver import Driver
 from textual.geometry import Size
 from textual.notifications import Notification
@@ -39,7 +43,6 @@ from textual.strip import Strip
 from widgets.terminal.diff_writer import CellLine, DiffWriter
 from widgets.terminal.driver import TerminalDriver
 from widgets.terminal.link import LinkEstimator
-from widgets.terminal.stylesheet import KeptStylesheet
 from widgets.terminal.terminal_state import TerminalState, ascii_of, text_of
 from widgets.tones import TONE_CLASSES, TONE_RULES, TONE_VARIABLES
 
@@ -403,3 +406,29 @@ class DiffModalScreen(ModalScreen[ScreenResultType], DiffScreen[ScreenResultType
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         """Close the screen if it is in front: keys typed ahead may close it twice."""
         return super().dismiss(result) if self.is_active else AwaitComplete()
+
+
+_parsed: LRUCache[tuple[object, ...], list[RuleSet]] = LRUCache(512)
+"""Rules by everything that decides them. Textual changes no rule once it is parsed."""
+
+# The same identity, without a call of Python: each style of a widget looks up some hundred rules.
+RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+class KeptStylesheet(Stylesheet):
+    """A style sheet that parses the same text with the same variables only once a process."""
+
+    def _parse_rules(
+        self, css: str, read_from: CSSLocation, is_default_rules: bool = False,
+        tie_breaker: int = 0, scope: str = "",
+    ) -> list[RuleSet]:  # fmt: skip
+        variables = tuple(self._variables.items())
+        key = variables, css, read_from, is_default_rules, tie_breaker, scope
+        if (rules := _parsed.get(key)) is None:
+            rules = super()._parse_rules(css, read_from, is_default_rules, tie_breaker, scope)
+            _parsed[key] = rules
+        return rules
+
+    def reparse(self) -> None:
+        """Apply new variables. Textual does so in a sheet that keeps nothing."""
+        self.parse()

@@ -18,14 +18,14 @@ from app.api.server.auth import AuthMiddleware, Rights, refusal
 from app.api.server.broadcaster import Broadcaster, TooManyError
 from app.api.server.command_endpoints import CommandEndpoints, CommandRunner
 from app.api.server.endpoints import ProbeEndpoints
-from app.api.server.monitor_endpoints import MonitorEndpoints
-from app.api.server.routing import Executor, add_routes, others, refused
-from app.api.server.run_endpoints import (
+from app.api.server.monitor_endpoints import (
     ExplainEndpoints,
     MetricsEndpoints,
+    MonitorEndpoints,
     OutputEndpoints,
     SegmentEndpoints,
 )
+from app.api.server.routing import Executor, add_routes, others, refused
 from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, NoProbeError

@@ -16,7 +16,7 @@ from bpf.errors import UsageError
 
 if TYPE_CHECKING:
     from app.api.address import Remote
-    from app.fleet.segment_report import Delay, Passage, SegmentReport
+    from app.fleet.segment_run import Delay, Passage, SegmentReport
 
 EXAMPLES = """\b
 Examples:

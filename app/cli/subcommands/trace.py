@@ -12,7 +12,7 @@ import click
 
 from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
-from app.outputs.routers import Describe
+from app.outputs.networks import Describe
 from app.run.child_process import ChildProcess
 from app.run.options import GENERAL, INGRESS, OUTPUT, Options
 from app.run.spec import RunSpec
@@ -165,7 +165,7 @@ def described_by(options: Options, *, names: bool) -> tuple[Describe, Callable[.
         return network, lambda addresses: None
     # Imported here: the module is the console's.
     from app.console.host_names import Names
-    from app.outputs.routers import describing
+    from app.outputs.networks import describing
 
     known = Names(lambda: None)
     return describing(network, known.name), partial(known.look_up, seconds=_NAMES_S)

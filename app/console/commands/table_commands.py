@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app.commands.export_target import DRAWN, PICTURE_NAME, TEXT, VALUES, suffix_of, target
-from app.commands.tables import USUAL, columns_of
+from app.commands.model import USUAL, columns_of
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, front_screen
 from app.console.tables import export

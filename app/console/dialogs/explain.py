@@ -15,7 +15,7 @@ from app.console.screens.paths.hop import PathKey
 from app.console.tasks import Task
 from app.explain import Explanation, explain
 from app.explain.page import parts, traffic
-from app.outputs.routers import RouterFacts
+from app.outputs.networks import RouterFacts
 from bpf.arrays import Row
 from bpf.errors import ProbedeckError, printable
 from bpf.quantities import MISSING, REPLACED, milliseconds, si

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from textual import events
 
 from app.commands.keys import key_name
-from app.tape.keys import spelled
+from app.tape.line import spelled
 from bpf.errors import UsageError
 from bpf.quantities import duration
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from app.outputs.networks import RouterFacts
 from app.outputs.report.model import (
     OwnProbes,
     PathReport,
@@ -16,7 +17,6 @@ from app.outputs.report.model import (
     ReportedTimes,
     ReportedTrips,
 )
-from app.outputs.routers import RouterFacts
 from app.outputs.view import iso
 from bpf.quantities import MISSING, counted, milliseconds, percent
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from app.outputs.networks import RouterFacts
 from app.outputs.report.model import (
     PathReport,
     ReportedDestination,
@@ -15,7 +16,6 @@ from app.outputs.report.model import (
     ReportedRouter,
     ReportedTimes,
 )
-from app.outputs.routers import RouterFacts
 from app.outputs.view import iso
 
 SCHEMA = "path-report/1"

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.outputs.networks import Describe, RouterFacts, nothing_known
 from app.outputs.path_views import label_text
-from app.outputs.report.tally import DestinationTally, PathTally, RouterTally
-from app.outputs.report.times import TimeTally
-from app.outputs.routers import Describe, RouterFacts, nothing_known
+from app.outputs.report.tally import DestinationTally, PathTally, RouterTally, TimeTally
 from bpf.arrays import Array
 from probes.filter.hosts import address_text
 from probes.path.analysis.statistics import cleared, loss_interval

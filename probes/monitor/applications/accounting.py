@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from probes.monitor.applications import keys
-from probes.monitor.applications.columns import largest, metric
-from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
+from probes.monitor.applications.top_table import (
+    ApplicationView,
+    Macros,
+    TopTable,
+    Window,
+    largest,
+    metric,
+)
 
 
 def _tables(define: Macros, snapshots: Window, most: int) -> tuple[TopTable, ...]:

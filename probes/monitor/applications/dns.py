@@ -14,7 +14,12 @@ import numpy as np
 
 from bpf.arrays import Array
 from probes.filter.hosts import protocol_name
-from probes.monitor.applications.columns import (
+from probes.monitor.applications.top_table import (
+    ApplicationView,
+    Cell,
+    Macros,
+    TopTable,
+    Window,
     addresses,
     clock,
     counted,
@@ -23,7 +28,6 @@ from probes.monitor.applications.columns import (
     largest,
     metric,
 )
-from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
 from probes.snapshot import Snapshot
 
 _PEERS = {"client": "server", "server": "client"}

@@ -14,8 +14,17 @@ import numpy as np
 
 from bpf.arrays import Array
 from bpf.quantities import duration
-from probes.monitor.applications.columns import addresses, groups, largest, metric
-from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
+from probes.monitor.applications.top_table import (
+    ApplicationView,
+    Cell,
+    Macros,
+    TopTable,
+    Window,
+    addresses,
+    groups,
+    largest,
+    metric,
+)
 from probes.snapshot import Snapshot
 
 _COUNTS = {"syns": "SYNs", "completed": "completed", "resets": "reset", "missed": "no room"}

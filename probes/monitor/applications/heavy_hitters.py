@@ -13,8 +13,15 @@ import numpy as np
 from bpf.arrays import Array
 from bpf.quantities import percent
 from probes.monitor.applications import keys
-from probes.monitor.applications.columns import groups, largest, metric
-from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
+from probes.monitor.applications.top_table import (
+    ApplicationView,
+    Macros,
+    TopTable,
+    Window,
+    groups,
+    largest,
+    metric,
+)
 
 _NOTICED = 4
 """A flow enters the table at this fraction of the share."""

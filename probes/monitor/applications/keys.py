@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bpf.arrays import Array
 from probes.filter.hosts import protocol_name
-from probes.monitor.applications.columns import addresses
-from probes.monitor.applications.top_table import Cell, Macros
+from probes.monitor.applications.top_table import Cell, Macros, addresses
 
 _PARTS = {
     "source": "KEY_SOURCE",

@@ -17,8 +17,16 @@ import numpy as np
 from bpf.arrays import Array
 from bpf.quantities import duration, percent
 from probes.filter.hosts import protocol_name
-from probes.monitor.applications.columns import addresses, clock, largest, metric
-from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
+from probes.monitor.applications.top_table import (
+    ApplicationView,
+    Macros,
+    TopTable,
+    Window,
+    addresses,
+    clock,
+    largest,
+    metric,
+)
 from probes.snapshot import Snapshot
 
 _SLOTS = 64

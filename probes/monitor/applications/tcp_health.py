@@ -10,8 +10,16 @@ import numpy as np
 
 from bpf.arrays import Array
 from bpf.quantities import duration
-from probes.monitor.applications.columns import addresses, groups, largest
-from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
+from probes.monitor.applications.top_table import (
+    ApplicationView,
+    Cell,
+    Macros,
+    TopTable,
+    Window,
+    addresses,
+    groups,
+    largest,
+)
 
 _COUNTS = {
     "lost_before": "lost before",

@@ -14,8 +14,7 @@ from probes.monitor.applications import (
     port_scan,
     tcp_health,
 )
-from probes.monitor.applications.columns import largest
-from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
+from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window, largest
 from probes.snapshot import Snapshot
 from probes.tables.conversion import columns, flat_rows
 

@@ -12,7 +12,7 @@ from app.cli import manual_page as manual
 from app.cli.main import ASKED, SHELLS, cli
 from app.commands import REGISTRY
 from app.tape.grammar import SETTINGS, STATEMENTS
-from app.tape.keys import MODIFIERS, VERBS
+from app.tape.line import MODIFIERS, VERBS
 from probes.tables.field_types import FIELD_TYPES, SLOT_TYPES
 from tests.support.runs import deck_here
 

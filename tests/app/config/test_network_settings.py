@@ -9,7 +9,7 @@ import pytest
 from app.cli.decorator import unfit
 from app.cli.main import cli
 from app.config.load import load
-from app.outputs.routers import RouterFacts
+from app.outputs.networks import RouterFacts
 from app.run import headless
 from app.run.options import SECTIONS
 from app.run.spec import RunSpec

@@ -12,7 +12,7 @@ import pytest
 from app.cli.subcommands.trace import described_by
 from app.console import host_names
 from app.console.host_names import Name, Names, NameSource
-from app.outputs.routers import RouterFacts
+from app.outputs.networks import RouterFacts
 from app.run.options import Options
 
 DNS, TLS = NameSource.DNS, NameSource.TLS

@@ -15,7 +15,7 @@ import pytest
 
 from app.doctor import host
 from bpf import features
-from bpf.attach import interface, netlink
+from bpf.attach import attachment, interface
 from bpf.attach.attachment import Hook, attach
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
@@ -213,7 +213,7 @@ def test_a_container_that_forbids_bpf(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_has_a_fallback_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(netlink, "STATE", tmp_path)
+    monkeypatch.setattr(attachment, "STATE", tmp_path)
     monkeypatch.setattr("bpf.attach.attachment.link_create", refuse(errno.EINVAL))
     monkeypatch.setattr(features, "try_atomic_exchange", refuse(errno.EINVAL))
     monkeypatch.setattr(features, "try_batch", refuse(errno.EINVAL))

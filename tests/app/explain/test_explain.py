@@ -13,7 +13,7 @@ import pytest
 from app.explain import Explanation, choose, explain, lines
 from app.explain.model import ExplainedLimit, ExplainedLoss
 from app.explain.page import parts
-from app.outputs.routers import RouterFacts
+from app.outputs.networks import RouterFacts
 from bpf.errors import TextError
 from probes.flow.records import FlowDirection
 from probes.path.records import MeasuredBy, PathRowKind

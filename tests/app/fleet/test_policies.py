@@ -15,14 +15,13 @@ from app.api.address import Remote
 from app.api.server.listener import ApiListener
 from app.api.sockets import Api
 from app.fleet import policy_runner
-from app.fleet.distinct import distinct
 from app.fleet.host_state import HostPhase
 from app.fleet.hosts import load
 from app.fleet.plane import ChosenHosts
 from app.fleet.planes import HostReport
 from app.fleet.policies import FleetPolicies, FleetTransition
 from app.fleet.policy_runner import FleetRunner
-from app.fleet.seconds import AlignedSeconds, FleetSecond
+from app.fleet.sums import AlignedSeconds, FleetSecond, distinct
 from bpf.arrays import Array
 from bpf.errors import ProbedeckError
 from probes.monitor.policy import Policy

@@ -25,8 +25,7 @@ from app.api.server.listener import ApiListener
 from app.api.sockets import Api
 from app.cli.main import cli
 from app.fleet import segment_run
-from app.fleet.segment_report import SegmentReport
-from app.fleet.segment_run import MeasuredHost, SegmentRun
+from app.fleet.segment_run import MeasuredHost, SegmentReport, SegmentRun
 from app.lab import netns
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook, attach

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from app.files import Invoker
-from app.outputs.networks import Networks
+from app.outputs.networks import Networks, RouterFacts, describing
 from app.outputs.path_views import described
-from app.outputs.routers import RouterFacts, describing
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from bpf.errors import UsageError

@@ -11,7 +11,7 @@ from app.console.screens.paths.hop import numbers_of
 from app.explain.material import Material
 from app.explain.place import times_of
 from app.exporters.openmetrics.paths import PathSeries
-from app.fleet.segment_report import _delay
+from app.fleet.segment_run import _delay
 from app.outputs.report.model import ReportedTimes
 from app.outputs.report.tally import PathTally
 from bpf.arrays import Array

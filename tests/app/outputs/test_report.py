@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.outputs.networks import RouterFacts
 from app.outputs.report import cells, document, markdown, text
 from app.outputs.report.model import PathReport, build
-from app.outputs.report.tally import MAX_EVENTS, MAX_FLOWS, PathTally
-from app.outputs.report.times import TimeTally
-from app.outputs.routers import RouterFacts
+from app.outputs.report.tally import MAX_EVENTS, MAX_FLOWS, PathTally, TimeTally
 from probes.path.records import (
     DESTINATION_HOP,
     HOP,

@@ -7,8 +7,7 @@ import pytest
 from app.commands import parse
 from app.tape.condition import StateCondition
 from app.tape.grammar import Source, Statement, TapeSetting, read
-from app.tape.instruction import TapeInstruction
-from app.tape.model import Requirement, TapeStep
+from app.tape.model import Requirement, TapeInstruction, TapeStep
 from app.tape.steps import Action, Expect, Press, ScreenPattern, Sleep, Type, Wait
 from bpf.errors import ProbedeckError
 

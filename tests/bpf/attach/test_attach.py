@@ -165,7 +165,7 @@ def test_without_privileges_the_error_says_which_are_needed() -> None:
 import os, tempfile
 from pathlib import Path
 from app.lab.netns import unshare_net
-from bpf.attach import netlink
+from bpf.attach import attachment
 from bpf.attach.attachment import Hook, attach
 from bpf.attach.chain import Chain
 from bpf.errors import KernelError
@@ -177,7 +177,7 @@ lo = find("lo")
 os.setresuid(65534, 65534, 65534)
 with tempfile.TemporaryDirectory() as state:
     for directory in (Path(state), Path("/proc/nowhere")):
-        netlink.STATE = directory
+        attachment.STATE = directory
         try:
             attach(Hook.TC_INGRESS, chain.fd, lo, by_link=False)
         except KernelError as error:

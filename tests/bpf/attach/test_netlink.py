@@ -13,7 +13,7 @@ import pytest
 from pyroute2 import IPRoute
 
 from app.lab.netns import fresh, inside
-from bpf.attach import netlink, order
+from bpf.attach import attachment, order
 from bpf.attach.attachment import Attachment, Hook, attach
 from bpf.attach.interface import find
 from bpf.compiler import Compiled
@@ -39,9 +39,9 @@ def attach_old(hook: Hook, program: Program, end: End) -> Attachment:
         return attach(hook, program.fd, find(end.ifname), by_link=False)
 
 
-def detach(attachment: Attachment, end: End) -> None:
+def detach(held: Attachment, end: End) -> None:
     with inside(end.ns):
-        attachment.close()
+        held.close()
 
 
 def filters(end: End, parent: int) -> set[tuple[int, int, str]]:
@@ -71,12 +71,12 @@ def test_a_probe_sees_every_packet_and_passes_it_on_until_it_is_detached(
     left, right = pair
     at = left if hook is Hook.TC_EGRESS else right
     with probed(hook, counters) as probe:
-        attachment = attach_old(hook, probe, at)
-        assert (attachment.mode, attachment.note) == ("clsact", "")
+        held = attach_old(hook, probe, at)
+        assert (held.mode, held.note) == ("clsact", "")
         assert len(list(state.iterdir())) == 1
         assert send(left, right, 23) == 23
         assert datagrams(probe) == 23
-        detach(attachment, at)
+        detach(held, at)
         assert send(left, right, 3) == 3
         assert datagrams(probe) == 23
     assert list(state.iterdir()) == []
@@ -96,11 +96,11 @@ def test_filters_and_the_qdisc_of_others_stay(
             parent=TC[hook], prio=1, protocol=3, direct_action=True,
         )  # fmt: skip
         theirs = filters(at, TC[hook])
-        attachment = attach_old(hook, probe, at)
+        held = attach_old(hook, probe, at)
         assert len(filters(at, TC[hook])) == 2
         assert send(left, right, 5) == 5
         assert datagrams(probe) == datagrams(foreign) == 5
-        detach(attachment, at)
+        detach(held, at)
         assert filters(at, TC[hook]) == theirs
         assert "clsact" in qdiscs(at)
         assert send(left, right, 2) == 2
@@ -113,14 +113,14 @@ def test_a_filter_that_took_our_place_stays(
 ) -> None:
     _, right = pair
     with probed(hook, counters) as foreign, probed(hook, counters) as probe:
-        attachment = attach_old(hook, probe, right)
+        held = attach_old(hook, probe, right)
         handle = probe.info().id
         tc(
             right, "replace-filter", "bpf", right.ifindex, handle, fd=foreign.fd, name="theirs",
             parent=TC[hook], prio=1, protocol=3, direct_action=True,
         )  # fmt: skip
         assert filters(right, TC[hook]) == {(1, handle, "theirs")}
-        detach(attachment, right)
+        detach(held, right)
         assert filters(right, TC[hook]) == {(1, handle, "theirs")}
 
 
@@ -129,10 +129,10 @@ def test_an_attachment_that_fails_leaves_no_record(
 ) -> None:
     _, right = pair
     with probed(Hook.TC_INGRESS, counters) as probe:
-        attachment = attach_old(Hook.TC_INGRESS, probe, right)
+        held = attach_old(Hook.TC_INGRESS, probe, right)
         with inside(right.ns), pytest.raises(OSError, match="exists"):
-            netlink.attach_tc(probe.fd, right.ifindex, egress=False)
-        detach(attachment, right)
+            attachment.attach_tc(probe.fd, right.ifindex, egress=False)
+        detach(held, right)
         assert list(state.iterdir()) == []
 
 
@@ -140,12 +140,12 @@ HOLDER = """
 import sys
 from pathlib import Path
 from bpf.machine import enter_network
-from bpf.attach import netlink, order
+from bpf.attach import attachment, order
 from bpf.attach.attachment import Hook, attach
 from bpf.attach.chain import Chain
 from bpf.attach.interface import find
 enter_network(int(sys.argv[1]))
-netlink.STATE = Path(sys.argv[2])
+attachment.STATE = Path(sys.argv[2])
 hooks = (Hook.TC_INGRESS, Hook.TC_EGRESS)
 chains = [Chain(hook.prog_type) for hook in hooks]
 for hook, chain in zip(hooks, chains):
@@ -163,7 +163,7 @@ def test_what_a_killed_process_left_goes_with_the_next_attachment_and_not_while_
         modes = [process.stdout.readline().strip() for _ in TC]
         assert modes == ["clsact", "clsact"]
         with inside(right.ns):
-            assert netlink.reap() == 0
+            assert attachment.reap() == 0
         process.kill()
         assert ended(process.pid, 5)
 
@@ -172,16 +172,16 @@ def test_what_a_killed_process_left_goes_with_the_next_attachment_and_not_while_
 
     elsewhere = fresh()
     with inside(elsewhere):
-        assert netlink.reap() == 0
+        assert attachment.reap() == 0
     os.close(elsewhere)
     assert len(list(state.iterdir())) == 2
 
     with probed(Hook.TC_INGRESS, counters) as probe:
-        attachment = attach_old(Hook.TC_INGRESS, probe, right)
+        held = attach_old(Hook.TC_INGRESS, probe, right)
         assert filters(right, INGRESS) == {(1, probe.info().id, "probedeck")}
         assert not filters(right, EGRESS)
         assert len(list(state.iterdir())) == 1
-        detach(attachment, right)
+        detach(held, right)
     assert send(left, right, 1) == 1
 
 
@@ -195,7 +195,7 @@ def test_a_process_id_that_came_back_is_not_taken_for_the_dead_one(
         record = json.loads(path.read_text())
         path.write_text(json.dumps({**record, "started": "1"}))
         with inside(right.ns):
-            assert netlink.reap() == 1
+            assert attachment.reap() == 1
     assert not filters(right, INGRESS)
 
 
@@ -214,7 +214,7 @@ RECORD = {"pid": 1, "started": "", "netns": 1, "ifindex": 1, "prog_id": 1, "kind
 def test_a_record_that_cannot_be_read_is_thrown_away(state: Path, text: str) -> None:
     state.mkdir(mode=0o700)
     (state / "1-1-xdp.json").write_text(text, encoding="latin-1")
-    assert netlink.reap() == 0
+    assert attachment.reap() == 0
     assert list(state.iterdir()) == []
 
 
@@ -233,10 +233,10 @@ def test_ours_runs_before_a_filter_that_ends_the_line(
     )  # fmt: skip
     os.close(foreign)
     with probed(hook, counters) as probe:
-        attachment = attach_old(hook, probe, at)
+        held = attach_old(hook, probe, at)
         assert send(left, right, 100) == 100
         assert datagrams(probe) == 100
-        detach(attachment, at)
+        detach(held, at)
         assert [name for _, _, name in filters(at, TC[hook])] == ["theirs"]
 
 
@@ -253,13 +253,13 @@ def test_where_the_first_priority_is_another_protocols_the_next_one_is_taken(
     )  # fmt: skip
     os.close(foreign)
     with probed(Hook.TC_INGRESS, counters) as probe:
-        attachment = attach_old(Hook.TC_INGRESS, probe, right)
+        held = attach_old(Hook.TC_INGRESS, probe, right)
         assert (2, probe.info().id, "probedeck") in filters(right, INGRESS)
         with inside(right.ns):
             first, second = order.on_hook(Hook.TC_INGRESS, right.ifindex)
         assert str(first).startswith("clsact program 'theirs' id ")
         assert second.id == probe.info().id
-        detach(attachment, right)
+        detach(held, right)
         assert len(filters(right, INGRESS)) == 1
 
 
@@ -300,12 +300,12 @@ def test_a_directory_that_others_could_write_to_is_not_trusted(
 def test_other_users_keep_their_records_where_they_may(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(netlink, "STATE", None)
+    monkeypatch.setattr(attachment, "STATE", None)
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
     monkeypatch.setenv("RUNTIME_DIRECTORY", f"{tmp_path}:/other")
-    assert netlink._state_directory() == tmp_path
+    assert attachment._state_directory() == tmp_path
     monkeypatch.delenv("RUNTIME_DIRECTORY")
     with pytest.raises(KernelError, match="RuntimeDirectory=probedeck"):
-        netlink._state_directory()
+        attachment._state_directory()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert netlink._state_directory() == Path("/run/probedeck")
+    assert attachment._state_directory() == Path("/run/probedeck")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bpf import packages
+from bpf import requirements
 from bpf.compiler.client import Compiler
 from bpf.compiler.confinement import CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON
 from tests.bpf.compiler import confined
@@ -23,7 +23,7 @@ needs_landlock = pytest.mark.skipif(not confined.has_landlock(), reason="no Land
 COMPILE = """
 import sys
 from bpf.abi import ProgType
-from bpf import packages
+from bpf import requirements
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
 source = '{include}int f(struct xdp_md *ctx) {{ return XDP_PASS; }}\\n'
@@ -126,4 +126,4 @@ def test_a_remedy_is_in_the_words_of_the_distribution(
     monkeypatch: pytest.MonkeyPatch, manager: str, command: str
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: name == manager)
-    assert re.fullmatch(command, packages.install("bcc", "headers"))
+    assert re.fullmatch(command, requirements.install("bcc", "headers"))

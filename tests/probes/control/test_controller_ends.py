@@ -13,7 +13,7 @@ import pytest
 from app.lab import netns
 from app.lab.netns import inside
 from app.lab.topology import open_end
-from bpf.attach import netlink
+from bpf.attach import attachment
 from bpf.compiler import Compiler
 from probes.control.controller import Controller
 from tests.bpf.tools import ended, python, send, xdp_id
@@ -124,7 +124,7 @@ def test_where_the_kernel_has_no_links_it_is_all_the_same(
     """S1.28: on TC attached by netlink, read entry by entry."""
     from bpf.maps import map as maps
 
-    monkeypatch.setattr(netlink, "STATE", tmp_path / "state")
+    monkeypatch.setattr(attachment, "STATE", tmp_path / "state")
     slowest = {name: kind for name, kind in maps._READERS.items() if name == "iterate"}
     monkeypatch.setattr(maps, "_READERS", slowest)
     with (

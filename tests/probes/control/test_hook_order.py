@@ -20,7 +20,7 @@ from app.lab import netns
 from app.outputs.views import WINDOWS
 from bpf import features, links, syscall
 from bpf.abi import BEFORE, AttachType
-from bpf.attach import ingress, netlink, rtnetlink
+from bpf.attach import attachment, ingress, rtnetlink
 from bpf.attach.attachment import Hook, attach
 from bpf.attach.interface import find
 from bpf.attach.rtnetlink import CLSACT_INGRESS
@@ -150,7 +150,7 @@ def test_path_tracing_is_first_in_line_too(deck: Deck) -> None:
 def test_so_it_is_where_the_kernel_has_no_tcx(
     deck: Deck, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(netlink, "STATE", tmp_path / "state")
+    monkeypatch.setattr(attachment, "STATE", tmp_path / "state")
     deck.controller._hook_watch._by_link = False
     program = ok_program()
     with IPRoute() as route:

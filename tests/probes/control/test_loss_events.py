@@ -8,7 +8,7 @@ import numpy as np
 
 from bpf.attach.attachment import Hook
 from probes.control.builtin_probes import FLOW_PROBE
-from probes.control.loss_events import LossEvents
+from probes.control.probe_runner import LossEvents
 from probes.flow.options import FlowOptions
 from probes.flow.records import FLOW
 from probes.snapshot import REMOVED, Event, Loss, LossReason, Snapshot

@@ -12,7 +12,7 @@ from bpf.compiler import CompileError, Compiler
 from bpf.compiler.records import record_types
 from bpf.errors import UsageError
 from bpf.machine import online_cpus
-from bpf.maps.perf import PAGES
+from bpf.maps.ring import PAGES
 from probes.config.model import parse
 from probes.program.probe import ProgramProbe
 from probes.snapshot import LossReason, Snapshot

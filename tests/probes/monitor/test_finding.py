@@ -11,9 +11,8 @@ import pytest
 
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW
-from probes.monitor.finding import Finding, finding_of
+from probes.monitor.finding import ARROW, Finding, finding_of, verb_of
 from probes.monitor.policy.ready import shipped
-from probes.monitor.verbs import ARROW, verb_of
 
 ICMP, TCP, UDP, GRE = 1, 6, 17, 47
 SYN, SYN_ACK = 0x02, 0x12

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.names.messages import AddressName, dns_names, tls_server_name
+from probes.names.learned import AddressName, dns_names, tls_server_name
 from tests.probes.names.tools import AAAA, CNAME, QUESTION, A, answer, client_hello, encoded, record
 
 FOUR, SIX = bytes([192, 0, 2, 9]), bytes([0x20, 1, 13, 0xB8, *bytes(11), 9])

@@ -12,7 +12,7 @@ import pytest
 
 from app.lab.netns import inside
 from bpf import features
-from bpf.attach import netlink
+from bpf.attach import attachment
 from bpf.attach.attachment import Hook
 from bpf.errors import KernelError
 from probes.config.model import parse
@@ -126,7 +126,7 @@ def test_it_works_on_every_kind_of_hook(
     modes: dict[str, str],
 ) -> None:
     """S3.2, S3.16: and answers are kept from the host on each."""
-    monkeypatch.setattr(netlink, "STATE", tmp_path / "state")
+    monkeypatch.setattr(attachment, "STATE", tmp_path / "state")
     host = make_host(FAST, ethernet=ethernet, ingress=ingress, by_link=by_link)
     host.controller.trace(PEER[4])
     assert {each.hook: each.mode for each in host.controller.hook_status()} == modes

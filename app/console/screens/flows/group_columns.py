@@ -67,8 +67,7 @@ def _bars(way: Way) -> Any:
 
     def bars(part: ShownFlows) -> list[Pieces]:
         # They draw: settings need the columns alone.
-        from widgets.bars import behind
-        from widgets.sparkline import round_scale
+        from widgets.sparkline import behind, round_scale
 
         width, scale = part.bar, round_scale(float(part.groups.column(way).max(initial=0)))
         return [

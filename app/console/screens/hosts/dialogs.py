@@ -10,9 +10,9 @@ from app.commands.remote import add_probe, set_policies
 from app.console.dialogs.boxes import ListBox
 from app.console.screen import ConsoleScreen
 from app.console.tasks import Task
-from app.fleet.distinct import FleetFlows, distinct
 from app.fleet.plane import HostChoice
 from app.fleet.planes import HostReport
+from app.fleet.sums import FleetFlows, distinct
 from bpf.errors import UsageError
 from bpf.quantities import counted, duration, si
 from probes.control_plane import ControlPlane

@@ -13,7 +13,7 @@ from app.console.live.flows import LiveView
 from app.console.live.owners import NO_OWNERS, OwnerView
 from app.console.screens.flows.group_columns import CONVERSATIONS, HOSTS, SERVICES, shown_columns
 from app.console.screens.flows.part import ShownFlows
-from app.console.screens.flows.rows import shown_rows
+from app.console.screens.flows.screen import shown_rows
 from app.console.screens.flows.selection import GroupedFlows, GroupKey
 from app.console.screens.flows.table import live_table
 from app.console.tables.spec import columns

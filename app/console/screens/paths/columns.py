@@ -110,7 +110,7 @@ def _timed(rows: FewRows) -> Any:
 
 def _bars(rows: FewRows) -> Any:
     """Return the bars of the shares of hops."""
-    from widgets.bars import gauge  # it draws: settings need the columns alone
+    from widgets.sparkline import gauge  # it draws: settings need the columns alone
 
     texts = (gauge(share, 8)[0][0] for share in rows["share"].tolist())
     tones = _queued(rows, Tone.ACCENT)

@@ -13,8 +13,7 @@ from app.console.marks import Pin
 from app.console.screens.programs.columns import MAPS
 from app.console.tables.array_rows import FewRows
 from bpf.quantities import byte_size, percent
-from widgets.bars import gauge
-from widgets.sparkline import round_scale, sparkline
+from widgets.sparkline import gauge, round_scale, sparkline
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 

@@ -42,7 +42,7 @@ def value_text(one: PolicyView, name: str) -> str:
 
 def gauge_pieces(one: PolicyView) -> Pieces:
     """Return the value as a bar that ends beyond the threshold, and in per cent of it."""
-    from widgets.bars import gauge  # it draws: settings need the columns alone
+    from widgets.sparkline import gauge  # it draws: settings need the columns alone
 
     if math.isnan(one.ratio):
         return ()

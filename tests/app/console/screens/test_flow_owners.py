@@ -17,8 +17,7 @@ from app.console.live.flows import LiveFlows
 from app.console.live.owners import LIVE_SOCKET, LiveOwners, OwnerView, owned
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame
-from app.console.screens.flows.rows import shown_rows
-from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.flows.screen import FlowsScreen, shown_rows
 from app.console.screens.flows.selection import GroupedFlows, Opened
 from app.console.screens.flows.table import live_table
 from app.console.screens.paths.untraced import untraced

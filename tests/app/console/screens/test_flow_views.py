@@ -14,8 +14,7 @@ from app.api.server.top_flows import TopFlows
 from app.commands.flow_view import GROUPED, LABEL_KINDS, Grouping
 from app.console.live.flows import LiveFlows
 from app.console.screens.flows.group_columns import GROUPS
-from app.console.screens.flows.rows import shown_rows
-from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.flows.screen import FlowsScreen, shown_rows
 from app.console.screens.flows.selection import GroupedFlows, GroupKey, Opened
 from app.console.screens.flows.table import live_table
 from app.console.screens.overview.busiest import SPECS, Busiest

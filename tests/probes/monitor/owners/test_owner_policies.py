@@ -17,8 +17,7 @@ from probes.flow.records import FLOW
 from probes.monitor.control.culprits import finding_for
 from probes.monitor.engine import PolicyStatus
 from probes.monitor.options import MonitorOptions
-from probes.monitor.owners.follow import FRESH_NS, PATIENCE
-from probes.monitor.owners.ports import REMEMBER_NS
+from probes.monitor.owners.follow import FRESH_NS, PATIENCE, REMEMBER_NS
 from probes.monitor.owners.window import LastOwners, OwnerWindow
 from probes.monitor.policy import Policy
 from probes.monitor.state import METRICS_TABLE, PolicyState
