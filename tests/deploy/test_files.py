@@ -182,6 +182,13 @@ def test_goflow2s_fields_are_those_of_the_store() -> None:
     assert {each["destination"] for each in mapping["ipfix"]["mapping"]} == named
 
 
-@pytest.mark.parametrize("file", ["demo/run", "systemd/install"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "demo/run",
+        "systemd/install",
+        *(f"packages/{n}" for n in ("build", "postinst", "postrm", "prerm")),
+    ],
+)
 def test_the_shell_reads_the_script(file: str) -> None:
     run("sh", "-n", DEPLOY / file)
