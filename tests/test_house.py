@@ -76,7 +76,7 @@ BUDGETS = {
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (1085, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
-        6080,
+        6090,
         "metrics, conditions, policies, nine applications in C, and actions on packets",
     ),
     "probes/path": (6310, "probing without harm, and the analysis of routes, loss and queues"),

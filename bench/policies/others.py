@@ -1,5 +1,5 @@
-"""Attacks and loads as operators meet them, outside the tests. By them, two policies changed:
-`amplification` and `dns_tunnel`.
+"""Attacks and loads as operators meet them, outside the tests. By them, five policies changed:
+`ack_flood`, `amplification`, `dns_tunnel`, `icmp_sweep` and `tcp_flood`.
 """
 
 from __future__ import annotations

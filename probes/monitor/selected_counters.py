@@ -399,7 +399,7 @@ class SelectedCounters:
             self._slots.pop(part).close()
         for selection in old:
             bit = self._counted.pop(selection)
-            self._selections.remove(bit)
+            self._selections.remove(bit, alone=False)
             for sketches in self._sketches:
                 for direction in _DIRECTIONS:
                     sketches[direction]["selected"][:, place_of(bit)] = 0

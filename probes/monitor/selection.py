@@ -78,19 +78,32 @@ class Selections:
         self._lock = threading.Lock()
         self._bits: dict[Conjunction, int] = {}
         self._selections: dict[int, Sequence[Conjunction]] = {}
+        self._uses: Counter[tuple[int, bool]] = Counter()
+        """By number, for users that share it (False), and for the one that does not (True)."""
 
     def add(self, filters: Sequence[str]) -> int:
         """Select packets that pass one of `filters`; without filters, all. Returns the selection's
-        bit in the result of `selections_of`, from the call's return on for every packet.
+        bit in the result of `selections_of`, from the call's return on for every packet: a bit of
+        `add_all`, or of another call of this, if it selects the same packets.
 
         Raises UsageError if a filter is invalid or the tables are full, and then changes nothing.
         """
-        return self.add_all(conjunctions_of(filters))
+        return self._take(conjunctions_of(filters), alone=False)
 
     def add_all(self, wanted: Sequence[Conjunction]) -> int:
-        """As `add`, for packets that are in one of `wanted`; none: no packet."""
+        """As `add`, for packets that are in one of `wanted`; none: no packet. No other call of this
+        returns the same bit."""
+        return self._take(wanted, alone=True)
+
+    def _take(self, wanted: Sequence[Conjunction], *, alone: bool) -> int:
         with self._lock:
-            return self._add(wanted)
+            for number, each in self._selections.items():
+                if [*each] == [*wanted] and not (alone and self._uses[number, True]):
+                    break
+            else:
+                number = self._add(wanted)
+            self._uses[number, alone] += 1
+            return number
 
     def _add(self, wanted: Sequence[Conjunction]) -> int:
         new = [each for each in wanted if each not in self._bits]
@@ -103,7 +116,8 @@ class Selections:
             )
         numbers = [each for each in range(SELECTIONS) if each not in self._selections]
         if not numbers:
-            raise UsageError(f"there can be at most {SELECTIONS} selections")
+            hint = "remove a policy, or use the filters of others"
+            raise UsageError(f"there can be at most {SELECTIONS} selections", hint=hint)
         bits = dict(zip(new, free, strict=False))
         self._write(bits)
         self._bits |= bits
@@ -114,10 +128,13 @@ class Selections:
         grace.wait()
         return numbers[0]
 
-    def remove(self, number: int) -> None:
-        """Select no packets any more; on return no packet has the selection's bit."""
+    def remove(self, number: int, *, alone: bool = True) -> None:
+        """Select no packets any more, if it is the last user's call; on return no packet has the
+        selection's bit then. `alone`: the bit is of `add_all`."""
         with self._lock:
-            self._remove(number)
+            self._uses[number, alone] -= 1
+            if not (self._uses[number, True] or self._uses[number, False]):
+                self._remove(number)
 
     def _remove(self, number: int) -> None:
         gone = self._selections.pop(number)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.lab.policy_runner import PolicyRunner
-from probes.monitor.policy import load
+from probes.monitor.policy import Policy, load
 from tests.support.made.attacks import ATTACKS, HOLES, LOCAL, Attack
 from tests.support.made.judge import alarms, generator, named
 from tests.support.made.loads import LOADS, office
@@ -50,6 +50,17 @@ DILUTED = {"dns_tunnel", "icmp_tunnel", "slowloris", "http_flood"}
 def runner() -> Iterator[PolicyRunner]:
     with PolicyRunner(ALL.policy, local=[LOCAL]) as runner:
         yield runner
+
+
+def test_they_leave_room_for_policies_of_the_user(runner: PolicyRunner) -> None:
+    texts = [
+        f"own{number}: rate(packets on dport:{number}) > 5 -> accounting on sport:{number}"
+        for number in range(9000, 9004)
+    ]
+    for policy in map(Policy.parse_short, [*texts, "own: sources on dport:99 > 5 -> accounting"]):
+        runner._monitor.set_policy(policy, ())
+    for name in [f"own{number}" for number in range(9000, 9004)] + ["own"]:
+        runner._monitor.remove_policy(name)
 
 
 def test_each_kind_has_a_file_of_its_own() -> None:

@@ -42,6 +42,7 @@ from tests.support.made.traffic import (
     both,
     each,
     incoming,
+    later,
     mixed,
     packets,
     ports,
@@ -179,6 +180,19 @@ def sweep(
         rate, proto=protocol, flags=flags, dport=port, dst=shuffled(0xCB000000, 1 << bits),
         src=each(ATTACKER, sources), sport=0 if protocol == ICMP else 50000,
     )  # fmt: skip
+
+
+def pinged(rate: float, answering: int) -> Make:
+    """Pings of a network, of whose hosts `answering` per cent answer."""
+    pings = sweep(rate, ECHO_REQUEST, protocol=ICMP)
+
+    def make(seconds: float, random: Random) -> Rows:
+        rows = pings(seconds, random)
+        answers = answered(rows[rows["destination"] % 100 < answering])
+        answers["source_port"], answers["destination_port"] = 0, ECHO_REPLY
+        return mixed(rows, later(answers, 0.002))
+
+    return make
 
 
 def protocol_scan(seconds: float, random: Random) -> Rows:
@@ -337,6 +351,7 @@ ATTACKS = (
     Attack("udp_sweep", "SNMP", sweep(400, 161, protocol=UDP), ATTACKER, 0),
     Attack("udp_sweep", "SIP", sweep(200, 5060, protocol=UDP), ATTACKER, 0),
     Attack("icmp_sweep", "a /16", sweep(300, ECHO_REQUEST, protocol=ICMP), ATTACKER, 0),
+    Attack("icmp_sweep", "half answer", pinged(100, 50), ATTACKER, 0),
     Attack("protocol_scan", "all", protocol_scan, ATTACKER),
     Attack("worm", "one source", sweep(200, 445, S), ATTACKER, 0),
     Attack("worm", "two sources", sweep(1000, 445, S, sources=2), 0, 0),
@@ -375,6 +390,8 @@ HOLES = (
         seconds=31, hole="outgoing volume of less than 30 Mbit/s, in turns, or to many hosts"),
     Attack("slow_scan", "a port every 5 s", refused(scan(0.2, S)), ATTACKER, seconds=31,
         hole="scans of less than 15 ports a minute"),
+    Attack("icmp_sweep", "4 of 5 answer", pinged(100, 80), ATTACKER, 0,
+        hole="pings of networks whose hosts answer"),
     Attack("udp_scan", "from port 53", stream(100, proto=UDP, src=ATTACKER, sport=53,
         dport=shuffled(1024, 30_000)), ATTACKER, hole="UDP scans from a service's port"),
     Attack("dns_tunnel", "among queries", both(tunnel(60, 230, proto=UDP, sport=ports, dport=53),

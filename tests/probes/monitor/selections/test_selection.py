@@ -20,7 +20,7 @@ from bpf.syscall import prog_test_run
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, key_words
 from probes.monitor import selection
-from probes.monitor.selection import TABLES, Selections
+from probes.monitor.selection import TABLES, Selections, conjunctions_of
 from probes.program.metrics import open_map
 
 PACKETS = 4096
@@ -69,6 +69,10 @@ class Classifier:
             }
             self.selections = Selections(compiled.maps, fds)
         self._views = {name: each.view() for name, each in self._maps.items()}
+
+    def add(self, filters: Sequence[str]) -> int:
+        """Select packets by a bit of its own."""
+        return self.selections.add_all(conjunctions_of(filters))
 
     def classify(self, rows: Array) -> Array:
         """Return the selections' bits, u8 (n,), of packets with the keys and flags of FLOW (n,)."""
@@ -186,7 +190,7 @@ def test_packets_are_selected_exactly_while_selections_come_and_go(classifier: C
         else:
             filters = [expression(choose) for _ in range(choose.choice((0, 1, 1, 1, 2)))]
             with suppress(UsageError):  # too many combinations
-                number = classifier.selections.add(filters)
+                number = classifier.add(filters)
                 assert number not in texts
                 texts[number] = filters
         most = max(most, len(texts))
@@ -225,10 +229,10 @@ def test_ten_thousand_prefixes_nested_and_negated(classifier: Classifier) -> Non
     for networks in lists:
         sources += [int(choose.choice(networks).network_address) for _ in range(500)]
     rows = addressed(sources)
-    first = classifier.selections.add(inside)
+    first = classifier.add(inside)
     excluded = " ".join(f"!{text}" for text in outside[:300])
-    second = classifier.selections.add([f"src:0.0.0.0/5 {excluded}"])
-    third = classifier.selections.add(outside)
+    second = classifier.add([f"src:0.0.0.0/5 {excluded}"])
+    third = classifier.add(outside)
     texts = {first: inside, second: [f"src:0.0.0.0/5 {excluded}"], third: outside}
     classifier.assert_exact(rows, texts)
     assert 9000 < len(classifier.tries["sources_v4"].read()) <= 10_002
@@ -239,6 +243,22 @@ def test_ten_thousand_prefixes_nested_and_negated(classifier: Classifier) -> Non
     assert not len(classifier.tries["destinations_v4"].read())
 
 
+def test_users_of_the_same_packets_share_a_bit_except_for_policies(classifier: Classifier) -> None:
+    rows, selections = packets(random.Random(5)), classifier.selections
+    policy = classifier.add(["tcp"])
+    shared = selections.add(["tcp"])
+    assert (policy, shared) == (selections.add(["tcp"]), policy)
+    other = classifier.add(["tcp"])
+    assert other != policy
+    selections.remove(policy)
+    selections.remove(shared, alone=False)
+    classifier.assert_exact(rows, {shared: ["tcp"], other: ["tcp"]})
+    assert classifier.add(["tcp"]) == shared
+    selections.remove(shared)
+    selections.remove(shared, alone=False)
+    classifier.assert_exact(rows, {other: ["tcp"]})
+
+
 def test_a_selection_that_does_not_fit_changes_nothing(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,11 +266,11 @@ def test_a_selection_that_does_not_fit_changes_nothing(
     texts: dict[int, Sequence[str]] = {}
 
     def add(*filters: str) -> None:
-        texts[classifier.selections.add(filters)] = filters
+        texts[classifier.add(filters)] = filters
 
     def refused(said: str, *filters: str) -> None:
         with pytest.raises(UsageError, match=said):
-            classifier.selections.add(filters)
+            classifier.add(filters)
         classifier.assert_exact(rows, texts)
 
     add("dport:53 proto:udp")
@@ -259,7 +279,7 @@ def test_a_selection_that_does_not_fit_changes_nothing(
     monkeypatch.setattr(selection, "_PREFIXES", 100)
     refused("more than 100 prefixes", *(f"dst:10.{n}.1.0/24" for n in range(100)))
     with pytest.raises(TextError) as caught:
-        classifier.selections.add(["tcp", "udp rate>5"])
+        classifier.add(["tcp", "udp rate>5"])
     assert caught.value.column == 5
     for number in range(31):
         add(f"sport:{number} dport:53")
