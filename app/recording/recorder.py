@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from operator import methodcaller
 from typing import Any
@@ -71,6 +72,8 @@ class RunRecorder:
         self._losses: dict[LossReason, Loss] = {}
         self._state: dict[int, bytes] = {}
         """The parts as they were recorded last in the segment."""
+        self._probes: set[str] = set()
+        """User probes whose windows have come."""
         self._looked_s = self._cleaned_s = -_CLEAN_S
         self._utc_ns = 0
         """Time of the last item."""
@@ -79,7 +82,7 @@ class RunRecorder:
         return max(1, len(item.rows)) if isinstance(item, Snapshot) else 1
 
     def open(self) -> None:
-        if self._locked is not None and not os.fstat(self._locked).st_nlink:
+        if self._locked is not None and not self._is_there(self._locked):
             self._close()
         if self._locked is None:
             try:
@@ -87,12 +90,22 @@ class RunRecorder:
             except UsageError as error:
                 raise DeliveryError(error.message) from None
 
+    def _is_there(self, locked: int) -> bool:
+        """Whether the path leads to the directory: it may be removed, or a disk mounted anew."""
+        with suppress(OSError):
+            return os.path.samestat(os.fstat(locked), os.stat(self._directory))
+        return False
+
     def deliver(self, item: Item, skip: int) -> None:
         self._record_gaps()
         self._utc_ns = item.utc_ns if isinstance(item, Event) else item.end_utc_ns
         if isinstance(item, Event):
             self._full.add(FrameKind.EVENT, item.utc_ns, deflated(_json_of(Event, item)))
             return
+        if item.is_metric and item.probe not in self._probes:
+            # The state tells the formats of its metrics.
+            self._look(item.end_utc_ns - 1)
+            self._probes.add(item.probe)
         self._full.window(item)
         add_losses(self._losses, item.losses)
         if is_table(item, "flow", ""):

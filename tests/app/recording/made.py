@@ -37,13 +37,14 @@ class Plane(FakeController):
 
 def recorder(
     directory: Path, keep: str = "24h,5GB", plane: Plane | None = None,
-    ledger: Ledger | None = None,
+    ledger: Ledger | None = None, *, is_open: bool = True,
 ) -> RunRecorder:  # fmt: skip
-    """Return an opened recorder; its name is `late`."""
+    """Return a recorder; its name is `late`."""
     config = parse(OutputConfig(f"record:{directory}?keep={keep}", "late"))
     of = cast(ControlPlane, plane or Plane())
     made = make(ExportHost(config, of, ledger or Ledger(), lambda *_: None))
-    made.open()
+    if is_open:
+        made.open()
     return cast(RunRecorder, made)
 
 

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,10 @@ from app.recording.writer import DATA, INDEX
 from bpf.errors import UsageError
 from probes.reports import OutputState
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot
+from probes.tables.conversion import TableKind, TableSchema
 from tests.app.exporters.files.made import everything
 from tests.app.exporters.receiver import until
-from tests.app.outputs.disks import small_disk
+from tests.app.outputs.disks import remount, small_disk
 from tests.app.recording.made import event, read, record, recorder, same, windows
 
 ROOT = Path(__file__).parents[3]
@@ -44,6 +46,17 @@ def test_every_table_comes_back_to_the_byte(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert len(found) == len(items)
     assert all(same(one, other) for one, other in zip(items, found, strict=True))
+
+
+def test_the_state_is_recorded_before_the_first_metric_of_a_probe(tmp_path: Path) -> None:
+    # An export asks it for the formats of the probe's metrics.
+    first, second, third = windows(3)
+    metric = replace(third, schema=TableSchema(TableKind.HASH), probe="mine", metric="counts")
+    record(tmp_path, [first, second, metric, metric])
+    with Recording(str(tmp_path)) as recording:
+        kinds = [(of, len([*items])) for of, items in groupby(map(type, recording.items()))]
+    assert [kind for kind, _ in kinds] == 2 * [RecordedState, Snapshot] + [RecordedState]
+    assert [count for kind, count in kinds if kind is Snapshot] == [2, 2]
 
 
 def test_rows_keep_their_order_and_flows_refer_to_the_window_before(tmp_path: Path) -> None:
@@ -178,6 +191,44 @@ def test_a_full_disk_is_one_event_and_the_recording_goes_on(tmp_path: Path) -> N
         assert [item.window for item in read(disk) if isinstance(item, Snapshot)] == [*range(1, 13)]
     assert [one.phase for one in events] == ["begin", "end"]
     assert "No space left on device" in events[0].text
+
+
+def test_a_disk_that_may_only_be_read_is_one_event_and_the_recording_begins_later(
+    tmp_path: Path,
+) -> None:
+    events: list[Event] = []
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        remount(disk, read_only=True)
+        made = recorder(disk, is_open=False)
+        delivery = Delivery("record", f"record:{disk}", Backlog(1 << 24), events.append)
+        delivery.start(made)
+        for item in windows(3):
+            delivery.offer(item)
+        assert until(lambda: delivery.status().state is OutputState.FAILING)
+        remount(disk, read_only=False)
+        assert until(lambda: delivery.status().delivered == 300)
+        delivery.stop()
+        delivery.join(time.monotonic() + 5)
+        assert [item.window for item in read(disk) if isinstance(item, Snapshot)] == [1, 2, 3]
+    assert [one.phase for one in events] == ["begin", "end"]
+    assert "Read-only file system" in events[0].text
+
+
+def test_a_disk_that_is_mounted_anew_has_the_rest(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with small_disk(tmp_path / "disk", "32k") as disk:
+        delivery, items = _delivery(disk, events), windows(12, 400)
+        for item in items:
+            delivery.offer(item)
+        assert until(lambda: delivery.status().state is OutputState.FAILING)
+        kept = [item.window for item in read(disk) if isinstance(item, Snapshot)]
+        with small_disk(disk, "1m"):
+            assert until(lambda: delivery.status().delivered == 12 * 400, 20)
+            delivery.stop()
+            delivery.join(time.monotonic() + 5)
+            rest = [item.window for item in read(disk) if isinstance(item, Snapshot)]
+    assert kept + rest == [*range(1, 13)]
+    assert [one.phase for one in events] == ["begin", "end"]
 
 
 def test_a_removed_directory_is_one_event_and_comes_back(tmp_path: Path) -> None:
