@@ -158,9 +158,13 @@ def _run(app: ConsoleApp, startup: Startup) -> int:
     else:
         code = app.run(headless=True, size=(startup.tape.width, startup.tape.height))
     failure = app.failure or (app.plane.failure() if app.ready.is_set() else None)
+    code = code if code is not None else app.return_code or 0
+    if not code:
+        failure = failure or app.tapes.unplayed()
+    if startup.junit:
+        from app.junit import write
+
+        write(startup.junit, [app.tapes.suite(str(failure or ""))])
     if failure is not None:
         raise failure
-    code = code if code is not None else app.return_code or 0
-    if not code and (left := app.tapes.unplayed()) is not None:
-        raise left
     return code

@@ -12,8 +12,8 @@ import gzip
 import io
 import struct
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, BinaryIO, NamedTuple
 
@@ -349,6 +349,25 @@ class CaptureFile:
         if len(data) < size:
             raise _BrokenError("it breaks off")
         return data
+
+
+class FramesAhead:
+    """Iterates once over frames, and knows the next ones."""
+
+    def __init__(self, frames: Iterable[CapturedFrame]) -> None:
+        self._frames = iter(frames)
+        self._held: deque[CapturedFrame] = deque()
+
+    def __iter__(self) -> Iterator[CapturedFrame]:
+        return self
+
+    def __next__(self) -> CapturedFrame:
+        return self._held.popleft() if self._held else next(self._frames)
+
+    def next(self, count: int) -> Sequence[CapturedFrame]:
+        """Return the next `count` frames, or all that are left if they are fewer."""
+        self._held.extend(islice(self._frames, count - len(self._held)))
+        return self._held
 
 
 def check_capture(path: str) -> None:

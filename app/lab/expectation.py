@@ -1,17 +1,17 @@
-"""Expectations of policies over a capture, their outcomes, and the outcomes as JUnit XML."""
+"""Expectations of policies over a capture, and their outcomes."""
 
 from __future__ import annotations
 
 import math
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from app.commands.moment import moment
+from app.junit import Case, Suite
 from app.lab.policy_runner import CaptureResult, Told
-from bpf.errors import TextError, UsageError, did_you_mean, printable
+from bpf.errors import TextError, UsageError, did_you_mean
 from bpf.quantities import TIMES, duration, quantity
 from probes.monitor.finding import Distinct, Finding
 
@@ -137,25 +137,10 @@ def _words(told: Told) -> str:
     return f"{words}, from {ends[0]} to {ends[1]}"
 
 
-def junit(captures: Iterable[tuple[str, CaptureResult, Sequence[Outcome]]]) -> bytes:
-    """Return JUnit XML: a suite for each capture, a case for each expectation."""
-    root = ET.Element("testsuites")
-    for name, result, outcomes in captures:
-        failures = sum(not outcome.met for outcome in outcomes)
-        suite = ET.SubElement(
-            root, "testsuite", name=printable(name), tests=str(len(outcomes)),
-            failures=str(failures), errors="0", time=f"{result.seconds:.3f}",
-        )  # fmt: skip
-        for outcome in outcomes:
-            case = ET.SubElement(
-                suite, "testcase", classname=printable(name), name=printable(outcome.expectation)
-            )
-            if not outcome.met:
-                ET.SubElement(case, "failure", message=printable(outcome.reason))
-        log = "\n".join(lines(result))
-        ET.SubElement(suite, "system-out").text = "\n".join(map(printable, log.split("\n")))
-    ET.indent(root)
-    return b"".join(ET.tostringlist(root, encoding="utf-8", xml_declaration=True))
+def suite(name: str, result: CaptureResult, outcomes: Sequence[Outcome]) -> Suite:
+    """Return the outcomes of a capture as a suite, with a case for each expectation."""
+    cases = [Case(each.expectation, "" if each.met else each.reason) for each in outcomes]
+    return Suite(name, cases, result.seconds, "\n".join(lines(result)))
 
 
 def lines(result: CaptureResult) -> Iterable[str]:

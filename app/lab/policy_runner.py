@@ -11,12 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network
-from itertools import chain
 from typing import Self
 
 import numpy as np
 
-from app.lab.capture import MAX_LATE_NS, CapturedFrame, CaptureFile, open_capture
+from app.lab.capture import (
+    MAX_LATE_NS,
+    CapturedFrame,
+    CaptureFile,
+    FramesAhead,
+    open_capture,
+)
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
@@ -28,6 +33,7 @@ from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
 from probes.monitor.condition import Condition
+from probes.monitor.condition.terms import MAX_BYTES
 from probes.monitor.control.culprits import Culprits
 from probes.monitor.engine import Engine, PolicyTransition
 from probes.monitor.finding import Finding
@@ -69,6 +75,15 @@ class CapturedMonitor(MonitorProbe):
             self.transitions, self._start_ns = transitions, self._start_ns + taken * length_ns
             return taken
 
+    def is_dull(self, recent: float) -> bool:
+        """Whether no quiet window activates a policy; `recent`: see `Condition.never_holds`."""
+        with self._lock:
+            return self._engine.is_dull(QUIET + 1, recent)
+
+    def recent(self) -> float:
+        """Return the limit of metrics of several windows, if the present window ended now."""
+        return self.counters.recent_limit(self._current.parts[0].half.sketches)
+
 
 _SECOND = 1_000_000_000
 _NOWHERE, _DIRECTED = 0, -1
@@ -81,6 +96,11 @@ _TAGS = (b"\x81\0", b"\x88\xa8")
 """Ethernet types of VLAN tags."""
 _SOURCES = {b"\x08\0": slice(14, 18), b"\x86\xdd": slice(10, 26)}
 """Bytes of the source address from an Ethernet type on."""
+JOINED = 60
+"""Most windows that are joined, see PolicyRunner."""
+_JOINED_AFTER_NS = 600 * _SECOND
+QUIET = 4
+"""Most frames of a quiet window. One more would hide no error of an estimate."""
 _MIN_WINDOWS = 4
 """Empty windows that are never skipped: a baseline needs three."""
 
@@ -130,8 +150,16 @@ class PolicyRunner:
         policies: Sequence[Policy],
         options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
         local: Sequence[IPv4Network | IPv6Network] = (),
+        *,
+        joins: bool = False,
     ) -> None:
-        """Packets from the networks `local` are outgoing; without one all are incoming."""
+        """Packets from the networks `local` are outgoing; without one all are incoming.
+
+        `joins`: after ten minutes, up to JOINED quiet windows that follow each other end as one. A
+        window is quiet if it has so few packets that no policy can become active. To policies the
+        joined windows are as many windows with the means of their counts.
+        """
+        self._joins = joins
         rest = max(map(_memory_of, policies), default=0.0) + _MIN_WINDOWS * options.interval
         self._rest_ns = round(rest * 1e9)
         """Time without frames after which another empty window changes nothing."""
@@ -213,10 +241,10 @@ class PolicyRunner:
         The first window begins with the first frame. A long time without frames is left out once
         every condition has forgotten the frames before it.
         """
-        frames = iter(frames)
-        first = next(frames, None)
-        if first is None:
+        frames = FramesAhead(frames)
+        if not (found := frames.next(1)):
             return CaptureResult((), 0, 0.0, {}, ())
+        (first,) = found
         # Policies give the time 0 a special meaning, so the first frame is at 1 s or later.
         shift_ns = max(0, _SECOND - first.time_ns)
         begin_ns = last_ns = first.time_ns + shift_ns
@@ -224,10 +252,11 @@ class PolicyRunner:
         run, send, give = self._run, self._send, self._clock.give
         shortest, longest = FrameRunner.shortest, FrameRunner.longest
         count = filled = too_short = too_long = missing = backwards = 0
-        for captured_ns, data, length in chain((first,), frames):
+        for captured_ns, data, length in frames:
             time_ns = captured_ns + shift_ns
             if time_ns >= windows.end_ns:
-                windows.advance(time_ns)
+                near = [(captured_ns, data, length), *frames.next(QUIET)] if self._joins else []
+                windows.advance(time_ns, [(at_ns + shift_ns, size) for at_ns, _, size in near])
             elif time_ns < last_ns - MAX_LATE_NS:
                 # Else all frames up to the old time would be in one window.
                 shift_ns += last_ns - time_ns
@@ -296,10 +325,12 @@ class _Windows:
     ) -> None:  # fmt: skip
         self._flow, self._monitor, self._publish = flow, monitor, publish
         self._rest_ns = rest_ns
+        self._dull = -1.0
+        """Largest `recent` for which the present windows are dull; below 0: they are not quiet."""
         self._begin_ns = begin_ns
         self._length_ns = round(monitor.options.interval * 1e9)
-        self.end_ns = begin_ns + self._length_ns
-        """End of the present window, by the capture's clock."""
+        self._start_ns, self.end_ns = begin_ns, begin_ns + self._length_ns
+        """The present windows, by the capture's clock."""
         self.skipped_ns = 0
         self.told: list[Told] = []
         self.busiest: dict[str, str] = {}
@@ -335,9 +366,34 @@ class _Windows:
             self._publish(item)
         self._flows.append(self._flow.latest[0])
 
-    def advance(self, time_ns: int) -> None:
-        """End windows until `time_ns` lies in the present one."""
+    def advance(self, time_ns: int, near: Sequence[tuple[int, int]]) -> None:
+        """End windows until `time_ns` lies in the present one, or join the window of `time_ns` to
+        it. `near` are the next frames' times and lengths: more than a quiet window has, or none."""
+        length_ns = self._length_ns
+        end_ns = time_ns - (time_ns - self.end_ns) % length_ns + length_ns
+        last_ns = self._start_ns + JOINED * length_ns
+        sizes = [size for at_ns, size in near if at_ns < end_ns]
+        quiet = 0 < len(sizes) <= QUIET and max(sizes) <= MAX_BYTES
+        quiet = quiet and time_ns - self._begin_ns >= _JOINED_AFTER_NS
+        if self._dull >= 0:
+            if quiet and end_ns <= last_ns and self._is_dull():
+                self.end_ns = end_ns
+                return
+            self.end_ns = min(last_ns, end_ns - length_ns)
         self.end()
+        self._skip(time_ns)
+        self._start_ns, self._dull = self.end_ns - length_ns, -1.0
+        if quiet:
+            self._is_dull()
+
+    def _is_dull(self) -> bool:
+        recent = self._monitor.recent() + QUIET
+        if recent > self._dull and self._monitor.is_dull(recent):
+            self._dull = recent
+        return recent <= self._dull
+
+    def _skip(self, time_ns: int) -> None:
+        """End the windows without frames before `time_ns`."""
         empty = (time_ns - self.end_ns) // self._length_ns + 1
         if empty <= 0:
             return
@@ -359,8 +415,9 @@ class _Windows:
         self._flow.keep_time(self._now)
 
     def end(self) -> None:
-        """End the present window."""
+        """End the present windows as one."""
         self._now_ns = self.end_ns
+        self._monitor.joined = (self.end_ns - self._start_ns) // self._length_ns
         self._read_flows()
         items = self._monitor.export()
         for item in items:

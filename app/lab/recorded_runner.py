@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.lab.policy_runner import CaptureResult, Told
+from app.lab.policy_runner import QUIET, CaptureResult, Told
 from app.outputs.view import is_table
 from app.recording.export import tables_of
 from app.recording.reader import Recording
@@ -79,6 +79,11 @@ def run_recording(directory: str, policies: Sequence[Policy]) -> CaptureResult:
             (each for run in (metrics, flows) for each in run.told(begin_ns)),
             key=lambda each: each.seconds,
         )
+    if vague := max(metrics.vague, flows.vague):
+        notes.append(
+            f"{counted(vague, 'window')} joined quiet ones, and count as their mean: a policy with "
+            "so low a limit needs the capture itself"
+        )
     if flows.cut:
         notes.append(f"flows of {counted(flows.cut, 'window')} lack packets: limits are wider")
     end_ns = max(metrics.end_ns, flows.end_ns)
@@ -99,17 +104,20 @@ class _Run:
 
     def __init__(self, recording: Recording, policies: Sequence[Policy], take: _Take) -> None:
         self.policies, self._recording, self._take = policies, recording, take
-        self.windows = self.cut = self.begin_ns = self.end_ns = 0
+        self.windows = self.cut = self.vague = self.begin_ns = self.end_ns = 0
         """Times are UTC."""
         self.busiest: dict[str, str] = {}
         self._most = self._number = -1
+        self._length_ns = 1
+        """Length of the first window of the run: later ones may be several, joined."""
         self._begun: list[tuple[int, Told]] = []
         self._engine = Engine()
 
     def step(self, window: Snapshot) -> None:
         """Take in the next window."""
+        length_ns = window.end_ns - window.start_ns
         if window.window <= self._number or not self.windows:  # A run begins.
-            self._engine = Engine()
+            self._engine, self._length_ns = Engine(), max(1, length_ns)
             for policy in self.policies:
                 self._engine.set(policy, window.start_ns)
         elif window.window == self._number + 1:
@@ -118,7 +126,10 @@ class _Run:
         self._number, self.end_ns = window.window, window.end_utc_ns
         self.windows, self.cut = self.windows + 1, self.cut + bool(_not_counted(window).packets)
         row, selected = self._take(window, self._engine.metrics())
-        found = self._engine.window(row, window.end_ns, window.seconds, selected)
+        joined, odd = divmod(length_ns, self._length_ns)
+        count = 1 if odd else max(1, joined)
+        self.vague += count > 1 and not self._engine.is_dull(QUIET + 1, 0.0)
+        found = self._engine.window(row, window.end_ns, window.seconds, selected, count)
         statuses = {each.policy.name: each for each in self._engine.policies()}
         if row["packets"] > self._most:
             self._most = int(row["packets"])
@@ -135,11 +146,11 @@ class _Run:
 
     def _rest(self, window: Snapshot) -> None:
         """Take in the windows before this one that a capture has left out: no frame came."""
-        length_ns, utc_ns = window.end_ns - window.start_ns, window.end_utc_ns - window.end_ns
-        left = (window.start_utc_ns - self.end_ns) // max(1, length_ns)
+        length_ns, utc_ns = self._length_ns, window.end_utc_ns - window.end_ns
+        left = (window.start_utc_ns - self.end_ns) // length_ns
         while left > 0:
             end_ns = self.end_ns - utc_ns + length_ns
-            taken, found = self._engine.rest(end_ns, window.seconds, left, {})
+            taken, found = self._engine.rest(end_ns, length_ns / 1e9, left, {})
             self.end_ns += taken * length_ns
             self._begun += [(self.end_ns, Told(0.0, each)) for each in found]
             left -= taken

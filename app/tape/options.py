@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from app import VERSION
 from app.config.model import CONSOLE, Settings
+from bpf.errors import UsageError
 from probes.config.options import setting
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Startup:
     """Values of `$NAME`, also for tapes that are played later."""
     updates_golden: bool = False
     """`Compare` writes its files."""
+    junit: str = ""
+    """File for the outcome of each step."""
 
     def check(self) -> None:
         """Raise StepError for an unmet requirement, or a step without the right to change."""
@@ -76,14 +79,19 @@ class TapeOptions:
     update_golden: bool = setting(
         CONSOLE, False, "Let Compare in tapes write its files.", flags=("--update-golden",)
     )
+    junit: str = setting(
+        CONSOLE, "", "Write the outcome of each step of the tape as JUnit XML.", "FILE"
+    )
 
     def startup(self, settings: Settings, *, shown: bool) -> Startup:
         """Return the tape to play. Raises UsageError for mistakes, and the errors of `check`."""
         from app.tape.line import variables_of
 
         variables = variables_of(self.variable)
-        rights = Startup(None, self.allow_write, shown, variables, self.update_golden)
+        rights = Startup(None, self.allow_write, shown, variables, self.update_golden, self.junit)
         if not (self.tape or self.execute):
+            if self.junit:
+                raise UsageError("--junit needs a tape", hint="give --tape or --exec")
             return rights
         from app.tape.load import joined, of_commands
         from app.tape.store import TapeStore

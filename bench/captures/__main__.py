@@ -1,10 +1,11 @@
-"""Frames a second of `probedeck policy test`, and windows a second of `probedeck open`.
+"""Frames a second of `probedeck policy test`, and a day of a quiet link by `probedeck open`.
 
-    sudo .venv/bin/python -I -m bench.captures [--frames 1000000] [--windows 4000]
+    sudo .venv/bin/python -I -m bench.captures [--frames 1000000] [--windows 43200]
 
 The first capture has TCP, UDP and ICMP of 5,000 flows, 50,000 frames a second of capture time, and
 the policies are those of examples/policies.toml. The second one is of a quiet link: some frames of
-eight flows every other second, with all shipped policies. A day of it has 43,200 windows.
+eight flows every other second, with all shipped policies. A day of it has 43,200 seconds with
+frames, which become fewer windows.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ def _write_quiet(path: str, windows: int) -> None:
 
 def _open_quiet(report: Report, windows: int) -> None:
     policies = policies_of(SHIPPED, (), ())[0].policies
-    with tempfile.TemporaryDirectory() as made, PolicyRunner(policies) as runner:
+    with (
+        tempfile.TemporaryDirectory() as made,
+        PolicyRunner(policies, joins=True) as runner,
+    ):
         path = f"{made}/quiet.pcap"
         _write_quiet(path, windows)
         started = time.process_time()
@@ -69,7 +73,7 @@ def _open_quiet(report: Report, windows: int) -> None:
     day = _DAY_WINDOWS / rate
     report.target(
         f"a day of a quiet link, at most {_DAY_S} s of CPU",
-        f"{rate:,.0f} windows/s; {day:.0f} s", day <= _DAY_S,
+        f"{rate:,.0f} such seconds/s; {day:.1f} s", day <= _DAY_S,
     )  # fmt: skip
 
 
@@ -77,7 +81,7 @@ def main() -> None:
     """Print the rates."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=1_000_000)
-    parser.add_argument("--windows", type=int, default=4000)
+    parser.add_argument("--windows", type=int, default=_DAY_WINDOWS)
     arguments = parser.parse_args()
     frames = arguments.frames
     report = Report(f"policies over a capture of {frames} frames")

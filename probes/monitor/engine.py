@@ -126,10 +126,6 @@ class _Machine:
         """By values of the inputs, outcomes that do not hold, with baselines at their floors: as
         long as these stay there, the same values have the same outcome."""
         self._bursts = Bursts(self.span)
-        self._ignores_silence = not self._condition or self._condition.never_holds_in(
-            np.zeros((), METRIC), nothing_of(self.metrics)
-        )
-        """Whether the condition does not hold in a window without packets, whatever came before."""
 
     def follow(self, old: _Machine) -> None:
         """Take over the state of the old policy of this name."""
@@ -178,10 +174,11 @@ class _Machine:
         selected: Mapping[SelectedMetric, Estimate],
         whole: bool,
         not_zero: Mapping[SelectedMetric, object],
+        count: int,
     ) -> tuple[list[PolicyTransition], bool]:
-        """Take in the last window of `series`, which is `row`. Returns the transitions, and whether
-        the window is quiet; the caller adds it to `quiet` then. `whole`: see `Condition`. Metrics
-        that are neither in `not_zero` nor unknown are 0."""
+        """Take in the last `count` windows of `series`, which are `row`. Returns the transitions,
+        and whether they are quiet; the caller adds them to `quiet` then. `whole`: see `Condition`.
+        Metrics that are neither in `not_zero` nor unknown are 0."""
         before = self.standing.state
         values: tuple[object, ...] | None = None
         if self._inputs is not None and self.metrics <= selected.keys():
@@ -196,17 +193,19 @@ class _Machine:
             own = {metric: selected[metric] for metric in self.metrics & selected.keys()}
             self._bursts.append((row, end_ns, seconds, own))
         else:
-            self._bursts.pause(1)
+            self._bursts.pause(count)
         return transitions, is_quiet
 
-    @property
-    def sleeps(self) -> bool:
-        """Whether a window without packets changes neither the state nor the condition's result."""
+    def is_dull(self, most: float, recent: float) -> bool:
+        """Whether no window with such limits (`Condition.never_holds`) changes the state."""
+        if not any(metric.is_recent for metric in self.metrics):
+            recent = 0.0  # the answer is the same, and known
         waits = self.standing.state in (PolicyState.ARMED, PolicyState.OFF)
-        return self._ignores_silence and (waits or not self._condition)
+        condition = self._condition
+        return not condition or (waits and condition.never_holds(most, recent))
 
     def rest(self, count: int) -> bool:
-        """Take in windows without packets, while the policy `sleeps`. Returns whether they are
+        """Take in windows without packets, while the policy is dull. Returns whether they are
         quiet."""
         self._bursts.pause(count)
         return not self.standing.state.runs
@@ -323,32 +322,43 @@ class Engine:
         end_ns: int,
         seconds: float,
         selected: Mapping[SelectedMetric, Estimate],
+        count: int = 1,
     ) -> list[PolicyTransition]:
         """Take in a window and return all transitions; `row` has dtype METRIC, shape (). A metric
         that is missing in `selected` is unknown. Outcomes have all comparisons if the policy runs
-        or its condition holds, and in the window with most packets."""
-        self._series.append(row, end_ns, seconds, selected)
+        or its condition holds, and in the window with most packets. If all policies are dull, the
+        window may stand for `count` windows, with the means of its counts in each."""
+        if count > 1:
+            seconds /= count
+            means = tuple(value / count for value in row.item())
+            row = np.array(means, [(name, "f8") for name in METRIC.names or ()])
+            selected = {metric: metric.mean(of, count) for metric, of in selected.items()}
+        self._series.append(row, end_ns, seconds, selected, count)
         whole = int(row["packets"]) > self._most
         self._most = max(self._most, int(row["packets"]))
         transitions, quiet = self._evaluate(
-            self._machines.values(), row, end_ns, seconds, selected, whole
+            self._machines.values(), row, end_ns, seconds, selected, whole, count
         )
         for series in self._quiet_series(quiet):
-            series.append(row, end_ns, seconds, selected)
+            series.append(row, end_ns, seconds, selected, count)
         return transitions
+
+    def is_dull(self, most: float, recent: float) -> bool:
+        """Whether no window with such limits (`Condition.never_holds`) changes a policy."""
+        return all(machine.is_dull(most, recent) for machine in self._machines.values())
 
     def _evaluate(
         self, machines: Iterable[_Machine], row: Rows[METRIC], end_ns: int, seconds: float,
-        selected: Mapping[SelectedMetric, Estimate], whole: bool,
+        selected: Mapping[SelectedMetric, Estimate], whole: bool, count: int,
     ) -> tuple[list[PolicyTransition], list[_Machine]]:  # fmt: skip
-        """Let policies take in the last window; see `_Machine.window`. Returns all transitions, and
-        the policies for which the window is quiet."""
+        """Let policies take in the last `count` windows; see `_Machine.window`. Returns all
+        transitions, and the policies for which the windows are quiet."""
         not_nothing = {metric: value for metric, value in selected.items() if value != NOTHING}
         not_zero = self._series.not_zero() | not_nothing
         transitions, quiet = [], []
         for machine in machines:
             found, is_quiet = machine.window(
-                self._series, row, end_ns, seconds, selected, whole, not_zero
+                self._series, row, end_ns, seconds, selected, whole, not_zero, count
             )
             transitions += found
             if is_quiet:
@@ -369,23 +379,19 @@ class Engine:
     ) -> tuple[int, list[PolicyTransition]]:
         """Take in up to `count` empty windows, of which the first one ends at `end_ns`. `recent`
         has the metrics that are not 0 yet. Returns the number of windows and all transitions. The
-        outcome of a policy that `sleeps` stays the same."""
+        outcome of a dull policy stays the same."""
         machines = self._machines.values()
-        awake = [one for one in machines if not one.sleeps or one.metrics & recent.keys()]
+        awake = [
+            one for one in machines if one.metrics & recent.keys() or not one.is_dull(0.0, 0.0)
+        ]
         taken = 1 if awake or recent else count
         last_ns = end_ns + round((taken - 1) * seconds * 1e9)
         row, nothing = np.zeros((), METRIC), {**nothing_of(self.metrics()), **recent}
-        if recent:
-            self._series.append(row, end_ns, seconds, nothing)
-        else:
-            self._series.rest(last_ns, seconds, taken, nothing.keys())
-        transitions, quiet = self._evaluate(awake, row, end_ns, seconds, nothing, False)
+        self._series.append(row, last_ns, seconds, nothing, taken)
+        transitions, quiet = self._evaluate(awake, row, end_ns, seconds, nothing, False, taken)
         quiet += [one for one in machines if one not in awake and one.rest(taken)]
         for series in self._quiet_series(quiet):
-            if recent:
-                series.append(row, end_ns, seconds, nothing)
-            else:
-                series.rest(last_ns, seconds, taken, nothing.keys())
+            series.append(row, last_ns, seconds, nothing, taken)
         return taken, transitions
 
     def activate(self, name: str, now_ns: int) -> PolicyTransition | None:

@@ -114,6 +114,8 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         self._behind: MonitoredHook | None = None
         self.suspended = False
         """Whether to leave the hooks at the end of the window; then, to join them again."""
+        self.joined = 1
+        """Number of windows that end as one. Only captures join windows."""
         self._rests = False
         """Whether no packets come."""
         self._start(hooks, {"ingress": hooks.choose(interface, options.ingress).hook})
@@ -295,12 +297,12 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         losses = half.losses()
         sketch = Sketch.of_cpus(registers, self.options.bits, self._seed)
         seconds = (end_ns - self._start_ns) / 1e9
-        counted = self.counters.end_window(number, half.sketches)
+        counted = self.counters.end_window(number, half.sketches, self.joined)
         self.selected = counted | self.owners.end_window(self._engine.metrics(), seconds)
         half.clear()
         row["flows"] = sketch.flows()
         row["flows_low"], row["flows_high"] = sketch.band()
-        transitions = self._engine.window(row, end_ns, seconds, self.selected)
+        transitions = self._engine.window(row, end_ns, seconds, self.selected, self.joined)
         self.actions.end_window()
         self._apply(transitions, row, self._start_ns, end_ns)
         self.transitions = transitions

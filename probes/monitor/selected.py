@@ -33,6 +33,12 @@ together. `single_flows` have one packet,
 count once; `unanswered_flows` have one direction. `top_...` is the largest share of the selection's
 packets that one of them has."""
 
+RECENT = {
+    "recent_sources": "sources",
+    "recent_destinations": "destinations",
+    "recent_ports": "ports",
+}
+"""Metrics of the last 60 windows together, by the metric of one window."""
 OUT = "out_"
 """Before the name of a metric of outgoing packets; others are of incoming ones."""
 _ANSWERS = ("answered_flows", "unanswered_flows")
@@ -67,9 +73,21 @@ class SelectedMetric(NamedTuple):
         return self.outgoing or self.name in _ANSWERS
 
     @property
+    def is_recent(self) -> bool:
+        """Whether it is of the last windows together."""
+        return self.name.removeprefix(OUT) in RECENT
+
+    @property
     def of_owners(self) -> bool:
         """Whether the socket probe knows it, not the kernel's counters."""
         return self.name in SOCKET_METRICS or is_of_owners(self.selection)
+
+    def mean(self, of: Estimate, windows: int) -> Estimate:
+        """Return a value of several windows as the mean of one. Shares, and values of the last
+        windows, are the same."""
+        if self.is_recent or UNITS.get(self.name) == "ratio":
+            return of
+        return Estimate(*(each / windows for each in of))
 
     def __str__(self) -> str:
         return f"{self.name} on {self.selection}" if self.selection else self.name

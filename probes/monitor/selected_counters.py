@@ -27,7 +27,7 @@ from bpf.programs import grace
 from bpf.programs.program import make_map
 from bpf.syscall import MapSpec, map_delete, map_update
 from probes.monitor.counting.estimates import BITS, distinct_values, largest_share, sampled
-from probes.monitor.selected import NOTHING, OUT, Estimate, SelectedMetric
+from probes.monitor.selected import NOTHING, OUT, RECENT, Estimate, SelectedMetric
 from probes.monitor.selection import Selections, place_of
 
 MAX_SLOTS = 40
@@ -49,13 +49,8 @@ _LARGEST = {
     "top_port": "ports",
     "top_source_port": "source_ports",
 }
-_RECENT = {
-    "recent_sources": "sources",
-    "recent_destinations": "destinations",
-    "recent_ports": "ports",
-}
-"""Metrics of the last RECENT_WINDOWS windows together, by the metric of one window."""
 RECENT_WINDOWS = 60
+"""Windows of the metrics in RECENT."""
 _SAMPLED: dict[str, tuple[str, Callable[[Array], Array]]] = {
     "single_flows": ("flows", lambda seen: seen >> 2 < 2),
     "short_flows": ("flows", lambda seen: seen >> 2 < 3),
@@ -80,7 +75,7 @@ class _Part(NamedTuple):
 def _part_of(metric: SelectedMetric) -> _Part:
     """The part that a metric distinguishes."""
     name = _name(metric)
-    part = _SAMPLED[name][0] if name in _SAMPLED else (_LARGEST | _RECENT).get(name, name)
+    part = _SAMPLED[name][0] if name in _SAMPLED else (_LARGEST | RECENT).get(name, name)
     return _Part(metric.selection, part, _directions(metric))
 
 
@@ -94,7 +89,7 @@ def _directions(metric: SelectedMetric) -> tuple[str, ...]:
 
 
 class _Recent:
-    """The last RECENT_WINDOWS windows of a metric in _RECENT."""
+    """The last RECENT_WINDOWS windows of a metric in RECENT."""
 
     def __init__(self) -> None:
         self.windows: deque[tuple[int, Array]] = deque()
@@ -102,11 +97,11 @@ class _Recent:
         self.estimate = NOTHING
         self._number = 0
 
-    def add(self, registers: Array | None) -> Estimate:
-        """Add a window, None: without packets. Returns the estimate of all windows."""
-        self._number += 1
+    def add(self, registers: Array | None, count: int = 1) -> Estimate:
+        """Add `count` windows, None: without packets. Returns the estimate of all windows."""
+        self._number += count
         old = bool(self.windows) and self.windows[0][0] <= self._number - RECENT_WINDOWS
-        if old:
+        while self.windows and self.windows[0][0] <= self._number - RECENT_WINDOWS:
             self.windows.popleft()
         if registers is not None:
             self.windows.append((self._number, registers))
@@ -183,7 +178,7 @@ class SelectedCounters:
         """Bit of each selection."""
         self._slots: dict[_Part, _Slot] = {}
         self.recent: dict[SelectedMetric, _Recent] = {}
-        """The last windows of the metrics in _RECENT."""
+        """The last windows of the metrics in RECENT."""
         self._complete: frozenset[SelectedMetric] = frozenset()
         """Metrics that were counted from the begin of this window."""
 
@@ -234,8 +229,21 @@ class SelectedCounters:
             recent.add(None)
         return {metric: each.estimate for metric, each in self.recent.items() if each.windows}
 
-    def end_window(self, half: int, sketches: Array) -> dict[SelectedMetric, Estimate]:
-        """Values of the half's window, which is then empty; a metric is missing if it came within.
+    def recent_limit(self, sketches: Array) -> float:
+        """Return the greatest value of the metrics in RECENT at most, if the window ended now."""
+        outgoing = {metric.outgoing for metric in self.recent}
+        packets = {each: self._counts(sketches, _DIRECTIONS[each], "packets") for each in outgoing}
+        limits = (
+            each.estimate.high + float(packets[metric.outgoing][self._counted[metric.selection]])
+            for metric, each in self.recent.items()
+        )
+        return max(limits, default=0.0)
+
+    def end_window(
+        self, half: int, sketches: Array, count: int = 1
+    ) -> dict[SelectedMetric, Estimate]:
+        """Values of the half's window, or of `count` windows together, which is then empty; a
+        metric is missing if it came within.
 
         `sketches` are the `struct sketch` of all CPUs. The last one must have left the program.
         """
@@ -260,14 +268,14 @@ class SelectedCounters:
                 self._counted[metric.selection], _name(metric), counts[metric.outgoing]
             )  # fmt: skip
             if name in _COUNTS:
-                count = float(counted[name][bit])
-                values[metric] = Estimate(count, count, count)
+                exact = float(counted[name][bit])
+                values[metric] = Estimate(exact, exact, exact)
                 continue
             part = _part_of(metric)
             cpus = self._slots[part].view(half) if part in used else None
-            if name in _RECENT:
+            if name in RECENT:
                 registers = None if cpus is None else cpus["registers"]["value"].max(axis=0)
-                values[metric] = self.recent.setdefault(metric, _Recent()).add(registers)
+                values[metric] = self.recent.setdefault(metric, _Recent()).add(registers, count)
             elif cpus is None:
                 values[metric] = NOTHING
             elif name in _LARGEST:
@@ -314,7 +322,8 @@ class SelectedCounters:
         total: Array = sketches[direction]["selected"][name].sum(axis=0)[_PLACE_OF]
         if direction == "incoming":
             combined = sketches["combined"][name].sum(axis=0)
-            total = total + combined @ self._selections.of_combinations()
+            used = np.flatnonzero(combined)
+            total = total + combined[used] @ self._selections.of_combinations(used)
         return total
 
     def _metrics(self) -> frozenset[SelectedMetric]:

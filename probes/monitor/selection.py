@@ -152,11 +152,12 @@ class Selections:
         """Have packets of exactly these selections, bits of a word, go to applications."""
         self._tables["active"] = selections
 
-    def of_combinations(self) -> Array:
-        """Return which selections a combination of the first eight conjunctions has: u8 (256, 64),
-        0 or 1."""
-        found: Array = self._tables["selections"][:256, None] >> np.arange(64, dtype="u8")
-        return found & np.uint64(1)
+    def of_combinations(self, combinations: Array) -> Array:
+        """Return which selections combinations (n,) of the first eight conjunctions have: u8
+        (n, 64), 0 or 1."""
+        words = self._tables["selections"][combinations, None]
+        found: Array = words >> np.arange(64, dtype="u8") & np.uint64(1)
+        return found
 
     def close(self) -> None:
         del self._tables, self._ports

@@ -9,6 +9,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from tempfile import mkdtemp
 
 import click
+from click.core import ParameterSource
 
 from app.cli.command import GroupedCommand, argument, option, say
 from app.cli.decorator import takes
@@ -21,6 +22,7 @@ from app.run.options import OUTPUT, Options
 from app.tape.options import TapeOptions
 from bpf.errors import UsageError
 from bpf.quantities import counted, duration
+from probes.config.options import settings_of
 from probes.monitor.options import MonitorOptions
 from probes.tunnels import Tunnels
 
@@ -42,7 +44,7 @@ _EVER = 0, 1 << 62
     Options, Ui, TapeOptions,
     only=(
         "headless", "out", "views", "filter", "network_prefix", "networks", "interval", "tunnels",
-        "policies", "policy",
+        "policies", "policy", *settings_of(Ui), *settings_of(TapeOptions),
     ),
 )  # fmt: skip
 def open(  # noqa: A001 - the name of the command
@@ -52,7 +54,8 @@ def open(  # noqa: A001 - the name of the command
     """Show captures as a run, or write their tables.
 
     The programs of the flow probe and of the monitor see each frame, and windows end by the
-    capture's clock. Owners and paths are unknown, and applications do not run.
+    capture's clock. After ten minutes, quiet windows end together, at most a minute of them; with
+    --interval none do. Owners and paths are unknown, and applications do not run.
     """
     from app.lab import imported
     from app.lab.policy_runner import PolicyRunner
@@ -62,8 +65,10 @@ def open(  # noqa: A001 - the name of the command
         need_terminal("--headless", (1,))
     found, said = policies_of(options.policies or SHIPPED, options.policy, ())
     said = {**said, "interval": options.interval, "tunnels": Tunnels(options.tunnels)}
+    source = click.get_current_context().get_parameter_source("interval")
+    monitor, joins = MonitorOptions(**said), source is ParameterSource.DEFAULT
     with _directory(record) as directory:
-        with PolicyRunner(found.policies, MonitorOptions(**said), networks_of(local)) as runner:
+        with PolicyRunner(found.policies, monitor, networks_of(local), joins=joins) as runner:
             result = imported.record(captures, runner, directory)
         say(f"{counted(result.frames, 'frame')} in {duration(result.seconds)}")
         for note in result.notes:

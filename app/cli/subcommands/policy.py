@@ -7,15 +7,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from app.cli.command import CommandGroup, argument, option
-from app.files import as_invoker, write_atomic
+from app.files import as_invoker
 from app.run.monitor import SHIPPED, policies_of
-from bpf.errors import ProbedeckError, UsageError
+from bpf.errors import UsageError
 from bpf.quantities import duration
 from probes.monitor.options import MonitorOptions
 from probes.tunnels import Tunnels
@@ -104,9 +103,9 @@ def test(
     Exit codes: 0 every expectation is met, 3 one is not, 2 a file cannot be read, and all others
     meet theirs.
     """
+    from app.junit import write as write_junit
     from app.lab.capture import check_capture
-    from app.lab.expectation import Expectation, lines
-    from app.lab.expectation import junit as junit_of
+    from app.lab.expectation import Expectation, lines, suite
     from app.lab.policy_runner import PolicyRunner
     from app.lab.recorded_runner import run_recording
     from app.recording.reader import Recording
@@ -156,10 +155,7 @@ def test(
                 print(f"  {word}: {outcome.expectation}: {outcome.reason}")
             judged.append((name, result, outcomes))
     if junit:
-        try:
-            write_atomic(Path(junit), [junit_of(judged)])
-        except OSError as error:
-            raise ProbedeckError(f"{junit} is not written: {error.strerror}") from None
+        write_junit(junit, (suite(*each) for each in judged))
     if not all(outcome.met for _, _, outcomes in judged for outcome in outcomes):
         return _UNMET
     return UsageError.exit_code if refused else 0

@@ -25,6 +25,7 @@ from widgets.tones import Tone
 if TYPE_CHECKING:
     from app.console.tapes.player import Player
     from app.console.tapes.recorder import Recorder
+    from app.junit import Suite
     from app.tape.model import Tape, TapeStep
     from app.tape.named_state import StateValue, StateValues
 
@@ -49,6 +50,8 @@ class Tapes:
         """The last message in the corner."""
         self._left: TapeStep | None = None
         """The step of the startup tape that is played or comes next; None: all were played."""
+        self._number, self._seconds = 0, 0.0
+        """Number of the step of the startup tape that was played last, from 1, and its duration."""
         self._player: Player | None = None
         self._recorder: Recorder | None = None
         self._last_tape = REGISTER
@@ -224,6 +227,22 @@ class Tapes:
             worker = self._play_startup(self.startup.tape, starting)
             self._console.app.run_worker(worker, group="tape")
 
+    def suite(self, failure: str) -> Suite:
+        """Return the steps of the startup tape as a suite. `failure` is that of the last one that
+        was played; empty: it did not fail."""
+        from app.junit import Case, Suite
+
+        tape, reached = self.startup.tape, max(1, self._number)
+        assert tape is not None
+        cases = [
+            Case(
+                f"{step.place.line}: {step.text}", failure if number == reached else "",
+                number > reached,
+            )
+            for number, step in enumerate(tape.steps, 1)
+        ]  # fmt: skip
+        return Suite(tape.name, cases, self._seconds)
+
     def unplayed(self) -> ProbedeckError | None:
         """The error of a console that ended before the startup tape; None if all was played."""
         if self._left is None:
@@ -255,11 +274,14 @@ class Tapes:
                 await asyncio.sleep(_POLL)
             if console.failure is not None:
                 return
+            begun = time.monotonic()
             try:
                 stopped = await self._played(tape)
             except ProbedeckError as error:
                 console.fail(error)
                 return
+            finally:
+                self._seconds = time.monotonic() - begun
             self._left = None
             if self.startup.shown:
                 self._notify(f"{tape.name} {stopped or 'is done'}", 2.0)
@@ -280,6 +302,8 @@ class Tapes:
                 self._left = player.step
             raise
         finally:
+            if tape is self.startup.tape:
+                self._number = player.number
             self._player = None
             self._console.show_status()
 

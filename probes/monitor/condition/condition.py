@@ -9,7 +9,6 @@ from functools import cached_property
 
 import numpy as np
 
-from bpf.arrays import Array
 from bpf.errors import TextError
 from probes.filter.domain import NONE
 from probes.monitor.condition.logic import ConditionOutcome, Logic, comparisons
@@ -17,6 +16,7 @@ from probes.monitor.condition.selection import canonical
 from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.syntax import MAX_LENGTH, MAX_STORED, parse
 from probes.monitor.condition.terms import (
+    UNSEEN,
     Expression,
     MetricTerm,
     Number,
@@ -26,7 +26,7 @@ from probes.monitor.condition.terms import (
     parts,
 )
 from probes.monitor.owners.text import is_of_owners
-from probes.monitor.selected import UNITS, Estimate, SelectedMetric
+from probes.monitor.selected import UNITS, SelectedMetric
 
 _KINDS = {
     "tcp": "tcp",
@@ -157,9 +157,10 @@ class Condition:
             each.is_low(windows) for found in outcome.comparisons for each in found.of.baselines
         )
 
-    def never_holds_in(self, row: Array, selected: Mapping[SelectedMetric, Estimate]) -> bool:
-        """Whether the condition does not hold in such a window, whatever windows came before."""
-        window = WindowSeries()
-        window.append(row, 10**9, 1.0, selected)
+    @functools.lru_cache(1024)  # noqa: B019 - conditions are few, and stay
+    def never_holds(self, most: float, recent: float) -> bool:
+        """Whether the condition holds in no window of a second with at most `most` packets,
+        whatever windows came before. `recent` is the limit of the metrics in RECENT."""
+        unseen = UNSEEN._replace(history=False, most=most, recent=recent)
         with np.errstate(all="ignore"):
-            return self._root.judge(WindowSelection(window, None, -1, history=False)).holds is False
+            return self._root.judge(unseen).holds is False

@@ -8,7 +8,7 @@ learnt after its end: a lasting attack stays unusual.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 
 import numpy as np
@@ -35,6 +35,7 @@ _METRICS = tuple(
 _FLOWS = SelectedMetric("flows", "")
 _LIMITS = [_COLUMNS[name] for name in ("flows", "flows_low", "flows_high")]
 _NONE: Mapping[SelectedMetric, Estimate] = {}
+_UNKNOWN = (np.nan,) * 3
 
 
 class WindowSeries:
@@ -43,8 +44,10 @@ class WindowSeries:
     def __init__(self, keep_seconds: float = 0.0) -> None:
         self._keep = keep_seconds
         self._table = np.empty((len(_COLUMNS), 64))
-        self._selected: dict[SelectedMetric, Array] = {}
-        """Value, low and high of each window (3, capacity); NaN where the metric is unknown."""
+        self._places: dict[SelectedMetric, int] = {}
+        """Place of each metric of a selection in `_selected`, in order."""
+        self._selected = np.empty((0, 3, 64))
+        """Value, low and high of each window; NaN where the metric is unknown."""
         self._first = self._end = self._gone = 0
         self._seen = 0.0
         self.counts: dict[int, tuple[object, int, int, int]] = {}
@@ -64,7 +67,7 @@ class WindowSeries:
         """Return the same windows, with these metrics of selections only."""
         found = copy(self)
         found._table, found.counts, found._usual = self._table.copy(), dict(self.counts), {}
-        found._selected = {m: self._selected[m].copy() for m in metrics if m in self._selected}
+        found._choose([metric for metric in metrics if metric in self._places])
         return found
 
     def keep(self, seconds: float) -> None:
@@ -77,47 +80,39 @@ class WindowSeries:
         end_ns: int,
         seconds: float,
         selected: Mapping[SelectedMetric, Estimate] = _NONE,
+        count: int = 1,
     ) -> None:
         """Add a window: dtype METRIC, shape (), its end (CLOCK_MONOTONIC), and its known metrics of
-        selections."""
-        self._make_room(1)
+        selections. Or add `count` such windows of `seconds` each, of which the last one ends then.
+        """
+        self._make_room(count)
+        self._know(selected.keys())
         values = row.item()
         packets, octets, tcp, tcp_octets, udp, udp_octets, icmp, icmp_octets = values[:8]
-        self._know(selected.keys())
-        for metric, column in self._selected.items():
-            column[:, self._end] = selected.get(metric, np.nan)
-        self._seen += seconds
-        self._table[:, self._end] = (
-            *values,
-            packets - tcp - udp - icmp,
-            octets - tcp_octets - udp_octets - icmp_octets,
-            seconds,
-            end_ns / 1e9 - seconds / 2,
-            self._seen - seconds / 2,
-        )
-        self._end += 1
-        self._forget()
-
-    def rest(
-        self, end_ns: int, seconds: float, count: int, metrics: Iterable[SelectedMetric]
-    ) -> None:
-        """Add `count` empty windows of `seconds` each; the last one ends at `end_ns`."""
-        self._make_room(count)
-        self._know(metrics)
+        others = packets - tcp - udp - icmp, octets - tcp_octets - udp_octets - icmp_octets
         new, after = slice(self._end, self._end + count), np.arange(count) + 0.5
-        self._table[:, new] = 0
-        self._table[_COLUMNS["seconds"], new] = seconds
-        self._table[_COLUMNS["middle"], new] = end_ns / 1e9 - seconds * after[::-1]
-        self._table[_COLUMNS["seen"], new] = self._seen + seconds * after
-        for metric, column in self._selected.items():
-            column[:, new] = 0 if metric in metrics else np.nan
+        known = [selected.get(metric, _UNKNOWN) for metric in self._places]
+        self._selected[..., new] = np.reshape(known, (-1, 3, 1))
+        self._table[:-2, new] = np.array((*values, *others, seconds))[:, None]
+        self._table[-2:, new] = end_ns / 1e9 - seconds * after[::-1], self._seen + seconds * after
         self._seen += seconds * count
         self._end += count
         self._forget()
 
-    def _know(self, metrics: Iterable[SelectedMetric]) -> None:
-        for metric in set(metrics) - self._selected.keys():
-            self._selected[metric] = np.full((3, self._table.shape[1]), np.nan)
+    def _know(self, metrics: Collection[SelectedMetric]) -> None:
+        if new := [metric for metric in metrics if metric not in self._places]:
+            self._choose([*self._places, *new])
+
+    def _choose(self, metrics: Sequence[SelectedMetric]) -> None:
+        """Have these metrics from now on; new ones are unknown in the windows so far."""
+        before, self._places = self._places, {each: at for at, each in enumerate(metrics)}
+        old, self._selected = (
+            self._selected,
+            np.full((len(metrics), *self._selected.shape[1:]), np.nan),
+        )
+        for metric, at in self._places.items():
+            if metric in before:
+                self._selected[at] = old[before[metric]]
 
     def _forget(self) -> None:
         self._usual.clear()
@@ -144,9 +139,9 @@ class WindowSeries:
 
     def selected(self, metric: SelectedMetric) -> Array:
         """Value, low and high of all windows: f8 (3, n); NaN where the metric is unknown."""
-        if metric not in self._selected:
+        if metric not in self._places:
             return np.full((3, len(self)), np.nan)
-        return self._selected[metric][:, self._first : self._end]
+        return self._selected[self._places[metric], :, self._first : self._end]
 
     def known(self, metrics: Iterable[SelectedMetric]) -> Array:
         """Windows in which all these metrics are known: bool (n,)."""
@@ -183,18 +178,16 @@ class WindowSeries:
         kept = self._table[:, self._first : self._end]
         count = kept.shape[1]
         wanted = max(2 * count, count + more, 64)
-        table = np.empty((len(_COLUMNS), wanted))
-        table[:, :count] = kept
         # Metrics that no window knows any more were of policies that are gone.
-        for metric in [m for m in self._selected if not self.known([m]).any()]:
-            del self._selected[metric]
-        for metric in self._selected:
-            column = np.full((3, wanted), np.nan)
-            column[:, :count] = self.selected(metric)
-            self._selected[metric] = column
+        self._choose([metric for metric in self._places if self.known([metric]).any()])
+        table, selected = (
+            np.full((*of.shape[:-1], wanted), np.nan) for of in (self._table, self._selected)
+        )
+        table[:, :count] = kept
+        selected[..., :count] = self._selected[..., self._first : self._end]
         self.counts.clear()  # perhaps of policies that are gone, too
         self._gone += self._first
-        self._table, self._first, self._end = table, 0, count
+        self._table, self._selected, self._first, self._end = table, selected, 0, count
 
 
 Window = tuple[Array, int, float, Mapping[SelectedMetric, Estimate]]

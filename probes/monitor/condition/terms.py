@@ -15,13 +15,15 @@ from probes.monitor.condition.band import INFINITE, LIMITS, NAN, OPERATIONS, Ban
 from probes.monitor.condition.selection import written
 from probes.monitor.condition.series import METRIC_NAMES, WindowSeries
 from probes.monitor.condition.units import METRIC_COUNTS, RATIO, Unit
-from probes.monitor.selected import OUT, SelectedMetric
+from probes.monitor.selected import OUT, RECENT, SelectedMetric
 
 LEAST_WINDOWS = 3
 """Fewest windows of a baseline."""
 LEAST_SHARE = 0.25
 """Least part of a baseline's time that must be covered."""
 BASELINE = "baseline"
+MAX_BYTES = 1514
+"""Bytes of the packets of an unseen window with a known number of packets, at most."""
 
 
 class WindowSelection(NamedTuple):
@@ -36,11 +38,18 @@ class WindowSelection(NamedTuple):
     """Windows of bursts that came several times: usual, too."""
     history: bool = True
     """False: the windows before are unknown."""
+    most: float = INFINITE
+    """Most packets of an unseen window."""
+    recent: float = INFINITE
+    """Greatest value of a metric of several windows in an unseen window."""
 
     def metric(self, name: str) -> Band:
         """One of METRIC_NAMES."""
         if self.key is None:
-            return Band(NAN, np.float64(0), INFINITE, seen=False)
+            most = self.most * (MAX_BYTES if "bytes" in name else 1)
+            most = np.float64(self.recent if name.removeprefix(OUT) in RECENT else most)
+            nothing = np.float64(0)
+            return Band(NAN if most else nothing, nothing, most, not most, seen=not most)
         value = self.series.column(name)[self.key]
         if name != "flows":
             return Band(value, value, value, exact=True)
@@ -241,6 +250,8 @@ class Over:
         floor = self.floor.band(windows) if self.floor else None
         if not windows.history:
             unseen = self.of.band(UNSEEN)
+            if self.function == "min":
+                return unseen._replace(high=self.of.band(windows).high)
             return unseen._replace(low=np.maximum(unseen.low, floor.low)) if floor else unseen
         if floor and self.is_low(windows):
             band = floor

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
-from app.lab.expectation import Expectation, Outcome, junit
+from app import junit
+from app.lab.expectation import Expectation, Outcome, suite
 from app.lab.policy_runner import CaptureResult, Told
 from bpf.errors import UsageError
 from probes.monitor.engine import PolicyTransition
@@ -98,12 +100,14 @@ def test_mistakes_are_named(text: str, problem: str) -> None:
     assert "--expect" in str(refused.value)
 
 
-def test_junit_has_a_case_for_each_expectation_and_capture() -> None:
+def test_junit_has_a_case_for_each_expectation_and_capture(tmp_path: Path) -> None:
     outcomes = [Expectation.parse(text, NAMES).judge(RESULT) for text in ("flood", "none")]
-    root = ET.fromstring(junit([('a<"\x01.pcap', RESULT, outcomes), ("b.pcap", QUIET, [])]))
-    first, second = root
+    suites = suite('a<"\x01.pcap', RESULT, outcomes), suite("b.pcap", QUIET, [])
+    junit.write(str(tmp_path / "x.xml"), suites)
+    first, second = ET.parse(tmp_path / "x.xml").getroot()
     assert first.attrib == {
-        "name": 'a<"?.pcap', "tests": "2", "failures": "1", "errors": "0", "time": "6.500"
+        "name": 'a<"?.pcap', "tests": "2", "failures": "1", "errors": "0", "skipped": "0",
+        "time": "6.500",
     }  # fmt: skip
     met, unmet = first.findall("testcase")
     assert (met.attrib, list(met)) == ({"classname": 'a<"?.pcap', "name": "flood"}, [])

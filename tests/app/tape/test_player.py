@@ -157,6 +157,33 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
         if code == 3:
             assert str(app.failure).startswith("x.tape:")
     assert app.tapes.unplayed() is None or code == 3
+    count = text.count("\n") + 1
+    outcomes = {
+        None: ["passed"] * count, 0: ["passed"] * count, 3: ["passed"] * (count - 1) + ["failed"],
+    }  # fmt: skip
+    cases = app.tapes.suite("why" if code == 3 else "").cases
+    assert [(each.failure and "failed") or "passed" for each in cases] == outcomes[code]
+
+
+async def test_steps_behind_a_failure_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.console.tapes.control._FIRST", 0)
+    monkeypatch.setattr("app.tape.steps.PATIENCE", 0)
+    plane = cast("ControlPlane", FakePlane())
+    app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
+    text = '# x\nview.events\nExpect view == "flows"\nEnter\nEnter'
+    app.tapes.begin_with(Startup(of_text(text, "x.tape"), shown=False))
+    assert [each.skipped for each in app.tapes.suite("no probe").cases] == [False, *[True] * 3]
+    async with app.run_test():
+        await app.ready.wait()
+        async with asyncio.timeout(10):
+            while app.failure is None:
+                await asyncio.sleep(0.01)
+    name, cases, _, _ = app.tapes.suite("why")
+    assert name == "x.tape"
+    assert cases == [
+        ("2: view.events", "", False), ('3: Expect view == "flows"', "why", False),
+        ("4: Enter", "", True), ("5: Enter", "", True),
+    ]  # fmt: skip
 
 
 async def test_a_tape_played_before_the_first_one_is_over_comes_after_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -172,8 +173,13 @@ async def test_without_a_recording_yet_there_is_memory_alone(tmp_path: Path) -> 
 
 def test_tapes_play_on_a_recording(tmp_path: Path) -> None:
     record(tmp_path, _items())
-    asked = "replay", str(tmp_path), "--at", "00:00:20", "--headless", "--exec"
-    assert deck_ends(*asked, "time.forward 3")[0] == 0
+    asked = "replay", str(tmp_path), "--at", "00:00:20", "--headless"
+    code, _, err = deck_here(*asked, "--junit", "x.xml")
+    assert (code, err) == (2, "probedeck: --junit needs a tape; give --tape or --exec\n")
+    played = *asked, "--junit", str(tmp_path / "x.xml"), "--exec", "time.forward 3"
+    assert deck_ends(*played)[0] == 0
+    ((case,),) = ET.parse(tmp_path / "x.xml").getroot()
+    assert (case.attrib["name"], list(case)) == ("1: Action time.forward 3", [])
     code, _, err = deck_here("replay", str(tmp_path / "none"), "--headless", "--exec", "view.flows")
     assert (code, err) == (
         2,
