@@ -5,6 +5,6 @@ import signal
 # During imports, Ctrl-C ends the process: there is nothing to clean up.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from app.cli.main import main  # noqa: E402
+from app.cli.main import program  # noqa: E402
 
-main()
+program()

@@ -40,7 +40,7 @@ PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 BUDGETS = {
     "app": (395, "files, names of addresses, the store, events and JUnit of all commands"),
     "app/api": (1870, "REST, its client, and the defence against hostile clients"),
-    "app/cli": (1420, "one file a command of the shell"),
+    "app/cli": (1435, "one file a command of the shell"),
     "app/commands": (745, "commands of console, tapes and REST, declared once"),
     "app/config": (570, "settings, themes, and mistakes with their line"),
     "app/console": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import os
@@ -12,7 +13,7 @@ import threading
 import warnings
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import get_completion_class, shell_complete
@@ -156,6 +157,28 @@ def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
         threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(ignored)
+
+
+def program() -> NoReturn:
+    """Run the command line in a process of its own, and end that, whatever its threads do.
+
+    At its end, Python stops daemon threads where they wait for it. In code that is not Python's, as
+    pydantic's, that aborts the process. Other handlers of the end run before `leave`.
+    """
+    code: Any = 1
+
+    def leave() -> None:
+        if any(each.daemon for each in threading.enumerate()):
+            with suppress(OSError, ValueError, AttributeError):
+                sys.stdout.flush()
+            os._exit(code)
+
+    atexit.register(leave)
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+        raise
 
 
 def main() -> NoReturn:

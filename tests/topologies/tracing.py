@@ -64,6 +64,10 @@ class Tracing:
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
         self._process = process
         self._folder = folder
+        self._read = 0
+        """Bytes of hops.csv whose rows `answers` has added."""
+        self._columns: list[str] = []
+        self._answers = set[Answer]()
         end = time.monotonic() + _START_SECONDS
         while "tc egress" not in self.output:
             if process.poll() is not None or time.monotonic() > end:
@@ -77,20 +81,32 @@ class Tracing:
 
     def answers(self) -> set[Answer]:
         """Return the answers that are written so far."""
-        return {
-            Answer(
-                int(row["ip_version"]),
-                int(row["protocol"]),
-                int(row["source_port"] or 0),
-                _hop(row["hop"]),
-            )
-            for row in self._written("hops")
-            if row["outcome"] == "answered"
-        }
+        path = self._folder / "hops.csv"
+        if not path.exists():
+            return self._answers
+        with path.open("rb") as file:
+            file.seek(self._read)
+            # A window's rows are written at once; the table begins with the first window.
+            text = file.read()
+        text = text[: text.rfind(b"\n") + 1]
+        self._read += len(text)
+        rows = csv.reader(text.decode().splitlines())
+        if not self._columns:
+            self._columns = next(rows, [])
+        for values in rows:
+            row = dict(zip(self._columns, values, strict=True))
+            if row["outcome"] == "answered":
+                version, protocol = int(row["ip_version"]), int(row["protocol"])
+                port, hop = int(row["source_port"] or 0), _hop(row["hop"])
+                self._answers.add(Answer(version, protocol, port, hop))
+        return self._answers
 
     def texts(self) -> list[str]:
         """Return the texts of the events that are written so far."""
-        return [row["text"] for row in self._written("events")]
+        path = self._folder / "events.csv"
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1].splitlines()
+        return [row["text"] for row in csv.DictReader(whole)]
 
     def finish(self) -> None:
         """Interrupt the trace, and wait for its end. A second call does nothing."""
@@ -126,13 +142,6 @@ class Tracing:
         """Rows of paths.csv about a hop, in order of time."""
         found = [row for row in self._table("paths") if row["kind"] == "summary"]
         return [row for row in found if _hop(row["hop"]) == hop]
-
-    def _written(self, name: str) -> csv.DictReader[str]:
-        """The whole rows of a table that grows."""
-        path = self._folder / f"{name}.csv"
-        # A window's rows are written at once; the table begins with the first window.
-        text = path.read_text() if path.exists() else ""
-        return csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
 
     def _table(self, name: str) -> Iterator[dict[str, str]]:
         with (self._folder / f"{name}.csv").open(newline="") as file:

@@ -209,6 +209,39 @@ def test_without_bcc(tmp_path: Path) -> None:
     assert "apt install python3-bpfcc" in run.stderr
 
 
+BUSY = """
+import sys, threading, time, pydantic
+from app.cli import main
+
+class Model(pydantic.BaseModel):
+    number: int
+
+    @pydantic.field_validator("number")
+    @classmethod
+    def check(cls, value):
+        time.sleep(0.0005)
+        return value
+
+def run():
+    while True:
+        Model(number=1)
+
+def report():
+    threading.Thread(target=run, daemon=True).start()
+    time.sleep(0.02)
+    sys.exit(3)
+
+main.main = report
+main.program()
+"""
+
+
+def test_a_thread_in_foreign_code_does_not_abort_the_end() -> None:
+    command = [sys.executable, "-I", "-c", BUSY]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert (run.returncode, run.stderr) == (3, "")
+
+
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

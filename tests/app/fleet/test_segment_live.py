@@ -75,6 +75,8 @@ A4, B4, A6, B6 = "10.71.1.1", "10.71.2.1", "fd71:1::1", "fd71:2::1"
 FILTER = FlowFilter.parse(f"(host:{A4} host:{B4}) or (host:{A6} host:{B6})")
 OPTIONS = SegmentOptions("secret", capture=FILTER, interval=0.25)
 STREAM, DATAGRAMS = 12 << 20, 2000
+MOST_PACKETS = 46
+"""Packets of the largest segment: 64 KiB in parts of 1428 bytes."""
 _SIOCETHTOOL, _STSO, _SGSO, _SGRO = 0x8946, 0x1F, 0x24, 0x2C
 _UDP_SEGMENT = 103
 
@@ -263,10 +265,12 @@ def test_lost_packets_are_those_that_were_dropped(segment: Segment, split: bool)
             offload(name, _SGRO, split and name == "eth0")
 
     def gone() -> list[int]:
-        """Packets that no host gets, from A and from B."""
+        """Packets that the router drops and that cables drop, from A and from B."""
         return [
-            segment.dropped[0]() + overflown(segment.a, "eth0") + overflown(segment.router, "to_b"),
-            segment.dropped[1]() + overflown(segment.b, "eth0") + overflown(segment.router, "to_a"),
+            segment.dropped[0](),
+            overflown(segment.a, "eth0") + overflown(segment.router, "to_b"),
+            segment.dropped[1](),
+            overflown(segment.b, "eth0") + overflown(segment.router, "to_a"),
         ]
 
     before = gone()
@@ -303,10 +307,16 @@ def test_lost_packets_are_those_that_were_dropped(segment: Segment, split: bool)
         ended = [remote.export("segment")[0].window for remote in segment.remotes]
         report, other_report = settled(run, ended), settled(apart, ended)
     dropped = [now - was for now, was in zip(gone(), before, strict=True)]
+    # A cable of a busy machine may drop large segments, and counts each as one packet.
+    most = 1 if split else MOST_PACKETS
     for found in (report, other_report):
-        for side, truth in ((found.there, dropped[0]), (found.back, dropped[1])):
+        for side, (by_router, by_cables) in (
+            (found.there, dropped[:2]),
+            (found.back, dropped[2:]),
+        ):
             counts = side.counts
-            assert counts.lost == truth > 0
+            assert by_router + by_cables <= counts.lost <= by_router + by_cables * most
+            assert counts.lost > 0
             assert counts.delivered + counts.lost == counts.sent == side.sent_packets
             assert counts.delivered == side.received_packets
             rest = replace(counts, sent=0, delivered=0, lost=0, reordered=0, ordered=0)

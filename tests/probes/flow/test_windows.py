@@ -120,19 +120,18 @@ def watching(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [4, 6])
-def test_every_packet_is_in_exactly_one_window(compiler: Compiler, version: int) -> None:
+def test_every_packet_is_in_exactly_one_window(compiler: Compiler) -> None:
     with (
         counting() as seen,
         silent_pair() as (left, right),
         watching(right, 0.1) as (collected, _, controller),
-        Generator(compiler, left, version=version, flows=25_000) as generator,
+        Generator(compiler, left, version=4, flows=25_000) as generator,
     ):
-        generator.send(3_000_000)
+        generator.send(1_500_000)
         expected = seen(controller)
         controller.close()
         size = len(generator.frame)
-    assert collected.packets() == expected > 2_000_000
+    assert collected.packets() == expected > 1_000_000
     rows = collected.rows()
     assert int(rows["bytes"].sum()) == int(rows["packets"].sum()) * size
     assert not collected.lost(LossReason.TABLE_FULL)
@@ -145,14 +144,13 @@ def test_every_packet_is_in_exactly_one_window(compiler: Compiler, version: int)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [4, 6])
-def test_every_new_flow_is_recorded(compiler: Compiler, version: int) -> None:
+def test_every_new_flow_is_recorded(compiler: Compiler) -> None:
     """One second's flows exceed the tables: windows end early (S4.8)."""
     with (
         counting() as seen,
         silent_pair() as (left, right),
         watching(right, 60) as (collected, _, controller),
-        Generator(compiler, left, version=version, flows=0) as generator,
+        Generator(compiler, left, version=6, flows=0) as generator,
     ):
         generator.send(2_000_000)
         expected = seen(controller)
@@ -175,7 +173,7 @@ def test_both_cpus_at_once(compiler: Compiler) -> None:
         watching(right, 0.05) as (collected, _, controller),
     ):
         generators = [Generator(compiler, left, flows=1000, cpu=cpu) for cpu in (0, 1)]
-        threads = [threading.Thread(target=g.send, args=(1_500_000,)) for g in generators]
+        threads = [threading.Thread(target=g.send, args=(700_000,)) for g in generators]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -184,7 +182,7 @@ def test_both_cpus_at_once(compiler: Compiler) -> None:
         controller.close()
         for generator in generators:
             generator.close()
-    assert collected.packets() + collected.lost(LossReason.TABLE_FULL) == expected > 1_000_000
+    assert collected.packets() + collected.lost(LossReason.TABLE_FULL) == expected > 500_000
     for snapshot in collected.snapshots:
         keys = [row.tobytes()[:39] for row in snapshot.rows]
         assert len(set(keys)) == len(keys), "a flow is in a window once, though two CPUs saw it"
@@ -198,19 +196,23 @@ def test_reconfiguring_loses_no_packet(compiler: Compiler) -> None:
         watching(right, 0.1) as (collected, probe, controller),
         Generator(compiler, left, flows=500) as generator,
     ):
-        sender = threading.Thread(target=generator.send, args=(6_000_000,))
+        over = threading.Event()
+
+        def send() -> None:
+            while not over.is_set():
+                generator.send(200_000)
+
+        sender = threading.Thread(target=send)
         sender.start()
-        swaps = 0
-        while sender.is_alive():
-            swaps += 1
-            probe.reconfigure(FlowFilter.parse("sport:1024" if swaps % 2 else "udp"))
+        for capture in ("sport:1024", "udp", "sport:1024"):
+            probe.reconfigure(FlowFilter.parse(capture))
+        over.set()
         sender.join()
         expected = seen(controller)
         controller.close()
-    assert swaps >= 2
     assert not collected.lost(LossReason.TABLE_FULL)
-    assert collected.packets() + collected.lost(LossReason.FILTERED) == expected > 3_000_000
-    assert collected.snapshots[-1].generation == swaps + 1
+    assert collected.packets() + collected.lost(LossReason.FILTERED) == expected > 500_000
+    assert collected.snapshots[-1].generation == 4
 
 
 def test_a_filter_that_is_wrong_changes_nothing(make_probe: MakeProbe) -> None:

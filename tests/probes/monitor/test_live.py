@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import socket
 import threading
 import time
@@ -182,14 +181,14 @@ def test_applications_come_with_their_policy_and_go_with_the_monitor(monitored: 
     assert names == [PROBE, "accounting", "half_open"]
     with pytest.raises(UsageError, match="there is no application 'acounting'"):
         controller.set_policy(Policy.parse_short("more: always -> acounting"))
+    started = time.monotonic_ns()
     monitored.receive(10)
     info = controller.monitor()
+    elapsed = time.monotonic_ns() - started
     assert info
     assert (info.interface, info.hook, info.input) == ("right", "xdp", Input.REGULAR)
     assert [app.packets for app in info.applications] == [10, 10]
-    # An interrupt may come in one of ten runs.
-    assert all(app.active and 0 < app.ns < 100_000 for app in info.applications)
-    assert not any(math.isnan(app.ns) for app in info.applications)
+    assert all(app.active and 0 < 10 * app.ns < elapsed for app in info.applications)
     assert all(app.summary for app in info.applications)
     controller.remove_policy("all")
     monitored.receive(5)

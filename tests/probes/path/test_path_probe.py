@@ -293,7 +293,10 @@ def test_many_threads_change_all_at_a_time_and_every_probe_is_told(make_host: Ma
     threads = [threading.Thread(target=repeat, args=(change,)) for change in changes]
     for thread in threads:
         thread.start()
-    host.send(0.6, host.open(port=2000), host.open(other, port=2001))
+    flows = host.open(port=2000), host.open(other, port=2001)
+    deadline = time.monotonic() + 20
+    while net.probes.total() < 300 and time.monotonic() < deadline:
+        host.send(0.3, *flows)
     over.set()
     for thread in threads:
         thread.join()
