@@ -57,6 +57,14 @@ def dns_names(message: bytes) -> Iterator[AddressName]:
         return
 
 
+def dns_question(message: bytes) -> str:
+    """Return the host name that a DNS message asks for, or empty."""
+    try:
+        return _dns_name(message, _HEADER.size)[0] if _HEADER.unpack_from(message)[2] == 1 else ""
+    except (struct.error, IndexError, _WrongError):
+        return ""
+
+
 def _dns_names(message: bytes) -> Iterator[AddressName]:
     _, flags, questions, answers, _, _ = _HEADER.unpack_from(message)
     if flags & _ANSWER_BITS != _ANSWER or questions != 1:

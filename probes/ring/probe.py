@@ -206,10 +206,10 @@ class RingProbe(BuiltinProbe[Program]):
     def read(
         self, name: str, seconds: float, passing: Callable[[Packets], Array] | None = None
     ) -> tuple[Packets, CaptureLedger]:
-        """Freeze the ring, and return the packets of a selection of the last seconds, or since the
-        end of the window before. `passing` chooses packets.
+        """Return the packets of a selection of the last seconds, or since the end of the window
+        before. `passing` chooses packets.
 
-        The ring stays frozen until `thaw`. Raises UsageError for an unknown selection.
+        The ring is frozen while they are copied. Raises UsageError for an unknown selection.
         """
         with self._lock:
             if (kept := self.selections.get(name)) is None:
@@ -223,10 +223,11 @@ class RingProbe(BuiltinProbe[Program]):
             for cpu, rows in enumerate(self._slot_rows):
                 oldest = max(int(last[cpu]) - self.slots + 1, 1)
                 numbers = np.arange(max(oldest, int(first[cpu]) + 1), int(last[cpu]) + 1)
-                chosen = rows.take(numbers & (self.slots - 1))
-                if oldest > int(first[cpu]) + 1 and len(chosen):
-                    whole_ns = max(whole_ns, int(chosen["time"][0]))
-                found.append(_whole(chosen, numbers, kept))
+                places = numbers & (self.slots - 1)
+                if oldest > int(first[cpu]) + 1 and len(places):
+                    whole_ns = max(whole_ns, int(rows["time"][places[0]]))
+                found.append(rows.take(_whole(rows, places, numbers, kept)))
+            self.thaw()
             packets = packets_of(np.concatenate(found), self.interface)
             sums, read = _since(kept, begin, end), len(packets.slots)
             if passing:
@@ -254,7 +255,10 @@ class RingProbe(BuiltinProbe[Program]):
                 chosen = rows.take(places)
                 # A slot that was overwritten during the copy has another number now.
                 chosen["ended"][rows["number"][places] != numbers] = 0
-                found.append(_whole(chosen, numbers, kept) if kept else chosen[:0])
+                every = np.arange(len(chosen))
+                found.append(
+                    chosen.take(_whole(chosen, every, numbers, kept) if kept else every[:0])
+                )
             packets = packets_of(np.concatenate(found), self.interface)
             return packets[np.arange(len(packets.slots))[-most:]]
 
@@ -276,10 +280,10 @@ class RingProbe(BuiltinProbe[Program]):
         self._tables.activate(sum(1 << each.number for each in self.selections.values()))
 
 
-def _whole(slots: Array, numbers: Array, kept: Kept) -> Array:
-    """Return the packets of a selection that no other packet overwrites."""
-    whole = (slots["number"] == numbers) & (slots["ended"] == numbers)
-    return slots.take(np.flatnonzero(whole & (slots["selections"] >> kept.number & 1 == 1)))
+def _whole(slots: Array, places: Array, numbers: Array, kept: Kept) -> Array:
+    """Return the places of the packets of a selection that no other packet overwrites."""
+    whole = (slots["number"][places] == numbers) & (slots["ended"][places] == numbers)
+    return places[whole & (slots["selections"][places] >> kept.number & 1 == 1)]
 
 
 def _since(kept: Kept, begin: _Mark, end: _Mark) -> dict[str, int]:

@@ -31,9 +31,9 @@ def received() -> int:
     return int(values[names.index("InReceives")])
 
 
-def generator_of(compiler: Compiler, left: End, right: End) -> Generator:
+def generator_of(compiler: Compiler, left: End, right: End, flows: int = 100) -> Generator:
     """Frames to the watched end's own address: the network stack counts no others."""
-    made = Generator(compiler, left, flows=100, cpu=1)
+    made = Generator(compiler, left, flows=flows, cpu=1)
     with socket.socket() as asking:
         packed = struct.pack("16s24x", right.ifname.encode())
         address = fcntl.ioctl(asking, _SIOCGIFHWADDR, packed)[18:24]

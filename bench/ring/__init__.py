@@ -1,0 +1,1 @@
+"""The packet ring: its cost for a packet, and floods whose captures must be whole."""
