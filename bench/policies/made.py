@@ -54,7 +54,7 @@ def scores(runner: PolicyRunner, seconds: float) -> Iterable[tuple[str, MadeScor
                 told = alarms(runner, _with_office(rows, length, beside, attack.id))
                 _judge(score, attack, told, way)
             for name, make in loads.items():
-                length = 12.0 if "burst" in name else seconds
+                length = max(12.0, seconds) if "burst" in name else seconds
                 rows = _with_office(make(length, generator(name)), length, beside, name)
                 score.loads += 1
                 if wrong := alarms(runner, rows):

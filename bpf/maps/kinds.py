@@ -109,8 +109,9 @@ def held_maps() -> dict[int, int]:
     maps: dict[int, int] = {}
     for entry in Path("/proc/self/fdinfo").iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
-            found = fields(entry.read_text(encoding="ascii"))
-            if "map_id" in found:
+            text = entry.read_text(encoding="ascii")
+            if "map_id:" in text:
+                found = fields(text)
                 maps[int(found["map_id"])] = int(found.get("memlock", 0))
     return maps
 

@@ -39,7 +39,8 @@ def written(item: Item) -> None:
 
 def steps(collected: Collected) -> list[str]:
     sign = {"begin": "-", "end": "+"}
-    told = [event for event in collected.events if event.source == budget.SOURCE]
+    first, *told = [event for event in collected.events if event.source == budget.SOURCE]
+    assert first.text == "below 5.0 %, the first seconds of an alarm may use more"
     return [sign[event.phase] + event.subject for event in told]
 
 
