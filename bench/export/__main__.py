@@ -21,7 +21,7 @@ from typing import cast
 import numpy as np
 
 from app.exporters.host import ExportHost
-from app.exporters.ipfix.encoder import Encoder
+from app.exporters.ipfix.about import Encoder
 from app.exporters.ipfix.exporter import FlowExporter, ipfix, netflow9
 from app.exporters.ipfix.message import ObservationDomain
 from app.exporters.ipfix.records import exported

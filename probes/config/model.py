@@ -21,12 +21,11 @@ from bpf.attach.interface import CGROUP_EVENTS
 from bpf.compiler.source import INCLUDES, included
 from bpf.errors import UsageError, did_you_mean
 from bpf.objects.dialect import is_for_libbpf, object_sections
-from probes.config.c_headers import MAX_HEADERS, NAME, HeaderSearch
 from probes.config.config_errors import FaultSource, Request, errors_of, faults_of, invalid
 from probes.config.files import read_bytes, read_document, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
 from probes.config.map_config import Defined, MapOptions, Metric, Model, Name, Text
-from probes.config.netflow_features import NetflowFeatures
+from probes.config.sources import MAX_HEADERS, NAME, HeaderSearch, NetflowFeatures
 from probes.netflow import generator as netflow
 
 Side = Literal["ingress", "egress", "event"]

@@ -24,9 +24,8 @@ from probes.control.builtin_probes import (
     ProbeHost,
     optional,
 )
-from probes.control.path_control import PathControl
 from probes.control.probe_runner import ProbeRunner
-from probes.control.segment_service import SegmentService
+from probes.control.services import PathControl, SegmentService
 from probes.control.trials import passes
 from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter

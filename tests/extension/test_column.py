@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.console.screens import TABLES
-from app.exporters.ipfix.elements import FLOW_FIELDS
-from app.exporters.ipfix.templates import IPFIX, flow_template
+from app.exporters.ipfix.templates import FLOW_FIELDS, IPFIX, flow_template
 from app.outputs.views import VIEWS
 from probes.tables.flow_columns import FLOW_COLUMNS, FlowColumn
 from tests.app.console.fake import desk, flow

@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import numpy as np
 
 from app import resolve
+from app.console.live.flows import LiveView
 from app.console.live.state import Frame, LiveState
-from app.console.plain.tables import busiest, path_lines, policy_lines
 from app.console.screens.overview.model import late, rates
 from app.console.screens.overview.now import calm, troubles
 from app.console.screens.overview.trouble import (
@@ -21,11 +24,17 @@ from app.console.screens.overview.trouble import (
     output_troubles,
 )
 from app.console.screens.paths.model import Paths
+from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import Triggers
 from app.events.folding import EventGroup, fold
+from bpf.arrays import Row
 from bpf.errors import ProbedeckError, did_you_mean, printable
-from bpf.quantities import age, bit_rate, clock, counted
+from bpf.quantities import age, bit_rate, clock, counted, duration, percent
 from probes.control_plane import ControlPlane
+from probes.filter.hosts import address_text
+from probes.flow.grouping import GROUP, group
+from probes.flow.records import FlowDirection
+from probes.flow.services import service_name
 from probes.path.traced import Traced
 from probes.reports import OutputStatus
 from probes.snapshot import Event
@@ -223,3 +232,70 @@ class PlainSession:
             pulses, silent, ended, now, frame.flows.left_out, self._paths, self._triggers, events,
             frame.utc_ns, others=(*connections, *slow, *failing),
         )  # fmt: skip
+
+
+ROWS = 10
+"""Most rows of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargestGroups:
+    """Groups of flows, the busiest first."""
+
+    count: int
+    """Number of all groups."""
+    lines: tuple[str, ...]
+    """At most ROWS: name and rates."""
+
+
+def busiest(view: LiveView, kind: str) -> LargestGroups:
+    """Return the busiest groups of a kind: conversations, hosts or services."""
+    found = group(view.rows, kind)
+    rows, size = found.rows, len(found.rows)
+    rates = view.rows["bit_rate"]
+    is_in = view.rows["direction"] == FlowDirection.INGRESS
+    came = np.bincount(found.of, rates * is_in, size)
+    left = np.bincount(found.of, rates * ~is_in, size)
+    # Names break ties, so that equal groups keep their order.
+    order = np.lexsort((rows["id"], -(came + left)))[:ROWS]
+    lines = (
+        f"{_name(rows[at], kind)} {bit_rate(came[at] + left[at])}, "
+        f"in {bit_rate(came[at])}, out {bit_rate(left[at])}"
+        for at in order.tolist()
+    )
+    return LargestGroups(size, tuple(lines))
+
+
+def _name(row: Row[GROUP], kind: str) -> str:
+    service = service_name(int(row["protocol"]), int(row["service_port"]))
+    if kind == "services":
+        return service
+    far = address_text(row["far"].tobytes(), int(row["version"]))
+    return far if kind == "hosts" else f"{far} {service}"
+
+
+def path_lines(paths: Paths) -> list[str]:
+    """Return a line for each traced destination."""
+    whole = (choice for choice in paths.choices if choice.flow is None)
+    lines = []
+    for choice in islice(whole, ROWS):
+        one = paths.summary(choice)
+        known = math.isfinite(one["hops"])
+        parts = [counted(int(one["hops"]), "router") if known else "routers unknown"]
+        if math.isfinite(one["rtt"]):
+            parts.append(f"round trip {duration(one['rtt'])}")
+        if math.isfinite(one["loss"]):
+            parts.append(f"{percent(one['loss'])} lost")
+        if one["queue"]:
+            parts.append(f"{duration(one['queue'])} of queueing at hop {one['queue_hop']}")
+        lines.append(f"{choice.destination}: {', '.join(parts)}")
+    return lines
+
+
+def policy_lines(triggers: Triggers) -> list[str]:
+    """Return a line for each policy."""
+    return [
+        f"{one.name}: {one.info.state.name.lower()}, {value_text(one, 'value')} now, "
+        f"fires if {one.info.policy.when}"
+        for one in triggers.statuses(1)[:ROWS]
+    ]

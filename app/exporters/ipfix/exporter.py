@@ -11,8 +11,7 @@ from typing import NoReturn
 
 from app.exporters.exporter import DeliveryError, words_of
 from app.exporters.host import ExportHost
-from app.exporters.ipfix.about import About
-from app.exporters.ipfix.encoder import Encoder
+from app.exporters.ipfix.about import About, Encoder
 from app.exporters.ipfix.flow_cache import FlowCache, Timeouts
 from app.exporters.ipfix.message import Message, ObservationDomain, template_messages
 from app.exporters.ipfix.options import CollectorOptions, IpfixOptions

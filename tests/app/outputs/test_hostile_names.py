@@ -14,8 +14,7 @@ import pytest
 from app.explain import choose, explain, lines
 from app.exporters.alerts.exporter import AlertFilter
 from app.exporters.alerts.log_sockets import journal_entry, syslog_message
-from app.exporters.ipfix.elements import NTOP
-from app.exporters.ipfix.templates import IPFIX
+from app.exporters.ipfix.templates import IPFIX, NTOP
 from app.exporters.openmetrics.exposition import exposition
 from app.exporters.openmetrics.metric_state import MetricState
 from app.outputs.formats import FORMATS, csv_rows

@@ -17,7 +17,7 @@ from probes.config.model import (
     load,
     parse,
 )
-from probes.config.netflow_features import NetflowFeatures
+from probes.config.sources import NetflowFeatures
 from tests.probes.config.configurations import SOURCE, refused_file, small
 
 WHOLE = """\

@@ -22,7 +22,7 @@ from app.console.protocol import Console, on_host
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.columns import CHANGES, FLOWS, STATES
 from app.console.screens.flows.commands import TraceCommands, ViewCommands
-from app.console.screens.flows.detail import FlowDetail, past_of, subject_of
+from app.console.screens.flows.detail import FlowDetail, TotalsLine, past_of, subject_of
 from app.console.screens.flows.group_columns import (
     GROUP_CHANGES,
     GROUPS,
@@ -33,7 +33,6 @@ from app.console.screens.flows.group_columns import (
 from app.console.screens.flows.part import ENDS, GONE, ShownFlows
 from app.console.screens.flows.selection import GroupedFlows, GroupKey, Selection
 from app.console.screens.flows.table import live_table
-from app.console.screens.flows.totals import TotalsLine
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tasks import Task
 from app.tape.named_state import StateValues

@@ -17,10 +17,19 @@ from app.console.own_probes import OwnProbesLine
 from app.console.screen import PollingScreen
 from app.console.screens import SCREENS
 from app.console.screens.events.rows import event_rows
-from app.console.screens.overview import hosts as fleet
-from app.console.screens.overview.busiest import Busiest, first_columns
-from app.console.screens.overview.busiest import key_of as group_key
-from app.console.screens.overview.links import Links, LinkUse, full_links, link_items
+from app.console.screens.overview.blocks import (
+    Busiest,
+    HostAnswers,
+    Links,
+    LinkUse,
+    PinnedMaps,
+    event_columns,
+    first_columns,
+    full_links,
+    host_troubles,
+    link_items,
+)
+from app.console.screens.overview.blocks import key_of as group_key
 from app.console.screens.overview.model import (
     BROAD,
     GROUPS,
@@ -35,7 +44,6 @@ from app.console.screens.overview.model import (
     span_of,
 )
 from app.console.screens.overview.now import calm, troubles
-from app.console.screens.overview.pinned_maps import PinnedMaps
 from app.console.screens.overview.rows import (
     NO_FLOWS,
     NOW,
@@ -121,7 +129,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         """Reasons of ended probes, by name."""
         self._removed: dict[str, float] = {}
         """Arrival of the last window of each removed probe."""
-        self._asked = fleet.HostAnswers()
+        self._asked = HostAnswers()
         self._links, self._busy_links = Links(), tuple[LinkUse, ...]()
         self._hops, self._busiest = WorstHops(), Busiest()
         self._monitor: MonitorInfo | None = None
@@ -184,7 +192,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         await self.query_one("#middle").mount(hosts, services)
         await self.query_one("#right").mount(
             Block(policies[:1], empty=self._no_policies, id="policies"),
-            Block(fleet.event_columns(self.console), id="events"),
+            Block(event_columns(self.console), id="events"),
         )
         self.show()
 
@@ -315,7 +323,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
         ended = {one.name: self._ended[one.name] for one in silent if one.name in self._ended}
         others = (
-            *connection_troubles(frame, self._hops.paths), *fleet.host_troubles(self.console),
+            *connection_troubles(frame, self._hops.paths), *host_troubles(self.console),
             *output_troubles(self._outputs, frame.utc_ns), *full_links(self._busy_links),
         )  # fmt: skip
         self.troubles = troubles(

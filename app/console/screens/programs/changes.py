@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from textual.app import App, SuspendNotSupported
+from textual.binding import Binding
 from textual.widget import Widget
 
 from app.commands.remote import add_probe, add_ready_probe, ready_config
 from app.config.ready_probes import ReadyProbe, ready_probes
+from app.console.dialogs.boxes import ListBox
 from app.console.prompt.prompt import Prompt
 from app.console.protocol import Console
-from app.console.screens.programs.library import LibraryScreen
 from app.console.screens.programs.live_maps import LiveMaps
 from app.console.screens.programs.model import Place, Programs, Slot, Verdict, loses
 from app.console.screens.programs.panels import Panel, SourcePanel
@@ -26,6 +27,8 @@ from bpf.quantities import MISSING, counted, duration
 from probes.control.trials import CutError
 from probes.control_plane import ProbeInfo, Replacement
 from probes.snapshot import Snapshot
+from widgets.table.rows import Column, Row, Rows
+from widgets.tones import Tone
 
 _T = TypeVar("_T")
 _LOSES = "the report says what is lost"
@@ -344,3 +347,56 @@ class SourceCommands:
         if (editor := self._sources.editor) is not None:
             editor.go_to(place.line - 1, max(0, place.column - 1))
             self._screen.set_focus(editor)
+
+
+_COLUMNS: tuple[Column[Any], ...] = (
+    Column("name", "Probe", 14),
+    Column("cost", "ns/packet", 9, "right"),
+    Column("purpose", "Purpose", 30, grows=True),
+)
+_HELP = "enter adds it and opens its source   esc cancels"
+Measure = Callable[[ReadyProbe, Callable[[str], None]], None]
+"""Measures a probe in a worker, and calls with the time as a text."""
+
+
+class LibraryScreen(ListBox[str]):
+    """A list of ready probes; its result is the name of the chosen one."""
+
+    BINDINGS = [Binding("enter", "choose", "Add"), Binding("n", "dismiss", show=False)]
+    DEFAULT_CSS = "LibraryScreen > .box { width: 110; }"
+    help_text, columns = _HELP, _COLUMNS
+    title_text = "Ready probes"
+
+    def __init__(self, probes: Sequence[ReadyProbe], measure: Measure) -> None:
+        super().__init__()
+        self._probes, self._measure = probes, measure
+        self._costs: dict[str, str] = {}
+
+    def on_mount(self) -> None:
+        self._measure_next()
+
+    def rows(self) -> Rows:
+        tones = Tone.ACCENT, Tone.MUTED, Tone.NORMAL
+        cost = self._costs.get
+        return Rows.of(
+            Row(one.name, (one.name, cost(one.name, MISSING), one.purpose), tones)
+            for one in self._probes
+        )
+
+    def _measure_next(self) -> None:
+        """Measure one probe after the other, while the menu is open."""
+        left = [each for each in self._probes if each.name not in self._costs]
+        if left and self.is_attached:
+            self._measure(left[0], lambda text: self._measured(left[0].name, text))
+
+    def _measured(self, name: str, text: str) -> None:
+        self._costs[name] = text
+        if self.is_attached:
+            self.show()
+            self._measure_next()
+
+    def action_choose(self) -> None:
+        self.dismiss(self._probes[self.listed.cursor_index].name)
+
+    def on_virtual_table_row_selected(self) -> None:
+        self.action_choose()

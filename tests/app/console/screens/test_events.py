@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.console.screens.events.detail import _traffic
-from app.console.screens.events.screen import EventsScreen
+from app.console.screens.events.screen import EventsScreen, _traffic
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Loss, LossReason
 from probes.tables.conversion import TableKind, TableSchema

@@ -17,7 +17,7 @@ from app.console.screens.flows.group_columns import GROUPS
 from app.console.screens.flows.screen import FlowsScreen, shown_rows
 from app.console.screens.flows.selection import GroupedFlows, GroupKey, Opened
 from app.console.screens.flows.table import live_table
-from app.console.screens.overview.busiest import SPECS, Busiest
+from app.console.screens.overview.blocks import SPECS, Busiest
 from bpf.arrays import Array
 from bpf.errors import UsageError
 from probes.flow import grouping

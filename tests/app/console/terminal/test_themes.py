@@ -17,8 +17,7 @@ from textual.widgets import Footer, Input, Label, OptionList
 
 from app.config.model import Colors, Settings, Ui
 from app.config.theme_colors import DARK, LIGHT
-from app.console.terminal.console_terminal import CSS, ConsoleTerminal
-from app.console.terminal.themes import THEMES
+from app.console.terminal.console_terminal import CSS, THEMES, ConsoleTerminal
 from tests.app.console.fake import desk, flow
 from widgets.chart import Distribution, HistoryChart
 from widgets.editor import CodeEditor

@@ -6,8 +6,8 @@ import dataclasses
 import re
 from pathlib import Path
 
-from app.exporters.ipfix.elements import ELEMENTS, VARIABLE
 from app.exporters.ipfix.options import IpfixOptions
+from app.exporters.ipfix.templates import ELEMENTS, VARIABLE
 from app.exporters.options import ExporterOptions
 from probes.sockets.records import Limit, Reason
 

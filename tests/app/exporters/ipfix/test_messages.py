@@ -7,11 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from app.exporters.ipfix.elements import NTOP, OWN
-from app.exporters.ipfix.encoder import Encoder
+from app.exporters.ipfix.about import Encoder
 from app.exporters.ipfix.message import ObservationDomain, template_messages
 from app.exporters.ipfix.records import EndReason, exported
-from app.exporters.ipfix.templates import IPFIX, NETFLOW9, flow_template
+from app.exporters.ipfix.templates import IPFIX, NETFLOW9, NTOP, OWN, flow_template
 from bpf.arrays import Array
 from probes.snapshot import Snapshot
 from probes.sockets.records import OWNERS_TABLE

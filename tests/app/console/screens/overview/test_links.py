@@ -17,7 +17,7 @@ from app.console.live.flows import LiveFlows
 from app.console.live.overview_feed import LivePulses
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame
-from app.console.screens.overview.links import Links, LinkUse, full_links, link_items
+from app.console.screens.overview.blocks import Links, LinkUse, full_links, link_items
 from app.lab.netns import inside
 from bpf import features
 from probes.flow.interfaces import INTERFACE
@@ -43,7 +43,7 @@ def frame(**interfaces: dict[str, int]) -> Frame:
 def test_a_rate_is_the_interfaces_own_counter_and_a_share_has_the_gaps_of_ethernet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.console.screens.overview.links.link_speed", lambda name: 10_000_000)
+    monkeypatch.setattr("app.console.screens.overview.blocks.link_speed", lambda name: 10_000_000)
     # 8,223 frames a second of 1,520 bytes on the wire fill 100 Mbit/s; here a tenth of them.
     busy = {"in_bytes": 500 * 1496, "in_packets": 500, "repeated_in_bytes": 322 * 1496,
             "repeated_in_packets": 322}  # fmt: skip

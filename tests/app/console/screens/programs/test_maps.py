@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.console.live.maps import Drawing, MapHistory, key_and_value
-from app.console.screens.overview.pinned_maps import PinnedMaps
+from app.console.screens.overview.blocks import PinnedMaps
 from app.console.screens.programs.panels import Panel
 from probes.reports import MapReading, MapReadings
 from tests.app.console.fake_plane import FakePlane, config

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.console.screens.programs.log import fold
+from app.console.screens.programs.panels import fold
 from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler, Diagnostic, client
 from tests.app.console.fake_plane import SOURCE
