@@ -12,6 +12,10 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
+# Two builds of one commit are equal: files in the wheel have its time.
+_SHOW = ["git", "-C", ROOT, "log", "-1", "--format=%ct"]
+if "SOURCE_DATE_EPOCH" not in os.environ and (ROOT / ".git").exists():
+    os.environ["SOURCE_DATE_EPOCH"] = subprocess.check_output(_SHOW, text=True).strip()
 
 
 class BuildWithPrograms(build_py):

@@ -130,6 +130,15 @@ def test_every_path_exists(path: Path) -> None:
         assert module.with_suffix(".py").is_file() or (module / "__main__.py").is_file(), name
 
 
+def test_every_promise_of_security_has_its_test() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    table = text.partition("| promise | test |")[2].partition("\n\n")[0]
+    promises = table.splitlines()[2:]
+    named = re.findall(r"`(tests/[\w/]+\.py)` `(test_\w+)` \|$", table, re.MULTILINE)
+    assert len(named) == len(promises)
+    assert [each for each in named if f"def {each[1]}(" not in (ROOT / each[0]).read_text()] == []
+
+
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_every_class_exists(name: str) -> None:
     sources = (
