@@ -132,7 +132,7 @@ def test_a_limited_router_before_the_loss_is_not_its_begin() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [1, 20, 50])
+@pytest.mark.parametrize("rate", [1, 50])
 def test_routers_that_limit_their_answers_lose_nothing(rate: float) -> None:
     """The last three, alike: also when the application begins to send more."""
     hops = [*path(2), *[Hop(limited(rate)) for _ in range(3)]]
@@ -182,10 +182,9 @@ def test_a_flow_that_is_not_answered_any_more_is_silent_not_lossy() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_a_little_loss_is_never_told(seed: int) -> None:
+def test_a_little_loss_is_never_told() -> None:
     hops = [Hop(answering(idle(), 0.997)) for _ in range(6)]
-    rows = told(Flow(hops, end=100, end_to_end=Hop(answering(idle(), 0.997))), seed=seed)
+    rows = told(Flow(hops, end=100, end_to_end=Hop(answering(idle(), 0.997))))
     assert len(events(rows)) == 0
 
 

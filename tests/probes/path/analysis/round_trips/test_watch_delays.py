@@ -136,9 +136,8 @@ def cables(tail_us: float = 150, outliers: float = 0.01) -> list[Hop]:
     return [Hop(cable(level, tail_us, outliers)) for level in (0.02, 1, 3, 7, 13.4)]
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("amount", [1, 1.2, 5])
-@pytest.mark.parametrize(("tail", "outliers"), [(150, 0.01), (600, 0.05)])
+@pytest.mark.parametrize(("tail", "outliers", "seed"), [(150, 0.01, 0), (600, 0.05, 1)])
 def test_a_constant_step_is_never_a_queue(
     amount: float, tail: float, outliers: float, seed: int
 ) -> None:
@@ -155,7 +154,7 @@ def test_a_constant_step_is_never_a_queue(
 
 @pytest.mark.parametrize("rate", [12, 25, 100])
 def test_a_flow_that_fills_a_queue_from_its_begin_on_tells_no_later_one(rate: float) -> None:
-    for seed in range(4):
+    for seed in range(2):
         hops = queue_at(cables(), 4, lambda s, seed=seed: sawtooth(s, 0.02 * seed, 30))  # type: ignore[misc]
         found = events(told(Flow(hops, end=12, rate=rate), seed=seed))
         assert found[["kind", "hop"]].tolist() == [(PathRowKind.QUEUE, 4)]
