@@ -47,7 +47,7 @@ schema = schemathesis.pytest.from_fixture("described")
 @pytest.mark.slow
 @schema.parametrize()
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     database=None,
