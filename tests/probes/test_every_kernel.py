@@ -114,10 +114,19 @@ def test_the_compile_helper_works(deck: Deck) -> None:
 
 
 @INGRESS
-def test_flows_are_counted_to_the_packet(deck: Deck, ingress: Hook) -> None:
+def test_flows_are_counted_and_packets_kept_to_the_packet(deck: Deck, ingress: Hook) -> None:
     deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300, ingress=ingress))
+    deck.controller.paths.configure("right", PathOptions())
+    deck.controller.keep_packets(f"udp dport:{PORT}")
     deck.receive(PACKETS)
     assert send(deck.right, deck.left, PACKETS) == PACKETS
+    (kept,) = deck.controller.ring().selections
+    assert (kept.kept, kept.missed) == (2 * PACKETS, 0)
+    newest = deck.controller.kept_packets(2 * PACKETS)
+    assert [each.outgoing for each in newest] == [False] * PACKETS + [True] * PACKETS
+    assert {each.length for each in newest} == {FRAME}
+    sent = [int.from_bytes(bytes.fromhex(each.data)[-4:], "little") for each in newest]
+    assert sent == [*range(PACKETS)] * 2
     deck.controller.remove("flow")
     rows = published(deck, "flow")
     rows = rows[rows["destination_port"] == PORT]
