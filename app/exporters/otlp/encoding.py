@@ -10,13 +10,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
-from opentelemetry.proto.common.v1.common_pb2 import (
-    AnyValue,
-    ArrayValue,
-    InstrumentationScope,
-    KeyValue,
-    KeyValueList,
-)
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
@@ -164,24 +158,28 @@ def _histogram(samples: Sequence[Sample], times: Mapping[str, Any]) -> Histogram
     )  # fmt: skip
 
 
-def _labels(sample: Sample) -> list[KeyValue]:
+def _labels(sample: Sample) -> Any:
     own = {label: value for label, value in sample.labels.items() if label not in _PARTS}
     return _attributes(names.labels(own))
 
 
-def _attributes(of: Iterable[tuple[str, Any]]) -> list[KeyValue]:
-    return [KeyValue(key=name, value=_any(value)) for name, value in of]
+def _attributes(of: Iterable[tuple[str, Any]]) -> Any:
+    """Return KeyValues as dictionaries: protobuf takes these three times faster than messages."""
+    return [{"key": name, "value": _any(value)} for name, value in of]
 
 
-def _any(value: object) -> AnyValue:
+def _any(value: object) -> Any:
+    """Return an AnyValue as a dictionary."""
+    if isinstance(value, str):
+        return {"string_value": value}
     if isinstance(value, bool):
-        return AnyValue(bool_value=value)
+        return {"bool_value": value}
     if isinstance(value, int) and -_LARGEST <= value < _LARGEST:
-        return AnyValue(int_value=value)
+        return {"int_value": value}
     if isinstance(value, (int, float)):
-        return AnyValue(double_value=value)
+        return {"double_value": value}
     if isinstance(value, Mapping):
-        return AnyValue(kvlist_value=KeyValueList(values=_attributes(value.items())))
+        return {"kvlist_value": {"values": _attributes(value.items())}}
     if isinstance(value, (list, tuple)):
-        return AnyValue(array_value=ArrayValue(values=map(_any, value)))
-    return AnyValue(string_value=str(value))
+        return {"array_value": {"values": list(map(_any, value))}}
+    return {"string_value": str(value)}
