@@ -156,14 +156,18 @@ class OverviewScreen(PollingScreen[_Looked]):
     def _no_paths(self) -> str:
         key = self.console.key_of
         flow = f"Press {key('flow.open').capitalize()} on a flow ({key('view.flows')})"
-        return (
-            f"No paths traced yet. {flow}, or {key('path.trace')} on Paths ({key('view.paths')})."
+        return self._none(
+            "paths traced", f"{flow}, or {key('path.trace')} on Paths ({key('view.paths')})"
         )
 
     @property
     def _no_policies(self) -> str:
         key = self.console.key_of
-        return f"No policies yet. Press {key('view.triggers')}, then {key('trigger.add')}."
+        return self._none("policies", f"Press {key('view.triggers')}, then {key('trigger.add')}")
+
+    def _none(self, what: str, hint: str) -> str:
+        """Say that there are none; with a hint unless nothing can be changed, as in a recording."""
+        return f"No {what}." if self.console.plane.read_only else f"No {what} yet. {hint}."
 
     def on_mount(self) -> None:
         # There is nothing in the other blocks at first: they need not delay the first paint.
