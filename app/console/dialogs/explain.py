@@ -42,6 +42,7 @@ class ExplainPage(HelpBox):
     BINDINGS = [
         Binding("escape,q,enter", "dismiss", "Close"),
         Binding("T,p", "path", "Path"),
+        Binding("w", "packets", "Packets"),
     ]
     DEFAULT_CSS = """
     ExplainPage > .box { width: 110; }
@@ -121,7 +122,7 @@ class ExplainPage(HelpBox):
 
     def _tell_more(self) -> None:
         super()._tell_more()
-        self._box.border_subtitle = f"T: path, {self._box.border_subtitle}"
+        self._box.border_subtitle = f"T: path, w: packets, {self._box.border_subtitle}"
 
     def action_path(self) -> None:
         """Turn to the path on its screen."""
@@ -130,6 +131,11 @@ class ExplainPage(HelpBox):
             return
         self.dismiss()
         self.app.call_later(self._front.turn_to, "paths", (self._path, None))
+
+    def action_packets(self) -> None:
+        """Keep and show the packets of the row under the cursor: the conversation's."""
+        self.dismiss()
+        self.app.call_later(self._front.action_command, "flow.packets")
 
     def text(self) -> Iterable[Text | Table]:
         found = self.explanation

@@ -100,6 +100,11 @@ async def test_the_packets_of_a_row_are_shown_and_written() -> None:
         await becomes(console, lambda: plane.written == [BY_HAND])
         await console.press("w")
         assert not isinstance(console.app.screen, PacketsBox)
+        # From the explanation of the row, too.
+        await console.press("enter")
+        await becomes(console, lambda: "w: packets" in console.text)
+        await console.press("w")
+        await becomes(console, lambda: isinstance(console.app.screen, PacketsBox))
         await console.app.action_command("packets.write flood")
         await becomes(console, lambda: plane.written == [BY_HAND, "flood"])
         await console.app.action_command("packets.release")
