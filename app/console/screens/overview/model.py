@@ -124,7 +124,8 @@ class WorstHops:
     def take(self, views: Mapping[str, PathView], traced: TracedByHost, current: str = "") -> None:
         """Take in the paths and the running traces of each host."""
         self.hosts.take(views, traced, current)
-        known = [(host, view.generation, view.second) for host, view in views.items()]
+        # A trace that becomes known later tells the destination's number.
+        known = traced, [(host, view.generation, view.second) for host, view in views.items()]
         if self._known != known:
             self._known = known
             every = (hop for paths in self.hosts.models.values() for hop in ranked(paths))

@@ -23,6 +23,7 @@ from bpf.arrays import Array
 from probes.flow.records import FLOW
 from probes.monitor.state import PolicyState
 from probes.path.records import PathRowKind
+from probes.path.traced import Traced
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake import flow
 from tests.app.console.fake_paths import LAB, FakeHop, FakePath, table
@@ -173,6 +174,16 @@ def test_a_hop_shows_the_delay_by_which_it_is_ranked() -> None:
     assert shown["hop"].tolist() == [2, 3, 1]
     assert shown["adds"][0] == pytest.approx(0.0406, rel=0.1)
     assert shown["adds"].tolist() == sorted(shown["adds"], reverse=True)
+
+
+def test_the_destinations_number_follows_the_trace_that_tells_it() -> None:
+    """A replay shows one moment for long: the trace may become known after the moment."""
+    live, worst = LivePaths(), WorstHops()
+    path = FakePath([FakeHop(1.0, ("10.0.0.1",))], end=FakeHop(30.0, ("10.94.6.2",)))
+    live.add(table(path.second(SECOND_NS), 2 * SECOND_NS))
+    for traces, number in (((), -1), ((Traced("10.94.6.2", (), 3, (), (), 9, 9, 9),), 4)):
+        worst.take({"": live.view()}, {"": traces})
+        assert worst.hops(1, 10)[1]["ttl"].tolist() == [number]
 
 
 def test_policies_that_act_come_first_and_then_those_near_their_threshold() -> None:
