@@ -87,9 +87,6 @@ def flood(
         controller.listen(run.take)
         controller.switch("sockets", True)
         _watch(controller, right.ifname)
-        # A run has written flows before: the first ones import the format.
-        generator.send(64)
-        controller.export("flow")
         keeper = BudgetKeeper(controller, share, draws=True)
         with keeper.running(), generator.streaming(rate):
             until = time.monotonic() + seconds
