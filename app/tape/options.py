@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app import VERSION
-from app.config.model import CONSOLE, Settings
+from app.config.model import Settings
 from bpf.errors import UsageError
 from probes.config.options import setting
 
 if TYPE_CHECKING:
     # Lazy: the first paint needs no tapes.
     from app.tape.model import Tape
+
+TAPES = "Tapes"
+"""Group of options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class TapeOptions:
     """Options of tapes."""
 
     tape: list[str] = setting(
-        CONSOLE,
+        TAPES,
         [],
         "Play a tape first: a file, a name of tape list, or - for standard input. "
         "With --headless the screen is not shown, the run ends with the tape, and tables need "
@@ -63,24 +66,24 @@ class TapeOptions:
         flags=("--tape", "--macro"),
     )
     execute: list[str] = setting(
-        CONSOLE,
+        TAPES,
         [],
         "Run a console command at start, such as 'flow.sort bytes'.",
         "COMMAND",
         flags=("--exec",),
     )
     allow_write: bool = setting(
-        CONSOLE, False, "Let tapes change what runs.", flags=("--allow-write",)
+        TAPES, False, "Let tapes change what runs.", flags=("--allow-write",)
     )
 
     variable: list[str] = setting(
-        CONSOLE, [], "A value for $NAME in tapes.", "NAME=VALUE", flags=("--set",)
+        TAPES, [], "A value for $NAME in tapes.", "NAME=VALUE", flags=("--set",)
     )
     update_golden: bool = setting(
-        CONSOLE, False, "Let Compare in tapes write its files.", flags=("--update-golden",)
+        TAPES, False, "Let Compare in tapes write its files.", flags=("--update-golden",)
     )
     junit: str = setting(
-        CONSOLE, "", "Write the outcome of each step of the tape as JUnit XML.", "FILE"
+        TAPES, "", "Write the outcome of each step of the tape as JUnit XML.", "FILE"
     )
 
     def startup(self, settings: Settings, *, shown: bool) -> Startup:

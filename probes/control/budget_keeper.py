@@ -67,6 +67,7 @@ class BudgetKeeper:
         finally:
             self._stopping.set()
             self._thread.join()
+            gc.unfreeze()
 
     def _most_rows(self) -> int:
         return self._governor.most_rows(time.monotonic(), self.used())

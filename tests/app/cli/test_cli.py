@@ -308,7 +308,8 @@ def test_options_stand_in_groups_that_fit_a_screen(command: str) -> None:
     assert "-h, --help" in groups[0][1]
     assert max(text.count("\n") for _, text in groups) <= 23
     if command == "run":
-        names = ["General", "Packets", "Tables", "Outputs", "Console", "Monitor", "Paths", "API"]
+        names = ["General", "Packets", "Tables", "Outputs", "Console", "Monitor", "Paths", "API",
+                 "Tapes"]  # fmt: skip
         assert [name for name, _ in groups] == names
 
 

@@ -176,19 +176,20 @@ def test_a_condition_that_holds_has_its_applications_run_within_5_ms(monitored: 
 def test_applications_come_with_their_policy_and_go_with_the_monitor(monitored: Deck) -> None:
     """S2.12, S2.13, S2.16: loaded when they are first asked for, profiles too."""
     controller = monitored.controller
+    started = time.monotonic_ns()
     controller.set_policy(Policy.parse_short("all: always -> accounting, half_open"))
+    elapsed = time.monotonic_ns() - started
     names = [info.name for info in controller.probes()]
     assert names == [PROBE, "accounting", "half_open"]
     with pytest.raises(UsageError, match="there is no application 'acounting'"):
         controller.set_policy(Policy.parse_short("more: always -> acounting"))
-    started = time.monotonic_ns()
     monitored.receive(10)
     info = controller.monitor()
-    elapsed = time.monotonic_ns() - started
     assert info
     assert (info.interface, info.hook, info.input) == ("right", "xdp", Input.REGULAR)
     assert [app.packets for app in info.applications] == [10, 10]
-    assert all(app.active and 0 < 10 * app.ns < elapsed for app in info.applications)
+    # Loading measures several packets.
+    assert all(app.active and 0 < app.ns < elapsed for app in info.applications)
     assert all(app.summary for app in info.applications)
     controller.remove_policy("all")
     monitored.receive(5)
