@@ -43,7 +43,7 @@ _WINDOWS = 10
 def saver(history: History, directory: str, *, limited: bool = False) -> Callable[[Capture], str]:
     """Return a function that writes a capture into a directory, and returns its path.
 
-    `limited`: nobody removes old captures, so the run writes no more after MOST_FILES or
+    `limited`: nobody removes old captures, so the run ends writing after MOST_FILES or
     MOST_BYTES. The function raises UsageError then, and if the file cannot be written.
     """
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""ClickHouse's engine takes every statement of deploy/fleet, and its sums are those of the rows."""
+"""ClickHouse's engine takes each statement of deploy/fleet, and its sums equal the rows'."""
 
 from __future__ import annotations
 

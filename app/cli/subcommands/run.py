@@ -200,7 +200,7 @@ def console(
 
 @click.command(cls=GroupedCommand, epilog=REPLAY_EXAMPLES)
 @argument(
-    "directories", "DIR...", "Directories of --record; those of several hosts are one fleet.",
+    "directories", "DIR...", "Directories of --record; several hosts are one fleet.",
     nargs=-1, required=True,
 )  # fmt: skip
 @option(
@@ -217,7 +217,7 @@ def replay(
     settings: Settings, playing: TapeOptions, directories: tuple[str, ...], at: str,
     one_run: str, headless: bool,
 ) -> int:  # fmt: skip
-    """Open the console on recordings. Those of several hosts are shown as a fleet.
+    """Open the console on recordings. Recordings of several hosts are a fleet.
 
     It needs no privileges. [ and ] step through windows, { and } through minutes, space plays
     on, and :time.go TIME goes to a time.

@@ -1,4 +1,4 @@
-"""Captures of quiet links: quiet windows end together, and every alarm stays as it is."""
+"""Captures of quiet links have the same alarms if quiet windows end together."""
 
 from __future__ import annotations
 

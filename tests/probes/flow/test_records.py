@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -78,6 +78,7 @@ def check_merge(numbers: Array, clock: TickClock) -> None:
         assert row["protocol"] == 6
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # other tests run beside it
 @given(numbers=arrays("u8", st.integers(0, 60), elements=st.integers(0, 20)))
 def test_records_of_one_flow_become_one_row(clock: TickClock, numbers: Array) -> None:
     check_merge(numbers, clock)

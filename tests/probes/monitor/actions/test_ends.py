@@ -112,7 +112,7 @@ def test_a_run_without_the_permission_acts_on_no_packet(pair: tuple[End, End]) -
 def test_a_policy_that_starts_the_monitor_has_the_permission_of_its_run(
     pair: tuple[End, End], allowed: bool
 ) -> None:
-    """Such as `:policy add` in a run with `--policies none`."""
+    """`:policy add` does it in a run with `--policies none`."""
     left, right = pair
     options = Options(interface=right.ifname, only=True, cpu="off", allow_actions=allowed)
     with talking(left, right) as arrives, netns.inside(right.ns), Controller() as controller:

@@ -1,4 +1,4 @@
-"""Joined windows: alarms are those of single windows, because only dull ones are joined."""
+"""Joined windows have the alarms of single windows, because only dull ones are joined."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_policy_that_runs_or_cools_down_is_not_dull() -> None:
 
 
 def test_joined_windows_are_as_many_with_their_mean() -> None:
-    """Baselines, sums and values are those of single windows; shares stay shares."""
+    """Baselines, sums, values and shares are the same as with single windows."""
     texts = (
         "a: packets > 3 * baseline(20s, 1) -> dns",
         "b: sum(packets, 10s) > 30 and top_source on udp > 70% -> dns",

@@ -71,7 +71,7 @@ class Classifier:
         self._views = {name: each.view() for name, each in self._maps.items()}
 
     def add(self, filters: Sequence[str]) -> int:
-        """Select packets by a bit of its own."""
+        """Select packets by another bit."""
         return self.selections.add_all(conjunctions_of(filters))
 
     def classify(self, rows: Array) -> Array:
