@@ -164,7 +164,9 @@ def scattered(divided: tuple[list[Scene], set[int]]) -> Scene:
 def test_packets_in_turn_are_told(scattered: Scene) -> None:
     texts = " ".join(scattered.trace.events)
     assert "in turn" in texts
-    assert not re.search("longer|shorter|answers no more", texts), texts
+    # Before that is known, the server may seem to be another router, with its own way back.
+    wrong = "(?<!by a way back that is one hop )(longer|shorter)|answers no more"
+    assert not re.search(wrong, texts), texts
 
 
 def test_packets_in_turn_lose_nothing(scattered: Scene) -> None:
