@@ -88,9 +88,12 @@ class TapeOptions:
 
     def startup(self, settings: Settings, *, shown: bool) -> Startup:
         """Return the tape to play. Raises UsageError for mistakes, and the errors of `check`."""
-        from app.tape.line import variables_of
+        variables: Mapping[str, str] = {}
+        if self.variable:
+            # Not by other runs: it loads the console's commands and tables.
+            from app.tape.line import variables_of
 
-        variables = variables_of(self.variable)
+            variables = variables_of(self.variable)
         rights = Startup(None, self.allow_write, shown, variables, self.update_golden, self.junit)
         if not (self.tape or self.execute):
             if self.junit:
