@@ -209,6 +209,22 @@ def test_without_bcc(tmp_path: Path) -> None:
     assert "apt install python3-bpfcc" in run.stderr
 
 
+LOADED = """
+import atexit, sys
+from app.cli import main
+sys.argv[1:] = ["run", "-i", "none-such", "--headless"]
+atexit.register(lambda: print(*sys.modules))
+main.main()
+"""
+
+
+def test_a_run_without_a_console_loads_none_of_it() -> None:
+    run = subprocess.run([sys.executable, "-I", "-c", LOADED], capture_output=True, text=True)
+    assert run.returncode == 2
+    assert "app.run.spec" in run.stdout.split()
+    assert not {"app.console", "app.commands", "pydantic"} & set(run.stdout.split())
+
+
 BUSY = """
 import sys, threading, time, pydantic
 from app.cli import main
