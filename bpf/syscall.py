@@ -283,8 +283,8 @@ def prog_load(
 
 
 def _load(attr: ProgLoad) -> int:
-    """Load a program. A signal, such as that of a new size of the terminal, ends the verifier with
-    EAGAIN: it begins again then, as libbpf's does."""
+    """Load a program. A signal, for example of a terminal's new size, ends the verifier with
+    EAGAIN: the load is tried again, as by libbpf."""
     for _ in range(_AGAIN):
         try:
             return call(BpfCommand.PROG_LOAD, attr)

@@ -186,8 +186,8 @@ class Snapshot:
     hooks: tuple[HookStatus, ...] = ()
     """Hooks that saw the packets."""
     rest: tuple[Rest, ...] = ()
-    """Flows that `rows` lack, or whose sockets they lack, because a stream sends only the largest;
-    empty if it sends all."""
+    """Counts of the flows that a stream leaves out, or whose sockets it leaves out, because it
+    sends the largest only; empty if it sends all."""
     cut: bool = False
     """Whether the CPU budget cut the window: what `rows` lack may have been there all the same, and
     is NOT_COUNTED."""
@@ -204,7 +204,7 @@ class Snapshot:
 
     @property
     def lacks(self) -> str:
-        """Why something that `rows` lack may have been there all the same; empty if it was not."""
+        """Why `rows` may lack something that was there; empty if they are whole."""
         return NOT_COUNTED if self.cut else NOT_SENT if self.rest else ""
 
     @property

@@ -81,7 +81,7 @@ BUDGETS = {
     ),
     "probes/path": (6155, "probing without harm, and the analysis of routes, loss and queues"),
     "probes/program": (715, "users' programs: compile, compare, replace, roll back"),
-    "probes/ring": (530, "the last packets of selected flows, and what became of each"),
+    "probes/ring": (530, "the last packets of selected flows, with the fate of each"),
     "probes/sockets": (1890, "owners of flows, and the health of connections"),
     "widgets": (2215, "table, terminal and charts: Textual's are too slow for ten thousand rows"),
 }

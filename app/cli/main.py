@@ -160,7 +160,7 @@ def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
 
 
 def program() -> NoReturn:
-    """Run the command line in a process of its own, and end that, whatever its threads do.
+    """Run the command line as a whole process, and end the process while its threads still run.
 
     At its end, Python stops daemon threads where they wait for it. In code that is not Python's, as
     pydantic's, that aborts the process. Other handlers of the end run before `leave`.

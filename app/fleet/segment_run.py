@@ -1,4 +1,5 @@
-"""A measurement between the controllers of two hosts, as long as somebody wants it."""
+"""A measurement between the controllers of two hosts, as long as somebody wants it, and the
+comparison of their counts."""
 
 from __future__ import annotations
 

@@ -365,7 +365,7 @@ class FramesAhead:
         return self._held.popleft() if self._held else next(self._frames)
 
     def next(self, count: int) -> Sequence[CapturedFrame]:
-        """Return the next `count` frames, or all that are left if they are fewer."""
+        """Return the next `count` frames, at the end fewer."""
         self._held.extend(islice(self._frames, count - len(self._held)))
         return self._held
 

@@ -43,8 +43,8 @@ _WINDOWS = 10
 def saver(history: History, directory: str, *, limited: bool = False) -> Callable[[Capture], str]:
     """Return a function that writes a capture into a directory, and returns its path.
 
-    `limited`: nobody removes old captures, so the run ends writing after MOST_FILES or
-    MOST_BYTES. The function raises UsageError then, and if the file cannot be written.
+    `limited`: nobody removes old captures, so after MOST_FILES or MOST_BYTES the run writes none.
+    The function raises UsageError then, and if the file cannot be written.
     """
     sizes: list[int] = []
     """Bytes of each capture so far."""

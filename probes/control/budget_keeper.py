@@ -1,4 +1,5 @@
-"""The thread of the CPU budget: it measures the use, and gives it to the governor."""
+"""The thread of the CPU budget: it measures the time of user space and of the kernel, and gives it
+to the governor."""
 
 from __future__ import annotations
 

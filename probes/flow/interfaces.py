@@ -68,8 +68,8 @@ def _sums(places: Array, values: Array, count: int) -> Array:
 
 
 _MORE = 3
-"""Bins before those of a window: a begun one, one to which a packet was just adding, and the
-neighbour of that."""
+"""Bins before those of a window: the one that has begun, the one to which a packet was just adding,
+and its neighbour."""
 _NUMBER_SHIFT = np.uint64(32)
 _BYTES = np.uint64((1 << 32) - 1)
 

@@ -377,7 +377,7 @@ class Engine:
     def rest(
         self, end_ns: int, seconds: float, count: int, recent: Mapping[SelectedMetric, Estimate]
     ) -> tuple[int, list[PolicyTransition]]:
-        """Take in up to `count` empty windows, of which the first one ends at `end_ns`. `recent`
+        """Take in up to `count` empty windows; the first one ends at `end_ns`. `recent`
         has the metrics that are not 0 yet. Returns the number of windows and all transitions. The
         outcome of a dull policy stays the same."""
         machines = self._machines.values()

@@ -1,4 +1,4 @@
-"""Rows of names that packets told, from the heads of the packets."""
+"""Rows of names that packets told, and the reading of DNS and TLS in the heads of packets."""
 
 from __future__ import annotations
 

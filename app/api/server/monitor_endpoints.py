@@ -1,4 +1,5 @@
-"""Requests about the monitor: one method a request (S2.13)."""
+"""Requests about the monitor (S2.13), outputs, metrics, segments and explanations: one method a
+request."""
 
 from __future__ import annotations
 

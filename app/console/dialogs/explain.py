@@ -1,4 +1,5 @@
-"""Enter on a flow: one page about its owner, its limit, and the hop where its packets wait."""
+"""Pages over the flows: one explains a flow by its owner, its limit and the hop where its packets
+wait, and one counts the queries to DNS."""
 
 from __future__ import annotations
 

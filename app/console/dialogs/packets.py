@@ -74,9 +74,8 @@ class PacketLines:
         return text
 
     def summary(self, packet: bytes, length: int) -> str:
-        """Return what the header above IP says, and what the contents are: a question or server's
-        name, the first line of HTTP, or the text, with a dot for each byte that is no ASCII
-        character.
+        """Return the numbers of the header above IP, and the contents. These are a question or
+        server's name, the first line of HTTP, or else the text, with a dot for each other byte.
 
         `length` is the packet's length on the wire. A packet that is cut within its headers is
         hexadecimal.

@@ -126,7 +126,7 @@ class RecordedFrames(Moments):
 
     @property
     def host(self) -> str:
-        """Name of the host in the newest segment, or of the directory if the segment has none."""
+        """Name of the host in the newest segment, else of the directory."""
         segments = self._recording.segments()
         return segments[-1].head.get("host") or self._recording.directory.name
 

@@ -228,8 +228,8 @@ class Tapes:
             self._console.app.run_worker(worker, group="tape")
 
     def suite(self, failure: str) -> Suite:
-        """Return the steps of the startup tape as a suite. `failure` is that of the last one that
-        was played; empty: it did not fail."""
+        """Return the steps of the startup tape as a suite. `failure` is the reason why the last
+        played step failed, or empty."""
         from app.junit import Case, Suite
 
         tape, reached = self.startup.tape, max(1, self._number)

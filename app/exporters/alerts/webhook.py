@@ -50,7 +50,7 @@ class Webhook:
 
 
 def key_of(path: str) -> bytes:
-    """Return the key in a file. Raises UsageError if there is none, or if others can read it."""
+    """Return the key in a file. Raises UsageError if it is empty, or if others can read it."""
     key = secret_of("key", path)
     if not key:
         hint = "openssl rand -hex 16 makes one"

@@ -1,4 +1,4 @@
-"""Top tables, and the view that makes them of an application's metrics."""
+"""Top tables, the view that makes them of an application's metrics, and the parts of such views."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class WindowSeries:
         count: int = 1,
     ) -> None:
         """Add a window: dtype METRIC, shape (), its end (CLOCK_MONOTONIC), and its known metrics of
-        selections. Or add `count` such windows of `seconds` each, of which the last one ends then.
+        selections. Or add `count` such windows of `seconds` each; the last one ends then.
         """
         self._make_room(count)
         self._know(selected.keys())

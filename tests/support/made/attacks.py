@@ -183,7 +183,7 @@ def sweep(
 
 
 def pinged(rate: float, answering: int) -> Make:
-    """Pings of a network, of whose hosts `answering` per cent answer."""
+    """Pings of a network; `answering` per cent of its hosts answer."""
     pings = sweep(rate, ECHO_REQUEST, protocol=ICMP)
 
     def make(seconds: float, random: Random) -> Rows:

@@ -70,7 +70,7 @@ def port(name: str, title: str, width: int, field: str, about: str) -> Column[Sh
 
 
 def rate_text(part: ShownFlows, rate: float, text: Callable[[float], str] = si) -> str:
-    """Return a rate. If its window lacks flows, it is a lower bound, and nothing is unknown."""
+    """Return a rate. In a window that lacks flows it is a lower bound, and 0 is unknown."""
     if not part.view.cut_rates:
         return text(rate)
     return f"≥{text(rate)}" if rate else "?"
