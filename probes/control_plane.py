@@ -7,139 +7,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeVar,
-    get_type_hints,
-    overload,
-)
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol
 
-from bpf.compiler import Diagnostic
-from bpf.errors import ProbedeckError, UsageError
-from probes.reports import Budgeted, Compatibility, MapReadings, OutputControl, ProgramInfo
+from bpf.errors import ProbedeckError
+from probes.operation import Caller, ConsoleCommand, Operation, Subcommand
+from probes.reports import (
+    Budgeted,
+    Check,
+    Cost,
+    MapAccess,
+    MemoryUse,
+    OutputControl,
+    ProbeInfo,
+    Replacement,
+)
 from probes.ring.options import RingControl
-from probes.segment.options import SegmentControl
-from probes.snapshot import WAITS, Event, History, HookStatus, Snapshot
+from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.switches import SWITCHES
 
 if TYPE_CHECKING:
-    from probes.config.model import ProbeConfig, Side
+    from probes.config.model import ProbeConfig
     from probes.flow.filter import FlowFilter
     from probes.monitor.info import MonitorInfo, PolicyInfo
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
     from probes.path.options import OwnFlow, PathOptions, TracedFlow
     from probes.path.traced import Traced
+    from probes.segment.options import SegmentOptions, SegmentStatus
 
-P = ParamSpec("P")
-R = TypeVar("R")
-MOST_ROWS = 1000
-"""Rows of a map in a reading, unless the caller wants another number."""
 Listener = Callable[[Snapshot | Event], None]
-Value = Any
-"""A number, a text, a list, or a table of fields by name, as in JSON."""
-Entry = dict[str, Any]
-"""`key` and `value`; `index` in place of `key` for an array."""
 
 
-class NoProbeError(UsageError):
-    """No probe of this name runs."""
+class SegmentControl(Protocol):
+    """Starts the segment probe of a controller. Any thread may call a method."""
 
+    def measure_segment(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
+        """Begin to record digests on the watched interface; `remove` ends that.
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """One program's run time by BPF_PROG_TEST_RUN on a test frame."""
-
-    side: Side
-    ns: float
-    """For a TCP SYN, minus the time of an empty program."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A configuration that compiles, verifies and fits together."""
-
-    diagnostics: tuple[Diagnostic, ...]
-    """Warnings and notes."""
-    compatibility: Compatibility | None
-    """Against the running probe of this name; None if no such probe runs."""
-    seconds: float
-    costs: tuple[Cost, ...]
-    cuts: tuple[str, ...] = ()
-    """Directions that would let no packet pass. `add` and `replace` then need `force`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeInfo:
-    """A probe that runs, or ran until `failure`."""
-
-    name: str
-    builtin: bool
-    generation: int
-    previous: int | None
-    """Number of the generation that a roll-back returns to."""
-    window: int
-    programs: tuple[ProgramInfo, ...]
-    metrics: tuple[str, ...]
-    """`ingress.packets`."""
-    failure: str
-    """Error that ended it; empty while it runs."""
-    config: ProbeConfig
-    warnings: tuple[str, ...] = ()
-    """Of the compiler, and of a forced start; only `add` returns them."""
-
-    @property
-    def state(self) -> str:
-        """`runs`, the interfaces that it waits for, or the error that ended it."""
-        away = dict.fromkeys(each.interface for each in self.programs if each.mode == WAITS)
-        return self.failure or (f"waits for interface {' and '.join(away)}" if away else "runs")
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """A finished replacement or roll-back."""
-
-    generation: int
-    seconds: float
-    compatibility: Compatibility
-    state: str = "runs"
-    """As `ProbeInfo.state`."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """Kernel memory of all maps, in bytes."""
-
-    used: int
-    limit: int
-    """Bytes; the controller refuses probes that need more. 0: unknown."""
-
-
-class MapAccess(Protocol):
-    """Maps of probes, as front ends see them."""
-
-    def maps(self, name: str, most: int = MOST_ROWS) -> MapReadings:
-        """Read all maps of a probe now, at most `most` rows of each; nothing changes in them.
-
-        If a metric exports a map, the rows come from the last window.
+        With a lease, the probe ends `lease` seconds after the last call. A repeated call
+        with the same options renews the lease, and changes nothing else. A lease of 0 has no end.
+        Raises UsageError if the probe runs with other options, if no interface is watched, or if
+        `lease` is not 0 to LONGEST_LEASE.
         """
 
-    def entries(self, name: str, map_name: str) -> list[Entry]:
-        """Return a map's entries. Raises UsageError if it is unknown or not writable."""
-
-    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
-
-    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
+    def segment(self) -> SegmentStatus:
+        """Return the state of the segment probe, and the host's clocks."""
 
 
 class ControlPlane(MapAccess, Budgeted, RingControl, SegmentControl, Protocol):
@@ -297,67 +210,32 @@ class ControlPlane(MapAccess, Budgeted, RingControl, SegmentControl, Protocol):
         """Poll every probe a last time, publish the windows, and detach everything."""
 
 
-class Operation(Generic[P, R]):
-    """A method of the control plane that others call by REST, or on all hosts of a fleet.
-
-    A request has arguments in its route, a configuration or policy as its body, and the others in
-    its query. If no class of endpoints serves the route, the server makes an endpoint of the
-    method: the first paragraph of its docstring describes the request.
-    """
-
-    def __init__(
-        self, method: Callable[Concatenate[Any, P], R], verb: str, route: str, *,
-        everywhere: bool = False, body: Callable[P, object] | None = None,
-        query: Callable[P, Mapping[str, object]] | None = None,
-    ) -> None:  # fmt: skip
-        """`everywhere`: the change means the same on every host of a fleet. `body` and `query` make
-        the parts of a request from arguments that are no JSON."""
-        self.method, self.name, self.verb, self.route = method, method.__name__, verb, route
-        self.everywhere, self.body, self.query = everywhere, body, query
-
-    @cached_property
-    def answer(self) -> Any:
-        """Type of the method's answer."""
-        return get_type_hints(self.method)["return"]
-
-    @property
-    def writes(self) -> bool:
-        """Whether readers, and clients of a read-only controller, are refused."""
-        return self.verb != "GET"
-
-    @overload
-    def __get__(self, caller: None, owner: object) -> Self: ...
-
-    @overload
-    def __get__(self, caller: Caller, owner: object) -> Callable[P, R]: ...
-
-    def __get__(self, caller: Caller | None, owner: object) -> Self | Callable[P, R]:
-        if caller is None:
-            return self
-
-        def call(*values: P.args, **named: P.kwargs) -> R:
-            answer: R = caller._call(self, values, named)
-            return answer
-
-        return call
-
-
-class Caller:
-    """An object with operations; `_call` makes the calls."""
-
-    def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
-        raise NotImplementedError
-
-
 class OutputCalls(Caller):
     """The operations of `ControlPlane.outputs` elsewhere."""
 
+    PART = "outputs"
     status = Operation(OutputControl.status, "GET", "outputs")
-    add = Operation(OutputControl.add, "POST", "outputs", body=lambda config: asdict(config))
-    remove = Operation(OutputControl.remove, "DELETE", "outputs/{name}")
+    add = Operation(
+        OutputControl.add, "POST", "outputs", body=lambda config: asdict(config),
+        command=ConsoleCommand(
+            "output.add", "Deliver windows and events by an output", task="a new output",
+            help="Until the run ends; see --output. POST /v1/outputs does the same.",
+        ),
+    )  # fmt: skip
+    remove = Operation(
+        OutputControl.remove, "DELETE", "outputs/{name}",
+        command=ConsoleCommand(
+            "output.remove", "End an output", task="the end of an output",
+            help="Records that wait have some seconds to leave.",
+        ),
+    )  # fmt: skip
 
     def close(self) -> None:
         """The outputs of the controller go on."""
+
+
+_MAP = {"map_name": "A map that maps.MAP makes writable."}
+_ENTRY = {**_MAP, "key": "Its key as tables show it: 192.0.2.1, 80, or JSON: '{\"port\": 80}'."}
 
 
 class RemoteCalls(Caller):
@@ -365,25 +243,60 @@ class RemoteCalls(Caller):
 
     probes = Operation(ControlPlane.probes, "GET", "probes")
     check = Operation(ControlPlane.check, "POST", "compile")
-    add = Operation(ControlPlane.add, "POST", "probes")
+    add = Operation(
+        ControlPlane.add, "POST", "probes",
+        command=ConsoleCommand("probe.add", "Add a probe from a file", "a", "programs"),
+    )  # fmt: skip
     replace = Operation(ControlPlane.replace, "PUT", "probes/{name}")
-    remove = Operation(ControlPlane.remove, "DELETE", "probes/{name}")
-    roll_back = Operation(ControlPlane.roll_back, "POST", "probes/{name}/rollback")
-    export = Operation(ControlPlane.export, "POST", "probes/{name}/export")
-    cost = Operation(ControlPlane.cost, "GET", "probes/{name}/cost")
+    export = Operation(
+        ControlPlane.export, "POST", "probes/{name}/export",
+        command=ConsoleCommand("probe.export", "End the window, export it", "e", "programs"),
+    )  # fmt: skip
+    cost = Operation(
+        ControlPlane.cost, "GET", "probes/{name}/cost",
+        command=ConsoleCommand("program.cost", "Measure the time per packet", "m", "programs"),
+    )  # fmt: skip
     maps = Operation(ControlPlane.maps, "GET", "probes/{name}/maps")
-    entries = Operation(ControlPlane.entries, "GET", "probes/{name}/maps/{map}/entries")
+    entries = Operation(
+        ControlPlane.entries, "GET", "probes/{name}/maps/{map}/entries",
+        subcommand=Subcommand(
+            "probe entries", "Print the entries of a writable map as JSON, one a line.", _MAP
+        ),
+    )  # fmt: skip
     set_entry = Operation(
         ControlPlane.set_entry, "PUT", "probes/{name}/maps/{map}/entries",
         body=lambda name, map_name, key, value: {"key": key, "value": value},
+        subcommand=Subcommand(
+            "probe set", "Store an entry of a writable map: an allow list, rules, limits.",
+            {**_ENTRY, "value": "Its value, likewise."},
+        ),
     )  # fmt: skip
     delete_entry = Operation(
         ControlPlane.delete_entry, "DELETE", "probes/{name}/maps/{map}/entries",
         query=lambda name, map_name, key: {"key": json.dumps(key)},
+        subcommand=Subcommand(
+            "probe unset", "Delete an entry of a writable map; of an array, set it to zero.", _ENTRY
+        ),
+    )  # fmt: skip
+    roll_back = Operation(
+        ControlPlane.roll_back, "POST", "probes/{name}/rollback",
+        command=ConsoleCommand(
+            "program.rollback", "Back to the previous generation", "f9", "programs", "Roll back"
+        ),
+        subcommand=Subcommand("probe rollback", "Return to the previous generation of a probe."),
+    )  # fmt: skip
+    remove = Operation(
+        ControlPlane.remove, "DELETE", "probes/{name}",
+        command=ConsoleCommand("probe.remove", "Remove the probe", "x", "programs"),
+        subcommand=Subcommand(
+            "probe remove", "Stop and remove a probe.",
+            {"force": "Remove an application even if an active policy runs it."},
+        ),
     )  # fmt: skip
     reconfigure = Operation(
         ControlPlane.reconfigure, "PUT", "capture", everywhere=True,
         body=lambda capture: {"filter": capture.text},
+        command=ConsoleCommand("flow.capture", "Choose the flows to count", "C", "flows"),
     )  # fmt: skip
     switch = Operation(
         ControlPlane.switch, "POST", "commands", everywhere=True,
@@ -395,27 +308,48 @@ class RemoteCalls(Caller):
         body=lambda destination, flow=None, own=None: {
             "destination": destination, "flow": flow and flow._asdict(), "own": str(own or ""),
         },
+        command=ConsoleCommand("path.trace", "Trace a destination", "T", "paths", "Trace"),
     )  # fmt: skip
     untrace = Operation(
         ControlPlane.untrace, "DELETE", "paths/{destination}", everywhere=True,
         query=lambda destination, flow=None: flow._asdict() if flow else {},
+        command=ConsoleCommand(
+            "path.untrace", "Stop tracing the destination", "x", "paths", "Stop"
+        ),
     )  # fmt: skip
     monitor = Operation(ControlPlane.monitor, "GET", "monitor")
     sketch = Operation(ControlPlane.sketch, "GET", "monitor/sketch")
     set_policy = Operation(
-        ControlPlane.set_policy, "PUT", "monitor/policies/{name}", everywhere=True
-    )
+        ControlPlane.set_policy, "PUT", "monitor/policies/{name}", everywhere=True,
+        command=ConsoleCommand(
+            "trigger.add", "Add a policy", "a", "triggers", "Add",
+            "The name of a policy that comes with probedeck, such as syn_flood, or one of your"
+            " own: NAME: CONDITION -> RUN.",
+        ),
+    )  # fmt: skip
     remove_policy = Operation(
-        ControlPlane.remove_policy, "DELETE", "monitor/policies/{name}", everywhere=True
-    )
+        ControlPlane.remove_policy, "DELETE", "monitor/policies/{name}", everywhere=True,
+        command=ConsoleCommand("trigger.remove", "Remove the policy", "x", "triggers"),
+        subcommand=Subcommand("policy remove", "Remove a policy."),
+    )  # fmt: skip
     activate_policy = Operation(
-        ControlPlane.activate_policy, "POST", "monitor/policies/{name}/activate", everywhere=True
-    )
+        ControlPlane.activate_policy, "POST", "monitor/policies/{name}/activate", everywhere=True,
+        subcommand=Subcommand("policy activate", "Run a policy until it is deactivated."),
+    )  # fmt: skip
     deactivate_policy = Operation(
         ControlPlane.deactivate_policy, "POST", "monitor/policies/{name}/deactivate",
         everywhere=True,
+        subcommand=Subcommand("policy deactivate", "End a policy, whatever activated it."),
     )  # fmt: skip
-    stop_actions = Operation(ControlPlane.stop_actions, "POST", "actions/stop", everywhere=True)
+    stop_actions = Operation(
+        ControlPlane.stop_actions, "POST", "actions/stop", everywhere=True,
+        command=ConsoleCommand(
+            "action.stop", "End all actions of policies at once", "exclamation_mark",
+            help="Nothing is dropped, limited or mirrored any more. An action begins again if its"
+            " policy is set or activated.",
+            task="the end of all actions",
+        ),
+    )  # fmt: skip
     segment = Operation(ControlPlane.segment, "GET", "segment")
     measure_segment = Operation(
         ControlPlane.measure_segment, "POST", "segment",
@@ -425,11 +359,31 @@ class RemoteCalls(Caller):
         },
     )  # fmt: skip
     ring = Operation(ControlPlane.ring, "GET", "ring")
-    keep_packets = Operation(ControlPlane.keep_packets, "PUT", "ring")
-    release_packets = Operation(ControlPlane.release_packets, "DELETE", "ring")
+    keep_packets = Operation(
+        ControlPlane.keep_packets, "PUT", "ring",
+        command=ConsoleCommand(
+            "packets.keep", "Keep the packets that pass a filter",
+            help="The kernel keeps their first bytes, and overwrites the oldest.",
+            task="the packet ring",
+        ),
+    )  # fmt: skip
+    release_packets = Operation(
+        ControlPlane.release_packets, "DELETE", "ring",
+        command=ConsoleCommand(
+            "packets.release", "Keep packets of policies only", task="the packet ring"
+        ),
+    )  # fmt: skip
     # Contents of packets are for those who may change something.
     kept_packets = Operation(ControlPlane.kept_packets, "POST", "ring/packets")
-    write_packets = Operation(ControlPlane.write_packets, "POST", "ring/capture")
+    write_packets = Operation(
+        ControlPlane.write_packets, "POST", "ring/capture",
+        command=ConsoleCommand(
+            "packets.write", "Write the kept packets as pcapng", "W",
+            help="The last 10 seconds, to the directory of the run; of a policy, its packets. An"
+            " event has the file, and the number of packets that are missing.",
+            task="the capture",
+        ),
+    )  # fmt: skip
 
 
 OPERATIONS: dict[str, Operation[..., Any]] = {

@@ -1,4 +1,4 @@
-"""Outputs, programs, maps and the budget of a run as front ends see them.
+"""Probes, outputs, maps and the budget of a run as front ends see them.
 
 The module loads no numpy: the command line and the settings import it.
 """
@@ -11,9 +11,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.errors import UsageError
+from probes.snapshot import WAITS
 
 if TYPE_CHECKING:
-    from probes.config.model import Side
+    from bpf.compiler import Diagnostic
+    from probes.config.model import ProbeConfig, Side
 
 
 class Fate(StrEnum):
@@ -71,6 +73,79 @@ class ProgramInfo:
     """Bytes of the maps of all its clones."""
 
 
+class NoProbeError(UsageError):
+    """No probe of this name runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One program's run time by BPF_PROG_TEST_RUN on a test frame."""
+
+    side: Side
+    ns: float
+    """For a TCP SYN, minus the time of an empty program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A configuration that compiles, verifies and fits together."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    """Warnings and notes."""
+    compatibility: Compatibility | None
+    """Against the running probe of this name; None if no such probe runs."""
+    seconds: float
+    costs: tuple[Cost, ...]
+    cuts: tuple[str, ...] = ()
+    """Directions that would let no packet pass. `add` and `replace` then need `force`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeInfo:
+    """A probe that runs, or ran until `failure`."""
+
+    name: str
+    builtin: bool
+    generation: int
+    previous: int | None
+    """Number of the generation that a roll-back returns to."""
+    window: int
+    programs: tuple[ProgramInfo, ...]
+    metrics: tuple[str, ...]
+    """`ingress.packets`."""
+    failure: str
+    """Error that ended it; empty while it runs."""
+    config: ProbeConfig
+    warnings: tuple[str, ...] = ()
+    """Of the compiler, and of a forced start; only `add` returns them."""
+
+    @property
+    def state(self) -> str:
+        """`runs`, the interfaces that it waits for, or the error that ended it."""
+        away = dict.fromkeys(each.interface for each in self.programs if each.mode == WAITS)
+        return self.failure or (f"waits for interface {' and '.join(away)}" if away else "runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A finished replacement or roll-back."""
+
+    generation: int
+    seconds: float
+    compatibility: Compatibility
+    state: str = "runs"
+    """As `ProbeInfo.state`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Kernel memory of all maps, in bytes."""
+
+    used: int
+    limit: int
+    """Bytes; the controller refuses probes that need more. 0: unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class MapReading:
     """One map of a probe, at a moment."""
@@ -118,6 +193,33 @@ class MapReadings:
     at_ns: int
     """Time of the reading, CLOCK_MONOTONIC of the measuring host."""
     maps: tuple[MapReading, ...]
+
+
+MOST_ROWS = 1000
+"""Rows of a map in a reading, unless the caller wants another number."""
+Value = Any
+"""A number, a text, a list, or a table of fields by name, as in JSON."""
+Entry = dict[str, Any]
+"""`key` and `value`; `index` in place of `key` for an array."""
+
+
+class MapAccess(Protocol):
+    """Maps of probes, as front ends see them."""
+
+    def maps(self, name: str, most: int = MOST_ROWS) -> MapReadings:
+        """Read all maps of a probe now, at most `most` rows of each; nothing changes in them.
+
+        If a metric exports a map, the rows come from the last window.
+        """
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        """Return a map's entries. Raises UsageError if it is unknown or not writable."""
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
 
 
 @dataclass(frozen=True, slots=True)

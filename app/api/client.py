@@ -18,24 +18,24 @@ import httpx
 
 from app.api import connection_events, wire
 from app.api.address import Access, Remote, trusted
-from app.api.answers import check_stream, no_controller, parsed, refusal
-from app.api.models import ControllerStatus, PathObject
+from app.api.models import (
+    ControllerStatus,
+    PathObject,
+    check_stream,
+    no_controller,
+    parsed,
+    refusal,
+)
 from bpf.errors import Closing, ProbedeckError, UsageError, wait_after
 from probes.config.model import ProbeConfig, dump
 from probes.config.options import values_of
 from probes.control.budget import SOURCE as BUDGET
-from probes.control_plane import (
-    Caller,
-    Listener,
-    MemoryUse,
-    Operation,
-    OutputCalls,
-    RemoteCalls,
-)
+from probes.control_plane import Listener, OutputCalls, RemoteCalls
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
+from probes.operation import Caller, Operation
 from probes.path.options import PathOptions
-from probes.reports import BudgetUse, OutputControl
+from probes.reports import BudgetUse, MemoryUse, OutputControl
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 _MAX_ANSWER = 1 << 30
@@ -92,10 +92,10 @@ class _RestCaller(Caller):
         self._http = http
 
     def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
-        path, method = operation.route, operation.method
+        path = operation.route
         query = dict(operation.query(*values, **named)) if operation.query else {}
         body = operation.body(*values, **named) if operation.body else None
-        given = inspect.signature(method).bind(self, *values, **named).arguments
+        given = inspect.signature(operation.method).bind(self, *values, **named).arguments
         for name, value in list(given.items())[1:]:
             field = "{" + name.removesuffix("_name") + "}"
             if field in path:

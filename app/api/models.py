@@ -1,11 +1,14 @@
-"""Answers of the API that the control plane has no dataclass for, and its errors."""
+"""Answers of the API that the control plane has no dataclass for, their JSON, and its errors."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, make_dataclass, replace
-from typing import Annotated, Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic.dataclasses
 from pydantic import (
@@ -15,9 +18,12 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetPydanticSchema,
     PlainSerializer,
+    TypeAdapter,
+    ValidationError,
 )
 from pydantic_core import CoreSchema, core_schema
 
+from app.api import wire
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import KernelError, MistakesError, ProbedeckError, TextError, UsageError, together
 from probes import control_plane as plane
@@ -32,6 +38,7 @@ from probes.monitor.state import PolicyState
 from probes.path import traced
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.reports import BudgetUse, OutputConfig
+from probes.segment.options import SegmentOptions, SegmentStatus
 from probes.snapshot import Event, HookStatus
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
@@ -94,7 +101,9 @@ for module in (plane, reports, monitor_info, traced):
 vars(plane).update(
     FlowFilter=FlowFilter, MonitorInfo=monitor_info.MonitorInfo, OwnFlow=OwnFlow,
     PolicyInfo=monitor_info.PolicyInfo, Sketch=Sketch, Traced=traced.Traced,
+    SegmentOptions=SegmentOptions, SegmentStatus=SegmentStatus,
 )  # fmt: skip
+vars(reports).update(Diagnostic=Diagnostic)
 
 # A misspelled option must not be taken for a missing one. The module does not import pydantic.
 OutputConfig.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
@@ -185,7 +194,7 @@ class ControllerStatus:
     """How each hook in use is attached."""
     unwritten: dict[str, int] = field(default_factory=dict)
     """Rows that could not be written to the tables of the run, by table."""
-    memory: plane.MemoryUse = field(default_factory=lambda: plane.MemoryUse(0, 0))
+    memory: reports.MemoryUse = field(default_factory=lambda: reports.MemoryUse(0, 0))
     """Kernel memory of all maps, in bytes."""
     hooks: tuple[HookStatus, ...] = ()
     """The hooks in use, why each was chosen, and the programs of others that run before ours."""
@@ -335,3 +344,45 @@ def error_of(problem: Problem) -> ProbedeckError:
         )
     kinds = {kind.exit_code: kind for kind in (UsageError, KernelError)}
     return kinds.get(problem.exit_code, ProbedeckError)(problem.error, hint=problem.hint)
+
+
+_T = TypeVar("_T")
+_ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
+adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""Reads and writes a type as JSON."""
+
+
+def parsed(kind: type[_T], answer: bytes, url: str) -> _T:
+    """Return the object that an answer holds as JSON. Raises ProbedeckError."""
+    try:
+        found: _T = adapter(kind).validate_json(answer)
+    except ValidationError:
+        raise ProbedeckError(
+            f"{url} answers what this version can't read",
+            hint="is it a probedeck of another version?",
+        ) from None
+    return found
+
+
+def refusal(status: int, reason: str, body: bytes, url: str) -> ProbedeckError:
+    """Return the error that an answer other than 2xx reports."""
+    try:
+        return error_of(adapter(Problem).validate_json(body))
+    except ValidationError:
+        return ProbedeckError(f"{url} answers {status} {reason}")
+
+
+def no_controller(url: str, words: str) -> ProbedeckError:
+    """Return the error of a connection that is refused, or not possible."""
+    if "Permission denied" in words:
+        hint = "it is its owner's, or the group's of --api-group"
+        return ProbedeckError(f"{url} is not for this user", hint=hint)
+    # httpx shows the error number of the system, too.
+    reason = _ERROR_NUMBER.sub("", words)
+    return ProbedeckError(f"no controller at {url}: {reason}", hint="start one: probedeck serve")
+
+
+def check_stream(media_type: str, url: str) -> None:
+    """Raise MalformedError if a stream does not have this version's records."""
+    if media_type != wire.MEDIA_TYPE:
+        raise wire.MalformedError(f"{url} streams {media_type}, which this version can't read")

@@ -7,12 +7,17 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from bpf.errors import TextError
-from bpf.quantities import seconds
+from bpf.quantities import duration, seconds
+
+if TYPE_CHECKING:
+    from app.api.client import Client
+    from probes.operation import Operation
+    from probes.reports import Compatibility, Replacement
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALIASES = {"macro": "tape"}
@@ -140,6 +145,78 @@ def controls(group: CommandGroup, name: str, **attributes: Any) -> Callable[[F],
         return function
 
     return give
+
+
+def operations(group: CommandGroup) -> None:
+    """Give a group the subcommands of the catalogue of operations."""
+    from probes.control_plane import OPERATIONS
+
+    for each in OPERATIONS.values():
+        if each.subcommand and each.subcommand.name.split()[0] == group.name:
+            _control(group, each)
+
+
+def _control(group: CommandGroup, operation: Operation[..., Any]) -> None:
+    assert operation.subcommand
+    words, names = operation.subcommand, [each.name for each in operation.parameters]
+
+    def run(client: Client, **values: Any) -> None:
+        from app.commands.remote import typed
+
+        for each in operation.parameters:
+            if isinstance(values[each.name], str):
+                values[each.name] = typed(each, values[each.name])
+        answer = getattr(client, operation.name)(**values)
+        if text := _answer_text(operation, answer):
+            say(f"{values[names[0]]}: {text}" if operation.is_named else text)
+
+    for each in reversed(operation.parameters):
+        about = words.values.get(each.name, "")
+        if each.default is each.empty:
+            about = about or f"The {group.name}'s name."
+            run = argument(each.name, each.name.removesuffix("_name").upper(), about)(run)
+        elif each.name in words.values:
+            shown = {"default": each.default, "metavar": each.name.upper()}
+            if each.annotation == "bool":
+                shown = {"is_flag": True}
+            run = option(f"--{each.name}", help=about, **shown)(run)
+    run.__doc__ = words.help or operation.about
+    controls(group, words.name.split()[1])(run)
+
+
+def _answer_text(operation: Operation[..., Any], answer: Any) -> str:
+    """Print the values of an answer; return the message that stays."""
+    from probes.monitor.info import PolicyInfo
+    from probes.reports import Replacement
+
+    if isinstance(answer, Replacement):
+        tell_fates(answer.compatibility)
+        return replaced(answer)
+    if isinstance(answer, PolicyInfo):
+        return answer.state.label
+    if operation.verb == "DELETE" and operation.route.endswith("{name}"):
+        return "removed"
+    for each in answer if isinstance(answer, list) else ():
+        print(json.dumps(each))
+    return ""
+
+
+def tell_fates(report: Compatibility) -> None:
+    """Print the effects of a replacement on maps and metrics."""
+    for fate in report.maps:
+        reason = f" ({fate.reason})" if fate.reason else ""
+        say(f"{fate.side}: map {fate.map}: {fate.fate}{reason}")
+    for name in report.lost_metrics:
+        say(f"metric {name} ends")
+    for name in report.new_metrics:
+        say(f"metric {name} is new")
+    for warning in report.warnings:
+        say(f"warning: {warning}")
+
+
+def replaced(made: Replacement) -> str:
+    """Return the outcome of a replacement in words."""
+    return f"generation {made.generation} {made.state}, after {duration(made.seconds)}"
 
 
 def print_json(of: Any, values: object) -> None:

@@ -32,9 +32,9 @@ ASKED = "_PROBEDECK_COMPLETE"
 _AGAIN_S = 0.01
 _MODULES = {
     "run": "run", "lab": "run", "tour": "run", "trace": "trace", "explain": "explain",
-    "segment": "segment", "serve": "serve", "console": "run", "replay": "run", "fleet": "run",
+    "segment": "segment", "serve": "run", "console": "run", "replay": "run", "fleet": "run",
     "doctor": "",
-    "version": "", "test": "", "probe": "probe", "policy": "policy_control", "tape": "tape",
+    "version": "", "test": "", "probe": "probe", "policy": "policy", "tape": "tape",
     "record": "record", "open": "open", "sql": "sql", "config": "config", "man": "",
     "completion": "",
 }  # fmt: skip

@@ -1,16 +1,20 @@
-"""Completion of typed commands: their names, and values by the kind of their parameter."""
+"""Completion of commands and their values, and the history of typed lines in a file."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
 
 from app.commands.line import quoted
 from app.commands.model import Command, Parameter, ParameterKind
 from app.commands.registry import REGISTRY, find
+from app.config.paths import read_private, write_private
 from app.files import as_invoker, expand
-from bpf.errors import UsageError
+from bpf.errors import ProbedeckError, UsageError
 
 _MOST_FILES = 2000
 """Largest number of files of a directory that are candidates."""
@@ -136,3 +140,57 @@ def usage(text: str) -> str:
     """Return the usage and the title of a line's command; empty for an unknown command."""
     command = find(text.split(maxsplit=1)[0]) if text.strip() else None
     return f"{command.usage}: {command.title}" if command else ""
+
+
+MOST = 1000
+"""Largest number of kept lines."""
+_LONGEST = 1000
+_NOT_KEPT = "output.add "
+
+
+class PromptHistory:
+    """Typed lines of all consoles of a user: each console adds its lines to the file.
+
+    If the file cannot be read or written, lines last until the console ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: list[str] = []
+        """Oldest first, each once."""
+        self._lock = Lock()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Newest first."""
+        return tuple(reversed(self._lines))
+
+    def load(self) -> None:
+        """Read the file. This may block."""
+        with self._lock:
+            self._lines = _merged(self._read(), *self._lines)
+
+    def remember(self, line: str) -> None:
+        """Add a line, without the file."""
+        if line.isprintable() and len(line) <= _LONGEST:
+            self._lines = _merged(self._lines, line)
+
+    def save(self, line: str) -> None:
+        """Add a line to the file. This may block."""
+        # The URL of an output may hold a password.
+        if line not in self._lines or line.startswith(_NOT_KEPT):
+            return
+        with self._lock, suppress(ProbedeckError):
+            lines = _merged(self._read(), line)
+            write_private(self._path, "".join(f"{each}\n" for each in lines))
+
+    def _read(self) -> list[str]:
+        try:
+            text = read_private(self._path) or ""
+        except ProbedeckError:
+            return []
+        return [line for line in text.splitlines() if line and line.isprintable()]
+
+
+def _merged(lines: list[str], *added: str) -> list[str]:
+    return list(dict.fromkeys(reversed([*lines, *added])))[:MOST][::-1]

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from app.commands.model import Command, Parameter, ParameterKind, Saved
-from app.commands.moment import moment
 from app.commands.own import MARK, words_of
 from app.commands.registry import REGISTRY, find
 from bpf.errors import TextError, did_you_mean, placed
+from bpf.quantities import moment
 
 CommandValue = str | int
 QUOTE = '"'

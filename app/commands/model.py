@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from app.console.screens import TABLES
 from bpf.errors import UsageError, did_you_mean
 
-if TYPE_CHECKING:
-    from probes.control_plane import ControlPlane
-
 Saved = Mapping[str, str]
 """Filters by name, for `@NAME`."""
+
+
+Remote = Callable[..., object]
+"""Called with a control plane and typed values."""
 
 
 class ParameterKind(StrEnum):
@@ -112,8 +112,10 @@ class Command:
     asks: bool = False
     """It opens a prompt. Its key acts at once, so that text typed ahead goes to the prompt."""
 
-    remote: Callable[[ControlPlane, str], object] | None = None
-    """Run it on a control plane, with its first value; None: it needs a console."""
+    remote: Remote | None = None
+    """Run it on a control plane, with its values; None: it needs a console."""
+    needs: int = 1
+    """The number of values that it needs without a console."""
     task: str = ""
     """The name of its running work. Then a console, too, only runs `remote`, and it needs no
     method."""

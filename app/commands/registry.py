@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from app.commands import own, remote, values
 from app.commands.export_target import DRAWN, OVERWRITE, PICTURE_NAME, VALUES, target
 from app.commands.flow_view import GROUP_NOUNS, VIEWS
-from app.commands.model import Command, Parameter, ParameterKind, Saved
+from app.commands.model import Command, Parameter, ParameterKind, Remote, Saved
 from app.console.screens import SCREENS, register
 from app.console.screens.info import ScreenInfo
+from probes.control_plane import OPERATIONS, OutputCalls, RemoteCalls
+from probes.operation import Operation
 from probes.switches import SWITCHES
 
 _FILE = Parameter("file", ParameterKind.FILE)
 _OVERWRITE = Parameter("overwrite", ParameterKind.CHOICE, (OVERWRITE,))
 _POLICY = Parameter("policy", ParameterKind.POLICY)
+_NEW_POLICY = Parameter("policy", ParameterKind.NEW_POLICY, rest=True, check=values.policy)
 _PROBE = Parameter("probe", ParameterKind.PROBE)
 _DESTINATION = Parameter("destination", ParameterKind.DESTINATION)
 _WINDOWS = Parameter("windows", ParameterKind.COUNT)
@@ -29,6 +34,37 @@ _LAYOUT = Parameter("layout", ParameterKind.LAYOUT, check=values.layout)
 
 def _filter(check: Callable[[str, Saved], object]) -> tuple[Parameter]:
     return (Parameter("filter", ParameterKind.FILTER, rest=True, check=check),)
+
+
+def said(
+    operation: Operation[..., Any], *parameters: Parameter,
+    run: Remote | None = None, local: bool = False, asks: bool = False,
+) -> Command:  # fmt: skip
+    """Return the command of an operation, by default with the arguments of its method."""
+    words = operation.command
+    assert words
+    found = (_parameter(operation, each) for each in operation.parameters)
+    if operation.writes:
+        run = run or partial(remote.call, operation)
+    return Command(
+        words.name, words.title, words.key, words.screen, words.footer,
+        parameters or tuple(filter(None, found)), words.help, writes=operation.writes, local=local,
+        asks=asks, remote=run, task=words.task, needs=operation.needed,
+    )  # fmt: skip
+
+
+def _parameter(operation: Operation[..., Any], of: inspect.Parameter) -> Parameter | None:
+    """Return the parameter of an argument; None if an operator does not choose it."""
+    if of.kind is of.KEYWORD_ONLY:
+        return None
+    if of.name == "name" and operation.is_named:
+        return _PROBE if operation.route.startswith("probes/") else _POLICY
+    if of.annotation == "FlowFilter" or of.name == "filter":
+        return _filter(values.capture_filter)[0]
+    if of.name == "destination":
+        return replace(_DESTINATION, check=values.address)
+    kinds = {"int": ParameterKind.COUNT, "str": ParameterKind.TEXT}
+    return Parameter(of.name, kinds[of.annotation]) if of.annotation in kinds else None
 
 
 def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[Command, ...]:
@@ -64,26 +100,13 @@ _EVERYWHERE = (
       for each in SWITCHES.values()),
     Command("output.list", "Outputs: delivered, undelivered, waiting",
             help="What leaves this run by --output, [[outputs]] or output.add."),
-    Command("output.add", "Deliver windows and events by an output", writes=True, local=True,
-            parameters=(Parameter("url", rest=True, needed=True, check=values.output),),
-            help="Until the run ends; see --output. POST /v1/outputs does the same."),
-    Command("output.remove", "End an output", writes=True, remote=remote.remove_output,
-            parameters=(Parameter("name", needed=True),), task="the end of an output",
-            help="Records that wait have some seconds to leave."),
-    Command("action.stop", "End all actions of policies at once", "exclamation_mark", writes=True,
-            remote=remote.stop_actions, task="the end of all actions",
-            help="Nothing is dropped, limited or mirrored any more. An action begins again if its"
-            " policy is set or activated."),
-    Command("packets.keep", "Keep the packets that pass a filter", writes=True,
-            parameters=_filter(values.capture_filter), remote=remote.keep_packets,
-            task="the packet ring",
-            help="The kernel keeps their first bytes, and overwrites the oldest."),
-    Command("packets.write", "Write the kept packets as pcapng", "W", writes=True,
-            parameters=(_POLICY,), remote=remote.write_packets, task="the capture",
-            help="The last 10 seconds, to the directory of the run; of a policy, its packets. An"
-            " event has the file, and the number of packets that are missing."),
-    Command("packets.release", "Keep packets of policies only", writes=True,
-            remote=remote.release_packets, task="the packet ring"),
+    said(OutputCalls.add, Parameter("url", rest=True, needed=True, check=values.output),
+          local=True),
+    said(OutputCalls.remove, Parameter("name", needed=True)),
+    said(RemoteCalls.stop_actions),
+    said(RemoteCalls.keep_packets),
+    said(RemoteCalls.write_packets, _POLICY),
+    said(RemoteCalls.release_packets),
     Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),
     Command("help.focus", "Explain the focused part", "f1"),
     Command("help.tour", "Start the tour"),
@@ -235,15 +258,12 @@ _FLOWS = (
     Command("flow.detail", "Detail of the row", "d", "flows", "Detail"),
     Command("flow.names", "Names or addresses", "a", "flows"),
     Command("flow.top", "Back to the top, and stay there", "", "flows"),
-    Command("flow.capture", "Choose the flows to count", "C", "flows", "",
-            _filter(values.capture_filter), writes=True, asks=True, remote=remote.capture),
+    said(RemoteCalls.reconfigure, asks=True),
 )  # fmt: skip
 _PATHS = (
-    Command("path.trace", "Trace a destination", "T", "paths", "Trace",
-            (replace(_DESTINATION, check=values.destination),), writes=True, asks=True,
-            remote=remote.trace),
-    Command("path.untrace", "Stop tracing the destination", "x", "paths", "Stop",
-            (replace(_DESTINATION, check=values.address),), writes=True, remote=remote.untrace),
+    said(RemoteCalls.trace, replace(_DESTINATION, check=values.destination), asks=True,
+          run=remote.trace),
+    said(RemoteCalls.untrace),
     Command("path.set", "Change an option of tracing", "o", "paths", "",
             (Parameter("option", ParameterKind.TRACING, rest=True, check=values.path_options),),
             writes=True, asks=True, remote=remote.set_path_options,
@@ -266,15 +286,10 @@ _TRIGGERS = (
     Command("trigger.detail", "Detail", "", "triggers", "Detail", by_row=True),
     Command("trigger.toggle", "Activate or deactivate the policy", "o", "triggers", "On/off",
             (_POLICY,), writes=True, remote=remote.toggle_policy),
-    Command("trigger.add", "Add a policy", "a", "triggers", "Add",
-            (Parameter("policy", ParameterKind.NEW_POLICY, rest=True, check=values.policy),),
-            writes=True, asks=True, remote=remote.set_policies,
-            help="The name of a policy that comes with probedeck, such as syn_flood, or one of your"
-            " own: NAME: CONDITION -> RUN."),
+    said(RemoteCalls.set_policy, _NEW_POLICY, asks=True, run=remote.set_policies),
     Command("trigger.change", "Change the policy", "e", "triggers", "", (_POLICY,), writes=True,
             asks=True),
-    Command("trigger.remove", "Remove the policy", "x", "triggers", "", (_POLICY,), writes=True,
-            remote=lambda plane, name: plane.remove_policy(name)),
+    said(RemoteCalls.remove_policy),
     *_sorting("trigger", "triggers", "policies", "applications", footer="Sort"),
     *_culprit("trigger", "triggers"),
     Command("trigger.next", "Application's next table", "n", "triggers"),
@@ -292,8 +307,7 @@ _PROGRAMS = (
     Command("program.next_error", "Next problem", "f4", "programs"),
     Command("program.compile", "Compile and verify", "f5", "programs", "Check"),
     Command("program.swap", "Swap in the edited source", "f8", "programs", "Swap", writes=True),
-    Command("program.rollback", "Back to the previous generation", "f9", "programs", "Roll back",
-            (_PROBE,), writes=True, remote=lambda plane, name: plane.roll_back(name)),
+    said(RemoteCalls.roll_back),
     Command("program.save", "Write the source to a file", "ctrl+s", "programs", "",
             (_FILE, _OVERWRITE),
             help="Replaces an existing file only with overwrite, or by enter again, unless this"
@@ -309,16 +323,13 @@ _PROGRAMS = (
             (Parameter("map"),), help="The Overview then shows it live; a layout keeps it."),
     Command("program.metrics", "Metrics of the last window", "w", "programs"),
     Command("program.events", "Events of the probe", "v", "programs"),
-    Command("program.cost", "Measure the time per packet", "m", "programs", "", (_PROBE,)),
-    Command("probe.add", "Add a probe from a file", "a", "programs", "", (_FILE,), writes=True,
-            remote=remote.add_probe),
+    said(RemoteCalls.cost),
+    said(RemoteCalls.add, _FILE, run=remote.add_probe),
     Command("probe.new", "Ready probes, and an empty one", "n", "programs", "New",
             (Parameter("name"),), writes=True,
             help="Adds a probe of the library by its name, or opens the menu. Its source opens."),
-    Command("probe.remove", "Remove the probe", "x", "programs", "", (_PROBE,), writes=True,
-            remote=lambda plane, name: plane.remove(name)),
-    Command("probe.export", "End the window, export it", "e", "programs", "", (_PROBE,),
-            writes=True, remote=lambda plane, name: plane.export(name)),
+    said(RemoteCalls.remove),
+    said(RemoteCalls.export),
 )  # fmt: skip
 _EVENTS = (
     Command("event.open", "List the group's events, or go there", "",
@@ -359,8 +370,7 @@ _HOSTS = (
             writes=True, asks=True,
             help="At once, each on its own interface, with a report for each host."),
     Command("host.policy", "Add a policy to the chosen hosts", "o", "hosts", "",
-            (Parameter("policy", ParameterKind.NEW_POLICY, rest=True, check=values.policy),),
-            writes=True, asks=True, help="At once, with a report for each host."),
+            (_NEW_POLICY,), writes=True, asks=True, help="At once, with a report for each host."),
     Command("host.report", "Report of the last change on hosts", "r", "hosts"),
     Command("host.distinct", "Distinct flows of the chosen hosts", "d", "hosts",
             help="Of the last window; a flow that several hosts see counts once. The monitors need"
@@ -370,13 +380,17 @@ _HOSTS = (
             leaves=True),
 )  # fmt: skip
 
-REGISTRY: dict[str, Command] = {
+_PLACED = {
     command.name: command
     for command in (
         *_EVERYWHERE, *_VIEW, *_TABLES, *_TIME, *_OVERVIEW, *_FLOWS, *_PATHS, *_TRIGGERS,
         *_PROGRAMS, *_EVENTS, *_HOSTS,
     )
 }  # fmt: skip
+_SAID = [said(each) for each in OPERATIONS.values() if each.command]
+REGISTRY: dict[str, Command] = _PLACED | {
+    each.name: each for each in _SAID if each.name not in _PLACED
+}
 
 _ALIASES = {command.alias: command for command in REGISTRY.values() if command.alias}
 

@@ -6,17 +6,20 @@ the console starts without numpy and pydantic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.files import as_invoker, expand
 from bpf.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from inspect import Parameter
 
     from probes.config.model import ProbeConfig
-    from probes.control_plane import ControlPlane, ProbeInfo
+    from probes.control_plane import ControlPlane
     from probes.monitor.info import MonitorInfo, PolicyInfo
+    from probes.operation import Operation
+    from probes.reports import ProbeInfo
 
 
 def placed(
@@ -98,40 +101,39 @@ def toggle_policy(plane: ControlPlane, name: str) -> None:
     (plane.deactivate_policy if runs else plane.activate_policy)(name)
 
 
-def stop_actions(plane: ControlPlane, _: str = "") -> None:
-    """End the actions of all policies at once."""
-    plane.stop_actions()
+def call(operation: Operation[..., Any], plane: ControlPlane, *values: object) -> Any:
+    """Make an operation with typed values; a missing value is the method's default."""
+    pairs = zip(operation.parameters, values, strict=False)
+    given = [typed(each, str(text)) for each, text in pairs]
+    of = getattr(plane, operation.part) if operation.part else plane
+    return getattr(of, operation.name)(*given)
 
 
-def capture(plane: ControlPlane, text: str) -> None:
-    from probes.flow.filter import FlowFilter
+def typed(of: Parameter, text: str) -> object:
+    """Return the value of an argument from its text. Raises UsageError."""
+    if of.annotation == "FlowFilter":
+        from probes.flow.filter import FlowFilter
 
-    plane.reconfigure(FlowFilter.parse(text))
+        return FlowFilter.parse(text)
+    if of.annotation == "OutputConfig":
+        from probes.reports import OutputConfig
+
+        return OutputConfig(text)
+    if of.annotation == "Value":
+        from probes.tables.entries import value_of
+
+        return value_of(text)
+    if of.name == "destination":
+        from app.resolve import address
+
+        return address(text)
+    return int(text) if of.annotation == "int" else text
 
 
-def switch(name: str, plane: ControlPlane, choice: str) -> None:
+def switch(name: str, plane: ControlPlane, choice: str = "") -> None:
     """Turn an optional probe `on` or `off`; without a choice, to the other of its present state."""
     runs = any(info.name == name for info in plane.probes())
     plane.switch(name, choice == "on" if choice else not runs)
-
-
-def keep_packets(plane: ControlPlane, text: str) -> None:
-    plane.keep_packets(text)
-
-
-def release_packets(plane: ControlPlane, _: str = "") -> None:
-    plane.release_packets()
-
-
-def write_packets(plane: ControlPlane, name: str) -> None:
-    """Write the packets of a policy, or without a name those of `packets.keep`."""
-    from probes.ring.options import BY_HAND
-
-    plane.write_packets(name or BY_HAND)
-
-
-def remove_output(plane: ControlPlane, name: str) -> None:
-    plane.outputs.remove(name)
 
 
 def trace(plane: ControlPlane, destination: str) -> None:
@@ -148,9 +150,3 @@ def set_path_options(plane: ControlPlane, text: str) -> None:
     options = changed(plane.path_options, text)
     options.check()
     plane.path_options = options
-
-
-def untrace(plane: ControlPlane, destination: str) -> None:
-    from app.resolve import address
-
-    plane.untrace(address(destination))

@@ -65,6 +65,8 @@ class ConsoleScreen(TableScreen):
 
     parts: tuple[object, ...] = ()
     """Objects whose `do_` methods are commands of the screen, too."""
+    name_under_cursor: Callable[[], str] = str
+    """Returns the probe or policy of the row under the cursor. Raises UsageError."""
     filter_example = ""
     _filter: Filter | None = None
     notes: tuple[StatusItem, ...] = ()

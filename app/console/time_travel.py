@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from app.commands.moment import moment
 from bpf.errors import UsageError
-from bpf.quantities import age, clock, zone, zone_offset_ns
+from bpf.quantities import age, clock, moment, zone, zone_offset_ns
 from widgets.status import StatusItem
 from widgets.tones import Tone
 

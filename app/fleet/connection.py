@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import h11
 
 from app.api.address import Access
-from app.api.answers import no_controller, refusal
+from app.api.models import no_controller, refusal
 from bpf.errors import ProbedeckError, UsageError
 
 _CONNECT_S = 5.0

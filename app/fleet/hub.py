@@ -18,8 +18,7 @@ from typing import Self
 
 from app.api import connection_events, wire
 from app.api.address import Access, trusted
-from app.api.answers import check_stream, parsed
-from app.api.models import ControllerStatus
+from app.api.models import ControllerStatus, check_stream, parsed
 from app.fleet.connection import Connection
 from app.fleet.host_state import OFF_S, HostPhase, HostState
 from app.fleet.hosts import FleetHost

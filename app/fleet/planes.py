@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bpf.errors import ProbedeckError
-from probes.control_plane import ControlPlane, Listener, Operation, RemoteCalls
+from probes.control_plane import ControlPlane, Listener, RemoteCalls
+from probes.operation import Operation
 from probes.snapshot import Item
 
 if TYPE_CHECKING:
     from app.fleet.host_state import HostState
-    from probes.control_plane import MemoryUse
     from probes.path.options import PathOptions
-    from probes.reports import BudgetUse, OutputControl
+    from probes.reports import BudgetUse, MemoryUse, OutputControl
     from probes.snapshot import History, HookStatus
 
 HostListener = Callable[[str, Item], None]

@@ -19,9 +19,9 @@ import numpy as np
 
 from app.fleet.segment import DigestWindow, OneWay, PassageCounts, Times
 from bpf.errors import ProbedeckError, UsageError
-from probes.control_plane import Listener
+from probes.control_plane import Listener, SegmentControl
 from probes.path.analysis.statistics import quantiles
-from probes.segment.options import PROBE, SegmentControl, SegmentOptions, SegmentStatus
+from probes.segment.options import PROBE, SegmentOptions, SegmentStatus
 from probes.segment.records import CLOCK_TABLE, DIGESTS_TABLE, SEEN_TABLE
 from probes.snapshot import Item, Snapshot
 

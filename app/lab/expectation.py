@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from app.commands.moment import moment
 from app.junit import Case, Suite
 from app.lab.policy_runner import CaptureResult, Told
 from bpf.errors import TextError, UsageError, did_you_mean
-from bpf.quantities import TIMES, duration, quantity
+from bpf.quantities import TIMES, duration, moment, quantity
 from probes.monitor.finding import Distinct, Finding
 
 _FORM = re.compile(

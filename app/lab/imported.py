@@ -20,7 +20,7 @@ from app.lab.policy_runner import CaptureResult, PolicyRunner
 from app.recording.plane import RecordedPlane
 from app.recording.recorder import STATE_S, RunRecorder
 from bpf.errors import UsageError
-from probes.control_plane import Operation
+from probes.operation import Operation
 from probes.reports import OutputConfig
 from probes.snapshot import Item, Snapshot
 

@@ -6,19 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.api.answers import adapter
-from app.api.models import ControllerStatus, PathObject
+from app.api.models import ControllerStatus, PathObject, adapter
 from app.recording.recorder import STATE_PARTS
 from bpf.errors import ProbedeckError, ReadOnlyError
-from probes.control_plane import (
-    Caller,
-    Listener,
-    MemoryUse,
-    Operation,
-    RemoteCalls,
-)
+from probes.control_plane import Listener, RemoteCalls
+from probes.operation import Caller, Operation
 from probes.path.options import PathOptions
-from probes.reports import BudgetUse, NoOutputs, OutputControl
+from probes.reports import BudgetUse, MemoryUse, NoOutputs, OutputControl
 from probes.snapshot import History, HookStatus, Item, Loss, LossReason
 
 READ_ONLY = "it is a recording"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from app.commands.moment import moment
 from app.exporters.ledger import EVENTS, TableKey
 from app.files import as_invoker, expand
 from app.recording.frames import MAGIC, FrameKind
@@ -18,7 +17,7 @@ from app.recording.segment import RecordedItem, Segment
 from app.recording.writer import DATA, STREAMS
 from bpf.arrays import Array
 from bpf.errors import Closing, UsageError
-from bpf.quantities import clock, counted
+from bpf.quantities import clock, counted, moment
 from probes.snapshot import Event, Snapshot
 
 FULL = next(iter(STREAMS))

@@ -13,8 +13,7 @@ from operator import methodcaller
 from typing import Any
 
 from app import VERSION
-from app.api.answers import adapter
-from app.api.models import ControllerStatus, PathObject, status_of
+from app.api.models import ControllerStatus, PathObject, adapter, status_of
 from app.exporters.exporter import DeliveryError, words_of
 from app.exporters.host import ExportHost
 from app.exporters.ledger import Gap

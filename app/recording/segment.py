@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.api.answers import adapter
+from app.api.models import adapter
 from app.exporters.ledger import Gap
 from app.files import open_file
 from app.recording.frames import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.api.server.top_flows import TopFlows
+from app.api.server.windows import TopFlows
 from probes.flow.records import FLOW, once, words_of
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
 

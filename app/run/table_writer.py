@@ -21,7 +21,7 @@ from probes.snapshot import REMOVED, Event, Item, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
-    from probes.control_plane import ProbeInfo
+    from probes.reports import ProbeInfo
 
 
 class TableSource(Protocol):

@@ -27,14 +27,13 @@ from probes.control.builtin_probes import (
 from probes.control.probe_runner import ProbeRunner
 from probes.control.services import PathControl, SegmentService
 from probes.control.trials import passes
-from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
 from probes.hooks import on_best_hook
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import MonitorOptions
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
-from probes.reports import BudgetUse, Compatibility
+from probes.reports import BudgetUse, Compatibility, Replacement
 from probes.ring.options import RingOptions
 from probes.ring.service import RingService
 from probes.segment.options import SegmentOptions

@@ -21,23 +21,27 @@ from probes.control import trials
 from probes.control.health import HealthWatches
 from probes.control.hook_watch import HookWatch
 from probes.control.running_probe import RunningProbe, RunningProbes
-from probes.control_plane import (
-    MOST_ROWS,
-    Check,
-    Cost,
-    Entry,
-    Listener,
-    MemoryUse,
-    NoProbeError,
-    ProbeInfo,
-    Replacement,
-    Value,
-)
+from probes.control_plane import Listener
 from probes.hooks import on_best_hook
 from probes.hooks.interface_hook import InterfaceHook
 from probes.life import CompiledConfig
 from probes.memory_limit import default_limit, refuse_over
-from probes.reports import Compatibility, Fate, MapReadings, NoOutputs, OutputControl
+from probes.reports import (
+    MOST_ROWS,
+    Check,
+    Compatibility,
+    Cost,
+    Entry,
+    Fate,
+    MapReadings,
+    MemoryUse,
+    NoOutputs,
+    NoProbeError,
+    OutputControl,
+    ProbeInfo,
+    Replacement,
+    Value,
+)
 from probes.snapshot import (
     REMOVED,
     Event,

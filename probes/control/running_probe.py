@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from probes.control_plane import Cost, NoProbeError, ProbeInfo
 from probes.life import CompiledConfig, LiveProbe
 from probes.map_reading import read_maps
 from probes.poller import Poller, Publish
-from probes.reports import Compatibility, MapReadings
+from probes.reports import Compatibility, Cost, MapReadings, NoProbeError, ProbeInfo
 from probes.snapshot import REMOVED, Event, Snapshot
 
 if TYPE_CHECKING:

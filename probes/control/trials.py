@@ -14,9 +14,8 @@ from bpf.errors import UsageError
 from bpf.programs import trial
 from bpf.programs.program import VERDICT_PASS
 from probes.control.running_probe import RunningProbe, Verdicts
-from probes.control_plane import Cost
 from probes.life import CompiledConfig
-from probes.reports import Compatibility, ProgramInfo
+from probes.reports import Compatibility, Cost, ProgramInfo
 from probes.snapshot import Event
 
 if TYPE_CHECKING:

@@ -1,13 +1,9 @@
-"""Choice of packets that two hosts agree on, and the segment probe as front ends see it.
-
-The module loads no numpy.
-"""
+"""Choice of packets that two hosts agree on, and the segment probe as front ends see it."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from bpf.errors import UsageError
 from probes.flow.filter import FlowFilter
@@ -87,19 +83,3 @@ class SegmentStatus:
     """Id of the host's boot: hosts with the same one have the same clock."""
     monotonic_ns: int
     utc_ns: int
-
-
-class SegmentControl(Protocol):
-    """Starts the segment probe of a controller. Any thread may call a method."""
-
-    def measure_segment(self, options: SegmentOptions, lease: float = 0.0) -> SegmentStatus:
-        """Begin to record digests on the watched interface; `remove` ends that.
-
-        With a lease, the probe ends `lease` seconds after the last call. A repeated call
-        with the same options renews the lease, and changes nothing else. A lease of 0 has no end.
-        Raises UsageError if the probe runs with other options, if no interface is watched, or if
-        `lease` is not 0 to LONGEST_LEASE.
-        """
-
-    def segment(self) -> SegmentStatus:
-        """Return the state of the segment probe, and the host's clocks."""

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.commands.moment import moment
 from app.exporters.alerts.options import CommandOptions
 from app.exporters.ipfix.options import IpfixOptions
 from app.exporters.options import read_options
@@ -22,6 +21,7 @@ from app.tape.condition import read_condition
 from app.tape.line import TapeLine
 from bpf import quantities
 from bpf.errors import TextError, UsageError
+from bpf.quantities import moment
 from probes.config.options import changed, settings_of
 from probes.filter import Domain, parse
 from probes.filter.fields import Quantity, times

@@ -6,13 +6,20 @@ import inspect
 from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
 
+from app.api.server.command_endpoints import run_on_plane
+from app.cli.command import CommandGroup, operations
+from app.commands import REGISTRY, parse
+from app.commands.registry import said
 from app.fleet.planes import ChosenPlane, Planes
 from bpf.errors import ProbedeckError, UsageError
-from probes.control_plane import OPERATIONS, ControlPlane, Operation, RemoteCalls
+from probes.control_plane import OPERATIONS, ControlPlane, RemoteCalls
+from probes.operation import ConsoleCommand, Operation, Subcommand
 from tests.app.api.conftest import MakeSite
 from tests.app.api.conftest import make_site as make_site
 from tests.app.api.fake import FakePlane, config
+from tests.app.console.screens.programs.bench import bench
 
 LOCAL = {"unconfined", "listen", "publish", "hook_status", "memory", "budget", "failure", "close"}
 """Methods that no request makes: their answers come with the status and the stream."""
@@ -29,7 +36,12 @@ def shake(plane: Any, name: str, times: int = 1) -> str:
 
 @pytest.fixture
 def operation(monkeypatch: pytest.MonkeyPatch) -> Operation[..., str]:
-    made = Operation(shake, "POST", "probes/{name}/shake", everywhere=True)
+    made = Operation(
+        shake, "POST", "probes/{name}/shake", everywhere=True,
+        command=ConsoleCommand("probe.shake", "Shake the probe", "j", "programs", task="shaking"),
+        subcommand=Subcommand("probe shake", values={"times": "How often."}),
+    )  # fmt: skip
+    monkeypatch.setitem(REGISTRY, "probe.shake", said(made))
     monkeypatch.setitem(OPERATIONS, "shake", made)
     monkeypatch.setattr(RemoteCalls, "shake", made, raising=False)
     monkeypatch.setattr(FakePlane, "shake", shake, raising=False)
@@ -58,6 +70,52 @@ def test_endpoint_and_client_follow(make_site: MakeSite) -> None:
     with pytest.raises(UsageError, match="only looked at"):
         client.shake("counter")
     client.close()
+
+
+def test_commands_follow(operation: Operation[..., str]) -> None:
+    plane = FakePlane()
+    plane.add(config())
+    command = REGISTRY["probe.shake"]
+    assert (command.usage, command.writes) == ("probe.shake [PROBE] [TIMES]", True)
+    assert command.remote is not None
+    assert command.remote(plane, "counter", "3") == "counter 3"
+    run_on_plane(plane, parse("probe.shake counter"))
+    with pytest.raises(UsageError, match=r"probe\.shake needs a probe"):
+        run_on_plane(plane, parse("probe.shake"))
+
+
+def test_a_subcommand_follows(operation: Operation[..., str], make_site: MakeSite) -> None:
+    site = make_site()
+    site.plane.add(config())
+    group = CommandGroup("probe")
+    operations(group)
+    shown = CliRunner().invoke(group, ["shake", "--help"]).output
+    assert "Shake a probe." in shown
+    assert "--times TIMES  How often." in shown
+    url = f"unix:{site.options.socket}"
+    assert (
+        CliRunner().invoke(group, ["shake", "counter", "--times", "3", "--connect", url]).exit_code
+        == 0
+    )
+    with pytest.raises(ProbedeckError, match="did you mean counter"):
+        CliRunner().invoke(group, ["shake", "countr", "--connect", url], catch_exceptions=False)
+
+
+@pytest.mark.usefixtures("operation")
+async def test_a_console_takes_the_row_under_the_cursor() -> None:
+    asked: list[tuple[object, ...]] = []
+    async with bench() as b:
+        b.plane.shake = lambda *values: asked.append(values)  # type: ignore[attr-defined]
+        await b.app.action_command("probe.shake")
+        await b.until_still()
+        await b.app.action_command("probe.shake bye 3")
+        await b.until_still()
+        assert asked == [("flow",), ("bye", 3)]
+        b.plane.read_only = "only looked at"
+        await b.app.action_command("probe.shake")
+        await b.until_still()
+        assert len(asked) == 2
+        assert "probe.shake is refused: only looked at" in b.complaints[-1]
 
 
 @pytest.mark.usefixtures("operation")

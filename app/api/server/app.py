@@ -28,7 +28,8 @@ from app.api.server.monitor_endpoints import (
 from app.api.server.routing import Executor, add_routes, others, refused
 from app.exporters.openmetrics.metric_state import MetricState
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
-from probes.control_plane import ControlPlane, NoProbeError
+from probes.control_plane import ControlPlane
+from probes.reports import NoProbeError
 from probes.snapshot import Event
 
 _STATUS: dict[type[ProbedeckError], HTTPStatus] = {

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from app.api import wire
 from app.api.models import Events, Numbered
-from app.api.server.top_flows import TopFlows
+from app.api.server.windows import TopFlows
 from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Snapshot
 

@@ -96,11 +96,11 @@ class CommandEndpoints(Endpoints):
             self.may_act(Policy.parse_short(value), request)
 
     def _info(self, command: Command) -> CommandInfo:
-        here = self._has_console and not _only_at_the_console(command)
+        here = self._has_console or command.remote is not None
         return CommandInfo(
             command.name, command.usage, command.title, command.help,
             tuple(filter(None, command.keys.split(","))), command.screen, command.writes,
-            here or command.remote is not None,
+            here and not _only_at_the_console(command),
         )  # fmt: skip
 
 
@@ -118,13 +118,13 @@ def run_on_plane(plane: ControlPlane, asked: Invocation) -> Sequence[str]:
     command = asked.command
     if command.remote is None:
         raise ProbedeckError(f"{command.name} needs a console, and this controller has none")
-    if not asked.values:
-        what = command.parameters[0].name
-        raise UsageError(f"{command.name} needs a {what}", hint=f"usage: {command.usage}")
-    text = str(asked.values[0])
+    if missing := command.parameters[len(asked.values) : command.needs]:
+        hint = f"usage: {command.usage}"
+        raise UsageError(f"{command.name} needs a {missing[0].name}", hint=hint)
     try:
-        command.remote(plane, text)
+        command.remote(plane, *asked.values)
     except TextError as error:
+        text = str(asked.values[-1]) if asked.values else ""
         if error.text != text:
             raise
         # The value is the last of the line.

@@ -45,14 +45,14 @@ from bpf.errors import UsageError, did_you_mean
 from probes.config import model as configuration
 from probes.config.map_config import MapEntry
 from probes.config.model import ProbeConfig
-from probes.control_plane import MOST_ROWS, Check, Entry, ProbeInfo, RemoteCalls, Replacement
+from probes.control_plane import RemoteCalls
 from probes.flow.filter import FlowFilter
 from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
 from probes.flow.probe import FlowProbe
 from probes.map_reading import MOST_ENTRIES
 from probes.path.options import OwnFlow, TracedFlow
 from probes.path.traced import Traced
-from probes.reports import MapReadings
+from probes.reports import MOST_ROWS, Check, Entry, MapReadings, ProbeInfo, Replacement
 from probes.snapshot import Snapshot
 from probes.tables.entries import value_of
 

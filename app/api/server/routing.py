@@ -17,9 +17,11 @@ from pydantic import BeforeValidator
 
 from app.api.models import ForbiddenError, Problem, UnknownError
 from bpf.errors import did_you_mean
-from probes.control_plane import OPERATIONS, ControlPlane, Operation, ProbeInfo
+from probes.control_plane import OPERATIONS, ControlPlane
 from probes.monitor.info import PolicyInfo
 from probes.monitor.policy import Policy
+from probes.operation import Operation
+from probes.reports import ProbeInfo
 
 _T = TypeVar("_T")
 CHANGE = (403, 409, 422)
@@ -143,10 +145,9 @@ def serves(
 def endpoint_of(operation: Operation[..., Any], *refusals: int, **options: Any) -> Any:
     """Return an endpoint that only calls the method; a probe or policy in its route must exist."""
     method, hints = operation.method, get_type_hints(operation.method)
-    is_named = "{name}" in operation.route
 
     def call(self: Endpoints, **named: Any) -> Any:
-        if is_named:
+        if operation.is_named:
             is_probe = operation.route.startswith("probes/")
             (self.find_probe if is_probe else self.find_policy)(named["name"])
         return getattr(self.plane, operation.name)(**named)
@@ -156,12 +157,11 @@ def endpoint_of(operation: Operation[..., Any], *refusals: int, **options: Any) 
         each.replace(annotation=hints.get(name)) for name, each in signature.parameters.items()
     ]
     answer = None if hints["return"] is NoneType else hints["return"]
-    described = inspect.getdoc(method) or ""
-    call.__name__, call.__doc__ = operation.name, described.partition("\n\n")[0]
+    call.__name__, call.__doc__ = operation.name, operation.about
     vars(call)["__signature__"] = signature.replace(parameters=parameters, return_annotation=answer)
     if answer is None:
         options["status_code"] = HTTPStatus.NO_CONTENT
-    codes = refusals or ((404,) if is_named else ())
+    codes = refusals or ((404,) if operation.is_named else ())
     return serves(operation, *codes, **options)(call)
 
 

@@ -15,10 +15,13 @@ from app.cli.command import (
     F,
     argument,
     controls,
+    operations,
     option,
     print_json,
     print_table,
+    replaced,
     say,
+    tell_fates,
 )
 from app.commands.remote import placed
 from app.files import as_invoker
@@ -29,8 +32,7 @@ if TYPE_CHECKING:
     from app.api.client import Client
     from bpf.compiler import Diagnostic
     from probes.config.model import ProbeConfig
-    from probes.control_plane import Check, ProbeInfo, Replacement
-    from probes.reports import Compatibility
+    from probes.reports import Check, ProbeInfo
 
 EXAMPLES = """\b
 Examples:
@@ -44,10 +46,6 @@ probe = CommandGroup(
     "probe", help="Add, replace, read and remove a controller's probes.", epilog=EXAMPLES
 )
 _name = argument("name", "NAME", "The probe's name.")
-_map_name = argument("map_name", "MAP", "A map that maps.MAP makes writable.")
-_key = argument(
-    "key", "KEY", "Its key as tables show it: 192.0.2.1, 80, or JSON: '{\"port\": 80}'."
-)
 
 
 def _file(command: F) -> F:
@@ -85,7 +83,7 @@ def replace(client: Client, file: str, interface: str, force: bool) -> None:
     """
     with _offered(client, file, interface) as config:
         _tell(client.check(config), config)
-        _replaced(config.name, client.replace(config, force=force))
+        say(f"{config.name}: {replaced(client.replace(config, force=force))}")
 
 
 @controls(probe, "check")
@@ -104,7 +102,7 @@ def list_probes(client: Client, as_json: bool) -> None:
     """List all probes."""
     infos = client.probes()
     if as_json:
-        from probes.control_plane import ProbeInfo
+        from probes.reports import ProbeInfo
 
         print_json(tuple[ProbeInfo, ...], infos)
         return
@@ -134,54 +132,7 @@ def export(client: Client, name: str, kind: str, last: bool) -> None:
     sys.stdout.flush()
 
 
-@controls(probe, "entries")
-@_name
-@_map_name
-def entries(client: Client, name: str, map_name: str) -> None:
-    """Print the entries of a writable map as JSON, one a line."""
-    for entry in client.entries(name, map_name):
-        print(json.dumps(entry))
-
-
-@controls(probe, "set")
-@_name
-@_map_name
-@_key
-@argument("value", "VALUE", "Its value, likewise.")
-def set_entry(client: Client, name: str, map_name: str, key: str, value: str) -> None:
-    """Store an entry of a writable map: an allow list, rules, limits."""
-    from probes.tables.entries import value_of
-
-    client.set_entry(name, map_name, value_of(key), value_of(value))
-
-
-@controls(probe, "unset")
-@_name
-@_map_name
-@_key
-def delete_entry(client: Client, name: str, map_name: str, key: str) -> None:
-    """Delete an entry of a writable map; of an array, set it to zero."""
-    from probes.tables.entries import value_of
-
-    client.delete_entry(name, map_name, value_of(key))
-
-
-@controls(probe, "rollback")
-@_name
-def rollback(client: Client, name: str) -> None:
-    """Return to the previous generation of a probe."""
-    made = client.roll_back(name)
-    _tell_fates(made.compatibility)
-    _replaced(name, made)
-
-
-@controls(probe, "remove")
-@_name
-@option("--force", is_flag=True, help="Remove an application even if an active policy runs it.")
-def remove(client: Client, name: str, force: bool) -> None:
-    """Stop and remove a probe."""
-    client.remove(name, force=force)
-    say(f"{name}: removed")
+operations(probe)
 
 
 @contextmanager
@@ -207,27 +158,11 @@ def _tell_remarks(diagnostics: Iterable[Diagnostic], files: Mapping[str, str]) -
 def _tell(found: Check, config: ProbeConfig) -> None:
     _tell_remarks(found.diagnostics, config.files())
     if found.compatibility is not None:
-        _tell_fates(found.compatibility)
+        tell_fates(found.compatibility)
     for cut in found.cuts:
         say(f"warning: {cut}")
     for cost in found.costs:
         say(f"{cost.side}: {cost.ns:.1f} ns a packet")
-
-
-def _tell_fates(report: Compatibility) -> None:
-    for fate in report.maps:
-        reason = f" ({fate.reason})" if fate.reason else ""
-        say(f"{fate.side}: map {fate.map}: {fate.fate}{reason}")
-    for name in report.lost_metrics:
-        say(f"metric {name} ends")
-    for name in report.new_metrics:
-        say(f"metric {name} is new")
-    for warning in report.warnings:
-        say(f"warning: {warning}")
-
-
-def _replaced(name: str, made: Replacement) -> None:
-    say(f"{name}: generation {made.generation} {made.state}, after {duration(made.seconds)}")
 
 
 def _places(info: ProbeInfo) -> str:

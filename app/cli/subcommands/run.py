@@ -1,4 +1,4 @@
-"""`probedeck run`, `lab`, `tour`, `console` and `fleet`: the commands that monitor."""
+"""`probedeck run`, `lab`, `serve`, `tour`, `console` and `fleet`: the commands that monitor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
 from app.cli.subcommands.record import ONE_RUN
 from app.config.model import CONSOLE, Settings, Ui
-from app.run.options import GENERAL, PLAIN_HELP, Options
+from app.run.options import GENERAL, PLAIN_HELP, Options, OutputSpec
 from app.run.spec import Beside, run_spec
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import UsageError
@@ -338,3 +338,41 @@ def need_terminal(instead: str, ends: Sequence[int] = (0, 1)) -> None:
     # sys.stdin and sys.stdout are None if they are closed.
     if not all(map(os.isatty, ends)):
         raise UsageError("the console needs a terminal", hint=f"without one: {instead}")
+
+
+SERVE_EXAMPLES = """\b
+Examples:
+  probedeck serve
+  probedeck serve -i eth0 --api-group probedeck --policies /etc/probedeck/policies.toml
+  probedeck console"""
+
+_OF_SCREENS = {"headless", "plain", "api", "no_names"}
+_OF_SERVE = tuple({*settings_of(Options), *settings_of(PathOptions)} - _OF_SCREENS)
+
+
+@click.command(cls=GroupedCommand, epilog=SERVE_EXAMPLES)
+@takes(Options, PathOptions, only=_OF_SERVE)
+def serve(options: Options, paths: PathOptions, settings: Settings) -> None:
+    """Run the controller as a service, for consoles that connect.
+
+    The API listens on a Unix socket. Events are lines on standard error, with a priority where the
+    journal reads them. Tables are written only into the DIR of -o. Under systemd, the unit may
+    have Type=notify and WatchdogSec=.
+    """
+    # Imported here: other commands start without numpy.
+    from app.run import headless
+
+    options = replace(options, cpu=options.usual_cpu)
+    options = replace(options, headless=True, api=True)
+    if is_unasked := options.owners is None:
+        options = replace(options, owners=True)
+    options.check(settings.filters)
+    paths.check()
+    has_tables = options.out != "-"
+    output = options.output_spec(settings.filters) if has_tables else OutputSpec.nothing()
+    with namespace(options) as listen:
+        spec = run_spec(options, VERSION, paths, is_shown=True)
+        spec = replace(spec, is_service=is_unasked)
+        if spec.api is not None and listen is not None:
+            spec = replace(spec, api=replace(spec.api, opened=listen))
+        headless.run(spec, output)

@@ -25,7 +25,7 @@ from probes.config.options import settings_of
 
 
 class PlaneCommands:
-    """Runs `output.add`, `output.list`, and the commands that have a `task`."""
+    """Runs `output.list`, and the commands that have a `task`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -34,26 +34,21 @@ class PlaneCommands:
         """Return what runs the commands with a `task`, by method."""
         return {each.method: partial(self._run, each) for each in REGISTRY.values() if each.task}
 
-    def do_output_add(self, url: str) -> None:
-        from probes.reports import OutputConfig
-
-        self._work("a new output", partial(self._console.plane.outputs.add, OutputConfig(url)))
-
     def do_output_list(self) -> None:
         from app.console.dialogs.boxes import PolledBox, page
 
         status = self._console.plane.outputs.status
         self._console.app.push_screen(PolledBox("Outputs", lambda: page(status())))
 
-    def _run(self, command: Command, value: str = "") -> None:
+    def _run(self, command: Command, *values: str) -> None:
         assert command.remote
-        self._work(command.task, partial(command.remote, self._console.plane, value))
-
-    def _work(self, title: str, work: Callable[[], object]) -> None:
         console = self._console
+        if not values and command.screen:
+            values = (front_screen(console.app).name_under_cursor(),)
         console.tasks.run(
-            console.app, Task(title), work, lambda _: None, console.complain, of_command=True
-        )
+            console.app, Task(command.task), partial(command.remote, console.plane, *values),
+            lambda _: None, console.complain, of_command=True,
+        )  # fmt: skip
 
 
 class OwnCommands:

@@ -86,7 +86,7 @@ class Dispatcher:
         first = app.screen_stack[0]
         if isinstance(first, DiffScreen):
             await first.made()
-        if command.screen:
+        if command.screen and not command.task:
             front_screen(app).do(asked)
         else:
             self.runners[command.method](*asked.values)

@@ -16,9 +16,8 @@ from app.console.live.overview_feed import Pulse, Pulses
 from bpf.errors import ProbedeckError, printable
 from bpf.quantities import REPLACED, byte_size, duration, percent, si
 from bpf.syscall import enable_run_time_stats
-from probes.control_plane import Cost, MemoryUse
 from probes.hooks.interface_hook import InterfaceHook
-from probes.reports import BudgetUse
+from probes.reports import BudgetUse, Cost, MemoryUse
 
 if TYPE_CHECKING:
     from probes.config.model import Side

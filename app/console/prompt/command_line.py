@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
-from app.commands.complete import Completer, Completion
-from app.commands.history import PromptHistory
+from app.commands.complete import Completer, Completion, PromptHistory
 from app.commands.model import ParameterKind
 from app.config import layouts, theme_colors
 from app.config.model import Settings

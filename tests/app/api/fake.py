@@ -15,16 +15,7 @@ from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.map_config import MapOptions, Metric
 from probes.config.model import DirectionConfig, ProbeConfig
 from probes.control.trials import CutError
-from probes.control_plane import (
-    Check,
-    Cost,
-    Entry,
-    Listener,
-    MemoryUse,
-    ProbeInfo,
-    Replacement,
-    Value,
-)
+from probes.control_plane import Listener
 from probes.flow.filter import FlowFilter
 from probes.monitor.finding import Distinct, Finding, TopShare
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
@@ -36,14 +27,21 @@ from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import (
     BudgetUse,
+    Check,
     Compatibility,
+    Cost,
+    Entry,
     Fate,
     MapFate,
     MapReading,
     MapReadings,
+    MemoryUse,
     NoOutputs,
     OutputControl,
+    ProbeInfo,
     ProgramInfo,
+    Replacement,
+    Value,
 )
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema

@@ -22,10 +22,11 @@ from app.api.sockets import Api
 from bpf.compiler import CompileError
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import dump
-from probes.control_plane import ControlPlane, ProbeInfo
+from probes.control_plane import ControlPlane
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW
 from probes.path.options import Guard, Guarded, PathOptions
+from probes.reports import ProbeInfo
 from probes.snapshot import Event, Snapshot
 from tests.app.api.conftest import MakeSite, Site, token_files
 from tests.app.api.fake import BROKEN, NO_KERNEL, REFUSED, VERIFIER_LOG, FakePlane, config

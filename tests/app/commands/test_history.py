@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.history import MOST, PromptHistory
+from app.commands.complete import MOST, PromptHistory
 from app.config.paths import state_dir
 from tests.support.nobody import let_others_reach
 

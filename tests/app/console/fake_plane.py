@@ -13,20 +13,25 @@ from bpf.compiler import Compiler, Diagnostic
 from bpf.errors import UsageError
 from probes.config.map_config import Metric
 from probes.config.model import DirectionConfig, ProbeConfig
-from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import PolicyState
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import (
+    Check,
     Compatibility,
+    Cost,
+    Entry,
     Fate,
     MapFate,
     MapReading,
     MapReadings,
     NoOutputs,
     OutputControl,
+    ProbeInfo,
     ProgramInfo,
+    Replacement,
+    Value,
 )
 from probes.snapshot import Event, Snapshot
 from tests.probes.segment.fake import FakeSegment

@@ -9,8 +9,7 @@ import pytest
 from app.console.dialogs.program_info import ProgramInfoScreen
 from app.console.status import title
 from bpf.errors import KernelError, ProbedeckError, UsageError
-from probes.control_plane import Cost, MemoryUse
-from probes.reports import BudgetUse
+from probes.reports import BudgetUse, Cost, MemoryUse
 from probes.snapshot import Event, HookStatus, Loss, LossReason
 from tests.app.console.fake import desk, flow
 from widgets.table.table import VirtualTable

@@ -19,7 +19,7 @@ from app.console.screens import SCREENS
 from app.console.tasks import Task
 from bpf.errors import current
 from probes.config.model import ProbeConfig
-from probes.control_plane import Check, Replacement
+from probes.reports import Check, Replacement
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import SOURCE, FakePlane, config
 

@@ -13,7 +13,6 @@ from typing import cast
 
 import pytest
 
-from app.commands.moment import moment
 from app.outputs.owners.owner_join import ItemSource, ItemStream
 from app.outputs.view import OwnedFlows, is_table
 from app.outputs.views import VIEWS
@@ -24,7 +23,7 @@ from app.recording.writer import DATA, INDEX
 from app.run.options import OutputSpec
 from app.run.table_writer import TableWriter
 from bpf.errors import UsageError
-from bpf.quantities import clock
+from bpf.quantities import clock, moment
 from probes.snapshot import Item, Snapshot
 from tests.app.exporters.files.made import everything
 from tests.app.outputs.test_owner_tables import answers, flows

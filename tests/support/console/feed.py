@@ -18,13 +18,13 @@ import numpy as np
 from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError
-from probes.control_plane import Listener, MemoryUse, ProbeInfo
+from probes.control_plane import Listener
 from probes.flow.records import FLOW, FlowDirection
 from probes.hooks.interface_hook import InterfaceHook
 from probes.monitor.info import MonitorInfo
 from probes.path.records import HOP, HOPS_TABLE, ProbeOutcome
 from probes.path.traced import Traced
-from probes.reports import BudgetUse
+from probes.reports import BudgetUse, MemoryUse, ProbeInfo
 from probes.snapshot import Event, History, HookStatus, Loss, LossReason, Snapshot
 from tests.probes.ring.fake import FakeRing
 

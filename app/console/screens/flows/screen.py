@@ -39,10 +39,10 @@ from app.tape.named_state import StateValues
 from bpf.arrays import Array, Rows
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import counted, duration, si
-from probes.control_plane import Replacement
 from probes.filter import Domain, RowTable
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
+from probes.reports import Replacement
 from probes.snapshot import Event
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable

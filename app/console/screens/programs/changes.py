@@ -25,7 +25,7 @@ from app.files import expand
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import MISSING, counted, duration
 from probes.control.trials import CutError
-from probes.control_plane import ProbeInfo, Replacement
+from probes.reports import ProbeInfo, Replacement
 from probes.snapshot import Snapshot
 from widgets.table.rows import Column, Row, Rows
 from widgets.tones import Tone

@@ -13,8 +13,8 @@ from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
 from bpf.errors import CancelError, ProbedeckError, UsageError, did_you_mean
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
-from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
-from probes.reports import Fate, ProgramInfo
+from probes.control_plane import ControlPlane
+from probes.reports import Check, Cost, Fate, ProbeInfo, ProgramInfo
 
 _COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.DOTALL)
 _SENTENCE_END = re.compile(r"(?<=[.:;])\s")

@@ -19,7 +19,7 @@ from app.console.screens.programs.model import (
 from app.console.tables.array_rows import FewRows
 from bpf.quantities import byte_size, clock, counted, duration, zone
 from probes.config.hook_choice import hook_of
-from probes.control_plane import MemoryUse
+from probes.reports import MemoryUse
 from widgets.status import StatusItem
 from widgets.table.columns import cell
 from widgets.tones import Tone

@@ -24,7 +24,7 @@ from app.console.tables.sorted_table import SortedTable
 from app.console.tasks import Task
 from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError
-from probes.control_plane import MemoryUse, ProbeInfo
+from probes.reports import MemoryUse, ProbeInfo
 from widgets.editor import CodeEditor
 from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
@@ -130,6 +130,7 @@ class ProgramsScreen(PollingScreen[_Running]):
         self._commands = SourceCommands(self, self._changes)
         self.edit = self._commands.do_program_edit
         self.live_maps = LiveMaps(self, self.sources, self.choose, self._poll)
+        self.name_under_cursor = lambda: self.model.target("", self.slot)
         self.parts = (self._changes, self._commands, self.live_maps)
 
     def compose_body(self) -> list[Widget]:

@@ -105,6 +105,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
             lambda: self._triggers.host,
         )  # fmt: skip
         self.parts = (self._about,)
+        self.name_under_cursor = lambda: self._target("")[1].policy.name
 
     def compose_body(self) -> list[Widget]:
         return [

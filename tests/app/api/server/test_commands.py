@@ -30,7 +30,7 @@ def test_all_commands_are_listed_and_which_can_be_done_here(tcp: Site) -> None:
     with tcp.http(READ_TOKEN) as http:
         told = {each["name"]: each for each in body_of(http.get("/v1/commands"))}
     assert {name for name, each in told.items() if each["here"]} == {
-        name for name, command in REGISTRY.items() if command.remote
+        name for name, command in REGISTRY.items() if command.remote and not command.local
     }
     assert told["path.trace"] == {
         "name": "path.trace", "usage": "path.trace [DESTINATION]", "title": "Trace a destination",
@@ -62,6 +62,9 @@ def test_without_a_console_what_needs_no_screen_is_done(tcp: Site, tmp_path: Pat
             assert monitor is not None
             assert monitor.policies[0].state.runs is runs
         assert ask(http, "trigger.remove flood")[0] == 200
+        # Neither needs a value.
+        assert ask(http, "action.stop")[0] == 200
+        assert ask(http, "packets.release")[0] == 200
 
 
 @pytest.mark.parametrize(

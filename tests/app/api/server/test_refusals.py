@@ -10,7 +10,7 @@ import pytest
 
 from bpf.errors import ReadOnlyError
 from probes.config.model import dump
-from probes.control_plane import NoProbeError
+from probes.reports import NoProbeError
 from tests.app.api.conftest import READ_TOKEN, MakeSite, Site, body_of
 from tests.app.api.fake import BROKEN, NO_KERNEL, REFUSED, VERIFIER_LOG, config
 from tests.app.api.responses import problem

@@ -14,7 +14,7 @@ import pytest
 
 from app.api import wire
 from app.api.server.broadcaster import Broadcaster
-from app.api.server.top_flows import TopFlows
+from app.api.server.windows import TopFlows
 from bpf.errors import UsageError
 from probes.flow.records import FLOW
 from probes.snapshot import Snapshot

@@ -9,8 +9,8 @@ import pytest
 
 from app.api.models import UnknownError
 from app.api.server.windows import find
-from probes.control_plane import ProbeInfo
 from probes.path.records import PathRowKind, ProbeOutcome
+from probes.reports import ProbeInfo
 from probes.snapshot import Snapshot
 from tests.app.api.fake import config, window
 from tests.support import paths

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from app.cli.decorator import _again
-from app.commands.moment import moment
 from app.config.model import Settings, Ui
 from app.console.app import ConsoleApp
-from bpf.quantities import clock, show_local_time, zone, zone_offset_ns
+from bpf.quantities import clock, moment, show_local_time, zone, zone_offset_ns
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app.commands.moment import moment
 from app.console.live.flows import LiveFlows
 from app.console.live.paths import LivePaths
 from app.console.live.state import Frame, LiveState
@@ -17,6 +16,7 @@ from app.console.live.timeline import Timeline
 from app.console.screens.paths.detail import long_history
 from bpf.arrays import Array
 from bpf.errors import UsageError
+from bpf.quantities import moment
 from probes.flow.records import FLOW
 from probes.monitor.state import PolicyState as Standing
 from probes.path.traced import Traced

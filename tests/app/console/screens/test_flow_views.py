@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from app.api.server.top_flows import TopFlows
+from app.api.server.windows import TopFlows
 from app.commands.flow_view import GROUPED, LABEL_KINDS, Grouping
 from app.console.live.flows import LiveFlows
 from app.console.screens.flows.group_columns import GROUPS

@@ -17,8 +17,7 @@ from app.exporters.host import ExportHost, make
 from app.exporters.kinds import parse
 from app.exporters.openmetrics.exporter import OpenMetricsExporter
 from bpf.errors import UsageError
-from probes.control_plane import MemoryUse
-from probes.reports import BudgetUse, NoOutputs, OutputConfig
+from probes.reports import BudgetUse, MemoryUse, NoOutputs, OutputConfig
 from tests.app.exporters.openmetrics.test_prometheus import free_address
 from tests.app.exporters.openmetrics.test_series import owners, window
 from tests.app.exporters.scraped import OPEN_METRICS, parsed
