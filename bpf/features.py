@@ -63,6 +63,8 @@ class Capability(IntEnum):
     """Capabilities that monitoring uses, see capabilities(7)."""
 
     CAP_NET_ADMIN = 12
+    CAP_NET_RAW = 13
+    CAP_SYS_PTRACE = 19
     CAP_SYS_ADMIN = 21
     CAP_SYS_NICE = 23
     CAP_PERFMON = 38

@@ -56,6 +56,57 @@ applications holds about 470.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class OptionalCapability:
+    """A capability that a job of a run can do without."""
+
+    capability: Capability
+    job: str
+    """`flow` and the names of other probes, `actions`, `namespaces` or `budget`."""
+    without: str
+    """The loss without it."""
+
+
+OPTIONAL = (
+    OptionalCapability(
+        Capability.CAP_SYS_NICE, "flow", "a swap takes 10 ms instead of 0.1 ms"
+    ),
+    OptionalCapability(
+        Capability.CAP_NET_RAW, "path",
+        "no echo requests look for hidden hops and the MTU, and own flows are of UDP only",
+    ),
+    OptionalCapability(
+        Capability.CAP_SYS_ADMIN, "sockets", "flows of other network namespaces have no owner"
+    ),
+    OptionalCapability(
+        Capability.CAP_SYS_PTRACE, "sockets",
+        "a connection that another user's process just accepted may have its listener as the owner",
+    ),
+    OptionalCapability(
+        Capability.CAP_SYS_PTRACE, "actions", "actions may cut connections of ssh"
+    ),
+    OptionalCapability(
+        Capability.CAP_SYS_ADMIN, "namespaces", "other network namespaces are not watched"
+    ),
+    OptionalCapability(
+        Capability.CAP_SYS_PTRACE, "namespaces",
+        "network namespaces without a name of ip-netns are not watched",
+    ),
+    OptionalCapability(
+        Capability.CAP_SYS_ADMIN, "budget",
+        "only user space has a budget, because the kernel keeps no times of programs",
+    ),
+)  # fmt: skip
+"""Capabilities beyond those that every run requires."""
+
+
+def losses(job: str) -> str:
+    """Return the losses of a job by capabilities that this process lacks; empty without loss."""
+    held = features.capabilities()
+    lacking = (each for each in OPTIONAL if each.job == job and each.capability not in held)
+    return "; ".join(f"without {each.capability.name} {each.without}" for each in lacking)
+
+
 def requirements() -> Iterator[HostCheck]:
     """Yield a check for each requirement. A run cannot start if one is fatal."""
     held = features.capabilities()

@@ -22,7 +22,6 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler, client
 from bpf.compiler.store import BUNDLED
 from bpf.errors import ProbedeckError, UsageError
-from bpf.features import Capability
 from bpf.machine import reserved_cpus
 from bpf.maps.kinds import unlock
 from bpf.programs import grace
@@ -30,6 +29,7 @@ from bpf.programs.trial import cost, floor_ns
 from bpf.quantities import duration, percent, si
 from bpf.requirements import (
     NOT_ALLOWED,
+    OPTIONAL,
     HostCheck,
     Status,
     fatal,
@@ -65,12 +65,16 @@ int trial(struct xdp_md *ctx)
 
 def privileges() -> Iterator[HostCheck]:
     """Check the requirements of every run, and privileges that it can do without."""
-    yield from requirements.requirements()
-    nice = Capability.CAP_SYS_NICE
-    if nice in features.capabilities():
-        yield ok(nice.name, "held")
-    else:
-        yield note(nice.name, "not held: a swap waits 10 ms, not 50 us", requirements.get(nice))
+    yield from (required := list(requirements.requirements()))
+    held = features.capabilities()
+    for capability in dict.fromkeys(each.capability for each in OPTIONAL):
+        if capability.name in (check.name for check in required):
+            continue  # A kernel before 5.8 needs CAP_SYS_ADMIN.
+        if capability in held:
+            yield ok(capability.name, "held")
+        else:
+            lost = "; ".join(each.without for each in OPTIONAL if each.capability is capability)
+            yield note(capability.name, f"not held: {lost}", requirements.get(capability))
 
 
 def kernel() -> Iterator[HostCheck]:

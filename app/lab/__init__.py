@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, LabPlan
 from bpf.errors import Closing, KernelError, ProbedeckError, UsageError
+from bpf.features import Capability, capabilities
 from bpf.machine import enter_network, time_limit
 from probes.snapshot import Event
 
@@ -32,14 +33,15 @@ _ANSWER_SECONDS = 20.0
 _LIMIT_VARIABLE = "PROBEDECK_LAB_LIMIT"
 """Variable that sets other seconds for an answer."""
 _END_SECONDS = 5.0
+_NEEDED = {Capability.CAP_NET_ADMIN, Capability.CAP_NET_RAW, Capability.CAP_SYS_ADMIN}
 _QUIET_SECONDS = 1.2
 
 
 class Lab(Closing):
     """A running network client - r1 - ... - rN - server, as a context manager.
 
-    Raises UsageError for a wrong parameter,
-    KernelError without root, and ProbedeckError with the reason if the network cannot be made.
+    Raises UsageError for a wrong parameter, KernelError if a capability is missing, and
+    ProbedeckError with the reason if the network cannot be made.
     """
 
     interface = HOST_INTERFACE
@@ -52,8 +54,9 @@ class Lab(Closing):
         self.plan.check()
         if not 0.1 <= rate <= 10:
             raise UsageError(f"traffic rate {rate} is not possible", hint="0.1 to 10")
-        if os.geteuid() != 0:
-            raise KernelError("making a lab needs root", hint="start it with sudo")
+        if lacking := _NEEDED - capabilities():
+            names = ", ".join(each.name for each in sorted(lacking))
+            raise KernelError(f"making a lab needs {names}", hint="start it with sudo")
         server = self.plan.addresses(SERVER)
         self.server_ipv4, self.server_ipv6 = server.ipv4, server.ipv6
         arguments = (os.getpid(), self.plan.dump(), rate if traffic else 0)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from bpf.errors import KernelError, UsageError, printable
 from bpf.machine import enter_network
-from bpf.syscall import PRIVILEGES, opened
+from bpf.syscall import opened
 
 _HERE = "/proc/thread-self/ns/net"
 _NAMED = "/run/netns"
 """Where `ip netns` mounts namespaces."""
+_ENTERING = "run as root, or with CAP_SYS_ADMIN; a process id needs CAP_SYS_PTRACE, too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +88,5 @@ def inside(name: str) -> Iterator[None]:
             stack.enter_context(entered(Space(0, path)))
         except OSError as error:
             text = f"the network namespace {name}: {error.strerror}"
-            raise KernelError(text, hint=PRIVILEGES) from None
+            raise KernelError(text, hint=_ENTERING) from None
         yield

@@ -13,6 +13,7 @@ from typing import Protocol
 from bpf.abi import ProgType
 from bpf.programs.trial import floor_ns
 from bpf.quantities import percent
+from bpf.requirements import losses
 from bpf.syscall import enable_run_time_stats, opened
 from probes.control.budget import SOURCE, Governor
 from probes.control.budget_steps import STEPS, BudgetHost, flow_probe
@@ -89,7 +90,7 @@ class BudgetKeeper:
         try:
             self._kernel = KernelTime()
         except OSError as error:
-            text = f"only user space has a budget: the kernel keeps no times ({error.strerror})"
+            text = losses("budget") or f"only user space has a budget: no times ({error.strerror})"
             self._host.publish(Event.now("warning", SOURCE, text))
         ticks = 0
         while not self._stopping.wait(_TICK_S):

@@ -25,7 +25,7 @@ from probes.control.builtin_probes import (
     optional,
 )
 from probes.control.probe_runner import ProbeRunner
-from probes.control.services import PathControl, SegmentService
+from probes.control.services import JobLosses, PathControl, SegmentService
 from probes.control.trials import passes
 from probes.flow.filter import FlowFilter
 from probes.hooks import on_best_hook
@@ -122,6 +122,7 @@ class Controller(ProbeRunner):
         self.ring, self.kept_packets = packets.ring, packets.kept_packets
         self.keep_packets, self.release_packets = packets.keep_packets, packets.release_packets
         self.write_packets = packets.write_packets
+        self._job_losses = JobLosses(self.publish)
         self._listening: dict[str, ListeningProbe] = {}
         """By name, the optional probes that were started last; they may have ended."""
 
@@ -147,6 +148,9 @@ class Controller(ProbeRunner):
             running = self._running.start(probe, first)
             if entry.passes_all:
                 running.verdicts = passes(probe.programs())
+        self._job_losses.tell(entry.name)
+        if isinstance(interface, InterfaceGroup) and interface.is_everywhere:
+            self._job_losses.tell("namespaces")
         return probe
 
     def budget(self) -> BudgetUse:
@@ -225,6 +229,8 @@ class Controller(ProbeRunner):
         with self._changing, ExitStack() as undo:
             probe = self.start(MONITOR_PROBE, interface_name, options)
             undo.callback(self._remove, MONITOR_PROBE.name)
+            if options.allow_actions:
+                self._job_losses.tell("actions")
             service = self._service = MonitorService(self, probe, profiles)
             for application in applications:
                 self.add(application)

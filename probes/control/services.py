@@ -15,10 +15,13 @@ from bpf.attach.group import InterfaceGroup
 from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import duration
+from bpf.requirements import losses
 from probes.control.builtin_probes import PATH_PROBE
 from probes.path.options import OwnFlow, PathOptions, TracedFlow
 from probes.path.traced import Traced
+from probes.poller import Publish
 from probes.segment.options import LONGEST_LEASE, SegmentOptions, SegmentStatus
+from probes.snapshot import Event
 
 if TYPE_CHECKING:
     from probes.control.running_probe import RunningProbe, RunningProbes
@@ -27,6 +30,19 @@ if TYPE_CHECKING:
     from probes.segment.probe import SegmentProbe
 
 _UNWATCHED = "no interface is watched on which paths could be traced"
+
+
+class JobLosses:
+    """Publishes what jobs lose by capabilities that this process lacks, once for each job."""
+
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
+        self._told = set[str]()
+
+    def tell(self, job: str) -> None:
+        if job not in self._told and (text := losses(job)):
+            self._told.add(job)
+            self._publish(Event.now("warning", job, text, "privileges"))
 
 
 class PathControl:

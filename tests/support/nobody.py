@@ -8,6 +8,8 @@ import struct
 import tempfile
 from pathlib import Path
 
+HELD = "HELD_CAPABILITIES"
+"""Variable with the numbers of the capabilities that a process of `WarmRun` keeps."""
 _LIBC = ct.CDLL(None, use_errno=True)
 _NOBODY = 65534
 _CAP_DAC_READ_SEARCH = 2

@@ -24,6 +24,7 @@ _SERVER = """\
 import ctypes, gc, importlib, json, os, runpy, socket, sys
 import numpy.typing, pydantic, click
 from tests.support import compiling
+from tests.support.nobody import HELD, become_nobody
 
 if compiling.COMPILED in os.environ:
     compiling.share()
@@ -60,6 +61,8 @@ os.chdir(request["directory"])
 os.environ.clear()
 os.environ.update(request["environment"])
 sys.argv += request["arguments"]
+if held := os.environ.pop(HELD, ""):
+    become_nobody(*map(int, held.split()))
 runpy.run_module("app", run_name="__main__", alter_sys=True)
 """
 
@@ -101,7 +104,8 @@ _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 class WarmRun(subprocess.Popen[str]):
     """A `probedeck` with these arguments; takes only Popen's options for streams and `env`.
 
-    It is in the network namespace of the calling thread.
+    It is in the network namespace of the calling thread. The variable `nobody.HELD` of `env` has
+    the numbers of its capabilities, and it is no process of root then.
     """
 
     def _execute_child(self, args: tuple[str, ...], *rest: Any) -> None:

@@ -146,7 +146,7 @@ CANNOT = "monitoring can't run here: "
     [
         ("run -i lo --headless", (), f"{CANNOT}CAP_BPF: .*; run as root, or with CAP_BPF"),
         ("run -i lo --headless", (39, 12), f"{CANNOT}CAP_PERFMON: not held; run as root"),
-        ("lab --headless", (), "making a lab needs root; start it with sudo"),
+        ("lab --headless", (12, 13), "making a lab needs CAP_SYS_ADMIN; start it with sudo"),
     ],
 )
 def test_without_privileges(arguments: str, held: tuple[int, ...], words: str) -> None:

@@ -26,7 +26,8 @@ from tests.support.nobody import become_nobody
 
 PR_CAPBSET_DROP = 24
 NAMES = {
-    "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "bpf(2)", "open files",
+    "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "CAP_NET_RAW",
+    "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "bpf(2)", "open files",
     "kernel", "bpffs", "BTF", "JIT", "lockdown", "PREEMPT_RT", "unprivileged bpf",
     "stored programs", "UAPI headers", "bcc and LLVM", "confinement",
     "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "atomic exchange",

@@ -139,7 +139,8 @@ def test_without_root_the_error_says_so() -> None:
     with python(code) as main:
         out, err = main.communicate()
     assert (out, err) == (
-        f"{KernelError.__name__} making a lab needs root; start it with sudo\n",
+        f"{KernelError.__name__} making a lab needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN; "
+        "start it with sudo\n",
         "",
     )
 
