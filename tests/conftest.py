@@ -11,8 +11,22 @@ import pytest
 from tests import times
 from tests.support import compiling
 
-_FIRST = "tests/probes/test_every_kernel.py"
-"""What it compiles is compiled for the emulated kernel of .ci/run, too."""
+_FIRST = (
+    # What it compiles is compiled for the emulated kernel of .ci/run, too.
+    "probes/test_every_kernel",
+    "probes/test_hostile",
+    "probes/monitor/actions/test_actions",
+    "app/explain/test_situations",
+    "probes/monitor/test_monitor",
+    "topologies/ends/test_extent",
+    "topologies/test_many",
+    "probes/path/beside/test_own_traffic",
+    "probes/path/test_destination",
+    "probes/path/round_trips/test_tcp",
+    "probes/path/test_truth",
+    "topologies/test_changes",
+)
+"""Modules of half a minute and more, of both parts: begun last, one would run alone at the end."""
 _WAITING = ("tests/topologies/", "tests/probes/path/active/", "tests/app/cli/", "tests/app/run/")
 _LONG = ("tests/app/console/", "tests/app/api/", "tests/widgets/", "tests/probes/path/analysis/")
 """Their files take up to half a minute of CPU: at the end, one would run alone."""
@@ -96,8 +110,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that mostly wait: last, they would leave workers without a test."""
-    groups = _FIRST, _WAITING, _LONG
+    """Begin with long modules, then tests that mostly wait: last, they would leave workers idle."""
+    first = (f"tests/{name}.py" for name in _FIRST)
+    groups: list[str | tuple[str, ...]] = [*first, _WAITING, _LONG]
     tested = set()
     for item in items:
         module, _, rest = item.nodeid.removeprefix("tests/").partition(".py::")

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from app.lab import netns
 from bpf import features
 from bpf.attach.attachment import Hook
 from bpf.features import Capability
 from bpf.syscall import enable_run_time_stats, prog_info, prog_test_run
 from tests.support.nobody import become_nobody
-from tests.support.veth import End, veth_pair
 
 RELEASE = tuple(int(number) for number in os.uname().release.split(".")[:2])
 TRIALS = {
@@ -31,20 +28,7 @@ TRIALS = {
     features.try_statistics: (5, 8),
 }
 """Trials, and the releases of Linux that brought what they try."""
-NATIVE_XDP_IS_TOLD = (6, 3)
-LOCKLESS_IS_NO_FEATURE = (6, 12)
 prog_test_run.__test__ = False  # type: ignore[attr-defined]
-
-
-def told(native: bool) -> bool | None:
-    """Return what a kernel says of an interface's native XDP."""
-    return native if RELEASE >= NATIVE_XDP_IS_TOLD else None
-
-
-@pytest.fixture
-def veth() -> Iterator[End]:
-    with veth_pair() as (left, _), netns.inside(left.ns):
-        yield left
 
 
 @pytest.mark.parametrize("trial", TRIALS)
@@ -109,31 +93,6 @@ def test_statistics_are_off_again() -> None:
 def test_the_jit_is_seen() -> None:
     with open("/proc/sys/net/core/bpf_jit_enable", encoding="ascii") as file:
         assert features.jit_works() == (int(file.read()) > 0)
-
-
-def test_what_a_veth_tells(veth: End) -> None:
-    assert features.driver(veth.ifname) == "veth"
-    assert features.native_xdp(veth.ifindex) is told(True)
-    assert features.receive_offloads(veth.ifname) == {}
-
-
-def test_what_loopback_tells() -> None:
-    assert features.driver("lo") == ""
-    assert features.native_xdp(socket.if_nametoindex("lo")) is told(False)
-
-
-def test_an_interface_that_is_not_there() -> None:
-    assert features.driver("nonesuch0") == ""
-    assert features.native_xdp(1 << 30) is None
-    with pytest.raises(OSError, match="No such device"):
-        features.receive_offloads("nonesuch0")
-
-
-def test_an_offload_that_can_be_changed_is_told(monkeypatch: pytest.MonkeyPatch, veth: End) -> None:
-    # No device made here has LRO or GRO_HW; these two are read in the same way.
-    monkeypatch.setattr(features, "_RECEIVE_OFFLOADS", ("rx-vlan-hw-parse", "tx-lockless"))
-    fixed = {"tx-lockless": False} if RELEASE < LOCKLESS_IS_NO_FEATURE else {}
-    assert features.receive_offloads(veth.ifname) == {"rx-vlan-hw-parse": True} | fixed
 
 
 def test_a_kernel_without_a_feature_gets_its_substitute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,6 @@ from tests.support.veth import End
 
 ROOT = Path(__file__).parents[2]
 PACKET = bytes(64)
-DATAGRAM = bytes(12) + b"\x08\x00" + bytes(9) + b"\x11" + bytes(40)
-"""A frame that the COUNTER probe takes for IPv4 UDP."""
 
 COUNTER = """\
 #include "probe.h"

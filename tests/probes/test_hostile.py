@@ -160,7 +160,7 @@ def fire() -> Iterator[Fire]:
         controller._hooks = Hooks(lambda point: None)
         controller.add(configured("good", COUNTER))
         (point,) = controller.hooks()
-        with Traffic(point.chain.fd, burst=50_000) as traffic:
+        with Traffic(point.chain.fd, burst=5000, pause=0.01) as traffic:
             yield Fire(controller, compiler, traffic)
 
 

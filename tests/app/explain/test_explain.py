@@ -18,7 +18,6 @@ from bpf.errors import TextError
 from probes.flow.records import FlowDirection
 from probes.path.records import MeasuredBy, PathRowKind
 from probes.snapshot import Loss, LossReason, Snapshot
-from probes.sockets.limits import RST, SYN
 from probes.sockets.records import By, Limit, Reason
 from probes.tables.conversion import TableKind, TableSchema
 from probes.tables.field_types import MAPPED
@@ -44,16 +43,6 @@ def test_the_first_sentence_says_who_why_where_and_since_when() -> None:
         "nginx (web.service) is limited by the network: 80.0 ms of queue at hop 4, since 12 s"
     )
     assert lines(found)[0] == found.sentence
-
-
-def test_a_refused_connection_is_refused_though_its_socket_was_seen() -> None:
-    items = upload(seconds=2, numbers={"limit": Limit.IDLE})
-    for at, item in enumerate(items):
-        if item.probe == "flow":
-            rows = item.rows.copy()
-            rows["tcp_flags"] = np.where(rows["direction"] == FlowDirection.EGRESS, SYN, RST)
-            items[at] = replace(item, rows=rows)
-    assert "is refused: 192.0.2.9 answers its SYN by a reset" in explained(*items).sentence
 
 
 def test_the_page_has_who_why_where_and_the_losses() -> None:

@@ -14,42 +14,6 @@ from probes.snapshot import Event, Item
 from tests.app.exporters.receiver import PACKETS, Receiver, adds_up, delivering, flows, until
 
 
-def rows(*counts: int) -> list[tuple[int, int]]:
-    return [(number, row) for number, count in enumerate(counts, 1) for row in range(count)]
-
-
-def test_a_broken_connection_delivers_each_record_once() -> None:
-    receiver = Receiver()
-    receiver.takes = 15
-    with delivering(receiver) as (delivery, events):
-        delivery.offer(flows(1, 10))
-        delivery.offer(flows(2, 10))
-        assert until(lambda: delivery.status().delivered == 20)
-    assert receiver.got == rows(10, 10), "the second item continues at the record that broke"
-    status = delivery.status()
-    assert (status.retries, status.undelivered, receiver.opened, receiver.closed) == (1, {}, 2, 1)
-    assert [(e.severity, e.source, e.subject, e.phase) for e in events] == [
-        ("warning", "output", "main", "begin"),
-        ("info", "output", "main", "end"),
-    ]
-
-
-def test_a_dead_receiver_gets_everything_when_it_returns() -> None:
-    receiver = Receiver()
-    receiver.alive = False
-    with delivering(receiver) as (delivery, events):
-        delivery.offer(flows(1, 5))
-        assert until(lambda: delivery.status().state is OutputState.FAILING)
-        assert delivery.status().reason == "Connection refused"
-        assert delivery.status().queued == 5
-        delivery.offer(flows(2, 5))
-        receiver.alive = True
-        assert until(lambda: delivery.status().state is OutputState.DELIVERING)
-        assert until(lambda: delivery.status().delivered == 10)
-    assert receiver.got == rows(5, 5)
-    assert [event.phase for event in events] == ["begin", "end"]
-
-
 def test_a_receiver_that_is_away_for_hours_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "LONGEST_WAIT_S", 0.0)
     receiver = Receiver()
@@ -59,18 +23,6 @@ def test_a_receiver_that_is_away_for_hours_gets_everything(monkeypatch: pytest.M
         assert until(lambda: delivery.status().retries > 1100), "four hours of failures"
         receiver.alive = True
         assert until(lambda: delivery.status().delivered == 5)
-
-
-def test_refused_records_are_counted_and_the_others_follow() -> None:
-    receiver = Receiver()
-    receiver.refuses = frozenset({2, 3, 9})
-    with delivering(receiver) as (delivery, _):
-        delivery.offer(flows(1, 10))
-        assert until(lambda: not delivery.status().queued)
-        status = delivery.status()
-        assert (status.delivered, status.undelivered) == (7, {"refused": 3})
-        assert status.reason == "this row is wrong"
-    assert [row for _, row in receiver.got] == [0, 1, 4, 5, 6, 7, 8]
 
 
 def test_a_full_queue_drops_the_oldest_and_stays_within_its_bytes() -> None:

@@ -106,37 +106,6 @@ def test_a_lost_connection_names_its_address_once() -> None:
     )  # fmt: skip
 
 
-def test_a_killed_host_is_lost_at_once_and_comes_back(
-    simulator: Simulator, followed: Followed
-) -> None:
-    host, before = simulator.hosts[5], followed.windows()
-    simulator.run(host.stop)
-    assert followed.is_in(HostPhase.LOST, host.name)
-    assert (state(followed, host).packets_s, state(followed, host).active) == (0, ())
-    assert not state(followed, host).state.counts
-    assert becomes(lambda: "no controller at" in state(followed, host).reason)
-    simulator.run(host.start)
-    assert followed.is_in(HostPhase.UP, host.name)
-    first, last = followed.events(host.name)
-    assert first.startswith("connection lost: ")
-    assert last == "connected again; what was published meanwhile is missing"
-    # The others have been sent on meanwhile.
-    names = {one.name for one in simulator.hosts} - {host.name}
-    assert becomes(lambda: all(followed.windows()[n] > before[n] for n in names))
-
-
-@pytest.mark.slow
-def test_a_silent_host_is_slow_then_lost(simulator: Simulator, followed: Followed) -> None:
-    host = simulator.hosts[6]
-    host.is_mute = True
-    assert followed.is_in(HostPhase.SLOW, host.name)
-    assert "silent for" in state(followed, host).reason
-    assert followed.is_in(HostPhase.LOST, host.name)
-    assert "is silent for" in state(followed, host).reason
-    host.is_mute = False
-    assert followed.is_in(HostPhase.UP, host.name)
-
-
 def test_missing_windows_make_a_host_slow_and_are_counted(
     simulator: Simulator, followed: Followed
 ) -> None:

@@ -118,24 +118,6 @@ def test_arrays_and_names_that_are_no_xml_names(tmp_path: Path, name: str, items
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_is_whole_after_every_window(tmp_path: Path, name: str) -> None:
-    with Sink(str(tmp_path), name, [], metrics=True) as sink:
-        for window, count in enumerate((0, 2, 0, 1), 1):
-            sink.write(metric(narrow(count), ADDRESSED, window=window))
-            rows = rows_in(tmp_path / f"mine.ingress.hits.{name}")
-    assert [row["window"] for row in rows] == ["2", "2", "4"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_later_run_goes_on_with_the_file(tmp_path: Path, name: str) -> None:
-    for window in (1, 2):
-        with Sink(str(tmp_path), name, [], metrics=True) as sink:
-            sink.write(metric(narrow(1), ADDRESSED, window=window))
-    rows = rows_in(tmp_path / f"mine.ingress.hits.{name}")
-    assert [row["window"] for row in rows] == ["1", "2"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
 def test_other_columns_go_into_a_further_file(tmp_path: Path, name: str) -> None:
     """S1.26: a replacement under way may change what a metric is."""
     with Sink(str(tmp_path), name, [], metrics=True) as sink:
@@ -149,19 +131,6 @@ def test_other_columns_go_into_a_further_file(tmp_path: Path, name: str) -> None
     assert [row["window"] for row in further] == ["2", "3"]
     assert len(list(tmp_path.iterdir())) == 2
     assert first[0]["schema"] == first[1]["schema"] != further[0]["schema"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_foreign_file_is_left_alone(tmp_path: Path, name: str) -> None:
-    for file in ("mine.ingress.hits", "mine.ingress.hits.g1"):
-        (tmp_path / f"{file}.{name}").write_text('{"mine": 1}\n')
-    with Sink(str(tmp_path), name, [], metrics=True) as sink:
-        sink.write(metric(narrow()))
-    for file in ("mine.ingress.hits", "mine.ingress.hits.g1"):
-        assert (tmp_path / f"{file}.{name}").read_text() == '{"mine": 1}\n'
-    assert not sink.lost
-    [further] = tmp_path.glob(f"mine.ingress.hits.[0-9a-f]*.{name}")
-    assert len(rows_in(further)) == 2
 
 
 def test_each_probe_has_its_format(tmp_path: Path) -> None:

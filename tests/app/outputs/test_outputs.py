@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -166,32 +165,12 @@ def test_an_interface_may_have_any_name(tmp_path: Path, name: str) -> None:
     assert found[2] == shown.get(name, names[2])
 
 
-def test_rows_are_there_as_soon_as_they_are_written(tmp_path: Path) -> None:
-    with Sink(str(tmp_path), "csv", ALL) as sink:
-        for window in range(1, 4):
-            sink.write(snapshot(2, window=window))
-            assert len(rows(tmp_path / "flows.csv")) == 2 * window
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_table_is_gone_on_with(tmp_path: Path, name: str) -> None:
     for window in (1, 2):
         with Sink(str(tmp_path), name, ALL) as sink:
             sink.write(snapshot(2, window=window))
     assert [row["window"] for row in rows_in(tmp_path / f"flows.{name}")] == ["1", "1", "2", "2"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_row_that_a_killed_run_left_half_written_is_taken_off(tmp_path: Path, name: str) -> None:
-    path = tmp_path / f"flows.{name}"
-    for window in (1, 2):
-        with Sink(str(tmp_path), name, ALL) as sink:
-            sink.write(snapshot(2_000, window=window))
-        if window == 1:
-            # Without the document's end: 10 bytes into the last row.
-            os.truncate(path, path.stat().st_size - len(FORMATS[name].end) - 10)
-    windows = [row["window"] for row in rows_in(path)]
-    assert windows == ["1"] * 1_999 + ["2"] * 2_000
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -272,40 +251,11 @@ def test_standard_output_takes_one_view() -> None:
         Sink("-", "csv", ALL)
 
 
-@pytest.mark.parametrize("name", ["json", "xml"])
-def test_standard_output_gets_a_whole_document(
-    name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with Sink("-", name, [VIEWS["flows"]]) as sink:
-        sink.write(snapshot(2))
-        sink.write(snapshot(1, window=2))
-    text = capfd.readouterr().out
-    found = json.loads(text) if name == "json" else ElementTree.fromstring(text)
-    assert len(found) == 3
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
     with small_disk(tmp_path / "tiny", "64k") as place:
         yield place
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_full_disk_leaves_whole_rows(tiny: Path, name: str) -> None:
-    told: list[Event] = []
-    with Sink(str(tiny), name, [VIEWS["flows"]], report=told.append) as sink:
-        sink.write(snapshot(20))
-        sink.write(snapshot(10_000, window=2))
-    [event] = told
-    assert event.severity == "error"
-    assert event.text.endswith(f"flows.{name}: No space left on device")
-    table = rows_in(tiny / f"flows.{name}")
-    assert sink.lost == {"flows": 10_020 - len(table)}
-    assert [row["window"] for row in table[:20]] == ["1"] * 20
-    assert 50 < len(table) < 1000
-    # It was full.
-    assert (tiny / f"flows.{name}").stat().st_size > 60_000
 
 
 def test_a_disk_that_is_full_from_the_start(tiny: Path) -> None:

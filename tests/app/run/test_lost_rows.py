@@ -21,11 +21,9 @@ from app.outputs.sink import OutputTable, Sink
 from app.outputs.table_output import RowsLostError
 from app.outputs.views import VIEWS
 from app.run.mailbox import Mailbox
-from bpf.errors import UsageError
 from probes.snapshot import Event
 from tests.app.outputs.test_metric_files import metric, narrow
 from tests.app.outputs.test_outputs import snapshot
-from tests.support.descriptors import open_fds
 from tests.support.runs import rows
 from tests.support.tables import records_in, rows_in
 
@@ -222,33 +220,6 @@ def test_any_number_of_layouts_has_files_that_a_restart_finds_again(
     assert {len(schemas) for schemas in found.values()} == {2}
     assert len({schema for schemas in found.values() for schema in schemas}) == 5
     assert {f"mine.ingress.hits.{name}", f"mine.ingress.hits.g1.{name}"} < {*found}
-
-
-def test_files_close_with_their_probe(tmp_path: Path) -> None:
-    with Sink(str(tmp_path), "csv", [EVENTS], metrics=True) as sink:
-        sink.write(metric(narrow(1)))
-        before = open_fds()
-        for number in range(50):
-            for name in ("a", "b", "c"):
-                sink.write(metric(narrow(1), probe=f"probe{number}", name=name))
-            sink.end_probe(f"probe{number}")
-        assert open_fds() == before
-        sink.write(metric(narrow(1), window=2))
-    assert len(rows(tmp_path / "mine.ingress.hits.csv")) == 2
-    assert len(rows(tmp_path / "probe49.ingress.c.csv")) == 1
-
-
-def test_two_runs_do_not_write_into_one_directory(tmp_path: Path) -> None:
-    with Sink(str(tmp_path), "csv", [FLOWS]) as sink:
-        sink.write(snapshot(2))
-        before = open_fds()
-        for views in ([FLOWS], [WINDOWS], []):
-            with pytest.raises(UsageError, match=r"another run writes to .*; choose another"):
-                Sink(str(tmp_path), "csv", views, metrics=True)
-        assert open_fds() == before
-    with Sink(str(tmp_path), "csv", [FLOWS]) as sink:
-        sink.write(snapshot(2))
-    assert len(rows(tmp_path / "flows.csv")) == 4
 
 
 @pytest.mark.parametrize("name", FORMATS)

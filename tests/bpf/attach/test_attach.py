@@ -21,7 +21,7 @@ from bpf.attach.interface import find
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError, ProbedeckError
 from bpf.programs.program import Program
-from tests.bpf.tools import datagrams, ended, ok_program, packets, python, send, xdp_id
+from tests.bpf.tools import datagrams, ok_program, packets, python, send, xdp_id
 from tests.support.descriptors import open_fds
 from tests.support.kernel import TC_MODE, needs_tcx
 from tests.support.veth import End
@@ -196,40 +196,6 @@ except KernelError as error:
         "not allowed to load packet programs; "
         "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
     )
-
-
-HOLDER = """
-import sys
-from bpf.machine import enter_network
-from bpf.attach.attachment import Hook, attach
-from bpf.attach.chain import Chain
-from bpf.attach.interface import find
-enter_network(int(sys.argv[1]))
-for hook in Hook:
-    chain = Chain(hook.prog_type)
-    print(attach(hook, chain.fd, find("right")).mode, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.timing
-def test_a_process_that_is_killed_leaves_nothing_attached(
-    counters: dict[Hook, Compiled], pair: tuple[End, End]
-) -> None:
-    left, right = pair
-    with python(HOLDER, str(right.ns), pass_fds=[right.ns]) as process:
-        assert process.stdout is not None
-        assert [process.stdout.readline().strip() for _ in Hook] == ["native", TC_MODE, TC_MODE]
-        with inside(right.ns):
-            assert xdp_id(right.ifindex) > 0
-        process.kill()
-        assert ended(process.pid, 5)
-    with ExitStack() as stack, inside(right.ns):
-        assert xdp_id(right.ifindex) == 0
-        for hook in Hook:
-            chain, _ = stack.enter_context(probed(hook, counters))
-            stack.callback(attach(hook, chain.fd, find("right")).close)
-    assert send(left, right, 1) == 1
 
 
 def test_a_kernel_without_tcx_takes_clsact_and_the_note_says_which_has_it(

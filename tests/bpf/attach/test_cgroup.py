@@ -6,7 +6,6 @@ import contextlib
 import ctypes as ct
 import errno
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from bpf.links import cgroup_query
 from bpf.machine import system_calls
 from bpf.syscall import opened, prog_load
 from tests.bpf.cgroups import cgroup
-from tests.support.sight import becomes
 
 KIND = AttachType.CGROUP_INET_SOCK_CREATE
 PROG_ATTACH = 8
@@ -78,21 +76,6 @@ def test_an_exclusive_program_is_named(folder: Path, program: int) -> None:
         for at in (folder, below):
             with pytest.raises(ProbedeckError, match=f"'theirs' id .* of {folder} lets no other"):
                 attach_cgroup(at, program, KIND)
-
-
-def test_nothing_is_left_of_a_killed_process(folder: Path, program: int) -> None:
-    reading, writing = os.pipe()
-    if not (pid := os.fork()):
-        attach_cgroup(folder, program, KIND)
-        os.write(writing, b"x")
-        signal.pause()
-    os.read(reading, 1)
-    os.close(reading)
-    os.close(writing)
-    assert len(ids(folder)) == 1
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    assert becomes(lambda: not ids(folder))
 
 
 def test_a_folder_that_is_none_of_cgroup2_is_refused(program: int, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from bpf.compiler.client import Compiler
 from bpf.errors import KernelError
 from bpf.syscall import MapSpec
 from tests.bpf.compiler.sources import FINE, assert_works
-from tests.bpf.tools import PACKET, python, read_u64
+from tests.bpf.tools import PACKET, read_u64
 from tests.support.descriptors import open_fds
 
 
@@ -191,33 +190,6 @@ def test_headers_that_everybody_may_write_are_refused(
             compiler.compile(FINE, ProgType.XDP)
         shared.chmod(0o755)
         assert_works(compiler)
-
-
-@pytest.mark.timing
-def test_a_python_without_bcc_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "SYSTEM_PYTHON", sys.executable)
-    started = time.monotonic()
-    with Compiler(stores=()) as compiler, pytest.raises(KernelError) as caught:
-        compiler.compile(FINE, ProgType.XDP)
-    assert "cannot import bcc" in caught.value.message
-    assert "apt install python3-bpfcc" in caught.value.hint
-    assert time.monotonic() - started < 2
-
-
-def test_without_privileges_the_error_says_which_are_needed() -> None:
-    script = f"""
-from bpf.compiler import Compiler
-from bpf.errors import KernelError
-from bpf.abi import (ProgType)
-try:
-    with Compiler(stores=()) as compiler:
-        compiler.compile({FINE!r}, ProgType.XDP)
-except KernelError as error:
-    print(error)
-"""
-    with python(script, nobody=True) as process:
-        said, _ = process.communicate(timeout=10)
-    assert "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" in said
 
 
 @pytest.mark.timing

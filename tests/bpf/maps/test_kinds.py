@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bpf.abi import BpfCommand, MapFlag, MapType
-from bpf.machine import possible_cpus
 from bpf.maps.kinds import KINDS, Shape
-from bpf.maps.map import Map
 from bpf.maps.readers import has_batch
 from bpf.syscall import MapSpec, map_create
 
@@ -29,15 +27,6 @@ def test_every_kind_has_a_row() -> None:
     assert {kind.type for kind in KINDS.values() if kind.expires} == {
         MapType.HASH, MapType.LRU_HASH,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("type_", READABLE)
-def test_a_readable_kind_has_a_reader_and_clears(type_: MapType) -> None:
-    with Map.create(made(type_)) as map_:
-        cpus = (possible_cpus(),) if KINDS[type_].percpu else ()
-        entries = map_.read(clear=True)
-        assert entries.values.shape[1:] == cpus
-        map_.clear()
 
 
 @pytest.mark.parametrize("type_", READABLE)

@@ -16,7 +16,7 @@ from bpf.abi import MapFlag, MapType
 from bpf.errors import KernelError, UsageError
 from bpf.maps import drain, readers
 from bpf.maps import map as maps
-from bpf.maps.map import Entries, Map, ReadMethod, reduce_cpus
+from bpf.maps.map import Entries, Map, ReadMethod
 from bpf.syscall import MapSpec
 from tests.bpf.maps.entries import (
     ARRAYS,
@@ -69,19 +69,6 @@ def test_an_mmapable_array_is_read_by_every_routine(routine: ReadMethod, size: i
         map_.update(np.arange(100), values)
         assert map_.read(clear=True).values.tobytes() == values.tobytes()
         assert not any(map_.read().values.tobytes())
-
-
-@pytest.mark.parametrize("routine", [ReadMethod.DRAIN, ReadMethod.POP])
-@pytest.mark.parametrize("kind", QUEUES)
-def test_queues_and_stacks_come_in_their_order(kind: MapType, routine: ReadMethod) -> None:
-    spec = spec_of(kind)
-    values = values_of(spec, 500)
-    with Map.create(spec, value=VALUE, routine=routine) as map_:
-        map_.update(None, values)
-        entries = map_.read()
-        assert (entries.values == (values if kind == MapType.QUEUE else values[::-1])).all()
-        assert (entries.keys == np.arange(500)).all()
-        assert len(map_.read()) == 0
 
 
 @pytest.mark.parametrize(
@@ -285,31 +272,3 @@ def test_the_place_in_a_trie_of_long_keys_has_room() -> None:
         [sys.executable, "-c", LONG_KEYS], env=environment, capture_output=True, text=True
     )
     assert child.stdout == "True 0\n", child.stderr
-
-
-def test_values_of_cpus_are_reduced_field_by_field() -> None:
-    inner = np.dtype([("max", "u4"), ("marks", "u2", (2,))])
-    dtype = np.dtype([("packets", "u8"), ("inner", inner), ("sizes", "i4", (3,))])
-    values = np.zeros((5, 4), dtype)
-    values["packets"] = np.arange(20).reshape(5, 4)
-    values["inner"]["max"] = np.arange(20).reshape(5, 4)
-    values["inner"]["marks"] = 3
-    values["sizes"] = -1
-    total = reduce_cpus(values)
-    assert total.dtype == dtype
-    assert total.shape == (5,)
-    assert total["packets"].tolist() == [6, 22, 38, 54, 70]
-    assert (total["inner"]["marks"] == 12).all()
-    assert (total["sizes"] == -4).all()
-    assert reduce_cpus(values, np.maximum)["inner"]["max"].tolist() == [3, 7, 11, 15, 19]
-    assert reduce_cpus(np.full((2, 3), 7, "u4")).tolist() == [21, 21]
-    assert reduce_cpus(np.full((2, 3), 7, "u4")).dtype == "u4"
-
-
-def test_per_cpu_counters_of_a_map_are_summed() -> None:
-    spec = spec_of(MapType.PERCPU_HASH)
-    values = values_of(spec, 100)
-    with Map.create(spec, KEY, VALUE) as map_:
-        map_.update(keys_of(spec.type, 100), values)
-        total = reduce_cpus(map_.read().values)
-    assert sorted(total["packets"]) == sorted(values["packets"].sum(axis=1))

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from bpf import abi, syscall
+from bpf import syscall
 from bpf.abi import ProgType
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled, Compiler
@@ -42,54 +42,12 @@ def run(program: Program, repeat: int) -> None:
     syscall.prog_test_run(program.fd, PACKET, repeat=repeat)
 
 
-def test_a_clone_counts_in_maps_of_its_own_and_in_those_that_are_shared(
-    compiler: Compiler,
-) -> None:
-    with compiler.compile(SOURCE, ProgType.XDP) as compiled, closing(Program(compiled, "f")) as one:
-        shared = {"ours": one.map_fd("ours")}
-        with closing(Program(compiled, "f", shared=shared)) as other:
-            run(one, 3)
-            run(other, 5)
-            assert other.map_fd("ours") == one.map_fd("ours")
-            assert read_u64(one.map_fd("mine")) == 3
-            assert read_u64(other.map_fd("mine")) == 5
-            assert read_u64(one.map_fd("ours")) == 8
-            assert read_u64(other.map_fd("seen")) == 0x1800000018
-        assert read_u64(compiled.maps["mine"].fd) == 0
-        run(one, 1)
-        assert read_u64(one.map_fd("ours")) == 9
-
-
 def test_a_program_outlives_what_it_was_compiled_from(compiler: Compiler) -> None:
     with compiler.compile(SOURCE, ProgType.XDP) as compiled:
         program = Program(compiled, "f")
     with closing(program):
         run(program, 2)
         assert read_u64(program.map_fd("mine")) == 2
-
-
-def test_closing_gives_the_kernel_everything_back(counters: dict[Hook, Compiled]) -> None:
-    before = open_fds()
-    program = Program(counters[Hook.XDP], "counter")
-    run(program, 1)
-    prog_id = program.info().id
-    program.close()
-    assert open_fds() == before
-    with pytest.raises(FileNotFoundError):
-        syscall.prog_fd_by_id(prog_id)
-
-
-def test_a_program_that_the_kernel_refuses_leaves_no_maps_behind(compiler: Compiler) -> None:
-    with compiler.compile(SOURCE, ProgType.XDP) as compiled:
-        small = syscall.map_create(
-            syscall.MapSpec("small", abi.MapType.ARRAY, 4, 1, 1)
-        )  # smaller than the values that the program writes
-        before = open_fds()
-        with pytest.raises(syscall.VerifierError) as caught:
-            Program(compiled, "f", shared={"ours": small})
-        assert "invalid access to map value" in caught.value.log
-        assert open_fds() == before
-        os.close(small)
 
 
 def test_running_out_of_descriptors_leaves_no_maps_behind(compiler: Compiler) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +15,11 @@ from app.lab.topology import open_end
 from bpf.attach import attachment
 from bpf.compiler import Compiler
 from probes.control.controller import Controller
-from tests.bpf.tools import ended, python, send, xdp_id
+from tests.bpf.tools import send, xdp_id
 from tests.probes.deck import UDP, Deck, deck, dispatcher, link
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import PACKETS, TC_COUNTER, config, direction, total
-from tests.support.runs import is_loaded
-from tests.support.sight import becomes, namespaces, namespaces_of
+from tests.support.sight import becomes
 from tests.support.veth import join
 
 pytestmark = pytest.mark.timing
@@ -143,47 +141,3 @@ def test_where_the_kernel_has_no_links_it_is_all_the_same(
         counted = [*old.history.snapshots(), *old.remove("probe")]
         assert sum(int(s.rows["value"][0]) for s in counted if s.side == "ingress") >= 9
         assert xdp_id(right.ifindex) == 0
-
-
-KILLED = """
-import sys, time
-from bpf.machine import enter_network
-from tests.support.veth import veth_pair
-from probes.control.controller import Controller
-from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config
-
-both = config(COUNTER, PACKETS, interface="right", interval=0.05).model_copy(
-    update={"egress": config(TC_COUNTER, PACKETS, interface="right", hook="tc").ingress})
-with veth_pair():
-    deck = Controller()
-    enter_network(int(sys.argv[1]))
-    infos = [deck.add(both)]
-    for _ in range(3):
-        deck.replace(both)
-    infos.append(deck.add(both.model_copy(update={"name": "other"})))
-    ids = [p.program_id for info in infos for p in info.programs]
-    from bpf.syscall import prog_info
-    ids += [prog_info(point.chain.fd).id for point in deck.hooks()]
-    print(*ids, flush=True)
-    time.sleep(60)
-"""
-
-
-def test_killed_it_leaves_no_program_and_no_namespace() -> None:
-    with silent_pair() as (_, right):
-        before = namespaces()
-        with python(KILLED, str(right.ns), pass_fds=[right.ns]) as process:
-            assert process.stdout
-            ids = [int(word) for word in process.stdout.readline().split()]
-            assert len(ids) == 4 + 2
-            with inside(right.ns):
-                assert xdp_id(right.ifindex) in ids
-            made = namespaces_of([process.pid]) - before
-            assert len(made) == 2
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        assert ended(process.pid, 1)
-        assert becomes(lambda: not any(map(is_loaded, ids)))
-        with inside(right.ns):
-            assert xdp_id(right.ifindex) == 0
-        assert becomes(lambda: not made & namespaces())

@@ -23,7 +23,6 @@ from bpf.syscall import prog_test_run as run
 from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
-from probes.flow.clock import flow_clock
 from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.flow.probe import FlowProbe
@@ -257,104 +256,6 @@ def test_flows_that_lose_their_place_in_the_index_are_added_up(make_probe: MakeP
     snapshot = loose.probe.poll()
     assert len(snapshot.rows) == 4000
     assert (snapshot.rows["packets"] == 3).all()
-
-
-def udp_exchange(left: End, right: End, count: int) -> None:
-    """`count` datagrams each way, IPv4, to port 2000 on the right and back."""
-    with netns.inside(right.ns):
-        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with netns.inside(left.ns):
-        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with server, client:
-        server.bind((right.ipv4, 2000))
-        server.settimeout(2)
-        client.settimeout(2)
-        for _ in range(count):
-            client.sendto(b"ping", (right.ipv4, 2000))
-            data, peer = server.recvfrom(100)
-            server.sendto(data, peer)
-            client.recv(100)
-
-
-@pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS])
-@pytest.mark.timing
-def test_both_directions_and_times(ingress: Hook) -> None:
-    with (
-        veth_pair() as (left, right),
-        watching(right, 0.2, ingress) as (collected, _, _),
-    ):
-        started = time.monotonic_ns()
-        udp_exchange(left, right, 20)
-        ended = time.monotonic_ns()
-    clock = flow_clock()
-    error_ns = clock.error_ns
-    clock.close()
-    rows = np.concatenate([s.rows for s in collected.snapshots])
-    towards = rows[rows["destination_port"] == 2000]
-    back = rows[rows["source_port"] == 2000]
-    for part, direction in ((towards, FlowDirection.INGRESS), (back, FlowDirection.EGRESS)):
-        assert int(part["packets"].sum()) == 20
-        assert int(part["bytes"].sum()) == 20 * 46
-        assert (part["direction"] == direction).all()
-        assert started - error_ns <= int(part["first_ns"].min())
-        assert int(part["last_ns"].max()) <= ended + error_ns
-        assert (part["first_ns"] <= part["last_ns"]).all()
-    for window in collected.snapshots:
-        assert (window.start_ns <= window.rows["first_ns"]).all()
-        assert (window.rows["last_ns"] <= window.end_ns).all()
-
-
-@pytest.mark.parametrize("late", [-(10**10), 10**10])
-def test_packets_lie_within_their_window(
-    make_probe: MakeProbe, monkeypatch: pytest.MonkeyPatch, late: int
-) -> None:
-    """A time may lie beside the window, by the error of the clock."""
-    loose = make_probe()
-    probe = loose.probe
-    exact = probe._clock.monotonic_ns
-    monkeypatch.setattr(probe._clock, "monotonic_ns", lambda times: exact(times) + late)
-    for _ in range(2):
-        for number in (1, 2, 1):
-            run(loose.fd, frame(number))
-        window = probe.poll()
-        edge = window.start_ns if late < 0 else window.end_ns
-        assert (window.rows["first_ns"] == edge).all()
-        assert (window.rows["last_ns"] == edge).all()
-        assert len(window.rows) == 2
-
-
-def test_large_segments_are_counted_as_packets_on_the_wire() -> None:
-    """TCP's segments of 64 KB count as packets of one MTU each, with all headers."""
-    with (
-        veth_pair() as (left, right),
-        watching(left, 0.2, Hook.TC_INGRESS) as (collected, _, _),
-    ):
-        with netns.inside(right.ns):
-            server = socket.create_server((right.ipv4, 2000))
-        with netns.inside(left.ns):
-            client = socket.create_connection((right.ipv4, 2000), timeout=5)
-        received = bytearray()
-
-        def receive() -> None:
-            connection, _ = server.accept()
-            with connection:
-                while part := connection.recv(1 << 20):
-                    received.extend(part)
-
-        receiver = threading.Thread(target=receive)
-        receiver.start()
-        with client:
-            client.sendall(bytes(4_000_000))
-        receiver.join(10)
-        server.close()
-    rows = collected.rows()
-    packets, octets = int(rows["packets"].sum()), int(rows["bytes"].sum())
-    # Ethernet, IP and TCP with its timestamp option: 66 bytes a packet. TCP sends lost segments
-    # again.
-    payload = octets - packets * 66
-    assert len(received) == 4_000_000
-    assert 4_000_000 <= payload < 5_000_000
-    assert packets >= payload / 1448
 
 
 def test_a_tag_that_the_kernel_takes_out_of_the_packet_is_the_flow_s_vlan() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,57 +12,7 @@ import pytest
 from bpf.arrays import Array
 from probes.path.records import HOP_COUNT, ProbeOutcome
 from probes.path.slots import Destination, InFlight, SlotState, labels_of
-from tests.probes.path.kernel_slots import STARTS, TIMEOUT, V4, V6, Kernel, flight, outcomes
-
-
-def test_an_answer_that_comes_too_late_changes_nothing() -> None:
-    kernel, probes = flight()
-    sequence = kernel.send()
-    kernel.now += TIMEOUT
-    assert not len(probes.collect(kernel.now, TIMEOUT))
-    assert probes.pending == 1
-    rows = probes.collect(kernel.now + 1, TIMEOUT)
-    assert outcomes(rows) == [(sequence, ProbeOutcome.UNANSWERED)]
-    assert rows["received_ns"].tolist() == [0]
-    assert kernel.answer(sequence)
-    assert not len(probes.collect(kernel.now + 2, TIMEOUT, final=True))
-
-
-def test_probes_of_before_are_not_told() -> None:
-    kernel = Kernel(8)
-    for _ in range(11):
-        kernel.answer(kernel.send(hop=3))
-    probes = InFlight(V4, kernel.slots, kernel.table)
-    assert not len(probes.collect(kernel.now, TIMEOUT))
-    later = kernel.send(hop=3, state=SlotState.DROPPED)
-    assert outcomes(probes.collect(kernel.now, TIMEOUT)) == [(later, ProbeOutcome.DROPPED)]
-
-
-def test_what_was_overrun_is_told_by_hop() -> None:
-    kernel, probes = flight(size=4)
-    for hop in (1, 1, 1, 2, 5, 5, 5, 5, 5):
-        kernel.send(hop)
-    rows = probes.collect(kernel.now, TIMEOUT)
-    assert Counter(rows["hop"].tolist()) == {1: 3, 2: 1, 5: 1}
-    assert set(rows["outcome"].tolist()) == {ProbeOutcome.OVERRUN}
-    assert set(rows["sent_ns"].tolist()) == {kernel.now}
-    assert probes.pending == 4
-    rows = probes.collect(kernel.now, TIMEOUT, final=True)
-    assert Counter(rows["outcome"].tolist()) == {ProbeOutcome.IN_FLIGHT: 4}
-
-
-def test_sequence_numbers_go_on_where_packets_and_rows_have_no_more_room() -> None:
-    for start in STARTS:
-        kernel, probes = flight(size=8, start=start)
-        told = 0
-        for _ in range(4):
-            for _ in range(5):
-                kernel.answer(kernel.send())
-            rows = probes.collect(kernel.now, TIMEOUT)
-            expected = [(start + told + n) & 0xFFFFFFFF for n in range(5)]
-            assert rows["sequence"].tolist() == expected
-            assert set(rows["outcome"].tolist()) == {ProbeOutcome.ANSWERED}
-            told += 5
+from tests.probes.path.kernel_slots import TIMEOUT, V4, V6, Kernel, flight, outcomes
 
 
 class Racing:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 import time
 from collections.abc import Sequence
 
@@ -11,11 +9,9 @@ import pytest
 
 from bpf.attach import chain
 from bpf.attach.attachment import Hook
-from bpf.compiler import Compiler
 from bpf.maps.map import Map
 from bpf.programs import grace
 from bpf.syscall import prog_array_set, prog_info
-from probes.snapshot import Snapshot
 from tests.probes.program.tools import (
     COUNTER,
     PACKETS,
@@ -223,39 +219,3 @@ def test_snapshot_metrics_of_a_window_agree_with_each_other(loose: Loose) -> Non
     for exported in taken:
         assert value(exported, "window") == value(exported, "twin")
     assert sum(value(exported, "window") for exported in taken) == traffic.sent > 0
-
-
-def test_windows_adjoin_and_are_numbered(loose: Loose) -> None:
-    """S1.32: window granularity; every metric of a window has its number and its times."""
-    probe = loose.add(config(MIXED, *METRICS))
-    windows: list[list[Snapshot]] = [snapshots(probe.export()) for _ in range(3)]
-    for number, window in enumerate(windows, 1):
-        assert len({(s.start_ns, s.end_ns, s.end_utc_ns) for s in window}) == 1
-        assert {s.window for s in window} == {number}
-        assert {s.generation for s in window} == {1}
-    for before, after in itertools.pairwise(windows):
-        assert before[0].end_ns == after[0].start_ns
-    assert probe.latest == tuple(windows[-1])
-
-
-def test_exports_by_many_threads_exclude_each_other(loose: Loose, compiler: Compiler) -> None:
-    """S1.23."""
-    probe = loose.add(config(COUNTER, PACKETS))
-    taken: list[Snapshot] = []
-
-    def export() -> None:
-        for _ in range(100):
-            taken.extend(snapshots(probe.export()))
-
-    with Traffic(loose.fd()) as traffic:
-        threads = [threading.Thread(target=export) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        time.sleep(0.01)
-    taken += snapshots(probe.export())
-    assert sorted(s.window for s in taken) == list(range(1, 402))
-    assert total(taken) == traffic.sent
-    in_order = sorted(taken, key=lambda s: s.window)
-    assert all(a.end_ns == b.start_ns for a, b in itertools.pairwise(in_order))

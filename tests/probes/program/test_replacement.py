@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -68,41 +67,6 @@ def test_however_a_program_is_replaced_each_packet_is_counted_once(loose: Loose)
     assert [s.generation for s in counting] == sorted(s.generation for s in counting)
     assert counting[-1].generation == replacements + 1
     assert sum(bool(s.rows["value"].any()) for s in counting) > 15
-
-
-def test_changes_by_many_threads_exclude_each_other(loose: Loose) -> None:
-    """S1.23: exports, replacements and roll-backs at the same time."""
-    probe = loose.add(VARIANTS[0])
-    items: list[list[Item]] = [[] for _ in range(4)]
-    failures: list[BaseException] = []
-
-    def repeat(number: int, change: Callable[[], tuple[Item, ...]]) -> None:
-        try:
-            for _ in range(30):
-                items[number] += change()
-        except BaseException as error:
-            failures.append(error)
-
-    with probe.compile(VARIANTS[1]) as one, probe.compile(VARIANTS[3]) as two:
-        probe.replace(one)
-        changes = (
-            probe.export,
-            lambda: probe.replace(one),
-            lambda: probe.replace(two),
-            lambda: probe.roll_back()[1],
-        )
-        with Traffic(loose.fd()) as traffic:
-            threads = [threading.Thread(target=repeat, args=each) for each in enumerate(changes)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    assert not failures
-    items.append(list(probe.export()))
-    everything = [item for part in items for item in part]
-    assert total(everything) == traffic.sent
-    windows = sorted(s.window for s in snapshots(everything) if s.metric == "packets")
-    assert windows == list(range(2, 123))
 
 
 def test_maps_of_the_same_layout_keep_what_is_in_them(loose: Loose) -> None:

@@ -122,17 +122,21 @@ class Loose:
 class Traffic:
     """Frames through a dispatcher, run by another thread until the block ends.
 
-    A burst is as long as a thread may have to wait for the interpreter, or more.
+    A burst is as long as a thread may have to wait for the interpreter, or more. Seconds of `pause`
+    between bursts leave a CPU to other tests.
     """
 
-    def __init__(self, fd: int, frame: bytes = FRAME, burst: int = 1_000_000) -> None:
+    def __init__(
+        self, fd: int, frame: bytes = FRAME, burst: int = 1_000_000, pause: float = 0
+    ) -> None:
         self.sent = 0
         self._fd, self._frame, self._burst = fd, bytes(frame), burst
+        self._pause = pause
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(self._pause):
             prog_test_run(self._fd, self._frame, repeat=self._burst)
             self.sent += self._burst
 

@@ -36,7 +36,7 @@ def until_known(first: int) -> Callable[[Topology, Application, Tracing], None]:
 
 
 # The first hop that answers, and packets a second.
-BEHIND = {"masquerade": (1, 5), "firewall": (1, 100), "silent first": (2, 20)}
+BEHIND = {"masquerade": (1, 5), "silent first": (2, 20)}
 
 
 def test_datagrams_alone_show_every_hop_behind_a_translation(tmp_path: Path) -> None:

@@ -188,15 +188,6 @@ def test_a_stalled_terminal_does_not_stop_the_program(tmp_path: Path) -> None:
         terminal.wait(lambda text: any(f"gen {generation + n} " in text for n in range(1, 200)))
 
 
-@pytest.mark.timing
-def test_on_a_slow_link_a_key_is_answered_at_once() -> None:
-    with Terminal(demo("--period", "0.25"), columns=80, rows=24, rate=20_000) as terminal:
-        terminal.wait("ready", timeout=10)
-        time.sleep(1.0)
-        assert terminal.latency("q", lambda text: not text.strip()) < 1.5
-        assert terminal.wait_exit() == 0
-
-
 async def test_a_large_frame_goes_out_in_parts_and_a_key_before_the_rest() -> None:
     app = Stage()
     async with app.run_test(headless=False, size=(80, 24)) as pilot:

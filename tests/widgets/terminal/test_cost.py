@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import pytest
 
@@ -26,13 +25,6 @@ def test_ten_thousand_changing_rows_cost_little() -> None:
         assert cost.rss_mb < 120
 
 
-def test_a_key_is_seen_at_once_while_rows_change() -> None:
-    with Terminal((*DEMO, "--period", "0.25"), columns=120, rows=40) as terminal:
-        terminal.wait("ready")
-        time.sleep(0.3)
-        assert terminal.latency("q", lambda text: not text.strip()) < 1.0
-
-
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"PROBEDECK_DIFF": "0"}])
 def test_it_is_drawn_without_colours_and_without_differences(environment: dict[str, str]) -> None:
     command = (*DEMO, "--rows", "50", "--period", "0.1", "--changing", "1")
@@ -42,22 +34,6 @@ def test_it_is_drawn_without_colours_and_without_differences(environment: dict[s
         titles = lines[1].replace("─", " ").split()
         assert titles == ["Flow", "Rate▼", "Bytes", "RTT", "Loss", "+3", "›"]  # noqa: RUF001
         assert all(line.rstrip().rstrip("▁▂▃▄▅▆▇█ ").endswith("%") for line in lines[2:])
-
-
-def test_the_terminal_shows_and_counts_what_is_written() -> None:
-    program = "printf 'one\\n\\033[31mtwo\\033[0m'; printf '\\303'; sleep 0.1; printf '\\251'; cat"
-    with Terminal(("sh", "-c", program), columns=20, rows=3) as terminal:
-        terminal.wait("twoé")
-        assert terminal.bytes == len("one\r\n\x1b[31mtwo\x1b[0mé".encode())
-        assert terminal.emulator.cells[1][0] == ("t", (frozenset(), "31", ""))
-        terminal.wait("^one")
-        with pytest.raises(TimeoutError, match="no 'three' on the screen"):
-            terminal.wait("three", timeout=0.05)
-
-
-def test_the_exit_code_is_known() -> None:
-    with Terminal(("sh", "-c", "exit 3")) as terminal:
-        assert terminal.wait_exit() == 3
 
 
 def test_escapes_and_wide_characters_may_be_cut_anywhere() -> None:

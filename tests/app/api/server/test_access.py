@@ -232,21 +232,17 @@ def test_read_only_and_the_read_token_refuse_every_request_that_changes_or_loads
             for client in (http, reader):
                 told = client.request(method, url, json=body, params=key)
                 assert told.status_code == 403, (method, path, told.text)
+                assert client is reader or told.json()["error"] == tcp.plane.read_only
     assert tcp.plane.probes() == before
 
 
-def test_the_read_token_reads_and_no_more(tcp: Site) -> None:
+def test_the_read_token_reads(tcp: Site) -> None:
     tcp.plane.add(config())
     tcp.plane.export("counter")
-    before = tcp.plane.probes()
     with tcp.http(READ_TOKEN) as http:
         for path in READS:
             assert http.get(f"/v1/{path}").status_code == 200, path
-        for method, path in WRITES:
-            told = http.request(method, f"/v1/{path}", json=dump(config("new")))
-            assert told.status_code == 403
         assert http.get("/v1/status").json()["read_only"] == "this token may only read"
-    assert tcp.plane.probes() == before
 
 
 def test_without_a_read_token_none_is_valid(make_site: MakeSite, tokens: dict[str, Any]) -> None:

@@ -212,13 +212,6 @@ def test_tables_come_in_every_format(tcp: Site, http: httpx.Client, kind: str) -
         assert b"counter" in answer.content
 
 
-def test_the_probes_own_format_is_the_default(tcp: Site, http: httpx.Client) -> None:
-    """S1.2."""
-    tcp.plane.add(config().model_copy(update={"format": "csv"}))
-    answer = http.post("/v1/probes/counter/export")
-    assert answer.headers["content-type"].startswith("text/csv")
-
-
 def test_events_can_be_followed(tcp: Site, http: httpx.Client) -> None:
     tcp.plane.add(config("one"))
     page = body_of(http.get("/v1/events"))
@@ -226,21 +219,6 @@ def test_events_can_be_followed(tcp: Site, http: httpx.Client) -> None:
     tcp.plane.add(config("two"))
     page = body_of(http.get("/v1/events", params={"after": page["last"]}))
     assert [(e["number"], e["event"]["source"]) for e in page["events"]] == [(2, "two")]
-
-
-def test_the_stream_brings_what_is_published(tcp: Site, http: httpx.Client) -> None:
-    """S1.29: the collector receives."""
-    tcp.plane.add(config())
-    decoder = wire.Decoder()
-    with http.stream("GET", "/v1/stream") as answer:
-        parts = answer.iter_bytes()
-        assert next(parts) == wire.ALIVE
-        sent = tcp.plane.export("counter")
-        got: list[Any] = []
-        while len(got) < len(sent):
-            got += decoder.feed(next(parts))
-    assert [(s.window, s.metric) for s in got] == [(s.window, s.metric) for s in sent]
-    assert [s.rows.tobytes() for s in got] == [s.rows.tobytes() for s in sent]
 
 
 def test_compiles_of_many_keep_nobody_from_reading(tcp: Site, http: httpx.Client) -> None:

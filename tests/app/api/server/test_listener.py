@@ -253,21 +253,6 @@ def test_closing_ends_streams_and_requests_and_gives_all_back(
     assert becomes(lambda: not _api_threads())
 
 
-@pytest.mark.slow
-def test_requests_leave_no_descriptors_behind(make_site: MakeSite, tokens: dict[str, Any]) -> None:
-    site = make_site(socket="", **tokens)
-    with site.http() as http:
-        assert http.get("/v1/status").status_code == 200
-    before = open_fds()
-    for _ in range(15):
-        with site.http() as http:
-            assert http.get("/v1/nothing").status_code == 404
-            assert http.post("/v1/probes", content=b"{").status_code in (415, 422)
-            with http.stream("GET", "/v1/stream") as response:
-                next(response.iter_raw())
-    assert becomes(lambda: open_fds() <= before)
-
-
 def test_signals_stay_the_programs_own(tmp_path: Path) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with ApiListener(FakePlane(), Api("1", socket=str(tmp_path / "api.sock"))):

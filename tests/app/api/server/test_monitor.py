@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import csv
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -15,21 +13,16 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from app.api import wire
 from app.api.client import RemoteController
 from app.api.models import Problem, error_of
 from bpf.errors import TextError, UsageError
 from probes.monitor.finding import TopShare
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
-from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
-from probes.snapshot import Snapshot
-from tests.app.api.conftest import READ_TOKEN, MakeSite, Site, body_of
-from tests.app.api.fake import PROFILES, config
+from probes.monitor.state import PolicyState
+from tests.app.api.conftest import MakeSite, Site, body_of
+from tests.app.api.fake import PROFILES
 from tests.app.api.responses import problem
-from tests.app.api.test_remote import Heard
-from tests.support import monitors
-from tests.support.sight import becomes
 
 FLOOD = "flood: flows > 500 until flows < 300 hold 5s -> both, trace:2 on proto:udp or port:53"
 POLICIES_PATH = "/v1/monitor/policies"
@@ -174,29 +167,6 @@ def test_an_unknown_policy_is_told_apart_and_the_nearest_one_offered(http: httpx
     assert told["error"] == "the policy is flood, not x"
 
 
-def test_who_may_only_read_changes_no_policy(tcp: Site, http: httpx.Client) -> None:
-    tcp.plane.set_policy(Policy.parse_short(FLOOD))
-    changes = (
-        ("POST", "", {"short": "x: always -> dns"}),
-        ("PUT", "/flood", {"short": FLOOD}),
-        ("DELETE", "/flood", None),
-        ("POST", "/flood/activate", None),
-        ("POST", "/flood/deactivate", None),
-    )
-    before = tcp.plane.monitor()
-    with tcp.http(READ_TOKEN) as reader:
-        for method, end, body in changes:
-            assert problem(reader.request(method, POLICIES_PATH + end, json=body), 403)
-        assert len(body_of(reader.get(POLICIES_PATH))) == 1
-        assert reader.get("/v1/monitor/sketch").status_code == 200
-    tcp.plane.read_only = "started with --read-only"
-    for method, end, body in changes:
-        told = problem(http.request(method, POLICIES_PATH + end, json=body), 403)
-        assert told["error"] == "started with --read-only"
-    assert tcp.plane.monitor() is not None
-    assert str(tcp.plane.monitor()) == str(before)
-
-
 def test_the_first_policy_may_start_the_monitor(tcp: Site, http: httpx.Client) -> None:
     tcp.plane.monitors = False
     assert body_of(http.get("/v1/monitor")) is None
@@ -248,45 +218,3 @@ def test_a_remote_console_does_as_a_local_one(site: Site) -> None:
         assert remote.monitor() is None
         with pytest.raises(UsageError, match="no monitor runs"):
             remote.sketch()
-
-
-def test_the_last_windows_tables_come_in_every_format(tcp: Site, http: httpx.Client) -> None:
-    tcp.plane.add(config("monitor"))
-    latest = (
-        monitors.metrics(window=2),
-        monitors.policies(PolicyState.ACTIVE, window=2),
-        monitors.triggers(PolicyState.ACTIVE, window=2),
-    )
-    for item in (monitors.metrics(), *latest):
-        tcp.plane.publish(item)
-
-    def got(kind: str) -> httpx.Response:
-        answer = http.get("/v1/probes/monitor/metrics", params={"format": kind})
-        assert answer.status_code == 200
-        return answer
-
-    whole = body_of(got("json"))
-    assert [len(whole[name]) for name in (METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE)] == [
-        1,
-        1,
-        1,
-    ]
-    assert whole["triggers"][0]["cause"] == monitors.CAUSE
-    tables = got("csv").text.split("\n\n")
-    assert [len(list(csv.DictReader(io.StringIO(text)))) for text in tables] == [1, 1, 1]
-    records = list(wire.Decoder().feed(got("binary").content))
-    assert [record.rows.tobytes() for record in records if isinstance(record, Snapshot)] == [
-        table.rows.tobytes() for table in latest
-    ]
-
-
-def test_what_is_decided_there_is_heard_here(site: Site) -> None:
-    sent = monitors.triggers(PolicyState.ACTIVE, PolicyState.HOLD)
-    with RemoteController(site.unix) as remote:
-        heard = Heard(remote)
-        site.plane.publish(sent)
-        assert becomes(lambda: len(heard.snapshots) == 1)
-    got = heard.snapshots[0]
-    assert got.rows.dtype == sent.rows.dtype
-    assert got.rows.tobytes() == sent.rows.tobytes()
-    assert not got.is_metric

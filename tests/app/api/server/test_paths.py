@@ -14,14 +14,12 @@ from app.api import wire
 from app.api.client import RemoteController
 from bpf.errors import UsageError
 from probes.path.options import Guarded, PathOptions, TracedFlow
-from probes.path.records import HOP, PathRowKind, ProbeOutcome
+from probes.path.records import PathRowKind, ProbeOutcome
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import Site, body_of
 from tests.app.api.fake import config
 from tests.app.api.responses import problem
-from tests.app.api.test_remote import Heard
 from tests.support import paths
-from tests.support.sight import becomes
 
 FLOW = TracedFlow(6, 40000, 443)
 OTHER = TracedFlow(17, 40001, 53)
@@ -144,18 +142,6 @@ def test_a_flow_is_given_up_by_all_that_it_is(tcp: Site, http: httpx.Client) -> 
     assert tcp.plane.traced()[0].flows == (FLOW,)
 
 
-def test_a_controller_that_is_read_only_traces_nothing_else(tcp: Site, http: httpx.Client) -> None:
-    tcp.plane.trace("192.0.2.1")
-    tcp.plane.read_only = "started with --read-only"
-    for told in (
-        http.post("/v1/paths", json=ask("192.0.2.2")),
-        http.delete("/v1/paths/192.0.2.1"),
-    ):
-        assert problem(told, 403)["error"] == "started with --read-only"
-    assert [found.destination for found in tcp.plane.traced()] == ["192.0.2.1"]
-    assert len(body_of(http.get("/v1/paths"))) == 1
-
-
 def test_a_remote_console_traces_as_a_local_one(site: Site) -> None:
     with RemoteController(site.unix) as remote:
         remote.trace("2001:db8::1")
@@ -213,18 +199,3 @@ def test_the_last_windows_tables_come_in_every_format(
     assert [record.rows.tobytes() for record in records if isinstance(record, Snapshot)] == [
         table.rows.tobytes() for table in windows
     ]
-
-
-def test_what_is_traced_there_is_heard_here(site: Site) -> None:
-    """S3.17, S3.18: exactly the published rows, with overrun probes."""
-    sent = paths.probes(*ProbeOutcome, version=6, losses=paths.OVERRUN)
-    with RemoteController(site.unix) as remote:
-        heard = Heard(remote)
-        site.plane.publish(sent)
-        site.plane.publish(paths.told(*PathRowKind))
-        assert becomes(lambda: len(heard.snapshots) == 2)
-    got = heard.snapshots[0]
-    assert got.rows.dtype == HOP
-    assert got.rows.tobytes() == sent.rows.tobytes()
-    assert not got.is_metric
-    assert got.losses == sent.losses

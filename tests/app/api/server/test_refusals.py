@@ -11,7 +11,7 @@ import pytest
 from bpf.errors import ReadOnlyError
 from probes.config.model import dump
 from probes.reports import NoProbeError
-from tests.app.api.conftest import READ_TOKEN, MakeSite, Site, body_of
+from tests.app.api.conftest import MakeSite, Site, body_of
 from tests.app.api.fake import BROKEN, NO_KERNEL, REFUSED, VERIFIER_LOG, config
 from tests.app.api.responses import problem
 from tests.app.api.server.test_endpoints import COUNTER
@@ -115,26 +115,6 @@ def test_too_much_is_refused_announced_or_not(tcp: Site, http: httpx.Client) -> 
     assert http.post("/v1/probes", json=exact).status_code == 201
 
 
-def test_a_controller_that_is_read_only_refuses_changes_with_its_reason(
-    tcp: Site, http: httpx.Client
-) -> None:
-    tcp.plane.add(config())
-    before = tcp.plane.probes()
-    tcp.plane.read_only = "started with --read-only"
-    for method, path, body in (
-        ("POST", "probes", dump(config("other"))),
-        ("PUT", "probes/counter", COUNTER),
-        ("DELETE", "probes/counter", None),
-        ("POST", "probes/counter/export", None),
-        ("POST", "probes/counter/rollback", None),
-        ("POST", "compile", COUNTER),
-    ):
-        told = problem(http.request(method, f"/v1/{path}", json=body), 403)
-        assert told["error"] == "started with --read-only"
-    assert tcp.plane.probes() == before
-    assert body_of(http.get("/v1/status"))["read_only"] == "started with --read-only"
-
-
 def test_a_refusal_of_the_controller_itself_is_forbidden_too(
     tcp: Site, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,21 +161,6 @@ def test_a_fault_of_ours_is_an_answer_and_an_event(
     assert "ZeroDivisionError" in event["event"]["text"]
     # Nothing is written into the screen.
     assert capfd.readouterr() == ("", "")
-
-
-def test_no_reader_writes_entries(tcp: Site, http: httpx.Client) -> None:
-    tcp.plane.add(config())
-    entries = "/v1/probes/counter/maps/allow/entries"
-    put: dict[str, Any] = {"json": {"key": "192.0.2.1", "value": 1}}
-    erase: dict[str, Any] = {"params": {"key": "192.0.2.1"}}
-    with tcp.http(READ_TOKEN) as reader:
-        problem(reader.request("PUT", entries, **put), 403)
-        problem(reader.request("DELETE", entries, **erase), 403)
-        assert body_of(reader.get(entries)) == []
-    tcp.plane.read_only = "it was started so"
-    problem(http.request("PUT", entries, **put), 403)
-    problem(http.request("DELETE", entries, **erase), 403)
-    assert tcp.plane.rules == {}
 
 
 def test_a_probe_that_is_removed_meanwhile_is_unknown(tcp: Site, http: httpx.Client) -> None:

@@ -200,21 +200,6 @@ async def test_a_filter_hides_flows_and_is_named_until_it_is_cleared() -> None:
         assert "filter" not in console.strip
 
 
-async def test_a_wrong_filter_is_refused_and_can_be_mended() -> None:
-    async with desk() as console:
-        await console.feed(*three())
-        await ask(console, "slash", "prot:udp")
-        assert "flows have no 'prot'" in console.text
-        assert "did you mean proto?" in console.text
-        assert console.sources == [2, 3, 1]
-        # The typed text is still there; letters go into it and are no keys.
-        assert "prot:udp" in console.text
-        await console.press("escape")
-        assert "prot:udp" not in console.lines[-2]
-        await console.press("S")
-        assert console.sources == [1, 3, 2]
-
-
 async def test_the_prompt_says_what_it_asks_and_which_keys_end_it() -> None:
     async with desk(width=80, height=24) as console:
         await console.press("slash")

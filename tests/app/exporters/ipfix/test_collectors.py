@@ -79,27 +79,6 @@ def test_nfdump_reads_every_field(tmp_path: Path) -> None:
     assert (six["input_snmp"], six["output_snmp"]) == (index, 0)
 
 
-def test_a_collector_that_is_started_again_misses_no_packet(tmp_path: Path) -> None:
-    windows = [window(many(800, 800 * number), number + 1) for number in range(4)]
-    with ExitStack() as stack:
-        first = stack.enter_context(collector("nfcapd", tmp_path))
-        exporter = Output(f"ipfix://127.0.0.1:{first.port}").exporter()
-        assert deliver(exporter, windows[0]) == 800
-        before = first.flows()
-        assert before
-        for file in tmp_path.glob("nfcapd.2*"):
-            file.rename(tmp_path / "first")
-        done = deliver(exporter, windows[1], tries=3)
-        assert done < 800
-        second = stack.enter_context(collector("nfcapd", tmp_path, first.port))
-        assert deliver(exporter, windows[1], skip=done) == 800
-        for flows in windows[2:]:
-            assert deliver(exporter, flows) == 800
-        exporter.close()
-        found = before + second.flows()
-    assert sums(found) == added(*(totals(flows.rows) for flows in windows))
-
-
 def send(left: End, right: End, packets: int) -> None:
     """Send datagrams of both versions of IP, in a hundred flows."""
     for family, address in ((socket.AF_INET, right.ipv4), (socket.AF_INET6, right.ipv6)):

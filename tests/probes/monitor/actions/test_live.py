@@ -87,22 +87,6 @@ def test_a_flood_to_one_port_is_limited_within_two_windows_and_other_flows_lose_
 
 
 @pytest.mark.slow
-def test_nothing_acts_without_the_permission_and_the_dry_run_counts_the_same(
-    deck: Deck, compiler: Compiler
-) -> None:
-    """One selection, dropped and counted, at different times: as many packets."""
-    watch(deck, allowed=False)
-    set_policy(deck, "flood: always -> drop on udp dport:2000")
-    wait_for(lambda: any("actions need --allow-actions" in t for t in deck.said("warning", PROBE)))
-    before = received()
-    with generator_of(compiler, deck.left, deck.right) as generator:
-        generator.send(20_000)
-    wait_for(lambda: action(deck).packets > 19_000)
-    wait_for(lambda: action(deck).packets == received() - before)
-    assert action(deck).state is ActionState.DRY
-
-
-@pytest.mark.slow
 def test_a_mirror_copies_each_packet_once_and_takes_none(deck: Deck) -> None:
     """Of two policies: a copy is no packet of another action."""
     sink = netns.fresh()

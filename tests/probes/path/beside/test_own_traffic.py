@@ -27,7 +27,6 @@ from tests.probes.path.wire.frames import ECHO, OTHER_SECRETS, PEER, Frugal
 from tests.support.compiling import Shared
 
 FEW = 20
-INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
 
 
 def published(items: list[Item], probe: str, table: str = "") -> Array:
@@ -57,9 +56,15 @@ def send(host: Host, *more: Controller) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("passes", [False, True], ids=["dropped", "passed"])
-@pytest.mark.parametrize("order", list(Order), ids=str)
-@INGRESS
+@pytest.mark.parametrize(
+    ("ingress", "order", "passes"),
+    [
+        (Hook.XDP, Order.PROBE, False),
+        (Hook.XDP, Order.APPLICATION, True),
+        (Hook.TC_INGRESS, Order.APPLICATION, False),
+        (Hook.TC_INGRESS, Order.PROBE, True),
+    ],
+)
 def test_probes_and_answers_are_not_counted(
     make_host: MakeHost, ingress: Hook, order: Order, passes: bool
 ) -> None:

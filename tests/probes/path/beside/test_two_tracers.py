@@ -18,7 +18,6 @@ from probes.path.options import Order
 from probes.path.records import DESTINATION_HOP, ProbeOutcome
 from probes.path.slots import InFlight
 from probes.path.traced import Traced
-from probes.snapshot import Event
 from tests.probes.path.network import Network, connect
 from tests.probes.path.wire.frames import (
     ECHO,
@@ -136,22 +135,3 @@ def test_each_has_its_own_answers(
         traced = tracers.traced(tracing, version)
         assert traced.foreign >= count
         assert quote == LEAST or traced.unmatched == unmatched
-
-
-def test_both_say_once_that_the_other_is_there(tracers: Tracers) -> None:
-    for tracing in tracers.both:
-        tracing.probe.untrace(PEER[4])
-        tracing.probe.trace(PEER[4])
-        tracing.rows()
-    tracers.start()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        told = []
-        for _ in range(3):
-            for _ in range(5):
-                sock.sendto(b"x", (PEER[4], 4000))
-            for tracing in tracers.both:
-                events = [item for item in tracing.probe.export() if isinstance(item, Event)]
-                told += [e.text for e in events if "another tracer" in e.text]
-            tracers.start()
-    assert len(told) == 2
-    assert all(PEER[4] in text and tracers.wire.name in text for text in told)

@@ -12,9 +12,8 @@ import pytest
 from app.console.live.state import LiveMonitor, MonitorView
 from app.console.screens.triggers.columns import POLICIES, band_text, state_text
 from app.console.screens.triggers.detail import top_columns, top_rows
-from app.console.screens.triggers.model import PolicyView, Triggers, place_of
+from app.console.screens.triggers.model import PolicyView, Triggers
 from app.console.screens.triggers.rows import mix_bar, policy_columns, policy_rows
-from bpf.errors import UsageError
 from probes.monitor.applications.top_table import TopTable
 from probes.monitor.info import MonitorInfo
 from probes.monitor.policy import Policy
@@ -174,34 +173,6 @@ def test_it_is_noticed_that_a_state_has_changed_since_it_was_asked_for() -> None
     assert watched(info, {"flood": Said(1, 2)}, {"flood": Said(3, 2, ON)}).outdated
     assert not watched(info, {"other": Said(3, 2, ON)}).outdated
     assert not Triggers(MonitorView(), info).outdated
-
-
-@pytest.mark.parametrize(
-    ("text", "at"),
-    [
-        ("flood:  flows >> 500 -> dns", "> 500"),
-        ("f: flows > 5 until  flows < -> dns", " -> dns"),
-        ("f: flowz > 5 -> dns", "flowz"),
-        ("f: flows > 5 hold 5x -> dns", "x -> dns"),
-        ("f: always -> dns on tcp or dir:in", "dir:in"),
-        ("flood flows > 5", None),
-    ],
-)
-def test_a_mistake_in_a_policy_has_its_place(text: str, at: str | None) -> None:
-    with pytest.raises(UsageError) as raised:
-        Policy.parse_short(text)
-    place = place_of(str(raised.value), text)
-    if at is None:
-        assert place is None
-    else:
-        assert place is not None
-        assert text[place:].startswith(at), text[place:]
-
-
-def test_a_mistake_that_the_plane_finds_has_its_place_too() -> None:
-    words = "policy 'dns': run: there is no application 'dns'; did you mean dns2?"
-    assert place_of(words, "dns: always -> dns") == 15
-    assert place_of("there is no monitor", "dns: always -> dns") is None
 
 
 def test_a_mix_fills_its_bar_and_whatever_there_is_is_seen() -> None:

@@ -68,27 +68,6 @@ def block_of(rtts: Array, second: float = 0.0) -> Array:
     return block
 
 
-@pytest.mark.parametrize("rate", [100, 10, 2])
-@pytest.mark.parametrize("amount", [1.5, 5, 80])
-@pytest.mark.parametrize("direction", [1, -1])
-def test_a_step_is_found_once_and_soon(rate: float, amount: float, direction: int) -> None:
-    step_at = 60.25
-
-    def step(seconds: Array) -> Array:
-        raised = seconds >= step_at if direction > 0 else seconds < step_at
-        return np.where(raised, amount * 1e6, 0.0)
-
-    found = shifts_of(plus(idle(), step, 0.02), 150, rate)
-    assert [by for _, by in found] == [pytest.approx(direction * amount, abs=0.1)]
-    block = max(5 / rate, 0.5)
-    assert step_at + 2 * block <= found[0][0] <= step_at + 5 * block
-
-
-def test_a_step_is_found_in_the_noise_of_a_wide_area_network() -> None:
-    found = shifts_of(plus(wide_area(), lambda s: np.where(s > 90, 20e6, 0.0), 0.0), 200, 50)
-    assert [by for _, by in found] == [pytest.approx(20, abs=4)]
-
-
 @pytest.mark.parametrize(
     "times",
     [
@@ -140,22 +119,6 @@ def test_whatever_a_quarter_of_the_times_are_the_level_stays(
         levels = follow(levels, block_of(rtts.astype("i8")), NO)
         assert not levels["run"][0]
     assert abs(levels["level"][0] - level) <= level * 0.05 + FLOOR_NS
-
-
-def test_after_a_route_change_fewer_blocks_suffice() -> None:
-    levels: Array = np.zeros(1, LEVEL)
-    for rtt in [20_000] * 6 + [9_000_000, 7_000_000, 9_000_000]:
-        levels = follow(levels, block_of(np.array([rtt, rtt + 1000, rtt + 90_000])), NO)
-    assert not shifted(levels, NO)[0]
-    assert shifted(levels, YES)[0]
-
-
-def test_what_a_flow_begins_with_is_not_taken_for_usual() -> None:
-    """It fills a queue from its first packet on."""
-    ramp = np.linspace(20_000, 30_000_000, 50).astype("i8")
-    levels = follow(np.zeros(1, LEVEL), block_of(ramp), NO)
-    assert levels["level"][0] < 5e6
-    assert follow(levels, block_of(ramp + 30_000_000), NO)["run"][0] == 2
 
 
 def settled(hops: int) -> Array:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bpf.arrays import Array
-from probes.path.analysis.round_trips.queues import OVER_NS, QUEUE, amounts, certain, follow
+from probes.path.analysis.round_trips.queues import amounts, certain
 
 NAN = float("nan")
 MS = 1_000_000.0
@@ -53,45 +53,6 @@ def test_no_more_queue_is_told_than_there_is_delay(excess: Array, limit: float) 
         for hop in np.flatnonzero(queue).tolist():
             later = row[hop:][~np.isnan(row[hop:])]
             assert (later >= queue[: hop + 1].sum() - 1e-3).all()
-
-
-TWO = np.array([2])
-"""Blocks that make a queue certain."""
-
-
-def run(amounts_ms: list[float], wait: list[bool] | None = None) -> list[bool]:
-    """Whether each block of half a second reports a queue."""
-    queues: Array = np.zeros(1, QUEUE)
-    told = []
-    for number, amount in enumerate(amounts_ms, 1):
-        waits = np.array([wait[number - 1] if wait else False])
-        begun = np.array([(number - 1) * OVER_NS // 6 + 1])
-        queues = follow(
-            queues, np.array([amount * MS]), waits, TWO, begun, number * OVER_NS // 6 + 1
-        )
-        told.append(bool(queues["on"][0]))
-    return told
-
-
-def test_a_queue_is_told_from_its_second_block_on_until_it_is_gone_for_long() -> None:
-    assert run([0, 0, 90, 0, 0, 90, 90, 120]) == [False] * 6 + [True, True]
-    # One that drains now and then is still the same.
-    assert run([90, 90, 0, 0, 0, 90, 0, 0, 0, 0, 0, 0]) == [False] + [True] * 10 + [False]
-
-
-def test_a_queue_waits_while_the_level_may_have_shifted() -> None:
-    assert run([90] * 4, [True, True, True, False]) == [False, False, False, True]
-
-
-def test_how_much_and_since_when() -> None:
-    queues: Array = np.zeros(1, QUEUE)
-    for second, amount in enumerate([0, 50, 200, 150]):
-        queues = follow(
-            queues, np.array([amount * MS]), np.array([False]), TWO, np.array([second]), second + 1
-        )
-    assert queues["since_ns"][0] == 1
-    assert queues["most"][0] == 200 * MS
-    assert queues["amount"][0] == 150 * MS
 
 
 def test_short_queues_and_queues_behind_others_take_more_blocks() -> None:
