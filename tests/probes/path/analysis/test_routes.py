@@ -48,7 +48,8 @@ def test_balancing_never_looks_like_many_route_changes(seed: int, size: int) -> 
     rng = np.random.default_rng(seed)
     polls = [rng.choice([A, B], size).tolist() for _ in range(30)]
     found = [verdict for verdict, _ in verdicts(*polls)]
-    assert found.count(RouteVerdict.CHANGED) <= 3
+    # By chance, single answers may come from one router several times.
+    assert found.count(RouteVerdict.CHANGED) <= (6 if size == 1 else 3)
     assert found.count(RouteVerdict.MIXED) <= 1
 
 
