@@ -2,8 +2,9 @@
 
 `FLOW = np.dtype([...])` at the top of a module gets a type with the names of its fields, and
 `Rows[FLOW]` is the type of arrays of such rows. A subscript by a name that the dtype lacks is an
-error. The names are those of the dtype when its module is imported, so that comprehensions and
-parts of other dtypes need no second evaluation here.
+error. A subscript by an int, and a loop, give rows of the dtype; one by a slice or an array gives
+such an array. The names are those of the dtype when its module is imported, so that comprehensions
+and parts of other dtypes need no second evaluation here.
 
 Columns are arrays of any dtype, and so is each result of their operators. numpy's stubs have up to
 twenty overloads an operator, and mypy tries them all if a dtype is `Any`.
@@ -96,7 +97,8 @@ class ColumnTypes(Plugin):
         return _subscript if subscripted and owner.endswith(("@row", NDARRAY)) else None
 
     def get_method_hook(self, fullname: str) -> Callable[[MethodContext], Type] | None:
-        return _along if fullname in ("numpy.ndarray.all", "numpy.ndarray.any") else None
+        hooks = {NDARRAY + ".all": _along, NDARRAY + ".any": _along, NDARRAY + ".__iter__": _each}
+        return hooks.get(fullname)
 
     def get_base_class_hook(self, fullname: str) -> Callable[[ClassDefContext], None] | None:
         return _simplify if fullname == "numpy._ArrayOrScalarCommon" else None
@@ -202,6 +204,13 @@ def _subscript(ctx: MethodSigContext) -> FunctionLike:
     if isinstance(key, StrExpr) and len(ctx.args) == 1 and ctx.type.type.fullname == NDARRAY:
         column = _array(ctx.api.named_generic_type, ANY)
         return sig.copy_modified(arg_types=[ANY], ret_type=column)
+    if row is None or len(ctx.args) != 1 or ctx.type.type.fullname != NDARRAY:
+        return sig
+    match get_proper_type(ctx.api.get_expression_type(ctx.args[0][0])):
+        case Instance(type=TypeInfo(fullname="builtins.int")):
+            return sig.copy_modified(arg_types=[ANY], ret_type=row)
+        case Instance(type=TypeInfo(fullname="numpy.ndarray" | "builtins.slice")):
+            return sig.copy_modified(arg_types=[ANY], ret_type=ctx.type)
     return sig
 
 
@@ -211,6 +220,12 @@ def _along(ctx: MethodContext) -> Type:
         case UnionType():
             return _array(ctx.api.named_generic_type, ANY)
     return ctx.default_return_type
+
+
+def _each(ctx: MethodContext) -> Type:
+    """Return the type of the rows that a loop over an array gives."""
+    row = _row_type(ctx.type)
+    return ctx.api.named_generic_type("typing.Iterator", [row]) if row else ctx.default_return_type
 
 
 def _simplify(ctx: ClassDefContext) -> None:

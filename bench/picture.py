@@ -50,7 +50,7 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
             await pilot.pause(_SECONDS)
             overview = svg(app)
             # Most flows of the lab are short, and would be over when the picture is drawn.
-            rows = app.frame.flows.rows
+            rows = app.time.frame.flows.rows
             lasting = rows[rows["bit_rate"] > 0]
             await app.turn_to("flows", int(lasting["id"][lasting["packets"].argmax()]))
             await pilot.press("d")

@@ -1,4 +1,4 @@
-"""The polling thread of a probe."""
+"""The polling thread of a probe, and the publisher that hands its items to listeners."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, ParamSpec, Protocol
 
 from bpf.errors import ProbedeckError
-from probes.snapshot import Event, Item
+from probes.snapshot import Event, History, Item, Snapshot
 
 _LONGEST_SLEEP_S = 3600.0
 _SHORTEST_FIRST_S = 0.25
@@ -20,6 +20,40 @@ _SHORTEST_FIRST_S = 0.25
 _TOGETHER_NS = 2_000_000
 """Windows that end within this time end together."""
 Publish = Callable[[Item], None]
+_P = ParamSpec("_P")
+
+
+class Listeners(Generic[_P]):
+    """Calls listeners with what is published. Any thread may call the methods."""
+
+    _listeners: tuple[Callable[_P, object], ...] = ()
+    """Replaced, not changed."""
+
+    def listen(self, listener: Callable[_P, object]) -> None:
+        """Call `listener` from now on, in threads that must not wait."""
+        self._listeners = (*self._listeners, listener)
+
+    def publish(self, *values: _P.args, **named: _P.kwargs) -> None:
+        for listener in self._listeners:
+            listener(*values, **named)
+
+
+class Publisher(Listeners[[Item]]):
+    """Publishes windows and events: keeps the windows, calls listeners, then the followers."""
+
+    def __init__(self, *followers: Callable[[Item], Iterable[Event]]) -> None:
+        """Each of `followers` returns the events that an item leads to."""
+        self.history = History()
+        """The last snapshots of every probe."""
+        self._followers = followers
+
+    def publish(self, item: Item) -> None:
+        if isinstance(item, Snapshot):
+            self.history.append(item)
+        super().publish(item)
+        for follow in self._followers:
+            for event in follow(item):
+                self.publish(event)
 
 
 class Probe(Protocol):

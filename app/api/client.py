@@ -30,13 +30,14 @@ from bpf.errors import Closing, ProbedeckError, UsageError, wait_after
 from probes.config.model import ProbeConfig, dump
 from probes.config.options import values_of
 from probes.control.budget import SOURCE as BUDGET
-from probes.control_plane import Listener, OutputCalls, RemoteCalls
+from probes.control_plane import OutputCalls, RemoteCalls
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.operation import Caller, Operation
 from probes.path.options import PathOptions
+from probes.poller import Publisher
 from probes.reports import BudgetUse, MemoryUse, OutputControl
-from probes.snapshot import Event, History, HookStatus, Snapshot
+from probes.snapshot import Event, HookStatus, Snapshot
 
 _MAX_ANSWER = 1 << 30
 """Bytes."""
@@ -210,13 +211,13 @@ _ROWS = 100
 """Flows of a window for a screen on a slow link: more than it has lines."""
 
 
-class RemotePlane(Client):
+class RemotePlane(Client, Publisher):
     """A ControlPlane by calls of another host's API; somebody else reads its stream: `take`."""
 
     def __init__(self, remote: Remote) -> None:
         """Raises UsageError for an impossible address or token. Sends no request yet."""
         super().__init__(remote)
-        self.history = History()
+        Publisher.__init__(self)
         self.read_only = ""
         """Why changes are refused, as of the last status."""
         self.unwritten: Mapping[str, int] = {}
@@ -230,18 +231,7 @@ class RemotePlane(Client):
         self.capture = ""
         self._generation = 0
         """The flow probe's, to which `interval` and `capture` belong."""
-        self._listeners: tuple[Listener, ...] = ()
         self._failure: ProbedeckError | None = None
-
-    def listen(self, listener: Listener) -> None:
-        self._listeners = (*self._listeners, listener)
-
-    def publish(self, item: Snapshot | Event) -> None:
-        """Keep a snapshot in the history, and tell the listeners; only on this side."""
-        if isinstance(item, Snapshot):
-            self.history.append(item)
-        for listener in self._listeners:
-            listener(item)
 
     def unconfined(self) -> str:
         return ""  # the controller itself decides which sources it accepts

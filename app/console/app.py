@@ -26,7 +26,7 @@ from app.console.commands.dispatcher import Dispatcher, runners
 from app.console.commands.keys import Counts, TypeAhead, bindings, weight
 from app.console.commands.table_commands import TableCommands
 from app.console.dialogs.help import DialogCommands
-from app.console.host_names import Names, NameSource
+from app.console.host_names import Names
 from app.console.layout import Layouts
 from app.console.marks import EventMarks, Pins
 from app.console.prompt.command_line import CommandLine
@@ -40,7 +40,6 @@ from app.console.time_travel import TimeTravel
 from app.console.tour import Tour
 from bpf.errors import CancelError, ProbedeckError, cancelled_by, printable
 from bpf.quantities import REPLACED
-from probes.snapshot import Event, Snapshot
 from widgets.status import StatusItem, StatusStrip
 from widgets.terminal.compositor import DiffApp, DiffScreen
 from widgets.terminal.driver import GroundKnown
@@ -48,9 +47,8 @@ from widgets.terminal.keybar import KeyBar
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.live.hosts import ShownHosts
     from app.console.live.recorded import Moments
-    from app.console.live.state import Frame
+    from app.console.live.state import ShownHosts
     from probes.control_plane import ControlPlane
 
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -116,7 +114,7 @@ class ConsoleApp(DiffApp[int]):
             self,
             lambda: self.settings,
             lambda: self.plane,
-            lambda: self.frame,
+            lambda: self.time.frame,
             lambda: front.filtered() if (front := self._front()) is not None else (),
         )
         self.event_marks = EventMarks()
@@ -175,7 +173,7 @@ class ConsoleApp(DiffApp[int]):
             # Imported modules stay.
             gc.freeze()
             gc.enable()
-        self.hosts.listen(self._published)
+        self.hosts.listen(self.names, self.terminal.show_within)
         self.set_interval(1.0, self.show_status)
         self.set_interval(1.0, self.time.play)
         if self._duration is not None:
@@ -191,7 +189,7 @@ class ConsoleApp(DiffApp[int]):
             if not screen.is_heavy:
                 screen.load()  # in this thread, not in the event loop
         # numpy and the probes' tables: the first paint does without them.
-        from app.console.live.hosts import ShownHosts
+        from app.console.live.state import ShownHosts
 
         self.plane = self._open()
         self.hosts = ShownHosts(self.plane)
@@ -300,10 +298,6 @@ class ConsoleApp(DiffApp[int]):
     # The screen in front
 
     @property
-    def frame(self) -> Frame:
-        return self.time.frame
-
-    @property
     def writes_refused(self) -> str:
         return self.plane.read_only or self.tapes.writes_refused
 
@@ -346,16 +340,6 @@ class ConsoleApp(DiffApp[int]):
             items = status_items(self, self._where, own)
             front.query_one("#status", StatusStrip).show([*items, *front.notes])
             self.show_title(printable(title(self, self._where), REPLACED))
-
-    def _published(self, item: Snapshot | Event) -> None:
-        # The probes' threads call it.
-        if isinstance(item, Snapshot) and item.probe == "names":
-            # Imported here: the first paint needs no tables of names.
-            from probes.names.learned import learned
-
-            for address, name, source, ttl in learned(item):
-                self.names.learn(address, name, NameSource(source), ttl)
-        self.terminal.show_within(self.hosts.shown_after(item))
 
     def _named(self) -> None:
         """Show a new host name; called by threads that outlive the console."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from app.console.screen import ConsoleScreen
-from app.console.screens.flows.screen import CaptureCommand
+from app.console.screens.flows.commands import CaptureCommand
 from app.console.screens.paths.hop import PathKey
 from bpf.errors import UsageError
 
@@ -47,7 +47,7 @@ class CulpritCommands:
         # Imported here: the first paint needs no tracing.
         from probes.monitor.control.tracing import top_flows
 
-        host, frame = self._host(), self._screen.console.frame
+        host, frame = self._host(), self._screen.console.time.frame
         frame = frame.of(host) or frame
         found = top_flows(frame.flows.rows, [self._filter()])
         if not found:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from app.config.keymap import Keymap
     from app.config.model import Settings
     from app.console.host_names import Names
-    from app.console.live.hosts import ShownHosts
-    from app.console.live.state import Frame
+    from app.console.live.state import ShownHosts
     from app.console.marks import EventMarks, Pins
     from app.console.prompt.command_line import CommandLine
     from app.console.tasks import Tasks
@@ -53,10 +52,6 @@ class Console(Protocol):
     @property
     def app(self) -> App[Any]:
         """Textual's application."""
-
-    @property
-    def frame(self) -> Frame:
-        """The frame that the screens show."""
 
     @property
     def writes_refused(self) -> str:

@@ -19,7 +19,7 @@ from app.commands.line import answer
 from app.console.commands.keys import bindings, is_step_in_time, weight
 from app.console.prompt.prompt import Prompt, place_of
 from app.console.protocol import Console, console_of, on_host
-from app.console.tables.sorted_table import TableScreen
+from app.console.tables.screen import TableScreen
 from app.console.tasks import Task
 from bpf.errors import ProbedeckError, UsageError
 from widgets.status import StatusItem, StatusStrip

@@ -25,7 +25,7 @@ _MISSING_CELLS = 24
 
 def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[StatusItem]:
     """Return the items of the strip. `where` is the interface or the host of the probes."""
-    plane, moment, last = console.plane, console.time, console.frame.last
+    plane, moment, last = console.plane, console.time, console.time.frame.last
     failure = plane.failure()
     items = [
         _badge(console), *tape, *moment.status_items(), *console.tasks.status_items(),
@@ -71,7 +71,7 @@ def title(console: Console, where: str) -> str:
 
 def _host_items(console: Console, where: str) -> list[StatusItem]:
     """Return the name, if it has one, and the hooks of the host; of several, how many count."""
-    planes, missing = console.hosts.planes, console.frame.missing
+    planes, missing = console.hosts.planes, console.time.frame.missing
     if not console.hosts.several:
         items = []
         for one in (one for one in planes.states() if one.name in planes.chosen):
@@ -92,7 +92,7 @@ def _host_items(console: Console, where: str) -> list[StatusItem]:
 
 def _badge(console: Console) -> StatusItem:
     plane, moment = console.plane, console.time
-    ended_ns = console.frame.utc_ns
+    ended_ns = console.time.frame.utc_ns
     if moment.replays:
         sign = "PLAYING" if moment.playing else "REPLAY"
         return StatusItem(f"{sign} {clock(ended_ns)} {zone()}", Tone.ACCENT, badge=True)
@@ -101,7 +101,7 @@ def _badge(console: Console) -> StatusItem:
         return StatusItem(text, Tone.WARN, badge=True)
     if plane.failure() is not None:
         return StatusItem("ENDED", Tone.BAD, badge=True)
-    if console.frame.last is None:
+    if console.time.frame.last is None:
         return StatusItem("STARTING", Tone.MUTED, badge=True)
     if late := plane.late_by:
         return StatusItem(f"SLOW LINK: {age(late)} LATE", Tone.WARN, badge=True)

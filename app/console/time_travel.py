@@ -14,10 +14,10 @@ from widgets.status import StatusItem
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.live.hosts import ShownHosts
+    from app.console.live.frames import Frame
     from app.console.live.paths import PathView
     from app.console.live.recorded import Moments
-    from app.console.live.state import Frame
+    from app.console.live.state import ShownHosts
     from app.console.live.timeline import Timeline
 
 SPANS = (60.0, 300.0, 900.0, 3600.0, math.inf)

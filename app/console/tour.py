@@ -43,7 +43,7 @@ def _filtered(console: Console) -> bool:
 
 def _swapped(console: Console) -> bool:
     last = console.time.state.last
-    tables = (*console.frame.metrics, *([last] if last is not None else []))
+    tables = (*console.time.frame.metrics, *([last] if last is not None else []))
     return any(table.generation > 1 for table in tables)
 
 

@@ -97,7 +97,7 @@ def gather(conversation: Row[GROUP], items: Iterable[Snapshot]) -> Material:
     found = [(one, one.rows[of[of >= 0]]) for one, of in zip(windows, at, strict=True)]
     known = [(window, row) for window, row in found if len(row)]
     mine = [(window, _rows_of(conversation, window)) for window in flows]
-    both = np.concatenate([np.empty(0, FLOW), *(rows for _, rows in mine)])
+    both: Rows[FLOW] = np.concatenate([np.empty(0, FLOW), *(rows for _, rows in mine)])
     back = both["direction"] == FlowDirection.INGRESS
     sockets = np.concatenate([np.empty(0, SOCKET), *(row for _, row in known)])
     losses: dict[LossReason, Loss] = {}
@@ -182,7 +182,7 @@ def _rows_of(conversation: Row[GROUP], window: Snapshot) -> Rows[FLOW]:
     return rows[far | (found == ends).all(axis=1)]
 
 
-def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
+def _pauses(flows: Sequence[tuple[Snapshot, Rows[FLOW]]]) -> Iterator[Silence]:
     """Yield the pauses between packets of different windows, and the one at the end.
 
     `flows` are windows and the conversation's rows in them. Windows that lack flows are in no
@@ -209,7 +209,7 @@ def _pauses(flows: Sequence[tuple[Snapshot, Array]]) -> Iterator[Silence]:
         yield Silence((flows[-1][0].end_ns - until_ns) / 1e9, asked, False)
 
 
-def _uncounted_s(flows: Sequence[tuple[Snapshot, Array]], last_ns: int) -> float:
+def _uncounted_s(flows: Sequence[tuple[Snapshot, Rows[FLOW]]], last_ns: int) -> float:
     """Return `uncounted_s` of Material; `last_ns` is the time of the last packet."""
     # A window may have one direction, and lack a reset or an answer.
     cut = [

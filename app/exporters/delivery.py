@@ -104,18 +104,17 @@ class Delivery:
                 self._deliver(taken)
             except (DeliveryError, OSError) as error:
                 is_open = False
+                why = error if isinstance(error, DeliveryError) else DeliveryError(_words(error))
                 if taken is not None:
-                    delivered = getattr(error, "delivered", 0)
                     # A receiver that takes some records is slow, not away.
-                    self._failures *= delivered <= taken.done
-                    self._backlog.settle(taken, delivered)
+                    self._failures *= why.delivered <= taken.done
+                    self._backlog.settle(taken, why.delivered)
                 self._failures += 1
                 self._retries += 1
-                self._enter(OutputState.FAILING, _words(error))
+                self._enter(OutputState.FAILING, str(why))
                 if self._backlog.stopping and self._failures >= _LAST_TRIES:
                     break
-                wait_s = getattr(error, "wait_s", 0.0)
-                self._backlog.pause(max(wait_after(self._failures), wait_s))
+                self._backlog.pause(max(wait_after(self._failures), why.wait_s))
             except Exception as error:
                 self._refuse(taken, error)
                 self._refused = True

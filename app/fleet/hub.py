@@ -27,6 +27,7 @@ from bpf.errors import ProbedeckError, UsageError, wait_after
 from bpf.quantities import age, duration
 from probes.flow.probe import FlowProbe
 from probes.monitor.state import PROBE as MONITOR
+from probes.poller import Listeners
 from probes.snapshot import Event, Item, Snapshot
 
 _REFUSED_WAIT_S = 60.0
@@ -229,8 +230,6 @@ class HostLink:
         self._phase = phase, since if phase is before else time.time_ns(), why
 
 
-HubListener = Callable[[str, Item], None]
-"""Receives the name of a host, and an item that it published."""
 TOP = 500
 """Flows of a window that a host sends, the largest ones; `Snapshot.rest` counts the others."""
 _TICK_S = 1.0
@@ -240,18 +239,18 @@ _RESOLVERS = 32
 """Threads that resolve names. More than one: a name server may not answer."""
 
 
-class Hub:
+class Hub(Listeners[[str, Item]]):
     """Follows the controllers of a fleet.
 
     Each host connects, streams and is retried on its own: none waits for another. The hub keeps
     the state of each host, and no windows. Times of items are by the clock here: where a host's
-    clock is off by more than the error of the measurement, the hub subtracts the offset.
+    clock is off by more than the error of the measurement, the hub subtracts the offset. Listeners
+    get each item with the name of its host, in the hub's thread. They must not wait.
     """
 
     def __init__(self, hosts: Sequence[FleetHost], *, top: int = TOP) -> None:
         """Raises UsageError for an impossible address, token or certificate of a host."""
         self.hosts = tuple(hosts)
-        self._listeners: tuple[HubListener, ...] = ()
         contexts: dict[str, ssl.SSLContext] = {}
         self._links: dict[str, HostLink] = {}
         for host in hosts:
@@ -262,14 +261,10 @@ class Hub:
             except UsageError as error:
                 raise UsageError(f"host {host.name}: {error.message}", hint=error.hint) from None
             tls = contexts[access.authorities] if access.tls else None
-            self._links[host.name] = HostLink(host, access, tls, top, self._publish)
+            self._links[host.name] = HostLink(host, access, tls, top, self.publish)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
-
-    def listen(self, listener: HubListener) -> None:
-        """Call `listener` with each item of each host, in the hub's thread. It must not wait."""
-        self._listeners = (*self._listeners, listener)
 
     def states(self) -> tuple[HostState, ...]:
         """Return the state of each host now, in the order of `hosts`; from any thread."""
@@ -299,10 +294,6 @@ class Hub:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _publish(self, host: str, item: Item) -> None:
-        for listener in self._listeners:
-            listener(host, item)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bpf.errors import ProbedeckError
 from probes.control_plane import ControlPlane, Listener, RemoteCalls
 from probes.operation import Operation
+from probes.poller import Listeners
 from probes.snapshot import Item
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from probes.reports import BudgetUse, MemoryUse, OutputControl
     from probes.snapshot import History, HookStatus
 
-HostListener = Callable[[str, Item], None]
-"""Called with the name of a host and an item of it, in threads that must not wait."""
 _PATIENCE_S = 30.0
 """Longest wait for a change on all hosts: a compile may be part of it."""
 
@@ -37,13 +36,15 @@ class HostReport:
     answer: Any = None
 
 
-class Planes:
-    """The control planes of some hosts. The only host of a console has an empty name."""
+class Planes(Listeners[[str, Item]]):
+    """The control planes of some hosts. The only host of a console has an empty name.
+
+    Listeners get the items of each host with its name; events about the fleet have an empty name.
+    """
 
     def __init__(self, planes: Mapping[str, ControlPlane]) -> None:
         self.by_name = planes
         """In the order of the file; replaced, not changed."""
-        self._listeners: tuple[HostListener, ...] = ()
         self.cursor = ""
         """The host that calls about one host go to, if it is chosen; else the first chosen."""
         self.last_change = ""
@@ -60,18 +61,6 @@ class Planes:
     def states(self) -> tuple[HostState, ...]:
         """Return the present states of all hosts of the fleet, in the order of the file."""
         return ()
-
-    def listen(self, listener: HostListener) -> None:
-        """Call `listener` with each item of each host, in threads that must not wait.
-
-        The name of the host is empty for events about the fleet.
-        """
-        self._listeners = (*self._listeners, listener)
-
-    def publish(self, host: str, item: Item) -> None:
-        """Publish an item of a host, or without a name of the fleet, on this side only."""
-        for listener in self._listeners:
-            listener(host, item)
 
     @property
     def current(self) -> str:

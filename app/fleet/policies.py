@@ -154,7 +154,7 @@ def concerned(values: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(host for host, value in values.items() if value > least)
 
 
-def _sum(rows: Collection[Array]) -> Rows[METRIC]:
+def _sum(rows: Collection[Rows[METRIC]]) -> Rows[METRIC]:
     """Sum up rows of dtype METRIC, except flows; `protocols` is the largest of any host."""
     total = np.zeros((), METRIC)
     for name in METRIC.names or ():

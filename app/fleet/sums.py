@@ -27,7 +27,7 @@ class FleetSecond:
     """The metrics of each host in one second of UTC."""
 
     end_utc_ns: int
-    rows: Mapping[str, Array]
+    rows: Mapping[str, Rows[METRIC]]
     """By host, dtype METRIC, shape (); without flows."""
     missing: tuple[str, ...]
     """Hosts without windows of that second."""

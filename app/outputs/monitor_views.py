@@ -23,7 +23,7 @@ from app.outputs.view import (
 )
 from bpf.arrays import Array
 from probes.monitor import state
-from probes.monitor.records import METRIC_COLUMNS, of_others
+from probes.monitor.records import METRIC_COLUMNS, SCHEMAS, of_others
 
 _STATES = {int(each): each.label for each in state.PolicyState}
 _INTERFACE = one_text("interface", "interface of the incoming packets")
@@ -39,13 +39,13 @@ def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
     def values(part: Part, name: str) -> Any:
         return rows_of(part)[name].round(1).tolist()
 
-    for name, meaning, _, kind in METRIC_COLUMNS:
-        if name == "flows":
+    for one in METRIC_COLUMNS:
+        if one.name == "flows":
             for unit in ("packets", "bytes"):
                 about = "neither TCP nor UDP nor ICMP"
                 yield OutputColumn(f"other_{unit}", about, partial(rest, unit=unit))
-        of = ColumnType.FLOAT if kind == "f8" else ColumnType.INTEGER
-        yield OutputColumn(name, meaning, partial(values, name=name), of)
+        of = ColumnType.FLOAT if one.type == "f8" else ColumnType.INTEGER
+        yield OutputColumn(one.name, one.meaning, partial(values, name=one.name), of)
 
 
 def _known(name: str, meaning: str) -> OutputColumn:
@@ -84,14 +84,14 @@ def _found() -> Iterator[OutputColumn]:
 
 METRICS = OutputView(
     state.METRICS_TABLE,
-    3,
+    SCHEMAS[state.METRICS_TABLE],
     (WINDOW, START, END, _INTERFACE, *_measured(lambda part: part.rows)),
     state.PROBE,
     state.METRICS_TABLE,
 )
 TRIGGERS = OutputView(
     state.TRIGGERS_TABLE,
-    3,
+    SCHEMAS[state.TRIGGERS_TABLE],
     (
         WINDOW._replace(meaning="number of the window after which it was published"),
         _INTERFACE,

@@ -36,7 +36,7 @@ from probes.flow.kinds import INTERFACES, REPEATED
 from probes.flow.records import FlowDirection
 from probes.flow.services import service_name
 from probes.snapshot import Event, LossReason, Snapshot
-from probes.tables.flow_columns import FLOW_COLUMNS
+from probes.tables.flow_columns import FLOW_COLUMNS, SCHEMAS
 
 DIRECTIONS: dict[int, str] = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 
@@ -100,7 +100,7 @@ _FLOW = (
 )
 FLOWS = OutputView(
     "flows",
-    3,
+    SCHEMAS["flows"],
     (
         WINDOW,
         START,
@@ -110,7 +110,9 @@ FLOWS = OutputView(
     ),
     "flow",
 )
-REPEATED_FLOWS = OutputView(REPEATED, 1, (WINDOW, START, END, *_FLOW), "flow", REPEATED)
+REPEATED_FLOWS = OutputView(
+    REPEATED, SCHEMAS[REPEATED], (WINDOW, START, END, *_FLOW), "flow", REPEATED
+)
 INTERFACE_TOTALS = OutputView(
     INTERFACES,
     2,

@@ -9,11 +9,12 @@ from typing import Any
 from app.api.models import ControllerStatus, PathObject, adapter
 from app.recording.recorder import STATE_PARTS
 from bpf.errors import ProbedeckError, ReadOnlyError
-from probes.control_plane import Listener, RemoteCalls
+from probes.control_plane import RemoteCalls
 from probes.operation import Caller, Operation
 from probes.path.options import PathOptions
+from probes.poller import Publisher
 from probes.reports import BudgetUse, MemoryUse, NoOutputs, OutputControl
-from probes.snapshot import History, HookStatus, Item, Loss, LossReason
+from probes.snapshot import HookStatus, Loss, LossReason
 
 READ_ONLY = "it is a recording"
 _STATUS, _PATH_OPTIONS = "status", "path_options"
@@ -44,18 +45,19 @@ class _RecordedCaller(Caller):
             raise ProbedeckError(f"the recording {words} {name!r} of this moment") from None
 
 
-class RecordedPlane(_RecordedCaller, RemoteCalls):
-    """The control plane of a recording. One thread turns it to moments; any thread asks it."""
+class RecordedPlane(_RecordedCaller, RemoteCalls, Publisher):
+    """The control plane of a recording. One thread turns it to moments; any thread asks it.
+
+    Its history has the items of the last minute before the moment.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.history = History()
-        """The items of the last minute before the moment."""
+        Publisher.__init__(self)
         self.late_by = 0.0
         self.outputs: OutputControl = NoOutputs()
         self.read_only = READ_ONLY
         self.unwritten: Mapping[str, int] = {}
-        self._listeners: tuple[Listener, ...] = ()
         self._status = ControllerStatus("", READ_ONLY, "", {})
 
     def turn_to(self, parts: Mapping[int, bytes]) -> None:
@@ -90,14 +92,6 @@ class RecordedPlane(_RecordedCaller, RemoteCalls):
     @path_options.setter
     def path_options(self, options: PathOptions) -> None:
         raise ReadOnlyError(f"read only: {READ_ONLY}")
-
-    def listen(self, listener: Listener) -> None:
-        self._listeners = (*self._listeners, listener)
-
-    def publish(self, item: Item) -> None:
-        """Call the listeners."""
-        for listener in self._listeners:
-            listener(item)
 
     def unconfined(self) -> str:
         return ""

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from bpf.attach.interface import Hook
@@ -21,11 +20,11 @@ from probes.control import trials
 from probes.control.health import HealthWatches
 from probes.control.hook_watch import HookWatch
 from probes.control.running_probe import RunningProbe, RunningProbes
-from probes.control_plane import Listener
 from probes.hooks import on_best_hook
 from probes.hooks.interface_hook import InterfaceHook
 from probes.life import CompiledConfig
 from probes.memory_limit import default_limit, refuse_over
+from probes.poller import Publisher
 from probes.reports import (
     MOST_ROWS,
     Check,
@@ -45,7 +44,6 @@ from probes.reports import (
 from probes.snapshot import (
     REMOVED,
     Event,
-    History,
     HookStatus,
     Item,
     Loss,
@@ -72,7 +70,7 @@ class WallClock:
     def __init__(self) -> None:
         self._before = _clocks()
 
-    def take(self) -> Iterator[Event]:
+    def take(self, _: object = None) -> Iterator[Event]:
         """Yield an event if the wall clock has jumped since the last call. From any thread."""
         (boot_ns, wall_ns), self._before = self._before, _clocks()
         passed_ns = self._before[0] - boot_ns
@@ -91,15 +89,14 @@ _KEPT = 4
 """Names in an event's list of maps before it is cut."""
 
 
-class ProbeRunner(Closing):
+class ProbeRunner(Publisher, Closing):
     """Runs probes, and calls its listeners with each window and event, in the probes' threads.
 
     `ControlPlane` documents its public methods. Any thread may call them.
     """
 
     def __init__(self, compiler: Compiler, *, by_link: bool = True) -> None:
-        self.history = History()
-        """The last snapshots of every probe."""
+        super().__init__(LossEvents().take, WallClock().take)
         self.read_only = ""
         """Why changes, and loading any code, are refused; empty if they are allowed."""
         self.unwritten: Mapping[str, int] = {}
@@ -107,8 +104,6 @@ class ProbeRunner(Closing):
         self.late_by = 0.0
         self._is_closing = False
         self.outputs: OutputControl = NoOutputs()
-        self._loss_events = LossEvents()
-        self._wall_clock = WallClock()
         self.memory_limit = default_limit()
         """Bytes of kernel memory that the maps of all probes may take."""
         self._compiler = compiler
@@ -117,20 +112,8 @@ class ProbeRunner(Closing):
         self._running = RunningProbes(self.publish)
         self._changing = threading.RLock()
         self._health = HealthWatches(self.publish, self._roll_back, self._changing)
-        self._listeners: tuple[Listener, ...] = ()
+        self.listen(self._health.take)
         self._last_check = trials.LastCheck(self._changing)
-
-    def listen(self, listener: Listener) -> None:
-        self._listeners = (*self._listeners, listener)
-
-    def publish(self, item: Item) -> None:
-        if isinstance(item, Snapshot):
-            self.history.append(item)
-        self._health.take(item)
-        for listener in self._listeners:
-            listener(item)
-        for event in chain(self._loss_events.take(item), self._wall_clock.take()):
-            self.publish(event)
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         return tuple(running.info() for running in self._running)

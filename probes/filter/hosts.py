@@ -16,6 +16,8 @@ PROTOCOLS = {
     "icmp6": 58, "ospf": 89, "sctp": 132, "udplite": 136,
 }  # fmt: skip
 """Protocol numbers (IANA) by name."""
+TCP_FLAGS = "FSRPAUEW"
+"""Letters of the TCP flags, from the lowest bit."""
 _NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 

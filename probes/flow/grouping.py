@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bpf.arrays import Array, Rows
 from probes.flow.kinds import KINDS as KINDS
 from probes.flow.kinds import PREFIXES as PREFIXES
-from probes.flow.records import FLOW, FlowDirection, hash_keys
+from probes.flow.records import FLOW, FOLDS, FlowDirection, hash_keys
 from probes.flow.services import service_ports
 
 GROUP = np.dtype([
@@ -35,6 +34,7 @@ by the near end; a network's ends with zeros after `prefix` bits. `flows` counts
 _KEY_WORDS = 6
 _WORDS = GROUP.itemsize // 8
 _SUMS = ("in_packets", "in_bytes", "out_packets", "out_bytes")
+_OF_FLOWS = ("first_ns", "last_ns", "tcp_flags")
 REQUESTS = {1: {0: 8, 14: 13, 16: 15, 18: 17}, 58: {129: 128}}
 """Types of ICMP requests, by the types of their answers."""
 
@@ -124,7 +124,7 @@ def _single(rows: Array) -> Rows[GROUP]:
     for name, field, is_ours in (("in", "packets", ~leaves), ("out", "packets", leaves),
                                  ("in", "bytes", ~leaves), ("out", "bytes", leaves)):  # fmt: skip
         made[f"{name}_{field}"] = rows[field] * is_ours
-    for name in ("first_ns", "last_ns", "tcp_flags"):
+    for name in _OF_FLOWS:
         made[name] = rows[name]
     if "at_least" in (rows.dtype.names or ()):
         made["at_least"] = rows["at_least"] != 0
@@ -144,12 +144,9 @@ def _merged(rows: Rows[GROUP], labels: Array | None = None) -> Groups:
     merged = rows.take(order[starts])
     merged["id"] = sorted_ids[starts]
     if len(starts) < len(rows):
-        reductions: dict[str, Any] = dict.fromkeys((*_SUMS, "flows"), np.add) | {
-            "first_ns": np.minimum, "last_ns": np.maximum,
-            "tcp_flags": np.bitwise_or, "at_least": np.bitwise_or,
-        }  # fmt: skip
-        for name, reduction in reductions.items():
-            merged[name] = reduction.reduceat(rows[name].take(order), starts)
+        folds = dict.fromkeys((*_SUMS, "flows"), np.add) | {name: FOLDS[name] for name in _OF_FLOWS}
+        for name, fold in (folds | {"at_least": np.bitwise_or}).items():
+            merged[name] = fold.reduceat(rows[name].take(order), starts)
     return Groups(merged, of)
 
 

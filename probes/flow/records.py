@@ -60,6 +60,11 @@ bytes are of frames without FCS. Times are CLOCK_MONOTONIC to `FlowClock.error_n
 the window."""
 OF_FIRST_PACKET = ("tos",)
 """Fields of a flow's first packet."""
+FOLDS: dict[str, np.ufunc] = {
+    "packets": np.add, "bytes": np.add, "tcp_flags": np.bitwise_or, "first_ns": np.minimum,
+    "last_ns": np.maximum,
+}  # fmt: skip
+"""How the other fields of a flow's rows make one row."""
 
 KEY_WORDS = 8
 _BLOCK = 8192
@@ -215,15 +220,12 @@ def _merged(rows: Rows[FLOW], hashes: Array) -> Array:
     # By take: indexing copies a structured array field by field.
     rows = rows.take(order)
     merged = rows.take(starts)
-    merged["packets"] = np.add.reduceat(rows["packets"], starts)
-    merged["bytes"] = np.add.reduceat(rows["bytes"], starts)
-    merged["tcp_flags"] = np.bitwise_or.reduceat(rows["tcp_flags"], starts)
-    merged["first_ns"] = np.minimum.reduceat(rows["first_ns"], starts)
+    for name, fold in FOLDS.items():
+        merged[name] = fold.reduceat(rows[name], starts)
     of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows)))
     begins = np.flatnonzero(rows["first_ns"] == merged["first_ns"][of])
     for name in OF_FIRST_PACKET:
         merged[name][of[begins]] = rows[name][begins]
-    merged["last_ns"] = np.maximum.reduceat(rows["last_ns"], starts)
     return merged
 
 

@@ -1,4 +1,4 @@
-"""Services: the port of a conversation that serves, and its name.
+"""Services: the port of a conversation that serves, and its name; texts of ends and TCP flags.
 
 One rule finds the port. It needs only the protocol and both ports, so that both directions of a
 conversation have the same service in each window, whoever began and whatever was seen of it:
@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bpf.arrays import Array
-from probes.filter.hosts import PROTOCOLS, protocol_name
+from bpf.arrays import Array, Row
+from probes.filter.hosts import PROTOCOLS, TCP_FLAGS, address_text, protocol_name
+from probes.flow.records import FLOW
 
 WITH_PORTS = (6, 17, 33, 132, 136)
 """Protocols with ports: TCP, UDP, DCCP, SCTP and UDP-Lite."""
@@ -93,3 +94,42 @@ def service_name(protocol: int, port: int) -> str:
     if not port:
         return protocol_name(protocol)
     return _names().get(protocol, {}).get(port) or f"{protocol_name(protocol)}/{port}"
+
+
+_ICMP_TYPES = {
+    1: {0: "reply", 3: "unreach", 5: "redirect", 8: "echo", 11: "exceeded"},
+    58: {
+        1: "unreach", 2: "too-big", 3: "exceeded", 128: "echo", 129: "reply", 133: "rs", 134: "ra",
+        135: "ns", 136: "na", 143: "mld",
+    },
+}  # fmt: skip
+"""Short names of message types (IANA), the rest by number."""
+
+
+def endpoint(row: Row[FLOW], end: str) -> str:
+    """Return `192.0.2.1:443`, `[2001:db8::1]:443`, or only the address.
+
+    The source of ICMP is `192.0.2.1 id 77`, its destination `192.0.2.1 echo` or with a code
+    `192.0.2.1 unreach/3`.
+
+    `row` is of dtype FLOW or LIVE, `end` is `source` or `destination`.
+    """
+    version, protocol, port = int(row["version"]), int(row["protocol"]), int(row[f"{end}_port"])
+    return endpoint_text(address_text(row[end].tobytes(), version), version, protocol, port, end)
+
+
+def endpoint_text(text: str, version: int, protocol: int, port: int, end: str) -> str:
+    """Return an endpoint, given its address as text."""
+    if protocol in _ICMP_TYPES:
+        if end == "source":
+            return f"{text} id {port}" if port else text
+        kind, code = port >> 8, port & 0xFF
+        return f"{text} {_ICMP_TYPES[protocol].get(kind, kind)}" + (f"/{code}" if code else "")
+    if protocol not in WITH_PORTS:
+        return text
+    return f"{text}:{port}" if version == 4 else f"[{text}]:{port}"
+
+
+def flag_letters(flags: int) -> str:
+    """Return TCP flags in tcpdump's order, with a dot for each unseen one: `.S.PA...`."""
+    return "".join(letter if flags >> bit & 1 else "." for bit, letter in enumerate(TCP_FLAGS))

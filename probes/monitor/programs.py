@@ -12,7 +12,7 @@ from socket import IPPROTO_UDP
 import numpy as np
 
 from bpf import features
-from bpf.arrays import Array
+from bpf.arrays import Array, Rows
 from bpf.attach.interface import AnyHook, Interface
 from bpf.compiler import Compiled
 from bpf.machine import possible_cpus
@@ -22,7 +22,7 @@ from probes.hooks.interface_hook import macros_of as hook_macros
 from probes.life import Bundle
 from probes.losses import read_losses
 from probes.monitor.options import Input, MonitorOptions, Receiver
-from probes.monitor.records import METRIC
+from probes.monitor.records import METRIC, METRIC_COLUMNS
 from probes.monitor.selection import SELECTIONS, TABLES
 from probes.program.metrics import open_map
 from probes.snapshot import Loss, LossReason
@@ -51,16 +51,6 @@ _PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
 _NO_PROTOCOL = 256
 _ARP = ("arp_request_packets", "arp_reply_packets")
 """Metrics of the numbers after _NO_PROTOCOL."""
-_FRAGMENT = 64
-"""Added to a fragment's TCP flags."""
-_FIN, _SYN, _RST, _ACK = 0x01, 0x02, 0x04, 0x10
-_FLAGS = {
-    "syn_packets": (_SYN | _ACK, _SYN),
-    "syn_ack_packets": (_SYN | _ACK, _SYN | _ACK),
-    "fin_packets": (_FIN, _FIN),
-    "rst_packets": (_RST, _RST),
-}
-"""By metric the TCP flags that it compares, and those that must be set."""
 
 
 def macros_of(options: MonitorOptions, interface: Interface, hook: AnyHook) -> dict[str, int | str]:
@@ -129,7 +119,7 @@ class SketchHalf:
         self.sketches = self._maps["sketches"].view()
         """The kernel's own `struct sketch` of all CPUs."""
 
-    def read(self) -> tuple[Array, Array]:
+    def read(self) -> tuple[Rows[METRIC], Array]:
         """Return a row of dtype METRIC, shape (), without flows, and the registers u4 (CPUs,
         2**bits).
 
@@ -146,9 +136,10 @@ class SketchHalf:
         flags = self.sketches["flags"].sum(axis=0)
         for number, name in enumerate(_ARP, _NO_PROTOCOL + 1):
             row[name] = tallies["packets"][:, number].sum()
-        row["fragment_packets"] = flags[_FRAGMENT:].sum()
-        for name, (mask, wanted) in _FLAGS.items():
-            row[name] = flags[np.arange(len(flags)) & mask == wanted].sum()
+        for one in METRIC_COLUMNS:
+            if one.flags is not None:
+                mask, wanted = one.flags
+                row[one.name] = flags[np.arange(len(flags)) & mask == wanted].sum()
         return row, self.sketches["registers"]
 
     def losses(self) -> dict[LossReason, Loss]:

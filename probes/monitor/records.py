@@ -20,8 +20,12 @@ class MetricColumn(NamedTuple):
     series: tuple[str, ...] = ()
     """Name of its family at /metrics, and its labels after the interface; empty: it has none."""
     type: str = "u8"
+    flags: tuple[int, int] | None = None
+    """If it counts packets by their flags: those that it compares, and those that must be set."""
 
 
+_FIN, _SYN, _RST, _ACK, _FRAGMENT = 0x01, 0x02, 0x04, 0x10, 0x40
+"""TCP flags, and FRAGMENT of sketch.h."""
 METRIC_COLUMNS = (
     MetricColumn("packets", "all frames, also frames without IP"),
     MetricColumn("bytes", "of all frames, without FCS"),
@@ -32,16 +36,22 @@ METRIC_COLUMNS = (
                  "f8"),
     MetricColumn("flows_high", "largest number of flows at 95 % confidence",
                  ("sketch_flows_high",), "f8"),
-    MetricColumn("syn_packets", "TCP with SYN and without ACK", ("monitor_tcp_packets", "syn")),
-    MetricColumn("syn_ack_packets", "TCP with SYN and ACK", ("monitor_tcp_packets", "syn_ack")),
-    MetricColumn("fin_packets", "TCP with FIN", ("monitor_tcp_packets", "fin")),
-    MetricColumn("rst_packets", "TCP with RST", ("monitor_tcp_packets", "rst")),
+    MetricColumn("syn_packets", "TCP with SYN and without ACK", ("monitor_tcp_packets", "syn"),
+                 flags=(_SYN | _ACK, _SYN)),
+    MetricColumn("syn_ack_packets", "TCP with SYN and ACK", ("monitor_tcp_packets", "syn_ack"),
+                 flags=(_SYN | _ACK, _SYN | _ACK)),
+    MetricColumn("fin_packets", "TCP with FIN", ("monitor_tcp_packets", "fin"),
+                 flags=(_FIN, _FIN)),
+    MetricColumn("rst_packets", "TCP with RST", ("monitor_tcp_packets", "rst"),
+                 flags=(_RST, _RST)),
     MetricColumn("fragment_packets", "fragments of IP datagrams, also the first ones",
-                 ("monitor_fragments",)),
+                 ("monitor_fragments",), flags=(_FRAGMENT, _FRAGMENT)),
     MetricColumn("protocols", "number of IP protocols seen", ("monitor_protocols",)),
     MetricColumn("arp_request_packets", "requests of ARP for IPv4"),
     MetricColumn("arp_reply_packets", "replies of ARP for IPv4"),
 )  # fmt: skip
+SCHEMAS = {"metrics": 3, "triggers": 3}
+"""Numbers of the schemas of the tables with these columns."""
 METRIC = np.dtype([(one.name, one.type) for one in METRIC_COLUMNS])
 """One window, one row (S2.6, S2.7). ICMP is of both IP versions."""
 

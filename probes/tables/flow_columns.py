@@ -66,6 +66,8 @@ FLOW_COLUMNS = (
         element=("ipClassOfService", 5, 1, "of the flow's first packet"),
     ),
 )  # fmt: skip
+SCHEMAS = {"flows": 3, "repeated": 1}
+"""Numbers of the schemas of the tables with all these columns."""
 OWNER_COLUMNS = (
     FlowColumn(
         "process", "Process", 12,

@@ -111,12 +111,15 @@ from app.commands import REGISTRY, parse
 from app.console.tables.export import TableContent, write_view
 from app.tape.grammar import read
 from app.tape.grammar import FORMS
-from widgets.table.rows import Column, Row, Rows
+from app.console.tables.sorted_table import ItemRows
+from app.console.tables.spec import TableSpec
+from widgets.table.rows import Column
 
 print(".toy" in REGISTRY["view.export"].help, any(".toy" in help for _, help in FORMS))
 print(read("Export flows x.toy", "x.tape", {})[1], bool(read("Export flows x.toi", "x", {})[1]))
-rows = Rows.of(Row(str(n), (str(n),)) for n in range(5000))
-view = TableContent(rows, ((0, Column("n", "N", 4)),), frozenset())
+column = Column("n", "N", 4)
+rows = ItemRows.of(TableSpec("some", [column]), ((n, str(n)) for n in range(5000)))
+view = TableContent(rows, ((0, column),), frozenset())
 for suffix in ("toy", "whole"):
     path = Path(sys.argv[1], f"x.{suffix}")
     write_view(path, view)

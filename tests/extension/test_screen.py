@@ -14,8 +14,7 @@ from app.config.model import Settings
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS, TABLES
 from app.console.screens.info import ScreenInfo
-from app.console.tables.array_rows import ItemRows
-from app.console.tables.sorted_table import SortedTable
+from app.console.tables.sorted_table import ItemRows, SortedTable
 from app.console.tables.spec import TableSpec
 from app.tape.named_state import NamedState, StateKind, StateValue
 from tests.app.console.fake import becomes, desk

@@ -12,9 +12,9 @@ from textual.strip import Strip
 from bpf.errors import printable
 from bpf.quantities import REPLACED
 from widgets.table.columns import GAP, MARGIN, ColumnLayout
-from widgets.table.lines import RowLine, Title, draw_header, header_styles
+from widgets.table.header import Title, draw_header, header_styles
 from widgets.table.rows import RowSource
-from widgets.table.table import VirtualTable
+from widgets.table.table import RowLine, VirtualTable
 from widgets.terminal.compositor import caps_of
 
 _REASON_AT = 14

@@ -93,16 +93,6 @@ class RowSource(Protocol):
         """Return the row's tones."""
 
 
-class ValueSource(RowSource, Protocol):
-    """Rows that can be sorted, and written as values."""
-
-    def values(self, position: int) -> Sequence[Value]:
-        """Return the values of the column at a position in `cells`, (rows,) in their order."""
-
-    def ordered(self, position: int, *, descending: bool) -> ValueSource:
-        """Return the rows sorted by a column; missing values come last in both directions."""
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row of a plain source."""
@@ -142,13 +132,6 @@ class Rows:
 
     def tones(self, index: int) -> Tones:
         return self.content[index].tones
-
-    def values(self, position: int) -> Sequence[Value]:
-        return [str(row.cells[position]) for row in self.content]
-
-    def ordered(self, position: int, *, descending: bool) -> Rows:
-        places = order(self.values(position), descending=descending)
-        return Rows.of(self.content[at] for at in places)
 
 
 def nested_order(values: Sequence[Any], depths: Sequence[int], *, descending: bool) -> list[int]:

@@ -8,9 +8,11 @@ it follows that row as sorting moves it. Until then it stays at the top.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Offset, Region, Size
@@ -19,18 +21,24 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from widgets.table.columns import GAP, MARGIN, ColumnLayout, fit, wanted
-from widgets.table.lines import (
+from widgets.table.columns import (
+    GAP,
+    MARGIN,
+    ColumnLayout,
+    cell,
+    fit,
+    placed_pieces,
+    wanted,
+)
+from widgets.table.header import (
     EmptyStyles,
-    RowLine,
     draw_empty,
     draw_header,
-    draw_row,
     header_styles,
     more_sign,
     titles,
 )
-from widgets.table.rows import Column, Rows, RowSource
+from widgets.table.rows import Align, Column, Pieces, Rows, RowSource, Tones
 from widgets.terminal.compositor import caps_of
 from widgets.tones import Tone, tone_styles
 
@@ -40,6 +48,55 @@ _HEADER = 1
 
 def _nearest(seen: range, index: int) -> int:
     return max(seen.start, min(index, seen.stop - 1)) if seen else index
+
+
+class RowLine(NamedTuple):
+    """Content of a row's line."""
+
+    columns: tuple[ColumnLayout, ...]
+    cells: tuple[str | Pieces, ...]
+    """Of the columns."""
+    tones: Tones
+    cursor: bool
+    """Whether the row is under the cursor."""
+
+
+def draw_row(
+    line: RowLine, width: int, styles: Mapping[Tone, Style], over: Style | None, focused: bool
+) -> Strip:
+    """Draw a row; `over` is the style of the cursor if the row is under it."""
+    normal = base = styles[Tone.NORMAL]
+    # Without a background the cursor is a mark, which takes few bytes to move.
+    marked = over is not None and over.bgcolor == base.bgcolor
+    over = None if marked else over
+    base = base if over is None else base + over
+    segments = [Segment((">" if marked else "").ljust(MARGIN), base)]
+    for place, content in zip(line.columns, line.cells, strict=True):
+        if not isinstance(content, str):
+            for text, tone in placed_pieces(content, place.width):
+                style = styles[tone]
+                # The background of a tone keeps its meaning under the cursor.
+                if over is not None and style.bgcolor == normal.bgcolor:
+                    style += over.background_style
+                segments.append(Segment(text, style))
+            segments.append(Segment(" " * GAP, base))
+            continue
+        tones = line.tones
+        style = styles[tones if isinstance(tones, Tone) else tones[place.position]]
+        if over is not None:
+            style = base if focused else style + over.background_style
+        segments.append(_segment(content, place.width, place.column.align, style))
+    last = line.columns[-1]
+    strip = Strip(segments, last.x + last.width + GAP)
+    # The cursor is as wide as the table.
+    return strip if over is None else strip.adjust_cell_length(width, base)
+
+
+@lru_cache(maxsize=8192)
+def _segment(text: str, width: int, align: Align, style: Style) -> Segment:
+    """A cell and the gap after it."""
+    # Each cell apart: the terminal gets only those that changed.
+    return Segment(cell(text, width, align) + " " * GAP, style)
 
 
 class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):

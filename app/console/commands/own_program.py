@@ -14,7 +14,7 @@ import numpy as np
 
 from app.console.screen import ConsoleScreen
 from app.console.screens.events.columns import EVENTS
-from app.console.screens.flows.part import ShownFlows
+from app.console.screens.flows.rows import ShownFlows
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.overview.rows import WORST_HOPS
 from app.console.screens.overview.screen import OverviewScreen
@@ -22,7 +22,7 @@ from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.programs.maps import MapKey
 from app.console.screens.programs.model import Slot
-from app.console.tables.array_rows import EachRow
+from app.console.tables.sorted_table import EachRow
 from app.files import environment_of, invoker, rights_of
 from bpf.arrays import Row
 from bpf.errors import UsageError, current

@@ -8,7 +8,7 @@ from textual.binding import Binding
 
 from app.console.dialogs.boxes import ListBox
 from app.console.tables.sorted_table import SortedTable
-from widgets.table.lines import title_of
+from widgets.table.header import title_of
 from widgets.table.rows import Column, Row, Rows
 from widgets.tones import Tone
 

@@ -1,16 +1,14 @@
-"""Pages over the flows: one explains a flow by its owner, its limit and the hop where its packets
-wait, and one counts the queries to DNS."""
+"""The page that explains a flow by its owner, its limit and the hop where its packets wait."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
 from textual.binding import Binding
 
 from app.console.dialogs.boxes import HelpBox
-from app.console.live.state import Frame
 from app.console.protocol import Console, on_host
 from app.console.screens.paths.hop import PathKey
 from app.console.tasks import Task
@@ -18,11 +16,8 @@ from app.explain import Explanation, explain
 from app.explain.page import parts, traffic
 from app.outputs.networks import RouterFacts
 from bpf.arrays import Row
-from bpf.errors import ProbedeckError, printable
-from bpf.quantities import MISSING, REPLACED, milliseconds, si
-from probes.filter.hosts import address_text
+from bpf.errors import ProbedeckError
 from probes.flow.grouping import GROUP
-from probes.tables.field_types import MAPPED
 
 _PERIOD = 1.0
 """Seconds between two explanations of the present."""
@@ -93,7 +88,7 @@ class ExplainPage(HelpBox):
         )  # fmt: skip
 
     def _ask(self) -> None:
-        console, frame = self._front, self._front.frame.of(self._host)
+        console, frame = self._front, self._front.time.frame.of(self._host)
         if frame is None:
             missing = f"{self._host} is missing: this is its last explanation"
             self._box.border_title = f"{self.title_text} ({missing})"
@@ -176,55 +171,3 @@ def _shortened(lines: Sequence[str], found: Explanation, room: int) -> Iterator[
     first = max(0, min(worst - most // 2, len(hops) - most))
     yield from hops[first : first + most]
     yield f"{len(hops) - most} more hops: T shows the path"
-
-
-PROBE = "dns"
-"""The ready probe that counts."""
-_MOST = 16
-_COUNTS = {
-    "queries": "Queries", "answers": "Answers", "mean_us": "Mean ms", "max_us": "Max ms",
-    "no_such_name": "No name", "failed": "Failed",
-}  # fmt: skip
-_NONE = "No query by UDP has passed yet. The count goes on after this closes."
-
-
-class DnsScreen(HelpBox):
-    """The names with the most queries, updated once a second."""
-
-    BINDINGS = [Binding("D", "dismiss", show=False)]
-    DEFAULT_CSS = "DnsScreen > .box { width: 110; }"
-    title_text = "DNS by UDP"
-
-    def __init__(self, frame: Callable[[], Frame]) -> None:
-        super().__init__()
-        self._frame = frame
-
-    def on_mount(self) -> None:
-        self.set_interval(_PERIOD, self.renew)
-
-    def text(self) -> Iterator[Text | Table]:
-        yield page(self._frame())
-
-
-def page(frame: Frame) -> Text | Table:
-    """Return a line for each server and name, those with the most queries first."""
-    tables = [
-        one.rows for one in frame.metrics if one.probe == PROBE == one.metric and len(one.rows)
-    ]
-    if not tables:
-        return Text(_NONE, "bold")
-    grid = Table(box=None, expand=True, padding=(0, 0, 0, 1), header_style="bold")
-    grid.add_column("Name", no_wrap=True, ratio=1)
-    grid.add_column("Server", no_wrap=True)
-    for title in _COUNTS.values():
-        grid.add_column(title, justify="right", no_wrap=True)
-    for rows in tables:
-        for row in rows[rows["value"]["queries"].argsort()[::-1]][:_MOST]:
-            raw, of = row["key"]["server"].tobytes(), row["value"]
-            server = address_text(raw[12:], 4) if raw.startswith(MAPPED) else address_text(raw, 6)
-            name = row["key"]["name"].tobytes().rstrip(b"\0").decode("ascii", "replace")
-            counts = {each: si(int(of[each])) for each in _COUNTS}
-            for each in ("mean_us", "max_us"):
-                counts[each] = milliseconds(int(of[each]) / 1e6) if of["timed"] else MISSING
-            grid.add_row(*map(Text, (printable(name, REPLACED), server, *counts.values())))
-    return grid

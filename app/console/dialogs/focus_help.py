@@ -12,7 +12,7 @@ from textual.widgets import Input, TextArea
 from app.commands import REGISTRY, ParameterKind
 from app.console.dialogs.boxes import HelpBox
 from app.console.prompt.prompt import Prompt
-from widgets.table.lines import title_of
+from widgets.table.header import title_of
 from widgets.table.table import VirtualTable
 
 Section = tuple[str, Sequence[tuple[str, str]]]

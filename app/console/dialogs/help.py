@@ -133,7 +133,7 @@ class DialogCommands:
     def do_help_focus(self) -> None:
         from app.console.dialogs.focus_help import FocusHelp  # it imports an editor's parser
 
-        app, owners = self._console.app, self._console.frame.owners
+        app, owners = self._console.app, self._console.time.frame.owners
         more = [owners.help()] if owners and app.current_mode in ("overview", "flows") else ()
         focused, mode = app.screen.focused, app.current_mode
         app.push_screen(FocusHelp(focused, mode, self._console.key_of, more))
@@ -147,7 +147,7 @@ class DialogCommands:
         info = ProgramInfoScreen(
             plane.hooks(),
             plane.memory(),
-            lambda: self._console.frame.pulses,
+            lambda: self._console.time.frame.pulses,
             plane.budget,
             plane.cost,
         )
@@ -156,7 +156,7 @@ class DialogCommands:
     def do_dns_show(self) -> None:
         """Start the probe unless it runs, and show what it counts."""
         from app.commands.remote import add_ready_probe
-        from app.console.dialogs.explain import PROBE, DnsScreen
+        from app.console.dialogs.dns import PROBE, DnsScreen
 
         console = self._console
 
@@ -165,7 +165,7 @@ class DialogCommands:
                 add_ready_probe(console.plane, PROBE)
 
         def show(_: None) -> None:
-            console.app.push_screen(DnsScreen(lambda: console.frame))
+            console.app.push_screen(DnsScreen(lambda: console.time.frame))
 
         task = Task("the count of DNS")
         console.tasks.run(console.app, task, ask, show, console.complain, of_command=True)

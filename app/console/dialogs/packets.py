@@ -12,11 +12,11 @@ from textual.binding import Binding
 
 from app.console.dialogs.boxes import PolledBox
 from app.console.protocol import Console
-from app.console.screens.flows.part import flag_letters
 from app.explain.model import ExplainedEnds
 from bpf.quantities import clock
 from probes.control_plane import ControlPlane
 from probes.filter.hosts import address_text, protocol_name
+from probes.flow.services import flag_letters
 from probes.names.learned import dns_names, dns_question, tls_server_name
 from probes.ring.options import KeptPacket
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpf.arrays import Array, Rows
-from probes.flow.records import FLOW, hash_keys, key_words, words_of
+from probes.flow.records import FLOW, FOLDS, hash_keys, key_words, words_of
 from probes.snapshot import Snapshot
 
 RATE_NS = 500_000_000
@@ -328,11 +328,9 @@ def _merged(
 
 def _add_to(live: Rows[LIVE], places: Array, rows: Rows[FLOW], cell: int) -> None:
     """Add rows of a window to the rows of their flows, and their bytes to a cell of `history`."""
-    for part in ("packets", "bytes"):
-        live[part][places] += rows[part]
+    for name, fold in FOLDS.items():
+        live[name][places] = fold(live[name][places], rows[name])
     live["history"][places, cell] += rows["bytes"]
-    live["tcp_flags"][places] |= rows["tcp_flags"]
-    live["last_ns"][places] = np.maximum(live["last_ns"][places], rows["last_ns"])
 
 
 def places_of(ids: Array, sorted_ids: Array) -> tuple[Array, Array]:

@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from app.console.live.day import Day, RecordedDay
-from app.console.live.state import MAX_EVENTS, Frame, LiveState
+from app.console.live.frames import MAX_EVENTS, Frame
+from app.console.live.state import LiveState
 from app.recording.frames import ENTRY, FrameKind
 from app.recording.plane import RecordedPlane, losses_of
 from app.recording.reader import Recording
@@ -165,9 +166,9 @@ class RecordedFrames(Moments):
                     continue
                 self._state.take(item)
                 if isinstance(item, Snapshot):
-                    self.plane.history.append(item)
-                    if item.probe == "names":
-                        self.plane.publish(item)
+                    # Names are learned; other items are in the state.
+                    publish = self.plane.publish
+                    (publish if item.probe == "names" else self.plane.history.append)(item)
             self._reached_ns = utc_ns
         self.plane.turn_to(dict(self._parts))
         return self._state.frame()

@@ -10,9 +10,9 @@ import numpy as np
 
 from app.api.address import Remote
 from app.console.live.day import Day, added
-from app.console.live.hosts import Merger
+from app.console.live.frames import Frame, Merger
 from app.console.live.recorded import Moments, RecordedFrames
-from app.console.live.state import Frame, LiveState
+from app.console.live.state import LiveState
 from app.fleet.host_state import HostPhase, HostState
 from app.fleet.hosts import RECORD, Fleet, FleetHost
 from app.fleet.plane import MOST_CHOSEN, HostChoice

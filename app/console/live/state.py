@@ -1,4 +1,7 @@
-"""The state that probes' threads fill, and the immutable frames that screens show."""
+"""The present of the shown hosts: states that probes' threads fill, from which frames are made.
+
+A console has a list of hosts. Without a fleet, the list has one host, without a name.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,29 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from app.console.live.flows import Focus, LiveFlows, LiveView
-from app.console.live.overview_feed import FLOW, LivePulses, Pulses
-from app.console.live.owners import LiveOwners, OwnerView
-from app.console.live.paths import LivePaths, PathView
+import numpy as np
+
+from app.console.host_names import Names, NameSource
+from app.console.live.flows import Focus, LiveFlows, salt_of
+from app.console.live.frames import MAX_EVENTS, Frame, Merger, MonitorView, newest_first
+from app.console.live.overview_feed import FLOW, LivePulses
+from app.console.live.owners import LiveOwners
+from app.console.live.paths import LivePaths
+from app.fleet.planes import ChosenPlane, Planes
+from bpf.errors import UsageError
+from probes.control_plane import ControlPlane
 from probes.flow.kinds import INTERFACES, REPEATED
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.monitor.state import PROBE as MONITOR
+from probes.names.learned import learned
 from probes.snapshot import (
     REMOVED,
     Event,
+    Item,
     Loss,
     Losses,
     LossReason,
@@ -30,29 +43,17 @@ from probes.snapshot import (
 from probes.sockets.records import OWNERSHIP_TABLE
 from probes.sockets.records import PROBE as SOCKETS
 
-MAX_EVENTS = 2000
+_T = TypeVar("_T")
+_PATIENCE_S = 2.0
+"""Longest wait for the answers of several hosts: a slow host keeps its last answer."""
+_TOGETHER_S = 0.2
+"""Windows of several hosts that arrive within this time are one update of the screen."""
 _OWNERS_WITHIN = 0.1
 """Seconds in which owners usually follow their flows."""
 _RANKS = {FLOW: 3, MONITOR: 2, "path": 1}
 """The status strip shows the window of the probe with the highest rank."""
 _WINDOWS = 1200
 """Windows that are kept."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MonitorView:
-    """Tables of the monitor until a moment, oldest window first."""
-
-    metrics: tuple[Snapshot, ...] = ()
-    policies: tuple[Snapshot, ...] = ()
-    triggers: tuple[Snapshot, ...] = ()
-    """Only of windows with transitions."""
-
-    @property
-    def now_utc_ns(self) -> int:
-        """End of the last window by the clock of the measuring host; 0 before the first."""
-        last = (table[-1].end_utc_ns for table in (self.metrics, self.policies) if table)
-        return max(last, default=0)
 
 
 class LiveMonitor:
@@ -82,56 +83,6 @@ class LiveMonitor:
             if self._view is None:
                 self._view = MonitorView(*(tuple(table) for table in self._tables.values()))
             return self._view
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame:
-    """Everything that screens show, at a moment; immutable, so a pause keeps one."""
-
-    flows: LiveView
-    paths: PathView
-    events: tuple[Event, ...]
-    """Newest first."""
-    metrics: tuple[Snapshot, ...] = ()
-    """The last table of each metric of each probe."""
-    monitor: MonitorView = field(default_factory=MonitorView)
-    last: Snapshot | None = None
-    """The window that ends at the moment, without its rows; None before the first."""
-    at: float = 0.0
-    """Arrival of `last`, `time.monotonic()`."""
-    lost: int = 0
-    """Packets, and results of probes, lost until the moment."""
-    pulses: Pulses = field(default_factory=Pulses)
-    owners: OwnerView = field(default_factory=OwnerView)
-    parts: tuple[HostFrame, ...] = ()
-    """The frames of several hosts that this one is made of; empty for one host."""
-    missing: tuple[str, ...] = ()
-    """Hosts that were chosen and that this frame lacks."""
-
-    @property
-    def utc_ns(self) -> int:
-        """End of the window by the clock of the measuring host; 0 before the first window."""
-        return self.last.end_utc_ns if self.last is not None else 0
-
-    @property
-    def hosts(self) -> tuple[HostFrame, ...]:
-        """The frame of each host; a single host has an empty name."""
-        return self.parts or (HostFrame("", self),)
-
-    def of(self, host: str) -> Frame | None:
-        """Return the part of a host, or None; without a name, the frame itself."""
-        parts = (part.frame for part in self.parts if part.host == host)
-        return next(parts, None) if host else self
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HostFrame:
-    """The frame of one host of a fleet."""
-
-    host: str
-    frame: Frame
-    shift_ns: int = 0
-    """From its CLOCK_MONOTONIC to UTC, by the clock here: the hub corrects the times of items."""
 
 
 @dataclass(slots=True)
@@ -241,3 +192,106 @@ class LiveState:
 
 def _rank(snapshot: Snapshot) -> int:
     return 0 if snapshot.is_metric else _RANKS.get(snapshot.probe, 0)
+
+
+class ShownHosts:
+    """The shown hosts. One host has its own frames; the frames of several are merged."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self.planes = plane.hosts if isinstance(plane, ChosenPlane) else Planes({"": plane})
+        self._states: dict[str, LiveState] = {}
+        """By name; without a name, the events about the fleet. Replaced, not changed."""
+        self._merger = Merger()
+        self.choose()
+
+    def choose(self) -> None:
+        """Begin anew with the chosen hosts; of several, those that were there keep their past."""
+        before, names = self._states, ("", *self.planes.chosen)
+        kept: Mapping[str, LiveState | None] = {"": before.get("")}
+        kept = before if self.several and self._merges else kept
+        self._states = {name: kept.get(name) or LiveState() for name in names}
+
+    # The control planes
+
+    @property
+    def several(self) -> bool:
+        """Whether the frames are merged, and rows have their host."""
+        return len(self.planes.chosen) > 1
+
+    @property
+    def current(self) -> str:
+        """The host under the cursor of several hosts; empty for the only one."""
+        return self.planes.current if self.several else ""
+
+    def plane(self, host: str) -> ControlPlane:
+        """Return the control plane of a host; without a name, that of the whole console.
+
+        Raises UsageError if the host is not chosen any more.
+        """
+        if (plane := self.planes.by_name.get(host) if host else self._plane) is None:
+            raise UsageError(f"{host} is not chosen any more", hint="m on screen 7 chooses it")
+        return plane
+
+    def ask(self, call: Callable[[ControlPlane], _T], known: Mapping[str, _T]) -> dict[str, _T]:
+        """Return the answer of every host that is there, by host; a single host has no name.
+
+        A host that does not answer keeps its answer in `known`. It takes up to a few seconds.
+        Raises ProbedeckError if a single host does not answer.
+        """
+        if not self.several:
+            return {"": call(self._plane)}
+        there = [one.name for one in self.planes.states() if one.state.counts]
+        reports = self.planes.ask(call, there, _PATIENCE_S)
+        answers = {one.host: one.answer for one in reports if one.error is None}
+        return {name: answers[name] if name in answers else known[name]
+                for name in there if name in answers or name in known}  # fmt: skip
+
+    # The present
+
+    @property
+    def _merges(self) -> bool:
+        """Whether there are states of several hosts; the next choice may be made already."""
+        return len(self._states) > 2
+
+    def listen(self, names: Names, show: Callable[[float], None]) -> None:
+        """Keep the items of the hosts, learn their `names`, and then call `show` with the seconds
+        until screens should show the item; infinite if another one follows."""
+
+        def hear(host: str, item: Item) -> None:
+            if (state := self._states.get(host)) is not None:
+                state.take(item)
+            if isinstance(item, Snapshot) and item.probe == "names":
+                for address, name, source, life_s in learned(item):
+                    names.learn(address, name, NameSource(source), life_s)
+            after = max(each.shown_after(item) for each in self._states.values())
+            merges = self._merges and not math.isinf(after)
+            show(max(after, _TOGETHER_S) if merges else after)
+
+        self.planes.listen(hear)
+
+    @property
+    def last_at(self) -> float:
+        """Arrival of the last window, `time.monotonic()`."""
+        return max(state.last_at for state in self._states.values())
+
+    @property
+    def last(self) -> Snapshot | None:
+        """The last window of any host."""
+        return max(self._states.values(), key=lambda state: state.last_at).last
+
+    def focus_flows(self, focus: Focus) -> None:
+        """Set which flows come first if a table cannot hold every flow."""
+        for host, state in self._states.items():
+            salt = np.uint64(salt_of(host) if self._merges else 0)
+            state.focus_flows(replace(focus, ids=focus.ids ^ salt))
+
+    def frame(self) -> Frame:
+        """Return the present frame; without the hosts that are lost, if several are chosen."""
+        frames = {name: state.frame() for name, state in self._states.items()}
+        about_fleet = frames.pop("") if len(frames) > 1 else None
+        own = about_fleet.events if about_fleet is not None else ()
+        if len(frames) == 1:
+            (frame,) = frames.values()
+            return replace(frame, events=newest_first(own, frame.events)) if own else frame
+        return self._merger.frame(frames, self.planes.states(), self.planes.current, own)

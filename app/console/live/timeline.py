@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.console.live.state import Frame
+from app.console.live.frames import Frame
 
 MAX_BYTES = 64 << 20
 MAX_FRAMES = 1000

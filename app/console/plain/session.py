@@ -14,7 +14,8 @@ import numpy as np
 
 from app import resolve
 from app.console.live.flows import LiveView
-from app.console.live.state import Frame, LiveState
+from app.console.live.frames import Frame
+from app.console.live.state import LiveState
 from app.console.screens.overview.model import late, rates
 from app.console.screens.overview.now import calm, troubles
 from app.console.screens.overview.trouble import (

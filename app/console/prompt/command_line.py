@@ -20,7 +20,7 @@ from probes.config.options import changes
 from probes.path.options import PathOptions
 
 if TYPE_CHECKING:
-    from app.console.live.state import Frame
+    from app.console.live.frames import Frame
     from probes.control_plane import ControlPlane
     from probes.filter import Domain, RowTable
 
@@ -98,7 +98,7 @@ class CommandLine:
     def _destinations(self) -> Iterable[str]:
         """Traced destinations, and destinations of the largest flows."""
         # It imports numpy; the first paint does without.
-        from app.console.screens.flows.part import path_of
+        from app.console.screens.flows.paths import path_of
 
         found = dict.fromkeys(self._names.get(ParameterKind.DESTINATION, ()))
         for row in self._frame().flows.rows[:_MOST]:

@@ -7,19 +7,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from textual.app import App
 
 from app.commands.export_target import TEXT, suffix_of
-from app.console.tables.sorted_table import SortedTable
 from app.files import write_atomic
 from bpf.errors import ProbedeckError, current, printable
 from bpf.quantities import REPLACED
 from widgets.table.columns import cell
-from widgets.table.rows import Column, RowSource, ValueSource
+from widgets.table.rows import Column, RowSource
 from widgets.table.table import VirtualTable
+
+if TYPE_CHECKING:
+    from app.console.tables.sorted_table import ArrayRows, SortedTable
 
 MOST = 74_000
 """Bytes that are copied at most: terminals cut what is more than 100 kB in base64."""
@@ -62,7 +64,7 @@ Progress = Callable[[float], None]
 class TableContent:
     """Rows and columns of a table at a moment."""
 
-    source: ValueSource
+    source: ArrayRows
     columns: tuple[tuple[int, Column[Any]], ...]
     """Chosen columns with their positions among the cells, from the left."""
     drawn: frozenset[str]

@@ -76,7 +76,7 @@ class Tapes:
 
     def state_of(self, name: str) -> StateValue:
         """Return the value of a named state; None if it does not exist now."""
-        console, app, last = self._console, self._console.app, self._console.frame.last
+        console, app, last = self._console, self._console.app, self._console.time.frame.last
         # States that belong to no screen.
         values: StateValues = {
             "message": self.message,
@@ -93,8 +93,8 @@ class Tapes:
             "height": app.size.height,
             "windows": last.window if last is not None else 0,
             "generation": last.generation if last is not None else None,
-            "rate": float(console.frame.flows.rows["bit_rate"].sum()),
-            "lost": console.frame.lost,
+            "rate": float(console.time.frame.flows.rows["bit_rate"].sum()),
+            "lost": console.time.frame.lost,
         }
         group, dot, _ = name.partition(".")
         for mode, info in SCREENS.items():
@@ -270,7 +270,7 @@ class Tapes:
             except WorkerCancelled:
                 return  # The console ends.
             deadline = time.monotonic() + _FIRST
-            while console.frame.last is None and time.monotonic() < deadline:
+            while console.time.frame.last is None and time.monotonic() < deadline:
                 await asyncio.sleep(_POLL)
             if console.failure is not None:
                 return

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.exporters.ipfix.records import EXPORTED, EndReason, key_words
 from bpf.arrays import Array, Rows
-from probes.flow.records import OF_FIRST_PACKET, hash_keys
+from probes.flow.records import FOLDS, OF_FIRST_PACKET, hash_keys
 
 MOST_FLOWS = 1 << 17
 """Flows that are kept, 14 MB; the oldest end beyond them."""
@@ -90,11 +90,8 @@ def _merged(rows: Rows[EXPORTED]) -> Array:
     merged: Array = rows[last]
     for name in OF_FIRST_PACKET:
         merged[name] = rows[name][starts]
-    for name in ("packets", "bytes", "windows", "retransmitted"):
-        merged[name] = np.add.reduceat(rows[name], starts)
-    merged["tcp_flags"] = np.bitwise_or.reduceat(rows["tcp_flags"], starts)
-    merged["first_ns"] = np.minimum.reduceat(rows["first_ns"], starts)
-    merged["last_ns"] = np.maximum.reduceat(rows["last_ns"], starts)
+    for name, fold in (FOLDS | dict.fromkeys(("windows", "retransmitted"), np.add)).items():
+        merged[name] = fold.reduceat(rows[name], starts)
     return merged
 
 

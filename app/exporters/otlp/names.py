@@ -1,8 +1,8 @@
-"""Names of OpenTelemetry for names of probedeck: the only place that maps them. Experimental.
+"""Names of OpenTelemetry for labels, columns and values of probedeck. Experimental.
 
-An attribute has its name of the semantic conventions 1.44.0 if these have one with the same
-meaning. Their network part is in development. All other names begin with `probedeck.`.
-Names of metrics follow the conventions' patterns: `.io` for bytes, `.packet.count` for packets.
+A metric's name stands with its family, in `openmetrics/families.py`. An attribute has its name of
+the semantic conventions 1.44.0 if these have one with the same meaning. Their network part is in
+development. All other names begin with `probedeck.`.
 """
 
 from __future__ import annotations
@@ -15,71 +15,6 @@ from probes.filter.hosts import protocol_name
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 _PREFIX = "probedeck"
-METRICS = {
-    "build": ("build", "1"),
-    "flow_packets": ("flow.packet.count", "{packet}"),
-    "flow_bytes": ("flow.io", "By"),
-    "flows": ("flow.count", "{flow}"),
-    "repeated_packets": ("flow.repeated.packet.count", "{packet}"),
-    "repeated_bytes": ("flow.repeated.io", "By"),
-    "peak_bytes_per_second": ("flow.peak", "By/s"),
-    "monitor_packets": ("monitor.packet.count", "{packet}"),
-    "monitor_bytes": ("monitor.io", "By"),
-    "monitor_tcp_packets": ("monitor.tcp.packet.count", "{packet}"),
-    "monitor_fragments": ("monitor.fragment.count", "{fragment}"),
-    "monitor_protocols": ("monitor.protocol.count", "{protocol}"),
-    "sketch_flows": ("monitor.flow.estimate", "{flow}"),
-    "sketch_flows_low": ("monitor.flow.estimate.low", "{flow}"),
-    "sketch_flows_high": ("monitor.flow.estimate.high", "{flow}"),
-    "lost_packets": ("packet.lost", "{packet}"),
-    "lost_bytes": ("io.lost", "By"),
-    "skipped_packets": ("packet.skipped", "{packet}"),
-    "skipped_bytes": ("io.skipped", "By"),
-    "policy_state": ("policy.state", "1"),
-    "policy_activations": ("policy.activation.count", "{activation}"),
-    "policy_value": ("policy.value", "1"),
-    "policy_threshold": ("policy.threshold", "1"),
-    "policy_selected_packets": ("policy.selected.packet.count", "{packet}"),
-    "policy_acted_packets": ("policy.acted.packet.count", "{packet}"),
-    "path_probes": ("path.probe.count", "{probe}"),
-    "path_rtt_seconds": ("path.rtt", "s"),
-    "path_loss_ratio": ("path.loss", "1"),
-    "path_router": ("path.router", "1"),
-    "path_findings": ("path.finding.count", "{finding}"),
-    "owner_packets": ("owner.packet.count", "{packet}"),
-    "owner_bytes": ("owner.io", "By"),
-    "ownership_packets": ("ownership.packet.count", "{packet}"),
-    "ownership_bytes": ("ownership.io", "By"),
-    "kernel_dropped_packets": ("kernel.packet.dropped", "{packet}"),
-    "kernel_dropped_bytes": ("kernel.io.dropped", "By"),
-    "probe_windows": ("probe.window.count", "{window}"),
-    "probe_window_end_timestamp_seconds": ("probe.window.end", "s"),
-    "probe_generation": ("probe.generation", "1"),
-    "probe_rows": ("probe.row.count", "{row}"),
-    "probe_occupancy_ratio": ("probe.occupancy", "1"),
-    "probe_swap_seconds": ("probe.swap.duration", "s"),
-    "probe_drain_seconds": ("probe.drain.duration", "s"),
-    "hook": ("hook", "1"),
-    "metric": ("metric.count", "1"),
-    "metric_value": ("metric.value", "1"),
-    "metric_histogram": ("metric.histogram", "1"),
-    "metric_left_out_entries": ("metric.left_out", "{entry}"),
-    "events": ("event.count", "{event}"),
-    "output_state": ("output.state", "1"),
-    "output_delivered_records": ("output.delivered", "{record}"),
-    "output_undelivered_records": ("output.undelivered", "{record}"),
-    "output_retries": ("output.retry.count", "{retry}"),
-    "output_queued_records": ("output.queued", "{record}"),
-    "output_queue_bytes": ("output.queue.size", "By"),
-    "unwritten_rows": ("row.unwritten", "{row}"),
-    "resident_memory_bytes": ("process.memory.usage", "By"),
-    "map_memory_bytes": ("map.memory.usage", "By"),
-    "map_memory_limit_bytes": ("map.memory.limit", "By"),
-    "budget_ratio": ("budget", "1"),
-    "cpu_used_ratio": ("cpu.utilization", "1"),
-    "budget_steps": ("budget.step.count", "{step}"),
-}
-"""Name without `probedeck.`, and unit (UCUM), of each family without `probedeck_`."""
 _ATTRIBUTES = {
     "interface": "network.interface.name",
     "direction": "network.io.direction",
@@ -114,7 +49,7 @@ _LEFT_OUT = frozenset({"schema", "window"})
 
 def metric_of(family: MetricFamily) -> tuple[str, str]:
     """Return the name and the unit of a family's metric."""
-    name, unit = METRICS[family.name.removeprefix(f"{_PREFIX}_")]
+    name, _, unit = family.otlp.partition(" ")
     return f"{_PREFIX}.{name}", unit
 
 

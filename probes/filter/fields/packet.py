@@ -13,13 +13,12 @@ from bpf.arrays import Array
 from bpf.errors import did_you_mean
 from probes.filter.conjunction import SIZES, Conjunction, Dimension, NumberSet, PrefixSet
 from probes.filter.fields.numbers import EQUAL, Test, Value, passing, plain
-from probes.filter.hosts import PROTOCOLS, Hosts
+from probes.filter.hosts import PROTOCOLS, TCP_FLAGS, Hosts
 from probes.filter.table import RowTable
 
 ENDS = ("source", "destination")
 PORT_DIMENSIONS = dict(zip(ENDS, (Dimension.SOURCE_PORT, Dimension.DESTINATION_PORT), strict=True))
 _ADDRESSES = dict(zip(ENDS, (Dimension.SOURCE, Dimension.DESTINATION), strict=True))
-_FLAGS = "FSRPAUEW"
 _PLAIN_FLAGS = 0x3F
 """FSRPAU."""
 _NAME = re.compile(r"(?=.*[A-Za-z])[\w.*-]+", re.ASCII)
@@ -246,9 +245,9 @@ class Flags:
         said = plain(operator, value)
         bits = 0
         for at, letter in enumerate("" if said == "0" and operator == "=" else said.upper()):
-            if letter not in _FLAGS:
-                raise value.wrong(f"{letter!r} is no TCP flag", f"they are {_FLAGS}", at)
-            bits |= 1 << _FLAGS.index(letter)
+            if letter not in TCP_FLAGS:
+                raise value.wrong(f"{letter!r} is no TCP flag", f"they are {TCP_FLAGS}", at)
+            bits |= 1 << TCP_FLAGS.index(letter)
         # ECN sets E and W on handshakes of any kind: they count only if they are named.
         looked_at = bits | _PLAIN_FLAGS if operator == "=" else bits
         passed = NumberSet(256, sum(1 << n for n in range(256) if n & looked_at == bits))

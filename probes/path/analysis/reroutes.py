@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bpf.arrays import Array, Rows
+from bpf.arrays import Array, Row, Rows
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.flows import Detector, Flows, HopBatch, series_of
 from probes.path.analysis.loops import Flaps, Loops
@@ -153,7 +153,7 @@ class Reroutes(Detector):
                 lengths[place] = lengths.get(place, 0) + sign * int(row["amount"])
                 one.changed_ns = now_ns
 
-    def _change(self, destination: int, place: int, row: Rows[PATH], now_ns: int) -> None:
+    def _change(self, destination: int, place: int, row: Row[PATH], now_ns: int) -> None:
         """Take in another router of a flow at a hop."""
         hop, since_ns = int(row["hop"]), int(row["since_ns"])
         if self._flaps.is_flapping(np.array([place * HOP_COUNT + hop])).any():

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from bpf.arrays import Array, Rows
+from bpf.arrays import Array, Row, Rows
 from bpf.errors import printable_bytes
 from bpf.sockets.diag import INFO
 from probes.sockets.holders import CLOSED, EVENT, HOLDER
@@ -101,8 +101,8 @@ class Ended:
     """A closed socket."""
 
     cookie: int
-    info: Rows[INFO]
-    """The kernel's last numbers, dtype INFO, no dimension."""
+    info: Row[INFO]
+    """The kernel's last numbers."""
 
 
 class EndedSockets:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.arrays import Array, Rows
+from bpf.arrays import Array, Row, Rows
 from bpf.sockets.diag import INFO, TCP, UDP, SocketState
 from probes.sockets.limits import PSH, RST, SYN
 from probes.sockets.owners.known import Known, Process, keys_of, without_init
@@ -193,7 +193,7 @@ class Resolver:
         self._unheld.pop(cookie, None)
         return True
 
-    def _own_ended(self, answers: OwnerAnswers, at: int, info: Rows[INFO]) -> None:
+    def _own_ended(self, answers: OwnerAnswers, at: int, info: Row[INFO]) -> None:
         """Find the process of a closed socket."""
         answers.info[at] = info
         answers.info["state"][at] = SocketState.CLOSE
@@ -274,7 +274,7 @@ class Resolver:
                 answers.own_held(at, rivals, opener, By.LISTENER, sure=False)
 
     def _own_listener(
-        self, answers: OwnerAnswers, at: int, listener: Rows[INFO], *, waits: bool
+        self, answers: OwnerAnswers, at: int, listener: Row[INFO], *, waits: bool
     ) -> bool:
         """Name a process with the listener: surely the owner if the connection still `waits` for
         accept(2), and no other process can accept it.
@@ -288,7 +288,7 @@ class Resolver:
             answers.own_held(at, holders, opener, By.LISTENER, sure=sure)
         return bool(holders)
 
-    def _own_by_cgroup(self, answers: OwnerAnswers, at: int, info: Rows[INFO]) -> None:
+    def _own_by_cgroup(self, answers: OwnerAnswers, at: int, info: Row[INFO]) -> None:
         """Say what is known of an open socket that no process has."""
         cookie, cgroup, passes = int(info["cookie"]), int(info["cgroup"]), self._known.passes
         first = self._unheld.setdefault(cookie, passes)

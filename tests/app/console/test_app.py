@@ -123,7 +123,7 @@ async def test_the_cost_of_each_probe_is_its_time_for_a_syn_at_the_present_rate(
             return Cost("ingress", 41.3), Cost("egress", 38.7)
 
         info = ProgramInfoScreen(
-            (), MemoryUse(0, 1 << 20), lambda: console.app.frame.pulses,
+            (), MemoryUse(0, 1 << 20), lambda: console.app.time.frame.pulses,
             lambda: BudgetUse(0.25, 0.01), cost,
         )  # fmt: skip
         await console.app.push_screen(info)

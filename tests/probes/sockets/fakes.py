@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bpf.arrays import Array
+from bpf.arrays import Array, Row
 from bpf.sockets.diag import INFO, TUPLE, SocketState
 from probes.sockets.holders import CLOSED, EVENT, HOLDER, OPENED
 from probes.sockets.owners.known import EndedSockets, Known, keys_of
@@ -45,7 +45,7 @@ class FakeSpace:
         self.refuses = False
         self.is_late = False
         """Whether reports of closed sockets come late."""
-        self._sockets: dict[bytes, Array] = {}
+        self._sockets: dict[bytes, Row[INFO]] = {}
         self._closing: list[tuple[Array, Array]] = []
         self._numbers = count(netns * 1000)
 

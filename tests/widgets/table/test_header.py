@@ -9,7 +9,7 @@ from rich.style import Style
 
 from tests.widgets.table.test_columns import COLUMNS
 from widgets.table.columns import fit
-from widgets.table.lines import HeaderStyles, draw_header, titles
+from widgets.table.header import HeaderStyles, draw_header, titles
 
 STYLES = HeaderStyles(Style(bold=True), Style(dim=True), Style(underline=True), Style(strike=True))
 

@@ -41,7 +41,7 @@ def test_rows_stay_below_the_one_that_they_belong_to(
 
 
 def test_keys_are_found_in_the_order_of_the_rows() -> None:
-    found = Rows.of(Row(key, (key, "1")) for key in "cab").ordered(0, descending=False)
-    assert [found.key(at) for at in range(found.rows)] == ["a", "b", "c"]
-    assert found.index("c") == 2
-    assert found.cells(2) == ("c", "1")
+    found = Rows.of(Row(key, (key, "1")) for key in "cab")
+    assert [found.key(at) for at in range(found.rows)] == ["c", "a", "b"]
+    assert found.index("b") == 2
+    assert found.cells(2) == ("b", "1")

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.console.marks import EventMarks
 from app.console.screens.events.columns import EVENTS
-from app.console.tables.array_rows import EachRow
+from app.console.tables.sorted_table import EachRow
 from app.events.folding import EventGroup, EventRibbon
 from bpf.quantities import age, clock, counted, duration, zone
 from probes.snapshot import Event

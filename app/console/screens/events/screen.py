@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from app.console.culprit import CulpritCommands
 from app.console.live.day import day_pieces
-from app.console.live.state import Frame
+from app.console.live.frames import Frame
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS
@@ -28,10 +28,8 @@ from app.console.screens.events.rows import (
     ribbon_pieces,
     story_text,
 )
-from app.console.screens.flows.part import endpoint
-from app.console.tables.array_rows import EachRow
 from app.console.tables.label_lines import Line, labelled
-from app.console.tables.sorted_table import OPEN, SortedTable
+from app.console.tables.sorted_table import OPEN, EachRow, SortedTable
 from app.console.tables.spec import columns
 from app.console.time_travel import TimeTravel
 from app.events.folding import fold, ribbon
@@ -42,6 +40,7 @@ from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.hosts import protocol_name
 from probes.filter.owners import EVENTS as FILTERED
 from probes.filter.owners import event_table
+from probes.flow.services import endpoint
 from probes.snapshot import SEVERITIES, Event, host_of
 from widgets.status import StatusItem, TonedLine
 from widgets.table.table import VirtualTable
@@ -160,7 +159,7 @@ _MUTED = "every group is muted; {} lists them"
 
 def first_states(console: Console) -> StateValues:
     """Return the values of named states before the user has turned to the screen."""
-    events = console.frame.events
+    events = console.time.frame.events
     return {
         "event.count": len(events),
         "event.groups": len(fold(events)),
@@ -209,7 +208,7 @@ class EventsScreen(ConsoleScreen):
         if (line := self._chosen) is None:
             return ""
         texts = [event.text for event in self._events_of(line)]
-        frame = self.console.frame.of(self._host()) or self.console.frame
+        frame = self.console.time.frame.of(self._host()) or self.console.time.frame
         for table in reversed(frame.monitor.triggers):
             for row in table.rows[table.rows["found_packets"] > 0]:
                 finding = row["finding"].decode(errors="replace")
@@ -220,7 +219,7 @@ class EventsScreen(ConsoleScreen):
     def _cause(self) -> str:
         """Return the condition and its values for an event of a policy; else an empty text."""
         event: Event = self._line()["event"]
-        frame = self.console.frame.of(self._host()) or self.console.frame
+        frame = self.console.time.frame.of(self._host()) or self.console.time.frame
         found = (
             (abs(table.utc_ns(int(row["at_ns"])) - event.utc_ns), bytes(row["cause"]))
             for table in frame.monitor.triggers
@@ -255,7 +254,7 @@ class EventsScreen(ConsoleScreen):
 
     def point_at(self, key: Hashable) -> None:
         """Put the cursor on the group of an event, or of a group's key."""
-        groups = fold(self.console.frame.events)
+        groups = fold(self.console.time.frame.events)
         key = next((group.key for group in groups if key in group.events), key)
         self.table.want(key)
         self.set_focus(self.table)
@@ -264,7 +263,7 @@ class EventsScreen(ConsoleScreen):
         self.call_after_refresh(self._show_chosen)
 
     def show(self) -> None:
-        every, marks = self.console.frame.events, self.console.event_marks
+        every, marks = self.console.time.frame.events, self.console.event_marks
         passed: Collection[int] | None = None
         if self._filter:
             mask = self._filter.mask(event_table(every)).tolist()
@@ -280,7 +279,7 @@ class EventsScreen(ConsoleScreen):
             shown = [group for group in groups if not marks.is_muted(group)]
         key = self.console.key_of("event.muted")
         self.table.empty = _NOTHING if not every else _MUTED.format(key) if muted else _FILTERED
-        self.table.columns = columns(EVENTS, node={"hidden": not self.console.frame.parts})
+        self.table.columns = columns(EVENTS, node={"hidden": not self.console.time.frame.parts})
         self.table.fill(event_rows(shown, self._opened, marks))
         self._show_chosen()
         counts = Counter(event.severity for group in shown for event in group.events)
@@ -303,7 +302,7 @@ class EventsScreen(ConsoleScreen):
         self._show_detail()
 
     def _show_ribbon(self) -> None:
-        frame, line = self.console.frame, self._chosen
+        frame, line = self.console.time.frame, self._chosen
         pieces, cells = self.query_one("#ribbon", TonedLine), self.size.width - RIBBON_MARGIN
         pieces.display = bool(frame.events)
         drawn = ribbon(frame.events, frame.utc_ns, max(1, cells))
@@ -372,7 +371,7 @@ class EventsScreen(ConsoleScreen):
 
     def do_event_go(self) -> None:
         event = self._line()["event"]
-        programs = {table.probe for table in self.console.frame.metrics}
+        programs = {table.probe for table in self.console.time.frame.metrics}
         other = "programs" if event.source in programs else "events"
         about = (screen.name for screen in SCREENS.values() if event.source in screen.probes)
         mode = next(about, other)

@@ -15,7 +15,7 @@ from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.flows.part import ShownFlows
+    from app.console.screens.flows.rows import ShownFlows
 
 STATES = ("", "new", "gone", "cut")
 """Words for the states of compared flows."""

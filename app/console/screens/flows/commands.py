@@ -1,24 +1,30 @@
-"""Commands of screen 3 about views, and about the path of a row."""
+"""Commands of screen 3: its views, the counted flows, and the path of a row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from app.commands.flow_view import GROUP_NOUNS, INTERFACES, NODES, QUIET_NS, Grouping
 from app.console.live.flows import LIVE
+from app.console.protocol import on_host
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.group_columns import SPECS, has_interfaces
-from app.console.screens.flows.part import ShownFlows, path_of
-from app.console.screens.flows.selection import Selection
+from app.console.screens.flows.paths import path_of
+from app.console.screens.flows.rows import ShownFlows
+from app.console.screens.flows.selection import Opened, Selection
 from app.console.screens.paths.hop import PathKey
 from app.console.tasks import Task
 from app.explain.material import ends_of
 from bpf.arrays import Array, Rows
-from bpf.errors import UsageError
-from bpf.quantities import age
+from bpf.errors import ProbedeckError, UsageError
+from bpf.quantities import age, duration
+from probes.flow.filter import FlowFilter
 from probes.flow.grouping import group
+from probes.reports import Replacement
+from probes.snapshot import Event
 
 if TYPE_CHECKING:
     from app.console.dialogs.explain import ExplainPage
@@ -75,12 +81,12 @@ class ViewCommands:
         if self._shown.by.is_finest:
             screen.app.call_later(screen.console.action_command, "flow.explain")
         elif (group := self._chosen()) is not None:
-            self._shown.open(group.opened)
+            self._shown.open(Opened.of(group))
             screen.show()
             screen.table_with().action_top()
 
     def _turn(self, by: int) -> None:
-        frame = self._screen.console.frame
+        frame = self._screen.console.time.frame
         labels = [*frame.owners.kinds, *[NODES] * bool(frame.flows.nodes)]
         labels += [INTERFACES] * has_interfaces(frame.flows.rows)
         self._turn_to(self._shown.by.turned(by, labels))
@@ -88,6 +94,59 @@ class ViewCommands:
     def _turn_to(self, by: Grouping) -> None:
         self._shown.turn_to(by)
         self._screen.show()
+
+
+_EXAMPLE = "tcp port:443"
+
+
+class CaptureCommand:
+    """Counts only some flows: on the host of the chosen row, or by a whole line on all hosts."""
+
+    def __init__(
+        self, screen: ConsoleScreen, command: str, host: Callable[[], str],
+        first_text: Callable[[str], str],
+    ) -> None:  # fmt: skip
+        """`command` is the command of the screen. `host` returns the host of the chosen row; empty
+        for the only host, or for all. `first_text` returns the first text of the prompt on a host,
+        or raises UsageError."""
+        self._screen, self._command, self._host = screen, command, host
+        self._first_text = first_text
+        self._asked = ""
+        """The host that the prompt is about."""
+
+    def run(self, text: str | None = None) -> None:
+        prompt, console = self._screen.prompt, self._screen.console
+        if text is None:
+            self._asked = host = self._host()
+            several = console.hosts.several and not host
+            on = f" on {len(console.hosts.planes.chosen)} hosts" if several else on_host(host)
+            prompt.ask(self._command, f"Count only{on}", _EXAMPLE, self._first_text(host))
+        else:
+            # The cursor may move while the prompt is open.
+            answers = prompt.is_open and prompt.command == self._command
+            self._count_only(self._asked if answers else "", text)
+
+    do_flow_capture = run
+
+    def _count_only(self, host: str, text: str) -> None:
+        screen = self._screen
+        capture = FlowFilter.parse(text, screen.console.settings.filters)
+        capture.to_c()
+        # The host of the flow probe may be another one, which has no saved filters of this one.
+        capture = capture.expanded if "@" in text else capture
+        what = f"{capture.text or 'every flow'}{on_host(host)}"
+        plane = screen.console.hosts.plane(host)
+
+        def done(made: Replacement) -> None:
+            text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
+            screen.notify(text, markup=False)
+
+        def failed(error: ProbedeckError) -> None:
+            screen.console.plane.publish(Event.now("error", "flow", str(error)))
+            screen.console.complain(error)
+
+        ask = partial(plane.reconfigure, capture)
+        screen.run_in_worker(ask, done, failed, task=Task(f"counting {what}"))
 
 
 class TraceCommands:
@@ -122,7 +181,7 @@ class TraceCommands:
         screen, flows = self._screen, self._flows()
         if not len(flows):
             return
-        host = screen.console.frame.flows.node(int(flows["id"][0]))
+        host = screen.console.time.frame.flows.node(int(flows["id"][0]))
         path, untraced = None, screen.console.writes_refused
         try:
             untraced = untraced or screen.console.hosts.plane(host).read_only
@@ -140,7 +199,7 @@ class TraceCommands:
         if not len(flows := self._flows()):
             return
         console = self._screen.console
-        plane = console.hosts.plane(console.frame.flows.node(int(flows["id"][0])))
+        plane = console.hosts.plane(console.time.frame.flows.node(int(flows["id"][0])))
         (conversation,) = group(flows[:1], "conversations").rows
         wanted = both_ways(ends_of(conversation))
 
@@ -161,9 +220,9 @@ class TraceCommands:
         """Return the path of flows (n,) of a row. Raises UsageError if it cannot be traced."""
         screen = self._screen
         row = _traceable(flows)
-        found = replace(path_of(row), host=screen.console.frame.flows.node(int(row["id"])))
+        found = replace(path_of(row), host=screen.console.time.frame.flows.node(int(row["id"])))
         # A flow may have packets in only one direction.
-        idle_ns = int(screen.console.frame.flows.idle_ns(flows["last_ns"]).min())
+        idle_ns = int(screen.console.time.frame.flows.idle_ns(flows["last_ns"]).min())
         if idle_ns > QUIET_NS:
             text = f"The flow is idle for {age(idle_ns / 1e9)}: probes go out only with its packets"
             screen.notify(text, severity="warning", markup=False)

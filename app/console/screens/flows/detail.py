@@ -15,8 +15,8 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from app.commands.flow_view import INTERFACES, LABEL_KINDS, OWNER_KINDS, Grouping
+from app.console.live.frames import Frame
 from app.console.live.owners import NO_OWNERS
-from app.console.live.state import Frame
 from app.console.protocol import Console
 from app.console.screens.flows.columns import rate_text, whole
 from app.console.screens.flows.owners import (
@@ -26,7 +26,8 @@ from app.console.screens.flows.owners import (
     owner_words,
     tcp_words,
 )
-from app.console.screens.flows.part import ShownFlows
+from app.console.screens.flows.rows import ShownFlows
+from app.console.screens.flows.selection import Opened
 from bpf.arrays import Array, Row
 from bpf.quantities import age, bit_rate, byte_size, counted, percent
 from probes.flow.grouping import GROUP
@@ -146,7 +147,7 @@ class FlowDetail(Horizontal):
 def past_of(console: Console, node: str) -> tuple[History, int]:
     """Return the windows of a host of several, and the moment by its CLOCK_MONOTONIC; no
     windows for a group of several hosts."""
-    frame, plane = console.frame, console.hosts.planes.by_name.get(node)
+    frame, plane = console.time.frame, console.hosts.planes.by_name.get(node)
     part = next((one for one in frame.parts if one.host == node), None)
     if part is None or plane is None:
         return History(), frame.flows.now_ns
@@ -155,7 +156,7 @@ def past_of(console: Console, node: str) -> tuple[History, int]:
 
 def subject_of(row: ShownFlows, history: History) -> DetailSubject:
     """Describe the row; `history` has the owners of past windows."""
-    opened = row.opened
+    opened = Opened.of(row)
     past = cache(partial(_past_owners, history))
 
     def measure(window: Snapshot) -> Sequence[int] | None:

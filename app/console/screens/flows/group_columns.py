@@ -35,8 +35,7 @@ from widgets.table.rows import Column, Pieces
 from widgets.tones import Tone, Way, rate_tone
 
 if TYPE_CHECKING:
-    from app.console.screens.flows.part import ShownFlows
-    from app.console.screens.flows.selection import GroupedFlows
+    from app.console.screens.flows.rows import GroupedFlows, ShownFlows
     from bpf.arrays import Array
 
 _Columns = tuple[Column["ShownFlows"], ...]

@@ -11,7 +11,7 @@ from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.flows.part import ShownFlows
+    from app.console.screens.flows.rows import ShownFlows
 
 RTT = (
     "Round-trip time to the other end: the median of the last minute, if the path is traced and the"

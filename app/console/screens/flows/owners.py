@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from probes.sockets.records import OWNER_TEXTS, PROBE, SOCKETS_TABLE, By, Limit,
 from probes.sockets.words import limit_text
 from widgets.sparkline import BARS, NOTHING, round_scale
 from widgets.tones import Tone
-
-if TYPE_CHECKING:
-    pass
 
 _REASONS, _BY, _LIMITS = tuple(Reason), tuple(By), tuple(Limit)
 _CALM = (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,13 @@ from textual.widget import Widget
 from app.commands.flow_view import Grouping
 from app.console.host_names import Names
 from app.console.live.flows import LIVE, MAX_FLOWS, LiveView
+from app.console.live.frames import Frame
 from app.console.live.owners import owned
-from app.console.live.state import Frame
 from app.console.own_probes import OwnProbesLine
-from app.console.protocol import Console, on_host
+from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.flows.columns import CHANGES, FLOWS, STATES
-from app.console.screens.flows.commands import TraceCommands, ViewCommands
+from app.console.screens.flows.commands import CaptureCommand, TraceCommands, ViewCommands
 from app.console.screens.flows.detail import FlowDetail, TotalsLine, past_of, subject_of
 from app.console.screens.flows.group_columns import (
     GROUP_CHANGES,
@@ -30,76 +29,26 @@ from app.console.screens.flows.group_columns import (
     shown_columns,
     widths_of,
 )
-from app.console.screens.flows.part import ENDS, GONE, ShownFlows
-from app.console.screens.flows.selection import GroupedFlows, GroupKey, Selection
-from app.console.screens.flows.table import live_table
+from app.console.screens.flows.paths import Rtts
+from app.console.screens.flows.rows import (
+    ENDS,
+    GONE,
+    GroupedFlows,
+    ShownFlows,
+    live_table,
+)
+from app.console.screens.flows.selection import GroupKey, Opened, Selection
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.console.tasks import Task
 from app.tape.named_state import StateValues
 from bpf.arrays import Array, Rows
-from bpf.errors import ProbedeckError, UsageError
-from bpf.quantities import counted, duration, si
+from bpf.errors import UsageError
+from bpf.quantities import counted, si
 from probes.filter import Domain, RowTable
 from probes.filter.owners import needs_owners
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
-from probes.reports import Replacement
-from probes.snapshot import Event
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
-
-_EXAMPLE = "tcp port:443"
-
-
-class CaptureCommand:
-    """Counts only some flows: on the host of the chosen row, or by a whole line on all hosts."""
-
-    def __init__(
-        self, screen: ConsoleScreen, command: str, host: Callable[[], str],
-        first_text: Callable[[str], str],
-    ) -> None:  # fmt: skip
-        """`command` is the command of the screen. `host` returns the host of the chosen row; empty
-        for the only host, or for all. `first_text` returns the first text of the prompt on a host,
-        or raises UsageError."""
-        self._screen, self._command, self._host = screen, command, host
-        self._first_text = first_text
-        self._asked = ""
-        """The host that the prompt is about."""
-
-    def run(self, text: str | None = None) -> None:
-        prompt, console = self._screen.prompt, self._screen.console
-        if text is None:
-            self._asked = host = self._host()
-            several = console.hosts.several and not host
-            on = f" on {len(console.hosts.planes.chosen)} hosts" if several else on_host(host)
-            prompt.ask(self._command, f"Count only{on}", _EXAMPLE, self._first_text(host))
-        else:
-            # The cursor may move while the prompt is open.
-            answers = prompt.is_open and prompt.command == self._command
-            self._count_only(self._asked if answers else "", text)
-
-    do_flow_capture = run
-
-    def _count_only(self, host: str, text: str) -> None:
-        screen = self._screen
-        capture = FlowFilter.parse(text, screen.console.settings.filters)
-        capture.to_c()
-        # The host of the flow probe may be another one, which has no saved filters of this one.
-        capture = capture.expanded if "@" in text else capture
-        what = f"{capture.text or 'every flow'}{on_host(host)}"
-        plane = screen.console.hosts.plane(host)
-
-        def done(made: Replacement) -> None:
-            text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
-            screen.notify(text, markup=False)
-
-        def failed(error: ProbedeckError) -> None:
-            screen.console.plane.publish(Event.now("error", "flow", str(error)))
-            screen.console.complain(error)
-
-        ask = partial(plane.reconfigure, capture)
-        screen.run_in_worker(ask, done, failed, task=Task(f"counting {what}"))
-
 
 _WAITING = "waiting for packets"
 _FILTERED = "no flow passes the filter; escape clears it"
@@ -108,11 +57,12 @@ _FILTERED_SOME = "no flow with a row passes the filter yet: the next window is s
 
 def first_states(console: Console) -> StateValues:
     """Return the values of named states before the user has turned to the screen."""
-    total = len(console.frame.flows.rows)
+    frame = console.time.frame
+    total = len(frame.flows.rows)
     return {
         "flow.total": total, "flow.count": total, "flow.filter": "", "flow.sort": "rate",
         "flow.order": "descending", "flow.capture": console.plane.capture, "flow.detail": False,
-        "flow.view": str(Grouping()), "flow.opened": "", "flow.owned": console.frame.owners.share,
+        "flow.view": str(Grouping()), "flow.opened": "", "flow.owned": frame.owners.share,
     }  # fmt: skip
 
 
@@ -132,11 +82,14 @@ class FlowsScreen(ConsoleScreen):
         super().__init__()
         self.shown = Selection()
         """The flows of the table."""
+        self._rtts = Rtts()
+        self._found: tuple[object, GroupedFlows | None] = (None, None)
+        """The last groups, and what they were made of."""
         self._trace = TraceCommands(self, self.flows_under_cursor)
         views = ViewCommands(self, self.shown, self.row_under_cursor)
         capture = CaptureCommand(
             self, "flow.capture",
-            lambda: self.console.frame.flows.node(*self.flows_under_cursor()["id"].tolist()),
+            lambda: self.console.time.frame.flows.node(*self.flows_under_cursor()["id"].tolist()),
             lambda host: self.console.hosts.plane(host).capture,
         )  # fmt: skip
         self.parts = views, self._trace, capture
@@ -150,7 +103,7 @@ class FlowsScreen(ConsoleScreen):
         return [*tables, TotalsLine(), OwnProbesLine(), FlowDetail()]
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
-        frame = self.console.frame
+        frame = self.console.time.frame
         return ((LIVE_FLOWS, live_table(frame.flows, owners=frame.owners)),)
 
     @property
@@ -174,7 +127,7 @@ class FlowsScreen(ConsoleScreen):
         super().restore(kept)
 
     def show(self) -> None:
-        self.query_one(OwnProbesLine).follow(self.console.frame.paths)
+        self.query_one(OwnProbesLine).follow(self.console.time.frame.paths)
         self._show_rows()
         self._show_detail()
 
@@ -217,23 +170,34 @@ class FlowsScreen(ConsoleScreen):
 
     def flows_under_cursor(self) -> Rows[LIVE]:
         """Flows of the row under the cursor, dtype LIVE (n,)."""
-        frame, row = self.console.frame, self.row_under_cursor()
+        frame, row = self.console.time.frame, self.row_under_cursor()
         rows = frame.flows.rows
         if row is None:
             return rows[:0]
-        found: Array = rows[row.opened.mask(rows, owned(frame.flows, frame.owners))]
+        found: Array = rows[Opened.of(row).mask(rows, owned(frame.flows, frame.owners))]
         return found
 
     def _grouped(self) -> GroupedFlows:
-        return self.shown.grouped(self.console.frame, self.console.names)
+        """Return the shown flows in groups: a frame is grouped once."""
+        frame, shown, names = self.console.time.frame, self.shown, self.console.names
+        paths = frame.paths.generation, frame.paths.second
+        asked = (
+            frame.flows, frame.owners, shown.filter, shown.opened, shown.by, paths, names.version,
+        )  # fmt: skip
+        known, groups = self._found
+        if groups is None or known != asked:
+            table = live_table(frame.flows, frame.paths, names, self._rtts.medians, frame.owners)
+            groups = GroupedFlows(frame.flows, shown.places(table), shown.by, table)
+            self._found = asked, groups
+        return groups
 
     def _show_detail(self) -> None:
         if not self.detail.is_open:
             return
         subject, row = None, self.row_under_cursor()
-        history, now_ns = self.console.plane.history, self.console.frame.flows.now_ns
+        history, now_ns = self.console.plane.history, self.console.time.frame.flows.now_ns
         if row is not None:
-            if self.console.frame.parts:
+            if self.console.time.frame.parts:
                 history, now_ns = past_of(self.console, row.shared("node")[0])
             subject = subject_of(row, history)
         self.detail.follow(self.table.cursor_key)
@@ -249,7 +213,7 @@ class FlowsScreen(ConsoleScreen):
             "flow.sort": table.sort,
             "flow.order": "descending" if table.descending else "ascending",
             "flow.detail": self.detail.is_open,
-            "flow.owned": self.console.frame.owners.share,
+            "flow.owned": self.console.time.frame.owners.share,
             "flow.explanation": self._trace.explanation,
         }
         if (row := self.row_under_cursor()) is not None:
@@ -266,7 +230,8 @@ class FlowsScreen(ConsoleScreen):
         return values
 
     def _show_rows(self) -> None:
-        frame, frames, names = self.console.frame, self.console.time.compared, self.console.names
+        time, names = self.console.time, self.console.names
+        frame, frames = time.frame, time.compared
         groups = self._grouped()
         if frames is None:
             rows = shown_rows(groups, names, self.size.width)
@@ -281,13 +246,13 @@ class FlowsScreen(ConsoleScreen):
         self.table.empty = filtered if len(frame.flows.rows) else _WAITING
         self.table.fill(rows)
         places = groups.places
-        self.console.time.state.focus_flows(self.shown.focus(self._ids(), frame.owners))
+        time.state.focus_flows(self.shown.focus(self._ids(), frame.owners))
         self.query_one(TotalsLine).follow(frame, places, rows.rows, self.shown.by)
         self._note(len(places))
 
     def _ids(self) -> Array:
         """Ids of the flows in view, if flows may have to leave for others."""
-        if len(self.console.frame.flows.rows) < MAX_FLOWS // 2:
+        if len(self.console.time.frame.flows.rows) < MAX_FLOWS // 2:
             return np.empty(0, "u8")
         source = self.table.source
         ids = np.array([source.key(index) for index in self.table.in_view], "u8")
@@ -297,7 +262,7 @@ class FlowsScreen(ConsoleScreen):
 
     def _note(self, count: int) -> None:
         """Show the number of flows, the filter and the losses in the status strip."""
-        frame, shown = self.console.frame, self.shown
+        frame, shown = self.console.time.frame, self.shown
         view = frame.flows
         total = counted(len(view.rows), "flow")
         text = f"{count} of {total}" if shown else total
@@ -309,7 +274,7 @@ class FlowsScreen(ConsoleScreen):
             notes.append(StatusItem(shown.filter.text, Tone.ACCENT, 3, label="filter"))
         if not frame.owners and (term := needs_owners(shown.filter.root)):
             notes.append(StatusItem(f"{term} needs owners: :owners.look on", Tone.WARN, 3))
-        if self.table.sort == "rtt" and not len(self.console.frame.paths.series):
+        if self.table.sort == "rtt" and not len(self.console.time.frame.paths.series):
             notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
         if view.left_out:
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 2))

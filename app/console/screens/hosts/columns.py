@@ -12,7 +12,7 @@ from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.tables.array_rows import FewRows
+    from app.console.tables.sorted_table import FewRows
 
 _TONES = {"up": Tone.GOOD, "connecting": Tone.MUTED, "slow": Tone.WARN}
 """Tones of states; of others BAD."""

@@ -17,8 +17,7 @@ from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.hosts.columns import FLEET
 from app.console.screens.hosts.dialogs import HostChanges
-from app.console.tables.array_rows import FewRows
-from app.console.tables.sorted_table import SortedTable
+from app.console.tables.sorted_table import FewRows, SortedTable
 from app.console.tables.spec import columns
 from app.console.tasks import Task
 from app.fleet.host_state import HostPhase, HostState
@@ -225,7 +224,7 @@ def first_states(console: Console) -> StateValues:
         "host.count": len(states),
         "host.up": sum(one.state.counts for one in states),
         "host.chosen": " ".join(hosts.chosen),
-        "host.missing": len(console.frame.missing),
+        "host.missing": len(console.time.frame.missing),
         "host.filter": "",
         **{f"host.state.{one.name}": str(one.state) for one in states},
         **{

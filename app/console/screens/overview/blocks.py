@@ -14,21 +14,21 @@ import numpy as np
 from app.commands.flow_view import Grouping
 from app.console.host_names import Names
 from app.console.live.flows import LiveView
+from app.console.live.frames import Frame
 from app.console.live.maps import MapHistory, MapView
 from app.console.live.owners import NO_OWNERS, OwnerView
-from app.console.live.state import Frame
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.flows.group_columns import CONVERSATIONS, HOSTS, SERVICES, shown_columns
-from app.console.screens.flows.part import ShownFlows
+from app.console.screens.flows.rows import GroupedFlows, ShownFlows, live_table
 from app.console.screens.flows.screen import shown_rows
-from app.console.screens.flows.selection import GroupedFlows, GroupKey
-from app.console.screens.flows.table import live_table
+from app.console.screens.flows.selection import GroupKey
 from app.console.screens.overview.trouble import Kind, Trouble, link_troubles
 from app.console.screens.paths.hosts import TracedByHost
 from app.console.screens.programs.columns import MAPS
 from app.console.tables.spec import columns
+from bpf.arrays import Array
 from bpf.attach.rtnetlink import backlog, lately
 from bpf.errors import ProbedeckError
 from bpf.features import link_speed
@@ -114,7 +114,7 @@ class Links:
 def _rates(frame: Frame) -> Iterator[tuple[LinkUse, float]]:
     """Yield each direction of an interface that was busy, and the bits per second of its gaps."""
     table, traffic = frame.pulses.links, frame.pulses.flows[-1:]
-    rows = table.rows if table is not None else traffic
+    rows: Array = table.rows if table is not None else traffic
     seconds = table.seconds if table is not None else float(traffic["seconds"].sum())
     item = table or frame.last
     peaks = {(each.interface, each.direction): each for each in item.peaks} if item else {}
@@ -344,7 +344,7 @@ def host_troubles(console: Console) -> Iterator[Trouble]:
     The screen itself has the policies of the host under the cursor.
     """
     yield from link_troubles(console.plane.late_by)
-    missing = console.frame.missing
+    missing = console.time.frame.missing
     if not console.hosts.several:
         return
     planes = console.hosts.planes

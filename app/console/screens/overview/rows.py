@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.console.host_names import Names
-from app.console.live.state import Frame
+from app.console.live.frames import Frame
 from app.console.screens.overview.model import Rates
 from app.console.screens.overview.trouble import Trouble
 from app.console.screens.paths.columns import HOPS
@@ -21,7 +21,7 @@ from app.console.screens.paths.rows import (
     host_text,
     scale_of,
 )
-from app.console.tables.array_rows import FewRows
+from app.console.tables.sorted_table import FewRows
 from app.console.tables.spec import TableSpec, columns
 from bpf import arrays
 from bpf.quantities import age, bit_rate, counted, percent, si

@@ -209,7 +209,7 @@ class OverviewScreen(PollingScreen[_Looked]):
     def fetch(self) -> Callable[[], _Looked]:
         plane, ask_hosts = self.console.plane, self._asked.fetch(self.console)
         # Of several hosts, the state and the events of each say more.
-        one, frame = not self.console.hosts.several, self.console.frame
+        one, frame = not self.console.hosts.several, self.console.time.frame
         missed = bool(self._late(self._pulses())) and one
 
         def ask() -> _Looked:
@@ -226,12 +226,12 @@ class OverviewScreen(PollingScreen[_Looked]):
         if known is None:
             return
         self._ended = {name: why for name, why in known.items() if why}
-        for one in self._late(self.console.frame.pulses):
+        for one in self._late(self.console.time.frame.pulses):
             if one.name not in known:
                 self._removed[one.name] = one.came_at
 
     def _pulses(self) -> Pulses:
-        pulses = self.console.frame.pulses
+        pulses = self.console.time.frame.pulses
         here = {n: p for n, p in pulses.probes.items() if self._removed.get(n) != p.came_at}
         return replace(pulses, probes=here)
 
@@ -241,12 +241,12 @@ class OverviewScreen(PollingScreen[_Looked]):
     @property
     def _events(self) -> tuple[Event, ...]:
         """Events of the frame that the user has not muted."""
-        return self.console.event_marks.unmuted(self.console.frame.events)
+        return self.console.event_marks.unmuted(self.console.time.frame.events)
 
     @property
     def _now(self) -> float:
         """Moment of the view, by `time.monotonic()`."""
-        frame = self.console.frame
+        frame = self.console.time.frame
         if self.console.time.paused:
             return frame.at
         # A slow link delays the frame, not the probes.
@@ -255,7 +255,7 @@ class OverviewScreen(PollingScreen[_Looked]):
     # What is shown
 
     def show(self) -> None:
-        frame, pulses = self.console.frame, self._pulses()
+        frame, pulses = self.console.time.frame, self._pulses()
         self._hops.take(path_views(frame), self._traced, self.console.hosts.current)
         self._triggers.view = frame.monitor
         info = self._monitor
@@ -288,7 +288,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             traffic.styles.height = 1 + self._lines * (2 if pulses.both_ways else 1)
             above = 2 + self._lines * (2 if pulses.both_ways else 1)
         own = self.query_one(OwnProbesLine)
-        own.follow(self.console.frame.paths)
+        own.follow(self.console.time.frame.paths)
         above += own.display + self.query_one(PinnedMaps).lines
         shown = pulses.both_ways or not pulses.probes
         wanted = {kind: self._busiest.count(kind) if shown else 0 for kind in GROUPS} | {
@@ -296,7 +296,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             "policies": notable_policies(self._triggers),
             "events": len(fold(self._events)),
         }
-        if shown and not self.console.frame.flows.rows.size:
+        if shown and not self.console.time.frame.flows.rows.size:
             # Lines for the first flows.
             wanted["conversations"] = _ALL
         for name in ("hops", "policies"):
@@ -324,7 +324,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         block.show(self._busiest.rows(kind, self.console.names, width, most))
 
     def _show_now(self, pulses: Pulses) -> None:
-        block, frame, silent = self.block("now"), self.console.frame, self._late(pulses)
+        block, frame, silent = self.block("now"), self.console.time.frame, self._late(pulses)
         ended = {one.name: self._ended[one.name] for one in silent if one.name in self._ended}
         others = (
             *connection_troubles(frame, self._hops.paths), *host_troubles(self.console),

@@ -8,8 +8,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from app.console.live.frames import Frame
 from app.console.live.owners import owned
-from app.console.live.state import Frame
 from app.console.screens.flows.owners import RowOwner
 from app.console.screens.paths.model import Paths
 from bpf.quantities import age, counted, si

@@ -11,7 +11,7 @@ from widgets.tones import Tone
 
 if TYPE_CHECKING:
     from app.console.screens.paths.untraced import Untraced
-    from app.console.tables.array_rows import FewRows
+    from app.console.tables.sorted_table import FewRows
 
 _TIME_LINE = (
     "A bar is two seconds; every row has the scale at the end of the title. "

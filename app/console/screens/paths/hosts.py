@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from app.console.live.frames import Frame
 from app.console.live.paths import PathView
-from app.console.live.state import Frame
 from app.console.screens.paths.hop import HOP, PATH, PathKey
 from app.console.screens.paths.model import Paths
 from bpf.arrays import Array, Rows

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
+from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, SERIES, LivePaths, PathView, RecentTimes
 from app.console.screens.paths.hop import (
     ECHO,
     HOP,
@@ -137,7 +137,7 @@ class Paths:
     def _key(self, destination: str, flow: TracedFlow | None = None) -> PathKey:
         return PathKey(destination, flow, host=self.host)
 
-    def _choices_of(self, row: Row[PATH]) -> tuple[PathKey, PathKey]:
+    def _choices_of(self, row: Row[SERIES]) -> tuple[PathKey, PathKey]:
         destination = address_text(row["destination"].tobytes(), int(row["version"]))
         protocol = int(row["protocol"])
         ports = (int(row["source_port"]), int(row["destination_port"]))
@@ -238,7 +238,8 @@ class Paths:
                 row["queue"] = queues[most] / 1e9
                 row["queue_hop"] = self.numbers[places[most]] or DESTINATION_HOP
             # The view forgets series that ended long ago.
-            row["ended"] = self._ended[places].all() if len(places) else running and running.matched
+            matched = bool(running and running.matched)
+            row["ended"] = self._ended[places].all() if len(places) else matched
             self._summaries[choice] = row
 
     def _length(self, choice: PathKey) -> int:

@@ -13,10 +13,9 @@ from app.console.screens.paths.columns import DESTINATIONS
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.hosts import PathHosts, shown_paths
 from app.console.screens.paths.rows import ListedPath, path_columns, path_rows
-from app.console.tables.sorted_table import SortedTable
+from app.console.tables.sorted_table import ArrayRows, SortedTable
 from bpf.errors import UsageError
 from probes.filter import Filter
-from widgets.table.rows import ValueSource
 
 
 class PathList(SortedTable):
@@ -96,7 +95,7 @@ class PathList(SortedTable):
     def _is_open(self, key: PathKey) -> bool:
         return key in self._opened or key == self._inside
 
-    def _unfolded(self) -> ValueSource:
+    def _unfolded(self) -> ArrayRows:
         rows = (ListedPath(key, int(key.flow is not None)) for key in self.passing)
         return path_rows(self._hosts, rows, self._names)
 

@@ -26,7 +26,7 @@ from app.console.screens.paths.hop import (
 )
 from app.console.screens.paths.hosts import PathHosts
 from app.console.screens.paths.model import CELL, ROUTE, Paths
-from app.console.tables.array_rows import FewRows
+from app.console.tables.sorted_table import FewRows
 from app.console.tables.spec import TableSpec, columns
 from app.run.unprobed import reasons
 from bpf.arrays import Array, Row, Rows

@@ -14,8 +14,8 @@ from textual.widget import Widget
 from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
 from app.console.dialogs.program_info import LocalHooks
+from app.console.live.frames import Frame
 from app.console.live.paths import PathView
-from app.console.live.state import Frame
 from app.console.protocol import Console
 from app.console.screen import PollingScreen
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS, UNTRACED
@@ -43,13 +43,11 @@ from app.console.screens.paths.rows import (
 )
 from app.console.screens.paths.trace_commands import TracingCommands
 from app.console.screens.paths.untraced import untraced
-from app.console.tables.array_rows import ItemRows
-from app.console.tables.sorted_table import OPEN, SortedTable
+from app.console.tables.sorted_table import OPEN, ItemRows, SortedTable
 from app.tape.named_state import StateValues
 from bpf import arrays
 from probes.filter import Domain, Filter, RowTable
 from widgets.status import StatusItem, TonedLine
-from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
@@ -77,7 +75,7 @@ def _take(hosts: PathHosts, console: Console, frame: Frame, traced: TracedByHost
 def first_states(console: Console) -> StateValues:
     """Return the values of named states before the user has turned to the screen."""
     paths = PathHosts()
-    _take(paths, console, console.frame, {})
+    _take(paths, console, console.time.frame, {})
     return _states(paths, None)
 
 
@@ -205,11 +203,11 @@ class PathsScreen(PollingScreen[TracedByHost]):
         self._open_detail(kept.get("detail") == OPEN)
 
     def states(self) -> StateValues:
-        _take(self._hosts, self.console, self.console.frame, self._traced)
+        _take(self._hosts, self.console, self.console.time.frame, self._traced)
         return _states(self._hosts, self.choice)
 
     def show(self) -> None:
-        _take(self._hosts, self.console, self.console.frame, self._traced)
+        _take(self._hosts, self.console, self.console.time.frame, self._traced)
         listing = self.listing
         listing.follow(self._filter, self.console.names)
         self.set_class(not listing.source.rows, "-empty")
@@ -228,7 +226,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         """List the destinations without a trace, with the facts from their sockets and routes."""
         table, own = self.query_one("#untraced", SortedTable), self._hosts.choices
         local = isinstance(self.console.plane, LocalHooks)
-        found = untraced(self.console.frame, {one.destination for one in own}, local=local)
+        found = untraced(self.console.time.frame, {one.destination for one in own}, local=local)
         alone = bool(found) and not own
         self.set_class(bool(found), "-untraced")
         if alone != self.has_class("-alone"):
@@ -261,7 +259,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
             self._hops = np.empty(0, HOP)
             table.columns = hop_columns((), 1.0, 0)
             table.empty = _FILTERED if self._hosts.choices else _NOTHING
-            table.fill(Rows())
+            table.fill(None)
             self._fit(table)
             return
         names, state = self.console.names, self._state
@@ -277,7 +275,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         running = self._paths.running(choice.destination)
         waiting = _WAITING
         if running is not None and not running.packets:
-            frame = self.console.frame.of(choice.host) or self.console.frame
+            frame = self.console.time.frame.of(choice.host) or self.console.time.frame
             waiting = idle_text(frame.flows, running) or _IDLE
         table.empty = _FILTERED if len(every) else _ENDED if ended else waiting
         listed = [(choice, host) for host in hosts]
@@ -294,7 +292,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         _take(self._marked, self.console, marked, self._traced)
         self._hops = self._paths.hops(choice, 1)
         before, after = self._marked.of(choice).hops(choice, 1), self._hops
-        if marked.at > self.console.frame.at:
+        if marked.at > self.console.time.frame.at:
             before, after = after, before
         self.table.fill(hop_changes(before, after, choice, self.console.names))
         self._fit(self.table)

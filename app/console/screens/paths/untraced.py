@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.console.live.frames import Frame
 from app.console.live.owners import LIVE_SOCKET, OwnerView
-from app.console.live.state import Frame
 from app.console.screens.paths.hop import PathKey
 from bpf.arrays import Rows
 from bpf.attach.rtnetlink import lately, network

@@ -11,7 +11,7 @@ from widgets.table.rows import Column
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.tables.array_rows import FewRows
+    from app.console.tables.sorted_table import FewRows
 
 _PLACE: Column[object] = Column("place", "Place", 16, help="Line and column of the source.")
 _TEXT: Column[object] = Column(

@@ -11,7 +11,7 @@ import numpy as np
 from app.console.live.maps import Drawing, EntryView, MapView
 from app.console.marks import Pin
 from app.console.screens.programs.columns import MAPS
-from app.console.tables.array_rows import FewRows
+from app.console.tables.sorted_table import FewRows
 from bpf.quantities import byte_size, percent
 from widgets.sparkline import gauge, round_scale, sparkline
 from widgets.table.rows import Pieces

@@ -16,7 +16,7 @@ from app.console.screens.programs.model import (
     loses,
     purpose_of,
 )
-from app.console.tables.array_rows import FewRows
+from app.console.tables.sorted_table import FewRows
 from bpf.quantities import byte_size, clock, counted, duration, zone
 from probes.config.hook_choice import hook_of
 from probes.reports import MemoryUse

@@ -241,7 +241,7 @@ class ProgramsScreen(PollingScreen[_Running]):
         self.query_one("#editing", StatusStrip).show(items)
 
     def _show_panel(self) -> None:
-        frame = self.console.frame
+        frame = self.console.time.frame
         self.source_panel.show(self.slot, frame.events, frame.metrics)
 
     def choose(self, panel: Panel, *, unfold: bool = False) -> None:

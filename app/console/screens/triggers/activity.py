@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.console.live.state import MonitorView
+from app.console.live.frames import MonitorView
 from bpf.arrays import Rows
 from bpf.quantities import age
 from probes.monitor.condition.units import SUFFIXES

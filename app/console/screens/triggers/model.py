@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.console.live.state import MonitorView
+from app.console.live.frames import MonitorView
 from app.console.screens.triggers.activity import Change, advice, band, changes
 from app.tape.named_state import StateValues
 from bpf.arrays import Array, Row, Rows
@@ -361,7 +361,7 @@ class MonitorHosts:
 
     def take(self, console: Console) -> None:
         """Arrange the shown frame by host and policy."""
-        views = {part.host: part.frame.monitor for part in console.frame.hosts}
+        views = {part.host: part.frame.monitor for part in console.time.frame.hosts}
         self.models = {host: self.models.get(host) or Triggers(host=host) for host in views}
         for host, view in views.items():
             model, info = self.models[host], self.infos.get(host)
@@ -409,7 +409,7 @@ class MonitorHosts:
 
 def first_states(console: Console) -> StateValues:
     """Return the values of named states before the user has turned to the screen."""
-    views = [part.frame.monitor for part in console.frame.hosts]
+    views = [part.frame.monitor for part in console.time.frame.hosts]
     policies = [row for view in views for row in (view.policies[-1].rows if view.policies else ())]
     values: StateValues = {"trigger.count": len(policies)}
     for row in policies:
@@ -417,6 +417,6 @@ def first_states(console: Console) -> StateValues:
         values[f"trigger.state.{name}"] = stage.name.lower()
         values[f"trigger.value.{name}"] = None if math.isnan(row["value"]) else float(row["value"])
     values["trigger.active"] = sum(PolicyState(row["state"]).runs for row in policies)
-    if (view := console.frame.monitor).metrics:
+    if (view := console.time.frame.monitor).metrics:
         values["trigger.flows"] = float(view.metrics[-1].rows["flows"][0])
     return values

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from app.console.live.overview_feed import TRAFFIC
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.model import PolicyView, Triggers
-from app.console.tables.array_rows import ItemRows
+from app.console.tables.sorted_table import ItemRows
 from app.console.tables.spec import columns
 from bpf.arrays import Row
 from bpf.quantities import age, bit_rate, percent, si
@@ -129,7 +130,7 @@ def share_items(counts: Mapping[str, int], cells: int) -> list[StatusItem]:
     return [StatusItem(mix_bar(shares, cells), Tone.ACCENT), *legend]
 
 
-def protocols(row: Row[METRIC]) -> dict[str, int]:
+def protocols(row: Row[METRIC] | Row[TRAFFIC]) -> dict[str, int]:
     """Return packets by protocol, of a row of dtype METRIC or TRAFFIC."""
     known = {name: int(row[f"{name.lower()}_packets"]) for name in ("TCP", "UDP", "ICMP")}
     return {**known, "other": max(0, int(row["packets"]) - sum(known.values()))}

@@ -262,7 +262,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
             name = self.applications.cursor_key
             for one in info.applications:
                 if one.name == name:
-                    frame = self.console.frame.of(self._triggers.host) or self.console.frame
+                    whole = self.console.time.frame
+                    frame = whole.of(self._triggers.host) or whole
                     tables = [t for t in frame.metrics if t.probe == name]
                     detail.show_application(
                         self._triggers, one, self._macros.get(one.name, {}), tables

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.console.dialogs.explain import PROBE, page
+from app.console.dialogs.dns import PROBE, page
 from app.console.live.flows import LiveFlows
+from app.console.live.frames import Frame
 from app.console.live.paths import LivePaths
-from app.console.live.state import Frame
 from probes.tables.conversion import TableKind, TableSchema
 from tests.app.console.fake import becomes, desk
 from tests.app.console.fake_plane import FakePlane, config

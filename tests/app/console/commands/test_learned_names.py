@@ -29,7 +29,7 @@ def table(name: str, *, probe: str = "names") -> Snapshot:
 async def test_names_of_packets_are_shown_if_names_are() -> None:
     async with desk() as console:
         for item in (table("www.example"), table("not.example", probe="mine")):
-            console.app._published(item)
+            console.app.hosts.planes.publish("", item)
         assert console.app.names.of("192.0.2.9") is None
         console.app.names.enabled = True
         assert console.app.names.of("192.0.2.9") == Name("www.example", NameSource.TLS)

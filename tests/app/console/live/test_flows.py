@@ -13,7 +13,7 @@ import pytest
 
 from app.console.live import flows as live
 from app.console.live.flows import LIVE, Focus, LiveFlows
-from bpf.arrays import Array
+from bpf.arrays import Array, Row
 from probes.flow.records import FLOW, words_of
 from probes.snapshot import Rest
 from tests.support.console.feed import Flows, window
@@ -23,7 +23,7 @@ KEY = ("source", "destination", "source_port", "destination_port", "protocol", "
        "direction")  # fmt: skip
 
 
-def identity(row: Array) -> tuple[object, ...]:
+def identity(row: Row[LIVE]) -> tuple[object, ...]:
     return tuple(row[name].tobytes() for name in KEY)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.console.live.frames import Frame
 from app.console.live.recorded import RecordedFrames
-from app.console.live.state import Frame, LiveState
+from app.console.live.state import LiveState
 from app.recording.reader import Recording
 from bpf.errors import UsageError
 from probes.snapshot import Item, Loss, LossReason, Snapshot

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from app.console.app import ConsoleApp
+from app.console.host_names import Names
 from app.console.live.day import MINUTE, Day, added
-from app.console.live.hosts import ShownHosts
+from app.console.live.frames import Frame
 from app.console.live.recorded_hosts import RecordedHosts, fleet_of
-from app.console.live.state import Frame
+from app.console.live.state import ShownHosts
 from app.fleet.host_state import HostPhase, HostState
 from app.fleet.hosts import load
 from app.fleet.planes import ChosenPlane, Planes
@@ -57,7 +58,7 @@ def _live(hosts: Mapping[str, Sequence[Item]], until_ns: int) -> Frame:
     states = tuple(HostState(name, {}, "", HostPhase.UP) for name in hosts)
     planes.states = lambda: states  # type: ignore[method-assign]
     shown = ShownHosts(ChosenPlane(planes))
-    shown.listen(lambda item: None)
+    shown.listen(Names(lambda: None), lambda seconds: None)
     every = [(_time(item), name, item) for name, items in hosts.items() for item in items]
     for at_ns, name, item in sorted(every, key=lambda each: each[0]):
         if at_ns <= until_ns:

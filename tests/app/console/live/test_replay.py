@@ -39,7 +39,7 @@ async def replayed(directory: Path, at: str = "", first: str = "flows") -> Async
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await app.ready.wait()
         console = Desk(app, cast(Any, frames.plane), pilot)
-        await becomes(console, lambda: app.frame.last is not None)
+        await becomes(console, lambda: app.time.frame.last is not None)
         await console.still()
         yield console
     frames.close()
@@ -145,13 +145,13 @@ async def test_a_live_console_goes_back_beyond_its_memory(tmp_path: Path) -> Non
         assert "LIVE" in console.strip
         for number in range(1, 12):
             await console.press("left_square_bracket")
-            assert app.frame.utc_ns == now - number * 10**9, "memory, and then the recording"
+            assert app.time.frame.utc_ns == now - number * 10**9, "memory, and then the recording"
         for number in range(10, 4, -1):
             await console.press("right_square_bracket")
-            assert app.frame.utc_ns == now - number * 10**9
+            assert app.time.frame.utc_ns == now - number * 10**9
         await console.app.action_command("time.go 25s")
         await console.still()
-        assert app.frame.utc_ns == now - 25 * 10**9
+        assert app.time.frame.utc_ns == now - 25 * 10**9
         await console.press("escape")
         assert "LIVE" in console.strip
 

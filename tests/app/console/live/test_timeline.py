@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from app.console.live.flows import LiveFlows
+from app.console.live.frames import Frame
 from app.console.live.paths import LivePaths
-from app.console.live.state import Frame, LiveState
+from app.console.live.state import LiveState
 from app.console.live.timeline import Timeline
 from app.console.screens.paths.detail import long_history
 from bpf.arrays import Array

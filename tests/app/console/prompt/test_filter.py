@@ -15,7 +15,7 @@ from app.console.host_names import Names
 from app.console.live.flows import LIVE, LiveView
 from app.console.live.paths import LivePaths, PathView
 from app.console.screens.flows.columns import FLOWS
-from app.console.screens.flows.table import flow_rtts, path_medians
+from app.console.screens.flows.paths import flow_rtts, path_medians
 from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.hosts import PathHosts, shown_hops, shown_paths
 from app.console.screens.paths.model import Paths

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from app.commands.flow_view import DIRECTIONS, Grouping
 from app.console.live.flows import LiveView
+from app.console.live.frames import Frame
 from app.console.live.paths import LivePaths, PathView
-from app.console.live.state import Frame
-from app.console.screens.flows.part import ShownFlows
+from app.console.screens.flows.rows import GroupedFlows, ShownFlows, live_table
 from app.console.screens.flows.screen import changed_rows, shown_rows
-from app.console.screens.flows.selection import GroupedFlows, Selection
-from app.console.screens.flows.table import live_table
+from app.console.screens.flows.selection import Selection
 from probes.flow.filter import FlowFilter
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.console.live.flows import LiveFlows, LiveView
 from app.console.screens.flows.columns import CHANGES
-from app.console.screens.flows.part import ShownFlows
+from app.console.screens.flows.rows import ShownFlows
 from bpf.arrays import Array
 from probes.flow.records import FLOW
 from tests.app.console.fake import desk, flow

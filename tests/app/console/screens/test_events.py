@@ -188,7 +188,7 @@ async def test_marks_dim_and_hide_groups_and_a_layout_keeps_them(tmp_path: Path)
         assert "✓" not in console.text
         await console.press("H")
         assert "muted: noise" in console.text
-        events = console.app.frame.events
+        events = console.app.time.frame.events
         left = console.app.event_marks.unmuted(events)
         assert [e.text for e in events if e not in left] == ["noise"]
         assert console.app.event_marks.unmuted(events) is left
@@ -231,10 +231,10 @@ async def test_a_tall_screen_shows_times_and_traffic_of_the_row_under_the_cursor
         await console.press("6")
         await console.feed(flow(1, 8), flow(2, 400))
         begin, end = story("burst fired: 1564", "begin", 1564.0), story("burst held", "end")
-        begin = replace(begin, utc_ns=console.app.frame.utc_ns - 2)
+        begin = replace(begin, utc_ns=console.app.time.frame.utc_ns - 2)
         # The burst is over, and its flow too.
         await console.feed(flow(1, 8))
-        await tell(console, begin, replace(end, utc_ns=console.app.frame.utc_ns - 1))
+        await tell(console, begin, replace(end, utc_ns=console.app.time.frame.utc_ns - 1))
         told = whole(console)
         assert told[:2] == [" Event     burst held", " Began     burst fired: 1564"]
         (at,) = (n for n, line in enumerate(told) if line.startswith(" Then "))
@@ -243,7 +243,7 @@ async def test_a_tall_screen_shows_times_and_traffic_of_the_row_under_the_cursor
         newest, oldest = (line.split()[1:] for line in part(console, "#times")[:2])
         assert (newest, oldest) == (["end"], ["begin", "1564", "kbit/s"])
         # Of an old moment there may be a much later frame only.
-        frame, old = console.app.frame, console.app.frame.utc_ns - 9 * 10**9
+        frame, old = console.app.time.frame, console.app.time.frame.utc_ns - 9 * 10**9
         for phase, moment in (("begin", "it began"), ("end", "it ended"), ("", "it")):
             _, shown, _ = next(_traffic(frame, replace(begin, phase=phase, utc_ns=old)))
             assert shown.endswith(f"of 1 flow, 9.0 s after {moment}, the fastest:")

@@ -24,8 +24,8 @@ from app.commands.export_target import target
 from app.console.live.flows import LiveFlows, LiveView
 from app.console.screens.flows.columns import FLOWS
 from app.console.tables import export
-from app.console.tables.array_rows import ItemRows
 from app.console.tables.export import TableContent, svg
+from app.console.tables.sorted_table import ItemRows
 from app.console.tables.spec import TableSpec, columns
 from bpf.errors import Cancel, CancelError, ProbedeckError, UsageError, cancelled_by
 from tests.app.console.fake import becomes, desk, flow

@@ -9,8 +9,7 @@ from app.console.live.flows import LIVE, LiveView
 from app.console.screens.flows.detail import repeated_items
 from app.console.screens.flows.group_columns import has_interfaces
 from app.console.screens.flows.owners import labels_of
-from app.console.screens.flows.selection import GroupedFlows
-from app.console.screens.flows.table import live_table
+from app.console.screens.flows.rows import GroupedFlows, live_table
 from bpf.arrays import Rows
 from probes.flow.filter import FlowFilter
 from probes.flow.interfaces import INTERFACE

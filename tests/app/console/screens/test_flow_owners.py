@@ -14,12 +14,12 @@ import pytest
 from app.commands.flow_view import OWNER_KINDS, Grouping
 from app.console.dialogs.explain import _shortened
 from app.console.live.flows import LiveFlows
+from app.console.live.frames import Frame
 from app.console.live.owners import LIVE_SOCKET, LiveOwners, OwnerView, owned
 from app.console.live.paths import LivePaths
-from app.console.live.state import Frame
+from app.console.screens.flows.rows import GroupedFlows, live_table
 from app.console.screens.flows.screen import FlowsScreen, shown_rows
-from app.console.screens.flows.selection import GroupedFlows, Opened
-from app.console.screens.flows.table import live_table
+from app.console.screens.flows.selection import Opened
 from app.console.screens.paths.untraced import untraced
 from app.explain.model import ExplainedHop, ExplainedPlace, Explanation
 from app.outputs.filtering import flow_table

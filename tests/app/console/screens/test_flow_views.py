@@ -14,9 +14,9 @@ from app.api.server.windows import TopFlows
 from app.commands.flow_view import GROUPED, LABEL_KINDS, Grouping
 from app.console.live.flows import LiveFlows
 from app.console.screens.flows.group_columns import GROUPS
+from app.console.screens.flows.rows import GroupedFlows, live_table
 from app.console.screens.flows.screen import FlowsScreen, shown_rows
-from app.console.screens.flows.selection import GroupedFlows, GroupKey, Opened
-from app.console.screens.flows.table import live_table
+from app.console.screens.flows.selection import GroupKey, Opened
 from app.console.screens.overview.blocks import SPECS, Busiest
 from bpf.arrays import Array
 from bpf.errors import UsageError
@@ -361,13 +361,13 @@ async def test_a_layout_keeps_the_view() -> None:
 async def test_other_screens_lead_to_a_flow_or_a_group() -> None:
     async with desk(view="hosts") as console:
         await console.feed(*BUSY)
-        flows = console.app.frame.flows.rows
+        flows = console.app.time.frame.flows.rows
         (small,) = flows["id"][flows["bytes"] == 625]
         await console.app.turn_to("flows", int(small))
         assert state(console, "flow.group") == "dns 10.0.0.3:53 ↔ :40003"
         hosts = GroupedFlows(
-            console.app.frame.flows, np.arange(len(flows)), Grouping("hosts"),
-            live_table(console.app.frame.flows),
+            console.app.time.frame.flows, np.arange(len(flows)), Grouping("hosts"),
+            live_table(console.app.time.frame.flows),
         ).rows  # fmt: skip
         await console.app.action_command("flow.filter port:1")
         (last,) = hosts["id"][hosts["flows"] == 2]

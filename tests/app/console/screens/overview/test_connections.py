@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from app.console.live.flows import LiveFlows
+from app.console.live.frames import Frame
 from app.console.live.owners import LiveOwners
 from app.console.live.paths import LivePaths
-from app.console.live.state import Frame
 from app.console.screens.overview.trouble import connection_troubles
 from app.console.screens.paths.model import Paths
 from bpf.arrays import Array

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from app.console.live.flows import LiveFlows
+from app.console.live.frames import Frame
 from app.console.live.overview_feed import LivePulses
 from app.console.live.paths import LivePaths
-from app.console.live.state import Frame
 from app.console.screens.overview.blocks import Links, LinkUse, full_links, link_items
 from app.lab.netns import inside
 from bpf import features

@@ -233,7 +233,7 @@ async def test_a_sentence_about_a_probe_leads_to_its_program() -> None:
     named: Callable[[str], ProbeConfig] = config
     async with desk(80, 24, FakePlane(named("flow"), named("path")), first="overview") as console:
         await trace(console, 1)
-        object.__setattr__(console.app.frame.pulses.probes["path"], "occupancy", 0.9)
+        object.__setattr__(console.app.time.frame.pulses.probes["path"], "occupancy", 0.9)
         await console.press("space", "shift+tab")
         screen(console).set_focus(screen(console).block("now"))
         assert "▲ The fullest table of probe path is 90.0 % full" in console.text
@@ -279,7 +279,7 @@ async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
 async def test_a_view_that_a_slow_link_holds_up_misses_no_probe() -> None:
     async with desk(80, 24, first="overview") as console:
         await console.feed(*some())
-        state, frame = console.app.hosts._states[""], console.app.frame
+        state, frame = console.app.hosts._states[""], console.app.time.frame
         pulse = frame.pulses.probes["flow"]
         object.__setattr__(frame, "at", frame.at - 4000)
         object.__setattr__(pulse, "came_at", pulse.came_at - 4000)

@@ -10,7 +10,7 @@ import pytest
 
 from app.console.app import ConsoleApp
 from app.console.host_names import Names
-from app.console.screens.flows.part import path_of
+from app.console.screens.flows.paths import path_of
 from app.console.screens.paths.hop import PathKey
 from bpf.errors import UsageError
 from probes.flow.records import FlowDirection

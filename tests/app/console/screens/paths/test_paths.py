@@ -256,7 +256,7 @@ async def test_results_that_were_overwritten_are_called_so_and_the_flows_window_
         t.plane.publish(table(FakePath(LAB).second(t.now_ns), t.now_ns, window=9, lost=12))
         await t.still()
         await becomes(t.desk, lambda: "lost 12" in t.desk.strip)
-        last = t.desk.app.frame.last
+        last = t.desk.app.time.frame.last
         assert last is not None
         assert last.probe == "flow"
         await t.desk.press("6")

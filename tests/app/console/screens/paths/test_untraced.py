@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from app.console.live.flows import LiveFlows
+from app.console.live.frames import Frame, HostFrame
 from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.live.paths import LivePaths
-from app.console.live.state import Frame, HostFrame
 from app.console.screens.paths.untraced import Untraced, untraced
 from probes.sockets.records import Limit
 

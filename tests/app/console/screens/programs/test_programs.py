@@ -251,7 +251,7 @@ async def test_tables_of_metrics_are_no_flows() -> None:
         )  # fmt: skip
         b.plane.publish(table)
         await b.press("3")
-        last = b.app.frame.last
+        last = b.app.time.frame.last
         assert last is not None
         assert last.generation == 1
         assert "0 flows" in b.strip

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.console.live.state import LiveMonitor, MonitorView
+from app.console.live.frames import MonitorView
+from app.console.live.state import LiveMonitor
 from app.console.screens.triggers.columns import POLICIES, band_text, state_text
 from app.console.screens.triggers.detail import top_columns, top_rows
 from app.console.screens.triggers.model import PolicyView, Triggers

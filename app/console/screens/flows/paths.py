@@ -1,25 +1,20 @@
-"""Computed columns of live flows, for filters and order: age, idle time, RTT."""
+"""The paths of flows: their keys for path tracing, and their round-trip times."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.console.live.flows import LiveView
-from app.console.live.owners import NO_OWNERS, OwnerView, owned
 from app.console.live.paths import PathView
-from bpf.arrays import Array, Rows
-from probes.filter.table import AddressNames, Coded, RowTable
-from probes.flow.interfaces import names_of
+from app.console.screens.paths.hop import PathKey
+from bpf.arrays import Array, Row, Rows
+from bpf.errors import UsageError
+from probes.filter.hosts import address_text, protocol_name
 from probes.flow.records import FLOW, FlowDirection, hash_keys
 from probes.path.analysis.flows import words_of
 from probes.path.analysis.statistics import Ordered
+from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP
-from probes.sockets.records import Owned
 
 _WORDS = 5
 """Words of a flow's key; the last one has ports, protocol and version."""
@@ -47,54 +42,6 @@ class Rtts:
         if of != self._of:
             self._of, self._medians = of, path_medians(paths)
         return self._medians
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LiveTable(RowTable):
-    """The rows of a view, dtype LIVE, with computed columns."""
-
-    owned: Owned = field(kw_only=True)
-    """Sockets and owners of the rows."""
-
-
-def live_table(
-    view: LiveView, paths: PathView | None = None, names: AddressNames | None = None,
-    medians: Callable[[PathView], Medians] | None = None, owners: OwnerView = NO_OWNERS,
-) -> LiveTable:  # fmt: skip
-    """Return the rows of a view with the columns that filters know.
-
-    `age` and `idle` are in ns, `rtt` in seconds. `medians` computes the round-trip times on
-    `paths`, only if a caller reads them.
-    """
-    rows, now, of = view.rows, view.now_ns, owned(view, owners)
-    columns = of.columns
-
-    @cache
-    def rtts() -> Array:
-        found = columns["rtt"]()
-        if paths is None or not len(paths.series):
-            return found
-        traced = flow_rtts(rows, *(medians or path_medians)(paths))
-        return np.where(np.isnan(traced), found, traced)
-
-    made: dict[str, Callable[[], Array]] = {
-        **columns,
-        "age": lambda: now - rows["first_ns"],
-        "idle": lambda: view.idle_ns(rows["last_ns"]),
-        "rate": lambda: rows["bit_rate"],
-        "rtt": rtts,
-    }
-
-    def nodes() -> Coded:
-        codes = np.zeros(len(rows), "u2") if view.node_of is None else view.node_of
-        return Coded(codes, view.nodes or ("",))
-
-    @cache
-    def named() -> Coded:
-        return names_of(rows)
-
-    coded: dict[str, Callable[[], Coded]] = {**of.coded, "node": nodes, "interface": named}
-    return LiveTable(rows, made, names, coded, owned=of)
 
 
 def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
@@ -154,3 +101,26 @@ def _path_keys(rows: Rows[FLOW]) -> Array:
 
 def _leave_ports_out(words: Array, which: Array) -> None:
     words[which, 4] &= _NO_PORTS
+
+
+def path_of(row: Row[FLOW]) -> PathKey:
+    """Return the path of a flow's outgoing packets. Raises UsageError if it cannot be traced.
+
+    `row` is of dtype FLOW or LIVE. The path of an incoming flow is that of its answers.
+    """
+    if row["tunnel"]:
+        raise UsageError("this flow is inside a tunnel", hint="trace the tunnel's own flow")
+    protocol = int(row["protocol"])
+    leaves = row["direction"] == FlowDirection.EGRESS
+    near, far = ("source", "destination") if leaves else ("destination", "source")
+    address = address_text(row[far].tobytes(), int(row["version"]))
+    if protocol in (6, 17):
+        flow = TracedFlow(protocol, int(row[f"{near}_port"]), int(row[f"{far}_port"]))
+    elif int(row["destination_port"]) >> 8 in ECHO_TYPES.get(protocol, ()):
+        flow = TracedFlow(protocol, 0, 0)
+    else:
+        name = protocol_name(protocol)
+        raise UsageError(
+            f"this {name} flow has no path to trace", hint="TCP, UDP and ICMP echo have one"
+        )
+    return PathKey(address, flow)

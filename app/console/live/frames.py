@@ -1,144 +1,95 @@
-"""The hosts that the console shows: their control planes, and the present of each.
-
-A console has a list of hosts. Without a fleet, the list has one host, without a name. The frames of
-several hosts are merged to one.
-"""
+"""Frames: everything that screens show, at a moment; and one frame of those of several hosts."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from app.console.live.flows import CELLS, LIVE, MAX_FLOWS, Focus, LiveView, places_of, salt_of
+from app.console.live.flows import CELLS, LIVE, MAX_FLOWS, LiveView, places_of, salt_of
 from app.console.live.overview_feed import TRAFFIC, Pulses
 from app.console.live.owners import LIVE_SOCKET, OwnerView
-from app.console.live.paths import LivePaths
-from app.console.live.state import MAX_EVENTS, Frame, HostFrame, LiveState
+from app.console.live.paths import LivePaths, PathView
 from app.fleet.host_state import HostState
-from app.fleet.planes import ChosenPlane, Planes
 from bpf.arrays import Array, Rows
-from bpf.errors import UsageError
-from probes.control_plane import ControlPlane
-from probes.snapshot import Event, HostEvent, Item, Snapshot
+from probes.snapshot import Event, HostEvent, Snapshot
 from probes.sockets.records import OWNER, OWNERSHIP
 
-_T = TypeVar("_T")
+MAX_EVENTS = 2000
 _CLOCK_STEP_NS = 20_000_000
 """Changes of a clock that merged frames follow."""
-_PATIENCE_S = 2.0
-"""Longest wait for the answers of several hosts: a slow host keeps its last answer."""
-_TOGETHER_S = 0.2
-"""Windows of several hosts that arrive within this time are one update of the screen."""
 
 
-class ShownHosts:
-    """The shown hosts. One host has its own frames; the frames of several are merged."""
+@dataclass(frozen=True, slots=True, eq=False)
+class MonitorView:
+    """Tables of the monitor until a moment, oldest window first."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
-        self.planes = plane.hosts if isinstance(plane, ChosenPlane) else Planes({"": plane})
-        self._states: dict[str, LiveState] = {}
-        """By name; without a name, the events about the fleet. Replaced, not changed."""
-        self._merger = Merger()
-        self.choose()
-
-    def choose(self) -> None:
-        """Begin anew with the chosen hosts; of several, those that were there keep their past."""
-        before, names = self._states, ("", *self.planes.chosen)
-        kept: Mapping[str, LiveState | None] = {"": before.get("")}
-        kept = before if self.several and self._merges else kept
-        self._states = {name: kept.get(name) or LiveState() for name in names}
-
-    # The control planes
+    metrics: tuple[Snapshot, ...] = ()
+    policies: tuple[Snapshot, ...] = ()
+    triggers: tuple[Snapshot, ...] = ()
+    """Only of windows with transitions."""
 
     @property
-    def several(self) -> bool:
-        """Whether the frames are merged, and rows have their host."""
-        return len(self.planes.chosen) > 1
+    def now_utc_ns(self) -> int:
+        """End of the last window by the clock of the measuring host; 0 before the first."""
+        last = (table[-1].end_utc_ns for table in (self.metrics, self.policies) if table)
+        return max(last, default=0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """Everything that screens show, at a moment; immutable, so a pause keeps one."""
+
+    flows: LiveView
+    paths: PathView
+    events: tuple[Event, ...]
+    """Newest first."""
+    metrics: tuple[Snapshot, ...] = ()
+    """The last table of each metric of each probe."""
+    monitor: MonitorView = field(default_factory=MonitorView)
+    last: Snapshot | None = None
+    """The window that ends at the moment, without its rows; None before the first."""
+    at: float = 0.0
+    """Arrival of `last`, `time.monotonic()`."""
+    lost: int = 0
+    """Packets, and results of probes, lost until the moment."""
+    pulses: Pulses = field(default_factory=Pulses)
+    owners: OwnerView = field(default_factory=OwnerView)
+    parts: tuple[HostFrame, ...] = ()
+    """The frames of several hosts that this one is made of; empty for one host."""
+    missing: tuple[str, ...] = ()
+    """Hosts that were chosen and that this frame lacks."""
 
     @property
-    def current(self) -> str:
-        """The host under the cursor of several hosts; empty for the only one."""
-        return self.planes.current if self.several else ""
-
-    def plane(self, host: str) -> ControlPlane:
-        """Return the control plane of a host; without a name, that of the whole console.
-
-        Raises UsageError if the host is not chosen any more.
-        """
-        if (plane := self.planes.by_name.get(host) if host else self._plane) is None:
-            raise UsageError(f"{host} is not chosen any more", hint="m on screen 7 chooses it")
-        return plane
-
-    def ask(self, call: Callable[[ControlPlane], _T], known: Mapping[str, _T]) -> dict[str, _T]:
-        """Return the answer of every host that is there, by host; a single host has no name.
-
-        A host that does not answer keeps its answer in `known`. It takes up to a few seconds.
-        Raises ProbedeckError if a single host does not answer.
-        """
-        if not self.several:
-            return {"": call(self._plane)}
-        there = [one.name for one in self.planes.states() if one.state.counts]
-        reports = self.planes.ask(call, there, _PATIENCE_S)
-        answers = {one.host: one.answer for one in reports if one.error is None}
-        return {name: answers[name] if name in answers else known[name]
-                for name in there if name in answers or name in known}  # fmt: skip
-
-    # The present
+    def utc_ns(self) -> int:
+        """End of the window by the clock of the measuring host; 0 before the first window."""
+        return self.last.end_utc_ns if self.last is not None else 0
 
     @property
-    def _merges(self) -> bool:
-        """Whether there are states of several hosts; the next choice may be made already."""
-        return len(self._states) > 2
+    def hosts(self) -> tuple[HostFrame, ...]:
+        """The frame of each host; a single host has an empty name."""
+        return self.parts or (HostFrame("", self),)
 
-    def listen(self, listener: Callable[[Item], None]) -> None:
-        """Keep the items of the hosts, and then call `listener` with each."""
+    def of(self, host: str) -> Frame | None:
+        """Return the part of a host, or None; without a name, the frame itself."""
+        parts = (part.frame for part in self.parts if part.host == host)
+        return next(parts, None) if host else self
 
-        def hear(host: str, item: Item) -> None:
-            if (state := self._states.get(host)) is not None:
-                state.take(item)
-            listener(item)
 
-        self.planes.listen(hear)
+@dataclass(frozen=True, slots=True, eq=False)
+class HostFrame:
+    """The frame of one host of a fleet."""
 
-    @property
-    def last_at(self) -> float:
-        """Arrival of the last window, `time.monotonic()`."""
-        return max(state.last_at for state in self._states.values())
-
-    @property
-    def last(self) -> Snapshot | None:
-        """The last window of any host."""
-        return max(self._states.values(), key=lambda state: state.last_at).last
-
-    def focus_flows(self, focus: Focus) -> None:
-        """Set which flows come first if a table cannot hold every flow."""
-        for host, state in self._states.items():
-            salt = np.uint64(salt_of(host) if self._merges else 0)
-            state.focus_flows(replace(focus, ids=focus.ids ^ salt))
-
-    def shown_after(self, item: Snapshot | Event) -> float:
-        """Return the seconds until screens should show an item; infinite if another one follows."""
-        after = max(state.shown_after(item) for state in self._states.values())
-        return max(after, _TOGETHER_S) if self._merges and not math.isinf(after) else after
-
-    def frame(self) -> Frame:
-        """Return the present frame; without the hosts that are lost, if several are chosen."""
-        frames = {name: state.frame() for name, state in self._states.items()}
-        about_fleet = frames.pop("") if len(frames) > 1 else None
-        own = about_fleet.events if about_fleet is not None else ()
-        if len(frames) == 1:
-            (frame,) = frames.values()
-            return replace(frame, events=_newest_first(own, frame.events)) if own else frame
-        return self._merger.frame(frames, self.planes.states(), self.planes.current, own)
+    host: str
+    frame: Frame
+    shift_ns: int = 0
+    """From its CLOCK_MONOTONIC to UTC, by the clock here: the hub corrects the times of items."""
 
 
 class Merger:
@@ -162,7 +113,7 @@ class Merger:
         parts = [self._part(name, frame) for name, frame in frames.items() if counts[name]]
         missing = tuple(name for name in frames if not counts[name])
         # The last events of a missing host tell why it is missing.
-        own = _newest_first(own, *(events_of(frames[name].events, name) for name in missing))
+        own = newest_first(own, *(events_of(frames[name].events, name) for name in missing))
         made_of = missing, current, own, *(
             (part.host, of.flows, of.events, of.pulses, of.owners, of.paths, of.monitor, of.at)
             for part in parts for of in (part.frame,)
@@ -182,7 +133,7 @@ class Merger:
         return HostFrame(host, frame, self._shifts[host])
 
 
-def _newest_first(*events: tuple[Event, ...]) -> tuple[Event, ...]:
+def newest_first(*events: tuple[Event, ...]) -> tuple[Event, ...]:
     return tuple(sorted(sum(events, ()), key=lambda event: event.utc_ns, reverse=True))
 
 
@@ -203,11 +154,11 @@ def merged(
             LiveView(np.empty(0, LIVE), 0, 0), _NO_PATHS, tuple(own), missing=tuple(missing)
         )
     every = [events_of(part.frame.events, part.host) for part in parts]
-    newest_first = merge(own, *every, key=attrgetter("utc_ns"), reverse=True)
+    ordered = merge(own, *every, key=attrgetter("utc_ns"), reverse=True)
     newest = max(parts, key=lambda part: part.frame.at)
     shown = next((part.frame for part in parts if part.host == current), parts[0].frame)
     return Frame(
-        _flows(parts), shown.paths, tuple(islice(newest_first, MAX_EVENTS)), shown.metrics,
+        _flows(parts), shown.paths, tuple(islice(ordered, MAX_EVENTS)), shown.metrics,
         shown.monitor,
         newest.frame.last, newest.frame.at, sum(part.frame.lost for part in parts), _pulses(parts),
         _owners(parts),

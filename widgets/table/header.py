@@ -1,4 +1,4 @@
-"""Lines of a table as strips: its header, a row, and the text of an empty table.
+"""The header of a table, and the text of an empty one, as strips.
 
 The header has the titles of the columns on a rule. The first title is the table's name,
 after the number of the key that leads to it. While the table has the focus, name and rule are
@@ -7,8 +7,7 @@ bright.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -18,9 +17,8 @@ from textual.strip import Strip
 
 from bpf.errors import printable
 from bpf.quantities import ELLIPSIS, REPLACED, zone
-from widgets.table.columns import GAP, MARGIN, ColumnLayout, cell, placed_pieces
-from widgets.table.rows import Align, Column, Pieces, Tones
-from widgets.tones import Tone
+from widgets.table.columns import GAP, MARGIN, ColumnLayout, cell
+from widgets.table.rows import Column
 
 _SKETCHED = 2
 """Rows in the sketch of an empty table."""
@@ -32,48 +30,6 @@ class EmptyStyles(NamedTuple):
 
     text: Style
     sketch: Style
-
-
-class RowLine(NamedTuple):
-    """Content of a row's line."""
-
-    columns: tuple[ColumnLayout, ...]
-    cells: tuple[str | Pieces, ...]
-    """Of the columns."""
-    tones: Tones
-    cursor: bool
-    """Whether the row is under the cursor."""
-
-
-def draw_row(
-    line: RowLine, width: int, styles: Mapping[Tone, Style], over: Style | None, focused: bool
-) -> Strip:
-    """Draw a row; `over` is the style of the cursor if the row is under it."""
-    normal = base = styles[Tone.NORMAL]
-    # Without a background the cursor is a mark, which takes few bytes to move.
-    marked = over is not None and over.bgcolor == base.bgcolor
-    over = None if marked else over
-    base = base if over is None else base + over
-    segments = [Segment((">" if marked else "").ljust(MARGIN), base)]
-    for place, content in zip(line.columns, line.cells, strict=True):
-        if not isinstance(content, str):
-            for text, tone in placed_pieces(content, place.width):
-                style = styles[tone]
-                # The background of a tone keeps its meaning under the cursor.
-                if over is not None and style.bgcolor == normal.bgcolor:
-                    style += over.background_style
-                segments.append(Segment(text, style))
-            segments.append(Segment(" " * GAP, base))
-            continue
-        tones = line.tones
-        style = styles[tones if isinstance(tones, Tone) else tones[place.position]]
-        if over is not None:
-            style = base if focused else style + over.background_style
-        segments.append(_segment(content, place.width, place.column.align, style))
-    last = line.columns[-1]
-    strip = Strip(segments, last.x + last.width + GAP)
-    # The cursor is as wide as the table.
-    return strip if over is None else strip.adjust_cell_length(width, base)
 
 
 def draw_empty(
@@ -95,13 +51,6 @@ def draw_empty(
     else:
         segments = []
     return Strip(segments).adjust_cell_length(size[0], styles.text)
-
-
-@lru_cache(maxsize=8192)
-def _segment(text: str, width: int, align: Align, style: Style) -> Segment:
-    """A cell and the gap after it."""
-    # Each cell apart: the terminal gets only those that changed.
-    return Segment(cell(text, width, align) + " " * GAP, style)
 
 
 # ruff: noqa: RUF001
