@@ -67,12 +67,12 @@ BUDGETS = {
         "interfaces, maps, links, sockets, the compile helper, stored programs, and headers",
     ),
     "bpf/objects": (780, "programs for libbpf and ready objects: clang and libbpf in a child"),
-    "probes": (2935, "snapshots, the life of a probe, the poller, the catalogue of operations"),
+    "probes": (2940, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
         1052,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
-    "probes/control": (1603, "the controller, its probes, the CPU budget, and stored programs"),
+    "probes/control": (1598, "the controller, its probes, the CPU budget, and stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (1095, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
