@@ -72,7 +72,7 @@ BUDGETS = {
         1052,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
-    "probes/control": (1598, "the controller, its probes, the CPU budget, and stored programs"),
+    "probes/control": (1603, "the controller, its probes, the CPU budget, and stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (1095, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
