@@ -70,27 +70,6 @@ def test_an_empty_chain_passes_and_a_chain_asks_its_probes_in_order(
         assert [struct.unpack("Q", turn or b"")[0] for turn in turns] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("hook", [Hook.XDP, Hook.TC_INGRESS])
-def test_a_probe_that_drops_ends_the_chain(
-    compiler: Compiler, counters: dict[Hook, Compiled], hook: Hook
-) -> None:
-    with ExitStack() as stack:
-        chain = stack.enter_context(closing(Chain(hook.prog_type)))
-        drop = stack.enter_context(
-            compiler.compile(DROP, hook.prog_type, cflags=[f"-D{hook.macro}"])
-        )
-        _, before = add(chain, counters[hook])
-        stage, dropper = add(chain, drop, "drop")
-        _, behind = add(chain, counters[hook])
-        for program in (before, dropper, behind):
-            stack.callback(program.close)
-        assert verdict(chain) == (1 if hook is Hook.XDP else 2)
-        assert (packets(before), packets(behind)) == (1, 0)
-        chain.remove(stage)
-        assert verdict(chain) == VERDICT_PASS[hook.prog_type] & 0xFFFFFFFF
-        assert (packets(before), packets(behind)) == (2, 1)
-
-
 @pytest.mark.parametrize("hook", [Hook.XDP, Hook.TC_EGRESS])
 def test_a_probe_that_is_put_first_may_keep_packets_from_the_others(
     compiler: Compiler, counters: dict[Hook, Compiled], hook: Hook

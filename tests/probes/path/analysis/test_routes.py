@@ -28,6 +28,11 @@ def verdicts(*polls: list[int]) -> list[tuple[RouteVerdict, int]]:
     return found
 
 
+def test_a_change_is_sure_by_two_answers() -> None:
+    assert verdicts([A] * 9, [A, A, B, B])[-1] == (RouteVerdict.CHANGED, B)
+    assert verdicts([A] * 9, [A, A, B])[-1] == (RouteVerdict.SAME, A)
+
+
 @given(st.lists(st.integers(0, 30), max_size=12), st.integers(9, 60), st.integers(3, 60))
 def test_a_change_is_told_once_however_polls_cut_it(
     cuts: list[int], before: int, after: int

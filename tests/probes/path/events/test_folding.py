@@ -43,13 +43,6 @@ def test_flows_that_tell_the_same_are_one_event_a_poll_later() -> None:
     ]
 
 
-def test_many_flows_are_counted() -> None:
-    rows = joined(*(row(PathRowKind.SILENT, source_port=port, amount=1) for port in range(1, 6)))
-    told = texts(EventFolder(), [rows, NONE])[1]
-    assert len(told) == 1
-    assert told[0].endswith("for 5 flows")
-
-
 def test_other_hops_kinds_and_directions_are_events_of_their_own() -> None:
     rows = joined(
         row(PathRowKind.SHIFT, amount_ns=5_000_000),
@@ -69,18 +62,6 @@ def test_seconds_later_it_is_told_again() -> None:
 def test_the_last_poll_tells_all() -> None:
     folder = EventFolder()
     assert len(folder.add(joined(row(PathRowKind.SILENT, amount=1)), POLL, final=True)) == 1
-
-
-def test_parts_of_a_change_of_the_route_are_no_events() -> None:
-    rows = joined(
-        row(PathRowKind.RESPONDER),
-        row(PathRowKind.SHIFT, amount_ns=5_000_000, folded=1),
-        row(PathRowKind.LONGER, amount=1, folded=1),
-        row(PathRowKind.ROUTE, other_hop=5, flows=3),
-    )
-    told = texts(EventFolder(), [rows, NONE])
-    assert [len(said) for said in told] == [1, 0]
-    assert "route changed at hops 4-5" in told[0][0]
 
 
 def test_the_routers_that_share_flows_are_one_event() -> None:
