@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -26,6 +27,7 @@ from probes.control.budget import Resource
 from probes.control.budget_steps import STEPS
 from probes.flow.filter import FlowFilter
 from probes.reports import OutputConfig
+from tests import facts
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -128,6 +130,11 @@ def test_every_path_exists(path: Path) -> None:
     for name in re.findall(r"\bbench\.(\w+)", path.read_text()):
         module = ROOT / "bench" / name
         assert module.with_suffix(".py").is_file() or (module / "__main__.py").is_file(), name
+
+
+def test_kernels_has_what_the_kernels_said() -> None:
+    text = facts.DOCUMENT.read_text()
+    assert facts.document(text, json.loads(facts.RESULTS.read_text())) == text
 
 
 def test_every_promise_of_security_has_its_test() -> None:

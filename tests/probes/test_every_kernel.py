@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.lab.netns import inside
+from app.doctor.host import kernel, try_features
+from app.doctor.owners import owner_sources
+from app.lab.netns import fresh, inside, write_sysctls
 from bpf import features
 from bpf.arrays import Array
 from bpf.attach.attachment import Hook
@@ -25,7 +29,8 @@ from bpf.compiler import Compiler, client
 from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
 from bpf.maps.kinds import unlock
-from bpf.syscall import prog_test_run
+from bpf.requirements import Status
+from bpf.syscall import opened, prog_test_run
 from probes.config.model import load
 from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
@@ -35,12 +40,15 @@ from probes.flow.kinds import REPEATED
 from probes.flow.options import FlowOptions
 from probes.flow.records import FlowDirection
 from probes.hooks import Hooks
+from probes.monitor.actions.capture import MOST_SECONDS
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy import BUILT_IN, Policy
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
 from probes.names.learned import learned
+from probes.path.events.words import address_of
 from probes.path.options import PathOptions
+from probes.path.records import HOPS_TABLE
 from probes.segment.options import SegmentOptions
 from probes.segment.records import DIGESTS_TABLE
 from probes.snapshot import Snapshot
@@ -49,9 +57,9 @@ from probes.tunnels import Tunnels
 from tests.bpf.cgroups import cgroup, python_in
 from tests.bpf.tools import send
 from tests.probes.conftest import EMULATED_S, MakeProbe
-from tests.probes.deck import Deck, deck, udp
+from tests.probes.deck import UDP, Deck, deck, udp
 from tests.probes.flow.bonded_host import FAR, NEAR, bonded_host
-from tests.probes.flow.pod_host import ping
+from tests.probes.flow.pod_host import ip, path, ping
 from tests.probes.flow.test_interfaces import watching
 from tests.probes.names.tools import DNS_FRAME, TLS_FRAME
 from tests.probes.test_examples import CONFIGS
@@ -63,6 +71,8 @@ pytestmark = pytest.mark.slow
 __all__ = ["deck"]
 
 PACKETS = 300
+MANY = 100_000
+"""Packets that the kernel runs through a hook."""
 PORT = 9
 """Where `send` sends to."""
 FRAME = 14 + 20 + 8 + 4
@@ -73,7 +83,40 @@ IP_IN_IP = (
     + struct.pack("!BBHIBBHII", 0x45, 0, 28, 0, 64, 17, 0, 3, 4)
     + struct.pack("!HHHH", 1000, PORT, 8, 0)
 )
+MANY_FRAME = (
+    bytes(12)
+    + struct.pack("!HBBHIBBHII", 0x0800, 0x45, 0, 32, 0, 64, 17, 0, 0x0A5F0003, 0x0A5F0002)
+    + struct.pack("!HHHH", 1000, PORT, 12, 0)
+    + bytes(4)
+)
 PATIENCE_S = 60.0
+LIBBPF = """\
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u64);
+} packets SEC(".maps");
+
+SEC("xdp") int count(struct xdp_md *ctx)
+{
+    __u8 *frame = (void *)(long)ctx->data;
+    __u32 zero = 0;
+    __u64 *n = bpf_map_lookup_elem(&packets, &zero);
+
+    if (frame + 34 > (__u8 *)(long)ctx->data_end || frame[12] != 8 || frame[13] || frame[23] != 17)
+        return XDP_PASS;
+    if (n)
+        __sync_fetch_and_add(n, 1);
+    return XDP_PASS;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+"""
+"""The program `UDP` for libbpf."""
 COUNTED = "counted: packets on proto:udp >= {} and sources on proto:udp < 3 -> accounting"
 """A policy whose condition is true of so many packets of a host."""
 INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
@@ -127,13 +170,31 @@ def test_flows_are_counted_and_packets_kept_to_the_packet(deck: Deck, ingress: H
     assert {each.length for each in newest} == {FRAME}
     sent = [int.from_bytes(bytes.fromhex(each.data)[-4:], "little") for each in newest]
     assert sent == [*range(PACKETS)] * 2
+    prog_test_run(deck.fd(ingress), MANY_FRAME, repeat=MANY)
+    deck.controller.packets.save = lambda capture: ""
+    ledger = deck.controller.write_packets(seconds=MOST_SECONDS).ledger
+    assert ledger.selected == ledger.written + ledger.overwritten == 2 * PACKETS + MANY
     deck.controller.remove("flow")
     rows = published(deck, "flow")
     rows = rows[rows["destination_port"] == PORT]
     for direction in FlowDirection:
         one = rows[rows["direction"] == direction]
-        assert one["packets"].sum() == PACKETS
-        assert one["bytes"].sum() == PACKETS * FRAME
+        sent_so = PACKETS + MANY * (direction == FlowDirection.INGRESS)
+        assert one["packets"].sum() == sent_so
+        assert one["bytes"].sum() == sent_so * FRAME
+
+
+@pytest.mark.parametrize("source", [UDP, LIBBPF], ids=["bcc", "libbpf"])
+def test_own_programs_are_swapped_while_packets_come(deck: Deck, source: str) -> None:
+    """Both generations together count each packet once."""
+    deck.controller.add(deck.config(source))
+    with ThreadPoolExecutor(1) as thread:
+        sent = thread.submit(deck.run, MANY, MANY_FRAME)
+        deck.controller.replace(deck.config(source.replace("34 >", "35 >")))
+        sent.result()
+    deck.controller.export("probe")
+    assert published(deck, "probe", "packets")["value"].sum() == MANY
+    assert deck.info().generation == 2
 
 
 @INGRESS
@@ -178,6 +239,14 @@ def test_the_monitor_counts_and_hands_packets_to_every_application(
 def test_actions_take_packets(deck: Deck, ingress: Hook) -> None:
     options = MonitorOptions(bits=8, interval=300, ingress=ingress, allow_actions=True)
     deck.controller.watch_metrics("right", options)
+    deck.controller.set_policy(Policy.parse_short(f"taken: always -> drop on udp dport:{PORT}"))
+    prog_test_run(deck.fd(ingress), MANY_FRAME, repeat=MANY)
+    deck.controller.export(PROBE)
+    monitored = deck.controller.monitor()
+    assert monitored
+    (taken,) = (each.action for each in monitored.policies)
+    assert taken
+    assert taken.packets == MANY
     for action, arrives in (("drop", 0), ("limit 0.01pps", 1), ("dry drop", 2)):
         text = f"taken: always -> {action} on udp dport:{PORT}"
         deck.controller.set_policy(Policy.parse_short(text))
@@ -185,6 +254,9 @@ def test_actions_take_packets(deck: Deck, ingress: Hook) -> None:
     deck.controller.set_policy(Policy.parse_short(f"taken: always -> drop on udp dport:{PORT}"))
     assert deck.controller.stop_actions() == 1
     deck.receive(PACKETS)
+    deck.controller.remove(PROBE)
+    packets = published(deck, PROBE, METRICS_TABLE)["udp_packets"].sum()
+    assert packets == MANY + 1 + 2 + 2 + PACKETS
 
 
 @pytest.mark.timeout(600)  # Its programs may be verified for the first time.
@@ -235,25 +307,43 @@ def test_telemetry_records_are_handed_to_every_application(deck: Deck, ingress: 
     assert "counted" in triggered(deck)
 
 
+@contextmanager
+def beyond(deck: Deck) -> Iterator[str]:
+    """The address of a host behind the left end, which is a router then."""
+    with opened(fresh()) as far:
+        ip(deck.left.ns, f"link add far type veth peer name near netns {path(far)}",
+           "addr add 10.96.0.1/24 dev far", "link set far up")  # fmt: skip
+        ip(far, "addr add 10.96.0.2/24 dev near", "link set near up",
+           "route add default via 10.96.0.1")  # fmt: skip
+        write_sysctls(deck.left.ns, {"net/ipv4/ip_forward": "1"})
+        ip(deck.right.ns, f"route add 10.96.0.0/24 via {deck.left.ipv4}")
+        yield "10.96.0.2"
+
+
 @INGRESS
-def test_paths_are_probed(deck: Deck, ingress: Hook) -> None:
-    """No router is between the ends, so no probe has an answer: each ends at its destination.
-
-    Without atomic exchanges in the kernel, tracing fails with that reason.
-    """
+def test_a_path_is_traced_through_a_router(
+    deck: Deck, ingress: Hook, record_property: Callable[[str, object], None]
+) -> None:
+    """Without atomic exchanges in the kernel, tracing fails with that reason."""
     deck.controller.paths.configure("right", PathOptions(ingress=ingress))
-    if not has_atomic_exchange():
-        with pytest.raises(KernelError, match="path tracing needs atomic exchanges"):
-            deck.controller.trace(deck.left.ipv4)
-        return
-    deck.controller.trace(deck.left.ipv4)
+    with beyond(deck) as destination:
+        if not has_atomic_exchange():
+            with pytest.raises(KernelError, match="path tracing needs atomic exchanges") as refused:
+                deck.controller.trace(destination)
+            record_property("refused", str(refused.value))
+            return
+        deck.controller.trace(destination)
+        with inside(deck.right.ns):
+            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
-    def probed() -> bool:
-        assert send(deck.right, deck.left, 1) == 1
-        return any(traced.sent > 3 for traced in deck.controller.traced())
+        def routers() -> set[str]:
+            sender.sendto(b"x", (destination, PORT))
+            deck.controller.export("path")
+            hops = published(deck, "path", HOPS_TABLE)
+            return {address_of(hop, "responder") for hop in hops}
 
-    wait_for(probed, PATIENCE_S)
-    assert send(deck.right, deck.left, PACKETS) == PACKETS
+        with sender:
+            wait_for(lambda: deck.left.ipv4 in routers(), PATIENCE_S)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -314,6 +404,14 @@ def test_drops_are_counted(deck: Deck) -> None:
     (dropped,) = of_flow(flows, ends[0], ends[1], ports)
     assert dropped.packets == 5
     assert dropped.reason in ("no_socket", "not_specified")
+
+
+def test_the_doctor_names_missing_features(
+    record_property: Callable[[str, object], None],
+) -> None:
+    for check in (*kernel(), *try_features(), *owner_sources()):
+        if check.status is not Status.OK:
+            record_property(check.name, f"{check.detail}; {check.remedy}".removesuffix("; "))
 
 
 def test_names_are_learned(deck: Deck) -> None:

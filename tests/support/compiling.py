@@ -12,6 +12,8 @@ from bpf.compiler.store import Store
 
 COMPILED = "COMPILED_BY_TESTS"
 """Variable that names the folder of compiled sources."""
+OLD = "COMPILED_FOR_OLD_KERNELS"
+"""Variable that has sources compiled for Linux 5.10, which `.ci/kernels` boots."""
 
 
 def share() -> None:
@@ -25,14 +27,16 @@ class SharedCompiler(Compiler):
     def __init__(self, *, cpu_limit: float = 0.0, stores: Sequence[Store] | None = None) -> None:
         # As programs of a wheel: the emulated kernel of .ci/run then verifies each one time less.
         shared = Store(Path(os.environ[COMPILED]), own=False)
-        super().__init__(cpu_limit=cpu_limit, stores=[shared] if stores is None else stores)
+        macros = {"HAS_COARSE_CLOCK": 1, "HAS_ATOMICS": 0} if os.environ.get(OLD) else None
+        stores = [shared] if stores is None else stores
+        super().__init__(cpu_limit=cpu_limit, stores=stores, macros=macros)
 
 
 class Shared:
     """The compiler of all tests, for a controller: it would start and end its own."""
 
     def __init__(self, compiler: Compiler) -> None:
-        self.compile = compiler.compile
+        self.compile, self.objects = compiler.compile, compiler.objects
         self.map_limit = MAP_LIMIT
 
     def close(self) -> None:
