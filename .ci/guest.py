@@ -34,7 +34,7 @@ class Image:
         self._known: set[str] = {"/"}
 
     def add(self, path: str, root: str = "") -> Iterator[str]:
-        """Add a file, folder or link, and all that is above it; yield the files among them."""
+        """Add a path with its folders, links and their targets; yield the files."""
         above = "/"
         parts = [part for part in path.split("/") if part]
         for at, part in enumerate(parts, 1):
