@@ -61,7 +61,7 @@ def merged(results: dict[str, Any], lines: list[str], when: dict[str, str]) -> d
 def tables(results: dict[str, Any]) -> str:
     """Return the tables of the document."""
     lines = [
-        "| Linux | machine | passed | refused or skipped | commit | date |",
+        "| Linux | machine | passed | refused, skipped or failed | commit | date |",
         "|---|---|---|---|---|---|",
     ]
     for name, run in results.items():
