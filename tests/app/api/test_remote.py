@@ -358,6 +358,7 @@ def test_a_stream_of_junk_ends_it_with_the_reason(junk: bytes) -> None:
     with hostile(STATUS, STREAM + junk) as remote, RemoteController(remote) as plane:
         assert becomes(lambda: plane.failure() is not None)
         assert "the stream holds a record" in str(plane.failure())
+        assert "\n" not in str(plane.failure())
 
 
 def test_a_stream_of_another_version_is_named() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from google.protobuf.json_format import MessageToDict
 
 from app.explain import choose, explain, lines
 from app.exporters.alerts.exporter import AlertFilter
@@ -17,6 +18,7 @@ from app.exporters.alerts.log_sockets import journal_entry, syslog_message
 from app.exporters.ipfix.templates import IPFIX, NTOP
 from app.exporters.openmetrics.exposition import exposition
 from app.exporters.openmetrics.metric_state import MetricState
+from app.exporters.otlp import encoding
 from app.outputs.formats import FORMATS, csv_rows
 from app.outputs.owners.owner_join import OwnerJoin
 from app.outputs.sink import Sink
@@ -48,6 +50,15 @@ def assert_clean(data: bytes | str) -> None:
     text = data if isinstance(data, str) else data.decode(errors="surrogateescape")
     found = {each for each in text if not each.isprintable() and each != "\n"}
     assert not found, ascii(text)
+
+
+def strings(value: object) -> str:
+    """Return all texts of a decoded value: its repr would hide control characters."""
+    if isinstance(value, dict):
+        return "".join(strings(each) for pair in value.items() for each in pair)
+    if isinstance(value, list):
+        return "".join(map(strings, value))
+    return value if isinstance(value, str) else ""
 
 
 def opener(comm: bytes) -> str:
@@ -111,7 +122,7 @@ def test_no_output_has_a_control_character(hostile: Process, tmp_path: Path) -> 
             written = (tmp_path / form / f"{name}.{form}").read_text()
             assert_clean(written)
             if form == "jsonl":
-                assert_clean("".join(str(json.loads(line)) for line in written.splitlines()))
+                assert_clean("".join(strings(json.loads(line)) for line in written.splitlines()))
     with (tmp_path / "csv/owners.csv").open(newline="") as file:
         row = next(csv.DictReader(file))
     assert (row["process"], row["user"], row["pid"]) == (
@@ -151,7 +162,16 @@ def test_no_output_has_a_control_character(hostile: Process, tmp_path: Path) -> 
             syslog_message(alert, 3).removeprefix(b"\xef\xbb\xbf").replace(b"\xef\xbb\xbf", b"")
         )
         assert_clean(journal_entry(alert, evidence=True))
-        assert_clean(str(json.loads(alert.json())))
+        assert_clean(strings(json.loads(alert.json())))
+
+    told_by_otlp = [
+        *encoding.metrics_of(state.samples(), 1, 2),
+        *map(encoding.alert_record, alerts.alerts(event)),
+    ]
+    said_by_otlp = "".join(strings(MessageToDict(each)) for each in told_by_otlp)
+    assert hostile.comm in said_by_otlp
+    assert event.text in said_by_otlp
+    assert_clean(said_by_otlp)
 
     choice = choose(items, "dport:443")
     assert choice.conversation is not None

@@ -16,6 +16,7 @@ from bpf.objects import client
 from probes.config.model import dump, load, parse
 from tests.probes.objects.sources import COUNTER, HEAD, LICENSE, compiled, config
 from tests.probes.program.tools import Loose, metric, snapshots
+from tests.support.descriptors import open_fds
 
 PROGRAM = f'SEC("xdp") int count(struct xdp_md *ctx) {{ return XDP_PASS; }}\n{LICENSE}'
 
@@ -164,8 +165,11 @@ def test_broken_objects_leave_nothing(loose: Loose, tmp_path: Path) -> None:
     good = compiled(COUNTER, tmp_path)
     types = good.index(b"\x9f\xeb\x01\x00")
     broken = good[: types + 24] + bytes(200) + good[types + 224 :]
-    with pytest.raises(ProbedeckError, match=r"does not load: error: libbpf cannot open it: .*BTF"):
-        loose.add(config(broken))
+    for _ in range(2):  # the first one starts the helper
+        before = open_fds()
+        with pytest.raises(ProbedeckError, match=r"does not load: error: libbpf cannot open it: .*B"):
+            loose.add(config(broken))
+    assert open_fds() == before
     loose.add(config(good))
 
 

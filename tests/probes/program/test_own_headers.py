@@ -164,9 +164,19 @@ def test_a_link_that_stays_inside_is_followed(loose: Loose, tmp_path: Path) -> N
     assert total(probe.export()) == 3
 
 
-def test_a_source_of_a_request_has_no_files(tmp_path: Path) -> None:
-    sent = {"name": "p", "ingress": {"interface": "lo", "source": '#include "shared.h"\nint f;\n'}}
-    assert parse(sent, "request").ingress.headers == {}  # type: ignore[union-attr]
+def test_a_source_of_a_request_has_no_files(
+    compiler: Compiler, loose: Loose, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.h"
+    secret.write_text("root:x:0\n")
+    source = f'#include "{secret}"\nint f;\n'
+    sent = {"name": "p", "ingress": {"interface": "lo", "source": source}}
+    config = parse(sent, "request")
+    assert config.ingress is not None
+    assert config.ingress.headers == {}
+    error = refused(compiler, loose, config)
+    assert "file not found" in error.diagnostics[0].text
+    assert "root:x" not in str(error.diagnostics)
     for name in ("a/../../x.h", "/etc/passwd", "a b.h", "./a.h", 'x"h', "a//b.h"):
         sent["ingress"] = {"interface": "lo", "source": "int f;", "headers": {name: ""}}
         with pytest.raises(UsageError, match="is no name of a header"):
