@@ -87,6 +87,22 @@ _ALIKE = frozenset(
 )
 """Modules of tests whose cases are much alike: all but the first case of each are slow."""
 
+_ANYWHERE = (
+    *("app/api/", "app/commands/", "app/config/", "app/console/", "app/events/", "app/explain/"),
+    *("app/exporters/", "app/fleet/", "app/lab/test_capture_files", "app/lab/test_expectation"),
+    *("app/outputs/", "app/recording/", "app/store/", "app/tape/", "app/cli/test_policy"),
+    *("app/test_", "bpf/test_cancel", "bpf/test_machine", "bpf/test_quantities"),
+    *("probes/config/", "probes/filter/", "probes/monitor/condition/", "probes/monitor/policy/"),
+    *("probes/monitor/test_engine", "probes/monitor/test_finding", "probes/monitor/test_sketch"),
+    *("probes/names/test_messages", "probes/path/analysis/", "probes/path/events/"),
+    *("probes/path/planning/", "probes/path/test_probing_plan", "probes/path/test_slots"),
+    *("probes/sockets/test_limits", "probes/sockets/test_resolver", "probes/test_snapshot"),
+    "widgets/",
+)
+"""Folders and modules of tests that .ci/distributions runs on each release with its Python."""
+_WITH_KERNEL: tuple[str, ...] = ()
+"""Modules of them that load programs or compile."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hide the user's settings from the tests, and the tests' state from the user."""
@@ -125,6 +141,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         test = module, rest.partition("[")[0]
         if module in _ALIKE and test in tested:
             item.add_marker("slow")
+        if module.startswith(_ANYWHERE) and not module.startswith(_WITH_KERNEL):
+            item.add_marker("anywhere")
         tested.add(test)
     items.sort(key=lambda item: [not item.nodeid.startswith(group) for group in groups])
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ def connect(purpose: str, **config: str | int | bool) -> Any:
     try:
         import duckdb
     except ImportError:
+        # A deb and uv's environments have no pip of their own.
+        pip = f"{sys.executable} -m pip" if find_spec("pip") else f"pip --python {sys.executable}"
         raise UsageError(
             f"{purpose} needs DuckDB, which is not installed",
-            hint=f"{sys.executable} -m pip install '{REQUIREMENT}'",
+            hint=f"{pip} install '{REQUIREMENT}'",
         ) from None
     offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
     return duckdb.connect(":memory:", config={**offline, **config})
