@@ -1,6 +1,6 @@
 """Unpack wheels into a folder.
 
-    unpack.py FOLDER WHEEL...
+unpack.py FOLDER WHEEL...
 """
 
 from __future__ import annotations
