@@ -100,7 +100,16 @@ _ANYWHERE = (
     "widgets/",
 )
 """Folders and modules of tests that .ci/distributions runs on each release with its Python."""
-_WITH_KERNEL: tuple[str, ...] = ()
+_WITH_KERNEL = (
+    *("app/api/test_deployment", "app/api/test_live", "app/api/test_unconfined"),
+    *("app/console/test_pty", "app/console/plain/test_plain_run", "app/tape/test_runs"),
+    *("app/console/screens/overview/test_links", "app/console/screens/paths/test_untraced"),
+    *("app/console/screens/test_flow_interfaces", "app/fleet/test_live_fleet"),
+    *("app/console/screens/programs/test_program_checks", "app/exporters/otlp/test_collector"),
+    *("app/exporters/openmetrics/test_p", "app/exporters/openmetrics/test_series"),
+    *("app/exporters/ipfix/test_collectors", "app/fleet/test_segment_"),
+    "probes/config/test_metric_checks",
+)
 """Modules of them that load programs or compile."""
 
 
