@@ -52,10 +52,11 @@ class Loaded:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--counts", type=int, nargs="+", default=_COUNTS, help="of features")
     options = parser.parse_args()
     report = Report("NetFlow features: fully adaptive, adaptive, non-adaptive")
     with Compiler() as compiler:
-        for count in _COUNTS:
+        for count in options.counts:
             with ExitStack() as stack:
                 loaded = {method: Loaded(compiler, stack, method, count) for method in Method}
                 for _ in range(options.rounds + 1):
