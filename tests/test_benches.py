@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.table import BENCHES, Bench
+from bench.support.table import BENCHES, Bench
 
 ROOT = Path(__file__).resolve().parents[1]
 
