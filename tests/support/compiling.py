@@ -9,6 +9,7 @@ from pathlib import Path
 import bpf.compiler
 from bpf.compiler.client import MAP_LIMIT, Compiler
 from bpf.compiler.store import Store
+from bpf.objects.client import ObjectCompiler
 
 COMPILED = "COMPILED_BY_TESTS"
 """Variable that names the folder of compiled sources."""
@@ -36,8 +37,12 @@ class Shared:
     """The compiler of all tests, for a controller: it would start and end its own."""
 
     def __init__(self, compiler: Compiler) -> None:
-        self.compile, self.objects = compiler.compile, compiler.objects
-        self.map_limit = MAP_LIMIT
+        self.compile, self.map_limit = compiler.compile, MAP_LIMIT
+        self._compiler = compiler
+
+    @property
+    def objects(self) -> ObjectCompiler:
+        return self._compiler.objects
 
     def close(self) -> None:
         pass
