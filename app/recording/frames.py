@@ -1,10 +1,10 @@
-"""Frames of a recording: an entry of 32 bytes, and a payload under zstd.
+"""Frames of a recording: an entry of 32 bytes, and a payload, which is a text under zstd.
 
-The payload of a window is a number of sections, their sizes (4 bytes each, little-endian), and the
-sections under zstd. Together they are the size of a header, the header (a JSON object with the
-fields of the snapshot that change), and the columns as byte planes: first byte 0 of every row, then
-byte 1, and so on. Most flows were in the window before, so a row has the place of its flow there
-instead of addresses and ports. No part is ever executed.
+The text of a window is the size of a header (4 bytes, little-endian), the header (a JSON object
+with the fields of the snapshot that change), the identities of the rows, and the other columns as
+byte planes: first byte 0 of every row, then byte 1, and so on. A flow that was in the window before
+has its place there as its identity, and the other direction of a flow has the place of that flow.
+No part is ever executed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd as zstd
 
-MAGIC = b"\x89PDREC1\n"
-"""First bytes of a segment."""
+MAGIC, OLD_MAGIC = b"\x89PDREC2\n", b"\x89PDREC1\n"
+"""First bytes of a segment, by its format: 2, and 1, which no version reads any more."""
 ENTRY = np.dtype([
     ("utc_ns", "<u8"), ("offset", "<u4"), ("size", "<u4"), ("rows", "<u4"), ("kind", "u1"),
     ("flags", "u1"), ("table", "<u2"), ("crc", "<u4"), ("check", "<u4"),
@@ -56,18 +56,25 @@ _IDENTITY = frozenset({
     "policy",
 })  # fmt: skip
 """Fields that name the thing of a row."""
+_TURNED = {
+    "source": "destination", "destination": "source",
+    "source_port": "destination_port", "destination_port": "source_port",
+}  # fmt: skip
+"""Fields of a flow that have each other's places in its other direction."""
 _FACTORS = np.frombuffer(os.urandom(8 << 10), "u8") | np.uint64(1)
 REFERS = 1
-"""Flag of a window: rows with a row of the same identity in the window before name its place."""
+"""Flag of a frame that needs the one of its kind and table before it: for zstd, and for the rows
+whose identities are there."""
 ALONE_EVERY = 16
-"""Windows of a table from one that stands alone to the next."""
+"""Frames of a kind and table from one that stands alone to the next."""
 _SPLIT_FROM = 16 << 10
 """Bytes from which each column is compressed alone: its bytes are alike, but not the columns."""
-_MAX_SECTIONS = 1024
-_LEVEL = 3
-MAX_PAYLOAD = 512 << 20
-_MAX_HEADER = 1 << 20
-"""Bytes, uncompressed."""
+_LEVEL, _SMALL_LEVEL = 3, 9
+_MOST_BEFORE = 64 << 10
+"""Bytes of a text that zstd takes as the beginning of the next one; a longer text is left out,
+because it would take time and saves nothing."""
+MAX_PAYLOAD, MAX_TEXT = 512 << 20, 64 << 20
+"""Bytes, uncompressed: of a window, and of any other frame."""
 
 
 class DamageError(ProbedeckError):
@@ -134,7 +141,7 @@ class RecordedTable:
     def parse(cls, payload: bytes) -> RecordedTable:
         """Raises DamageError."""
         try:
-            found = json.loads(inflated(payload, _MAX_HEADER))
+            found = json.loads(inflated(payload, MAX_TEXT))
             dtype = wire.restore(found["dtype"])
             if not dtype.itemsize:
                 raise ValueError("rows without bytes")
@@ -144,88 +151,119 @@ class RecordedTable:
             raise DamageError(f"the description of a table is unreadable: {error}") from None
 
 
-def table_frame(item: Snapshot) -> bytes:
-    """Return the payload that describes the table of a snapshot, with the meanings of columns."""
+class Last(NamedTuple):
+    """The last frame of a kind and table, to which the next one refers."""
+
+    text: bytes = b""
+    """Without a long one."""
+    data: Array | None = None
+    """Rows of a window: (n, bytes of a row)."""
+    place: int = 0
+    """Of a reader: in the segment. Of a writer: among the frames of this kind and table, from 1."""
+
+
+def last_of(text: bytes, data: Array | None, place: int) -> Last:
+    return Last(text if len(text) < _MOST_BEFORE else b"", data, place)
+
+
+def table_text(item: Snapshot) -> bytes:
+    """Return the text that describes the table of a snapshot, with the meanings of columns."""
     views = [view for view in VIEWS.values() if view.takes(item) and view.probe and not view.make]
     columns = {column.name: column.meaning for view in views for column in view.columns}
     found = wire.fields_of(item, STATIC)
-    return deflated(
-        json.dumps({**found, "dtype": wire.describe(item.rows.dtype), "columns": columns}).encode()
-    )
+    dtype = wire.describe(item.rows.dtype)
+    return json.dumps({**found, "dtype": dtype, "columns": columns}).encode()
 
 
-def window_frame(item: Snapshot, last: Array | None) -> tuple[bytes, int]:
-    """Return the payload of a window, and its flags.
+def window_parts(item: Snapshot, last: Array | None) -> list[bytes]:
+    """Return the text of a window in parts.
 
-    `last` are the rows of the table's window before it in the segment; None: the frame stands
-    alone.
+    `last` is the data of the table's window before it in the segment; None: the frame stands alone.
     """
     header = json.dumps(wire.fields_of(item, _CHANGING)).encode()
-    data, layout = _bytes_of(item.rows), layout_of(item.rows.dtype)
-    flags, parts = 0, [_CHECK.pack(len(header)) + header]
-    fresh = data
-    if last is not None and layout.identity:
-        places = _places(data, _bytes_of(last), layout)
-        new = places < 0
-        known = places[~new].astype("i4")
-        steps = np.diff(known, prepend=np.int32(-1)) - 1
-        # Small numbers of either sign become small numbers.
-        steps = (steps << 1) ^ (steps >> 31)
-        flags, fresh = REFERS, data[new]
-        parts.append(new.tobytes() + _planes(steps.astype("<i4")[:, None].view("u1")))
-    parts += [_planes(fresh[:, begin:end]) for begin, end in layout.identity]
-    parts += [_planes(data[:, begin:end]) for begin, end in layout.values]
-    if sum(map(len, parts)) < _SPLIT_FROM:
-        parts = [b"".join(parts)]
-    sections = [deflated(part) for part in parts]
-    sizes = np.array([len(sections), *map(len, sections)], "<u4")
-    return sizes.tobytes() + b"".join(sections), flags
+    data, layout = bytes_of(item.rows), layout_of(item.rows.dtype)
+    fresh = _columns(data, layout.identity)
+    parts = [_CHECK.pack(len(header)) + header]
+    if layout.identity:
+        known = _columns(data[:0] if last is None else last, layout.identity)
+        places = _places(fresh, known)
+        parts.append(_references(places, known))
+        fresh = fresh[places < 0]
+    if layout.turned:
+        places = _places(fresh, _turned(fresh, layout))
+        places[places >= np.arange(len(places))] = -1
+        # One that is found by its other direction is no other direction itself.
+        places[(places >= 0) & (places[places] >= 0)] = -1
+        parts.append(_references(places, fresh))
+        fresh = fresh[places < 0]
+    parts.append(fresh.tobytes())
+    return parts + [_planes(data[:, begin:end]) for begin, end in layout.values]
 
 
-def window_of(entry: Entry, payload: bytes, table: RecordedTable, last: Array | None) -> Snapshot:
-    """Return the snapshot of a window's frame; `last` as in `window_frame`. Raises DamageError."""
-    count, layout = entry.rows, layout_of(table.dtype)
-    if count * table.dtype.itemsize > MAX_PAYLOAD:
-        raise DamageError(f"a window of {count} rows is too large")
-    text = _joined(payload, count * (table.dtype.itemsize + 5) + _MAX_HEADER)
-    at = 4 + (_CHECK.unpack(text[:4])[0] if len(text) >= 4 else len(text))
-    header = text[5:at]
-    rows = np.empty(count, table.dtype)
-    data = _bytes_of(rows)
+class WindowText:
+    """The text of a window: the identities of its rows are read at once, the rest on demand."""
 
-    def take(shape: tuple[int, int]) -> Array:
-        """Return the next planes as rows of bytes."""
-        nonlocal at
-        size = shape[0] * shape[1]
-        if at + size > len(text):
-            raise DamageError("a window has not as many bytes as its entry says")
-        at += size
-        return np.frombuffer(text, "u1", size, at - size).reshape(shape[1], shape[0]).T
+    def __init__(self, entry: Entry, text: bytes, table: RecordedTable, last: Array | None) -> None:
+        """`last`: the `data` of the table's window before it; None: the frame stands alone. Raises
+        DamageError."""
+        self._text, self._table = text, table
+        self._at = 4 + (_CHECK.unpack(text[:4])[0] if len(text) >= 4 else len(text))
+        self._header = text[5 : self._at]
+        layout, count = layout_of(table.dtype), entry.rows
+        places = self._references(count, last) if layout.identity else np.arange(0)
+        new = np.flatnonzero(places < 0)
+        others = self._references(len(new), new) if layout.turned else np.full(len(new), -1)
+        width, known = _width(layout.identity), others >= 0
+        fresh = np.zeros((len(new), width), "u1")
+        fresh[~known] = self._take(int((~known).sum()), width)
+        if layout.turned:
+            fresh[known] = _turned(fresh[others[known]], layout)
+        self._values = self._take(_width(layout.values), count).T
+        if self._at != len(text):
+            raise DamageError("a window has more bytes than its entry says")
+        self.data = np.empty((count, table.dtype.itemsize), "u1")
+        """The memory of the rows: their identities, and later all."""
+        if last is not None and len(last) and layout.identity:
+            # Whole rows are one copy; new ones and values follow.
+            self.data = last.take(places, axis=0, mode="clip")
+        self._set(layout.identity, fresh, new)
 
-    fresh = np.arange(count)
-    if entry.flags & REFERS:
-        new = take((count, 1)).ravel() != 0
-        fresh, old = np.flatnonzero(new), np.flatnonzero(~new)
-        steps = np.ascontiguousarray(take((len(old), 4))).view("<i4").ravel()
-        steps = ((steps >> 1) & 0x7FFFFFFF) ^ -(steps & 1)
-        known = np.cumsum(steps.astype("i8") + 1) - 1
-        if last is None or (len(known) and not 0 <= known.min() <= known.max() < len(last)):
-            raise DamageError("a window refers to rows that are missing")
-        # Whole rows are one copy; their values follow.
-        data[old] = _bytes_of(last).take(known, axis=0)
-    every: Array | slice = slice(None)
-    for part, size, places in ((layout.identity, len(fresh), fresh), (layout.values, count, every)):
-        found, of = take((size, _width(part))), 0
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot, once. Raises DamageError."""
+        self._set(layout_of(self._table.dtype).values, self._values, slice(None))
+        rows = self.data.view(self._table.dtype).ravel()
+        try:
+            # Two JSON objects become one.
+            return wire.snapshot_of(self._table.fields[:-1] + b"," + self._header, rows)
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            raise DamageError("a window has a header that this version can't read") from None
+
+    def _set(self, part: tuple[tuple[int, int], ...], found: Array, places: Array | slice) -> None:
+        """Set the columns of a part of the layout in some rows."""
+        at = 0
         for begin, end in _joined_places(part):
-            data[places, begin:end] = found[:, of : of + end - begin]
-            of += end - begin
-    if at != len(text):
-        raise DamageError("a window has more bytes than its entry says")
-    try:
-        # Two JSON objects become one.
-        return wire.snapshot_of(table.fields[:-1] + b"," + header, rows)
-    except (ValueError, TypeError, RecursionError, OverflowError):
-        raise DamageError("a window has a header that this version can't read") from None
+            self.data[places, begin:end] = found[:, at : at + end - begin]
+            at += end - begin
+
+    def _take(self, lines: int, width: int) -> Array:
+        """Return the next bytes, (lines, width)."""
+        size, at = lines * width, self._at
+        if at + size > len(self._text):
+            raise DamageError("a window has not as many bytes as its entry says")
+        self._at += size
+        return np.frombuffer(self._text, "u1", size, at).reshape(lines, width)
+
+    def _references(self, count: int, among: Array | None) -> Array:
+        """Return the next places of `_references`, (count,), in `among`."""
+        there = self._take(1, count)[0] == 0
+        steps = np.ascontiguousarray(self._take(4, int(there.sum())).T).view("<u4").ravel()
+        if len(steps) and (among is None or not len(among)):
+            raise DamageError("a window refers to rows that are missing")
+        places = np.full(count, -1)
+        places[there] = (np.cumsum(steps + 1, dtype="i8") - 1) % len(
+            steps if among is None else among
+        )
+        return places
 
 
 class RowLayout(NamedTuple):
@@ -234,6 +272,10 @@ class RowLayout(NamedTuple):
     identity: tuple[tuple[int, int], ...]
     """Bytes that name the thing of a row: in the next window they are the same."""
     values: tuple[tuple[int, int], ...]
+    turned: list[int]
+    """Of a flow: the bytes of its identity in the order of its other direction."""
+    direction: int
+    """Of a flow: place of its direction in its identity."""
 
 
 @lru_cache(256)
@@ -243,13 +285,19 @@ def layout_of(dtype: np.dtype[Any]) -> RowLayout:
     named = sorted((fields[name][1], name) for name in dtype.names or () if name in _IDENTITY)
     identity = [(at, at + fields[name][0].itemsize) for at, name in named]
     if any(end > begin for (_, end), (begin, _) in pairwise(identity)):
-        identity = []  # fields that overlap
+        identity, named = [], []  # fields that overlap
     cuts = {0, dtype.itemsize}
     for name in dtype.names or ():
         cuts |= {fields[name][1], fields[name][1] + fields[name][0].itemsize}
     inside = {at for begin, end in identity for at in range(begin, end)}
     values = [each for each in pairwise(sorted(cuts)) if each[0] not in inside]
-    return RowLayout(tuple(identity), tuple(values))
+    order, at = {}, 0
+    for (_, name), (begin, end) in zip(named, identity, strict=True):
+        order[name] = [*range(at, at := at + end - begin)]
+    turned: list[int] = []
+    if order.keys() >= {*_TURNED, "direction"}:
+        turned = [place for name in order for place in order[_TURNED.get(name, name)]]
+    return RowLayout(tuple(identity), tuple(values), turned, order.get("direction", [0])[0])
 
 
 def _width(places: Iterable[tuple[int, int]]) -> int:
@@ -270,52 +318,60 @@ def _joined_places(places: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int]
 def _columns(data: Array, places: tuple[tuple[int, int], ...]) -> Array:
     """Return the bytes at some places of each row, (n, bytes of all places)."""
     parts = [data[:, begin:end] for begin, end in _joined_places(places)]
-    return np.concatenate(parts, axis=1)
+    return np.concatenate([data[:, :0], *parts], axis=1)
 
 
-def _places(data: Array, before: Array, layout: RowLayout) -> Array:
-    """Return the place (n,) of each row of `data` in `before` by its identity; -1 if it is new."""
-    if not len(before):
-        return np.full(len(data), -1)
-    words = -(-_width(layout.identity) // 8)
-    keys, known = np.zeros((len(data), words), "u8"), np.zeros((len(before), words), "u8")
-    for words_of, rows in ((keys, data), (known, before)):
-        columns = _columns(rows, layout.identity)
-        words_of.view("u1")[:, : columns.shape[1]] = columns
-    ids, known_ids = (each @ _FACTORS[:words] for each in (keys, known))
-    order = np.argsort(known_ids)
-    at = np.minimum(np.searchsorted(known_ids[order], ids), len(known) - 1)
+def _turned(ids: Array, layout: RowLayout) -> Array:
+    """Return the identities of the other directions of flows."""
+    found = ids[:, layout.turned]
+    found[:, layout.direction] ^= 1
+    return found
+
+
+def _places(ids: Array, known: Array) -> Array:
+    """Return the place (n,) of each identity in `known`; -1 if it is not there."""
+    if not len(known):
+        return np.full(len(ids), -1)
+    words = -(-ids.shape[1] // 8)
+    keys, others = np.zeros((len(ids), words), "u8"), np.zeros((len(known), words), "u8")
+    for words_of, each in ((keys, ids), (others, known)):
+        words_of.view("u1")[:, : each.shape[1]] = each
+    hashes, known_hashes = (each @ _FACTORS[:words] for each in (keys, others))
+    order = np.argsort(known_hashes)
+    at = np.minimum(np.searchsorted(known_hashes[order], hashes), len(known) - 1)
     places: Array = order[at]
-    # Rows of equal ids may differ.
-    places[(keys != known[places]).any(axis=1)] = -1
+    # Identities of equal hashes may differ.
+    places[(keys != others[places]).any(axis=1)] = -1
     return places
 
 
-def _bytes_of(rows: Array) -> Array:
+def _references(places: Array, among: Array) -> bytes:
+    """Return places (n,) in `among` as bytes: whether each is missing, and the steps between the
+    others, round the end of `among`."""
+    known = places[places >= 0]
+    steps = (np.diff(known, prepend=-1) - 1) % max(1, len(among))
+    return (places < 0).tobytes() + _planes(steps.astype("<u4")[:, None].view("u1"))
+
+
+def bytes_of(rows: Array) -> Array:
     """Return the memory of rows (n,), (n, bytes of a row), copied if needed."""
     return np.ascontiguousarray(rows).view("u1").reshape(len(rows), rows.dtype.itemsize)
 
 
-def _joined(payload: bytes, most: int) -> bytes:
-    """Return the uncompressed sections of a payload. Raises DamageError."""
-    count = int.from_bytes(payload[:4], "little")
-    if not 0 < count <= _MAX_SECTIONS or len(payload) < 4 * (count + 1):
-        raise DamageError("a window has an impossible number of sections")
-    at, parts = 4 * (count + 1), []
-    for size in np.frombuffer(payload, "<u4", count, 4).tolist():
-        parts.append(inflated(payload[at : at + size], most))
-        most -= len(parts[-1])
-        at += size
-    return b"".join(parts)
+def deflated(parts: list[bytes], before: bytes = b"") -> bytes:
+    """Return a text as a payload; `before` is that of the frame before it."""
+    text, level = b"".join(parts), _LEVEL
+    if len(text) < _SPLIT_FROM:
+        parts, level = [text], _SMALL_LEVEL
+    compressor = zstd.ZstdCompressor(level, zstd_dict=_beginning(before))
+    # A block a part.
+    blocks = [compressor.compress(part, compressor.FLUSH_BLOCK) for part in parts[:-1]]
+    return b"".join(blocks) + compressor.compress(parts[-1], compressor.FLUSH_FRAME)
 
 
-def deflated(data: bytes) -> bytes:
-    return zstd.compress(data, _LEVEL)
-
-
-def inflated(data: bytes, most: int) -> bytes:
-    """Return at most so many bytes, uncompressed. Raises DamageError."""
-    decompressor = zstd.ZstdDecompressor()
+def inflated(data: bytes, most: int, before: bytes = b"") -> bytes:
+    """Return at most so many bytes of a payload's text. Raises DamageError."""
+    decompressor = zstd.ZstdDecompressor(_beginning(before))
     try:
         found: bytes = decompressor.decompress(data, max_length=most)
     except (zstd.ZstdError, MemoryError) as error:
@@ -323,6 +379,11 @@ def inflated(data: bytes, most: int) -> bytes:
     if not decompressor.eof:
         raise DamageError("a frame is longer than its kind may be")
     return found
+
+
+def _beginning(before: bytes) -> Any:
+    # zstd takes no shorter one.
+    return zstd.ZstdDict(before, is_raw=True).as_prefix if len(before) >= 8 else None
 
 
 def _planes(data: Array) -> bytes:

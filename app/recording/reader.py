@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,12 +14,12 @@ import numpy as np
 from app.exporters.ledger import EVENTS, TableKey
 from app.files import as_invoker, expand
 from app.recording.frames import MAGIC, FrameKind
-from app.recording.segment import RecordedItem, Segment
+from app.recording.segment import OLD, RecordedItem, Segment
 from app.recording.writer import DATA, STREAMS
 from bpf.arrays import Array
 from bpf.errors import Closing, UsageError
 from bpf.quantities import clock, counted, moment
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Snapshot
 
 FULL = next(iter(STREAMS))
 _SECOND_NS = 10**9
@@ -34,12 +35,19 @@ class Recording(Closing):
         """
         self.directory, self._stream, self.run = expand(directory), stream, run
         self._segments: dict[Path, Segment] = {}
+        self._runs: list[list[Segment]] = []
+        self._listed_ns = 0
+        """Time of the directory's last change, if `_runs` are of it."""
         if not self.segments():
             text, hint = f"{directory} has no recording", "give the DIR of --record"
             if run and self._segments:
                 ids = ", ".join(dict.fromkeys(each.run for each in self._segments.values()))
                 text, hint = f"{directory} has no run {run}", f"there are {ids}"
             raise UsageError(text, hint=hint)
+        last = self.segments()[-1]
+        last.entries()
+        if OLD in last.damage.values():
+            raise UsageError(f"{directory} can't be read: {OLD}", hint="record anew")
 
     def close(self) -> None:
         for segment in self._segments.values():
@@ -51,8 +59,13 @@ class Recording(Closing):
 
     def runs(self) -> list[list[Segment]]:
         """Return the segments of each run, in the order of their begins. Raises UsageError."""
+        now_ns = time.time_ns()
         try:
             with as_invoker():
+                there = self.directory.exists()
+                changed_ns = self.directory.stat().st_mtime_ns if there else -1
+                if changed_ns == self._listed_ns:
+                    return self._runs
                 found = set(self.directory.glob(f"*.{self._stream}{DATA}"))
         except OSError as error:
             raise UsageError(f"{self.directory} is unreadable: {error.strerror}") from None
@@ -67,24 +80,23 @@ class Recording(Closing):
                 runs.setdefault(segment.run, []).append(segment)
             segment.close()
         # A clock that was set back dates a segment before the one that it follows.
-        return [sorted(run, key=lambda each: each.number) for run in runs.values()]
+        self._runs = [sorted(run, key=lambda each: each.number) for run in runs.values()]
+        # A file that is made within a tick of the file system's clock changes no time.
+        self._listed_ns = changed_ns if now_ns - changed_ns > _SECOND_NS else 0
+        return self._runs
 
     def items(
-        self, begin_ns: int = 0, end_ns: int = 1 << 62, run: Sequence[Segment] = ()
-    ) -> Iterator[RecordedItem]:
+        self, begin_ns: int = 0, end_ns: int = 1 << 62, run: Sequence[Segment] = (),
+        kind: FrameKind | None = None,
+    ) -> Iterator[RecordedItem]:  # fmt: skip
         """Yield the items from a UTC time up to another one, in the order of their publication.
 
-        `run` are the segments of a run; without it, all runs come one after the other. A window
-        belongs to its end. Damaged frames are left out, and noted in their segments.
+        `run` are the segments of a run; without it, all runs come one after the other. `kind`: of
+        this kind only. A window belongs to its end. Damaged frames are left out, and noted in their
+        segments.
         """
         for segment in self._between(begin_ns, end_ns, run):
-            yield from segment.items(segment.between(begin_ns, end_ns))
-            segment.close()
-
-    def events(self, begin_ns: int, end_ns: int) -> Iterator[Event]:
-        """Yield the events from a UTC time up to another one."""
-        for segment in self._between(begin_ns, end_ns):
-            yield from segment.events(begin_ns, end_ns)
+            yield from segment.items(segment.between(begin_ns, end_ns, kind))
             segment.close()
 
     def _between(
@@ -103,7 +115,12 @@ class Recording(Closing):
 
     def event_times(self) -> Array:
         """Return the UTC times of events, (n,), ascending; see `moments`."""
-        return self._times(lambda segment: segment.times(FrameKind.EVENT))
+
+        def times_of(segment: Segment) -> Array:
+            entries = segment.entries()
+            return entries["utc_ns"][entries["kind"] == FrameKind.EVENT].astype("i8")
+
+        return self._times(times_of)
 
     def moments(self) -> Array:
         """Return the ends of the windows that screens show, UTC, (n,), ascending.
@@ -158,7 +175,7 @@ def _missing(run: Sequence[Segment]) -> Iterator[str]:
     gaps: list[tuple[tuple[str, str, bool], int]] = []
     """Keys of tables, and the ends of their gaps."""
     for segment in run:
-        if len(segment.entries()) and not segment.begins_well():
+        if len(segment.entries()) and segment.magic != MAGIC:
             yield f"{segment.path.name}: the first {len(MAGIC)} bytes are wrong"
         for gap in segment.gaps():
             gaps.append((_key(gap.table), gap.end_ns))

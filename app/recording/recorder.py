@@ -21,7 +21,7 @@ from app.exporters.record_options import RecordOptions, kept
 from app.files import expand
 from app.outputs.table_output import locked_directory
 from app.outputs.view import is_table
-from app.recording.frames import FrameKind, deflated
+from app.recording.frames import FrameKind
 from app.recording.tiers import Tier, largest
 from app.recording.writer import SegmentWriter, remove_old
 from bpf.errors import ProbedeckError, UsageError
@@ -99,7 +99,7 @@ class RunRecorder:
         self._record_gaps()
         self._utc_ns = item.utc_ns if isinstance(item, Event) else item.end_utc_ns
         if isinstance(item, Event):
-            self._full.add(FrameKind.EVENT, item.utc_ns, deflated(_json_of(Event, item)))
+            self._full.add(FrameKind.EVENT, item.utc_ns, _json_of(Event, item))
             return
         if item.is_metric and item.probe not in self._probes:
             # The state tells the formats of its metrics.
@@ -153,7 +153,7 @@ class RunRecorder:
         self._gaps += self._ledger.take_gaps(self._name)
         while self._gaps:
             gap = self._gaps[0]
-            self._full.add(FrameKind.GAP, gap.end_ns, deflated(_json_of(Gap, gap)))
+            self._full.add(FrameKind.GAP, gap.end_ns, _json_of(Gap, gap))
             del self._gaps[0]
 
     def _write_sums(self, finished: Iterable[Snapshot]) -> None:
@@ -173,14 +173,14 @@ class RunRecorder:
     def _look(self, utc_ns: int) -> None:
         """Record the parts of the state that have changed."""
         losses = {one.name: [loss.packets, loss.bytes] for one, loss in self._losses.items()}
-        self._full.add(FrameKind.STATE, utc_ns, deflated(json.dumps(losses).encode()))
+        self._full.add(FrameKind.STATE, utc_ns, json.dumps(losses).encode())
         for number, part in enumerate(STATE_PARTS.values(), 1):
             try:
                 text = part(self._plane)
             except ProbedeckError:
                 continue  # the probe of this part ends at the moment
             if self._state.get(number) != text:
-                self._full.add(FrameKind.STATE, utc_ns, deflated(text), number)
+                self._full.add(FrameKind.STATE, utc_ns, text, number)
                 self._state[number] = text
 
 

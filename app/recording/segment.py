@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +22,17 @@ from app.recording.frames import (
     ENTRY,
     MAGIC,
     MAX_PAYLOAD,
+    MAX_TEXT,
+    OLD_MAGIC,
     REFERS,
     DamageError,
     Entry,
     FrameKind,
+    Last,
     RecordedTable,
+    WindowText,
     inflated,
-    window_of,
+    last_of,
 )
 from app.recording.writer import DATA, SEGMENT, index_of
 from bpf.arrays import Array, Rows
@@ -37,8 +40,7 @@ from bpf.quantities import clock
 from probes.snapshot import Event, Snapshot
 
 _SIZE = ENTRY.itemsize
-_MAX_TEXT = 64 << 20
-"""Bytes of an event or a state, uncompressed."""
+OLD = "its format is 1, of an older version; this one reads format 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +66,13 @@ class Segment:
         begun = datetime.strptime(time, f"{SEGMENT}.%fZ").replace(tzinfo=UTC)
         self.begin_ns = int(begun.timestamp() * 1e6) * 1000
         self._tables: dict[int, RecordedTable] = {}
-        self._raw = b""
-        """The entries of whole frames."""
+        self._entries: Rows[ENTRY] = np.empty(0, ENTRY)
+        """Of whole frames."""
         self._file: int | None = None
         self.damage: dict[int, str] = {}
         """Sentences about unreadable bytes, by the place of the first byte."""
-        self._last: dict[int, tuple[int, Array]] = {}
-        """Of each table the place of the window that was read last, and its rows."""
-        self._chain = 0
-        """Windows that are read because others refer to them."""
+        self._last: dict[tuple[int, int], Last] = {}
+        """Of each kind and table the frame that was read last."""
         self._head: dict[str, str] = {}
         self._moments = -1, np.empty(0, "i8")
         """Number of entries when the moments were read, and these."""
@@ -88,14 +88,13 @@ class Segment:
     def size(self) -> int:
         """Bytes of the data now. Raises DamageError."""
         try:
-            file = _opened(self.path) if self._file is None else self._file
-            try:
-                return os.fstat(file).st_size
-            finally:
-                if file != self._file:
-                    os.close(file)
+            # Without opening it: a step in a replay asks a thousand segments.
+            found = os.stat(self.path if self._file is None else self._file)
         except OSError as error:
             raise DamageError(error.strerror or "it is unreadable") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise DamageError("it is no file")
+        return found.st_size
 
     def _read_at(self, size: int, at: int) -> bytes:
         """Raises DamageError."""
@@ -113,27 +112,25 @@ class Segment:
         """
         try:
             size = self.size
+            if size != self._bytes and self.magic == OLD_MAGIC:
+                raise DamageError(OLD)
         except DamageError as error:
-            self._raw, size = b"", self._bytes
+            self._entries, size = self._entries[:0], self._bytes
             self.damage[0] = error.message
         if size != self._bytes:
             self._bytes = size
-            self._raw = self._indexed(size)
-            self._raw += b"".join(entry.pack() for entry in self._scanned(size))
-            self.__dict__.pop("_known", None)
-        return self._known
+            self._entries = self._indexed(size)
+            further = b"".join(entry.pack() for entry in self._scanned(size))
+            self._entries = np.frombuffer(self._entries.tobytes() + further, ENTRY)
+        return self._entries
 
-    @cached_property
-    def _known(self) -> Rows[ENTRY]:
-        return np.frombuffer(self._raw, ENTRY)
-
-    def _indexed(self, size: int) -> bytes:
+    def _indexed(self, size: int) -> Rows[ENTRY]:
         """Return the entries of the index, up to the first that does not fit to its neighbour."""
         self.damage.clear()
         try:
             file = _opened(index_of(self.path))
         except OSError:
-            return b""
+            return self._entries[:0]
         try:
             raw = os.pread(file, os.fstat(file).st_size, 0)
         finally:
@@ -145,7 +142,7 @@ class Segment:
         fits = begins == np.concatenate(([len(MAGIC)], ends[:-1]))
         fits &= ends <= size
         whole = len(found) if fits.all() else int(np.argmin(fits))
-        return raw[: whole * _SIZE]
+        return found[:whole]
 
     def _scanned(self, size: int) -> Iterator[Entry]:
         """Yield the whole frames that the index lacks."""
@@ -163,9 +160,9 @@ class Segment:
     @property
     def end(self) -> int:
         """Bytes of whole frames."""
-        if not self._raw:
+        if not len(self._entries):
             return len(MAGIC)
-        last = np.frombuffer(self._raw[-_SIZE:], ENTRY)[0]
+        last = self._entries[-1]
         return int(last["offset"]) + _SIZE + int(last["size"])
 
     def _entry_at(self, at: int) -> Entry:
@@ -176,7 +173,7 @@ class Segment:
 
     def entry(self, place: int) -> Entry:
         """Return an entry by its place. Raises DamageError."""
-        return Entry.unpack(self._raw[place * _SIZE : (place + 1) * _SIZE])
+        return Entry.unpack(self._entries[place].tobytes())
 
     def _payload(self, entry: Entry) -> bytes:
         if entry.size > MAX_PAYLOAD:
@@ -203,43 +200,50 @@ class Segment:
     def item(self, place: int) -> RecordedItem | Gap | None:
         """Return the item of a frame; None for the head and for tables. Raises DamageError."""
         entry = self.entry(place)
-        payload = self._payload(entry)
         match entry.kind:
             case FrameKind.WINDOW:
-                last = self._rows_before(place, entry.table) if entry.flags & REFERS else None
-                window = window_of(entry, payload, self.table(entry.table), last)
-                self._last[entry.table] = place, window.rows
-                return window
+                window = self._frame(place)[1]
+                return window.snapshot() if window is not None else None
             case FrameKind.EVENT | FrameKind.GAP as kind:
                 of = Event if kind == FrameKind.EVENT else Gap
                 try:
-                    found: Event | Gap = adapter(of).validate_json(inflated(payload, _MAX_TEXT))
+                    found: Event | Gap = adapter(of).validate_json(self._frame(place)[0])
                     return found
                 except ValueError:
                     raise DamageError("an event is unreadable") from None
             case FrameKind.STATE:
-                return RecordedState(entry.table, inflated(payload, _MAX_TEXT))
+                return RecordedState(entry.table, self._frame(place)[0])
         return None
 
-    def _rows_before(self, place: int, table: int) -> Array:
-        """Return the rows of the table's window before a frame. Raises DamageError."""
-        entries = self._known[:place]
-        found = np.flatnonzero((entries["kind"] == FrameKind.WINDOW) & (entries["table"] == table))
-        before = int(found[-1]) if len(found) else -1
-        known, rows = self._last.get(table, (-1, None))
-        if rows is not None and known == before:
-            return rows
+    def _frame(self, place: int, chain: int = 0) -> tuple[bytes, WindowText | None]:
+        """Return the text of a frame; of a window also its reader. Raises DamageError.
+
+        `chain`: frames that are read because this one refers to them.
+        """
+        entry, last, window = self.entry(place), Last(), None
+        payload = self._payload(entry)
+        if entry.flags & REFERS:
+            last = self._before(place, entry, chain)
+        of_window = entry.kind == FrameKind.WINDOW
+        text = inflated(payload, MAX_PAYLOAD if of_window else MAX_TEXT, last.text)
+        if of_window:
+            window = WindowText(entry, text, self.table(entry.table), last.data)
+        data = window.data if window is not None else None
+        self._last[entry.kind, entry.table] = last_of(text, data, place)
+        return text, window
+
+    def _before(self, place: int, entry: Entry, chain: int) -> Last:
+        """Return the frame to which a frame refers. Raises DamageError."""
+        entries = self._entries[:place]
+        mine = (entries["kind"] == entry.kind) & (entries["table"] == entry.table)
+        before = int(np.flatnonzero(mine)[-1]) if mine.any() else -1
+        key = entry.kind, entry.table
         # At most ALONE_EVERY frames refer to each other.
-        chain = self._chain + 1
         if before < 0 or chain > ALONE_EVERY:
-            raise DamageError("a window refers to a window that is missing")
-        self._chain = chain
-        try:
-            item = self.item(before)
-        finally:
-            self._chain = chain - 1
-        assert isinstance(item, Snapshot)
-        return item.rows
+            raise DamageError("a frame refers to a frame that is missing")
+        if key not in self._last or self._last[key].place != before:
+            self._frame(before, chain + 1)
+        return self._last[key]
 
     def items(self, mask: Rows[ENTRY] | None = None) -> Iterator[RecordedItem]:
         """Yield the items of all frames, or of a mask (n,) of them; note unreadable frames."""
@@ -257,7 +261,7 @@ class Segment:
                 if (item := self.item(place)) is not None:
                     yield item
             except DamageError as error:
-                at = int(self._known["offset"][place])
+                at = int(self._entries["offset"][place])
                 self.damage[at] = f"{error.message}{self._subject(place)}"
 
     def _subject(self, place: int) -> str:
@@ -269,23 +273,11 @@ class Segment:
                 return f": {name} until {clock(entry.utc_ns)} UTC"
         return ""
 
-    def between(self, begin_ns: int, end_ns: int) -> Array:
-        """Return a mask (n,) of the frames from a UTC time up to another one."""
-        times = self.entries()["utc_ns"]
-        mask: Array = (times > begin_ns) & (times <= end_ns)
-        return mask
-
-    def times(self, kind: FrameKind) -> Array:
-        """Return the UTC times of the frames of a kind, (n,)."""
+    def between(self, begin_ns: int, end_ns: int, kind: FrameKind | None = None) -> Array:
+        """Return a mask (n,) of the frames from a UTC time up to another one, of a kind or all."""
         entries = self.entries()
-        return entries["utc_ns"][entries["kind"] == kind].astype("i8")
-
-    def events(self, begin_ns: int, end_ns: int) -> Iterator[Event]:
-        """Yield the events from a UTC time up to another one."""
-        of = self.entries()["kind"] == FrameKind.EVENT
-        for item in self.items(self.between(begin_ns, end_ns) & of):
-            if isinstance(item, Event):
-                yield item
+        mask: Array = (entries["utc_ns"] > begin_ns) & (entries["utc_ns"] <= end_ns)
+        return mask if kind is None else mask & (entries["kind"] == kind)
 
     def moments(self) -> Array:
         """Return the ends of the windows that screens show, UTC, (n,)."""
@@ -302,16 +294,17 @@ class Segment:
         self._moments = len(entries), found
         return found
 
-    def begins_well(self) -> bool:
-        """Whether it begins with MAGIC. Raises DamageError."""
-        return self._read_at(len(MAGIC), 0) == MAGIC
+    @property
+    def magic(self) -> bytes:
+        """First bytes. Raises DamageError."""
+        return self._read_at(len(MAGIC), 0)
 
     @property
     def head(self) -> dict[str, str]:
         """Version, host and run; empty if they are unreadable, or not yet written."""
         if not self._head:
             with suppress(DamageError, ValueError, AttributeError, RecursionError):
-                found = json.loads(inflated(self._payload(self._entry_at(len(MAGIC))), _MAX_TEXT))
+                found = json.loads(inflated(self._payload(self._entry_at(len(MAGIC))), MAX_TEXT))
                 self._head = {str(name): str(value) for name, value in found.items()}
         return self._head
 

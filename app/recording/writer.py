@@ -13,12 +13,13 @@ import socket
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from errno import ENOENT, ENOSPC
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from app import VERSION
 from app.files import as_invoker, open_file
@@ -26,11 +27,15 @@ from app.recording.frames import (
     ALONE_EVERY,
     ENTRY,
     MAGIC,
+    REFERS,
     Entry,
     FrameKind,
+    Last,
+    bytes_of,
     deflated,
-    table_frame,
-    window_frame,
+    last_of,
+    table_text,
+    window_parts,
 )
 from bpf.arrays import Array
 from probes.snapshot import Snapshot
@@ -40,19 +45,8 @@ STREAMS = {"full": 600.0, "10s": 6 * 3600.0, "1m": 24 * 3600.0}
 """Streams of a recording, by the seconds of a segment: every window, and sums of 10 s and 1 min."""
 SEGMENT_BYTES = 64 << 20
 SEGMENT = "%Y%m%dT%H%M%S"
+_NONE = np.empty(0, "u1")
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-
-
-@dataclass(slots=True)
-class _Table:
-    """A table of the present segment."""
-
-    static: Any
-    """The fields that its windows share."""
-    number: int
-    last: Array | None = None
-    """Rows of its last window."""
-    windows: int = 0
 
 
 class SegmentWriter:
@@ -70,9 +64,10 @@ class SegmentWriter:
         """Descriptors of the data and of the index."""
         self._end = self._began = 0.0
         self._size = 0
-        self._tables: dict[tuple[str, str, str], _Table] = {}
-        """By probe, side and metric."""
+        self._tables: dict[tuple[str, str, str], tuple[Any, int]] = {}
+        """By probe, side and metric: the fields that its windows share, and its number."""
         self._numbers = 0
+        self._last: dict[tuple[FrameKind, int], Last] = {}
         self._run, self._segments = run, 0
 
     def window(self, item: Snapshot) -> None:
@@ -80,23 +75,18 @@ class SegmentWriter:
         self._make_room(item.rows.nbytes, item.end_utc_ns)
         static = item.interface, item.schema, item.hooks, item.rows.dtype
         key = item.probe, item.side, item.metric
-        table = self._tables.get(key)
-        if table is None or table.static != static:
-            self._append(FrameKind.TABLE, item.end_utc_ns, table_frame(item), self._numbers)
-            table = self._tables[key] = _Table(static, self._numbers)
+        if key not in self._tables or self._tables[key][0] != static:
+            self._append(FrameKind.TABLE, item.end_utc_ns, [table_text(item)], self._numbers)
+            self._tables[key] = static, self._numbers
             self._numbers += 1
-        alone = not table.windows % ALONE_EVERY
-        payload, flags = window_frame(item, None if alone else table.last)
-        self._append(
-            FrameKind.WINDOW, item.end_utc_ns, payload, table.number, flags=flags,
-            rows=len(item.rows),
-        )  # fmt: skip
-        table.last, table.windows = item.rows, table.windows + 1
+        number = self._tables[key][1]
+        parts = window_parts(item, self._before(FrameKind.WINDOW, number).data)
+        self._append(FrameKind.WINDOW, item.end_utc_ns, parts, number, item.rows)
 
-    def add(self, kind: FrameKind, utc_ns: int, payload: bytes, table: int = 0) -> None:
+    def add(self, kind: FrameKind, utc_ns: int, text: bytes, number: int = 0) -> None:
         """Append a frame of another kind."""
-        self._make_room(len(payload), utc_ns)
-        self._append(kind, utc_ns, payload, table)
+        self._make_room(len(text), utc_ns)
+        self._append(kind, utc_ns, [text], number)
 
     def sync(self) -> None:
         """Let the data reach the disk: only a lost power supply needs it."""
@@ -138,12 +128,12 @@ class SegmentWriter:
             raise
         self._files, self._size = (data, index), 0
         self._end = time.monotonic() + STREAMS[self._stream]
-        self._tables, self._numbers = {}, 0
+        self._tables, self._numbers, self._last = {}, 0, {}
         head = {"version": VERSION, "host": socket.gethostname(), "stream": self._stream,
                 "run": self._run, "number": self._segments}  # fmt: skip
         self._segments += 1
         try:
-            self._append(FrameKind.HEAD, utc_ns, deflated(json.dumps(head).encode()), 0)
+            self._append(FrameKind.HEAD, utc_ns, [json.dumps(head).encode()])
         except OSError:
             # Nothing of it can be read.
             self.close()
@@ -152,18 +142,25 @@ class SegmentWriter:
                     (self._directory / (name + suffix)).unlink(missing_ok=True)
             raise
 
+    def _before(self, kind: FrameKind, number: int) -> Last:
+        """Return the frame to which the next one refers."""
+        last = self._last.get((kind, number), Last())
+        return last if last.place % ALONE_EVERY else Last()
+
     def _append(
-        self, kind: FrameKind, utc_ns: int, payload: bytes, table: int, *, flags: int = 0,
-        rows: int = 0,
+        self, kind: FrameKind, utc_ns: int, parts: list[bytes], number: int = 0,
+        rows: Array = _NONE,
     ) -> None:  # fmt: skip
         assert self._files is not None
         data, index = self._files
         begin = self._size
+        last = self._before(kind, number)
+        payload = deflated(parts, last.text)
         before = MAGIC if not begin else b""
-        offset = begin + len(before)
         entry = Entry(
-            max(0, utc_ns), offset, len(payload), rows, kind, flags, table, zlib.crc32(payload)
-        )
+            max(0, utc_ns), begin + len(before), len(payload), len(rows), kind,
+            REFERS if last.place else 0, number, zlib.crc32(payload),
+        )  # fmt: skip
         packed = entry.pack()
         try:
             whole = before + packed + payload
@@ -178,6 +175,7 @@ class SegmentWriter:
             os.ftruncate(data, begin)
             raise
         self._size = begin + len(whole)
+        self._last[kind, number] = last_of(b"".join(parts), bytes_of(rows), last.place + 1)
 
 
 def remove_old(directory: Path, seconds: float, most: float) -> None:

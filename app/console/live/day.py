@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.recording.frames import FrameKind
 from app.recording.reader import Recording
 from app.recording.tiers import MINUTES
 from bpf.arrays import Array, Rows
 from bpf.errors import UsageError
 from bpf.quantities import bit_rate, clock
-from probes.snapshot import Snapshot
+from probes.snapshot import Event, Snapshot
 from widgets.sparkline import round_scale, sparkline
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
@@ -68,8 +69,11 @@ class RecordedDay:
                 total = item.rows["bytes"].sum() + sum(one.bytes for one in item.rest)
                 self._minutes.append((item.end_utc_ns, int(total) * 8 / max(item.seconds, 1.0)))
             since_ns = max(begin_ns, self._day.end_ns)
-            self._events += [event.utc_ns for event in self._recording.events(since_ns, end_ns)
-                             if event.severity != "info"]  # fmt: skip
+            self._events += [
+                item.utc_ns
+                for item in self._recording.items(since_ns, end_ns, kind=FrameKind.EVENT)
+                if isinstance(item, Event) and item.severity != "info"
+            ]
             self._minutes = [each for each in self._minutes if each[0] > begin_ns]
             self._events = [each for each in self._events if each > begin_ns]
             minutes = np.array(self._minutes, MINUTE)

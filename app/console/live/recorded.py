@@ -17,7 +17,7 @@ from app.recording.reader import Recording
 from app.recording.segment import RecordedState, Segment
 from bpf.arrays import Array, Rows
 from probes.control_plane import ControlPlane
-from probes.snapshot import History, Losses, Snapshot
+from probes.snapshot import Event, History, Losses, Snapshot
 
 _LEAST_NS, _MOST_NS = 61 * 10**9, 600 * 10**9
 """A frame is built from the windows of so long: flows are shown for a minute."""
@@ -150,11 +150,10 @@ class RecordedFrames(Moments):
         return self._recording.moments()
 
     def frame(self, utc_ns: int) -> Frame:
-        moments = self.moments()
-        first, last = np.searchsorted(moments, (self._reached_ns, utc_ns))
+        further = (utc_ns - self._reached_ns) / 1e9 / (self.plane.interval or 1.0)
         segments = self._recording.runs_at(utc_ns)[-1]
         goes_on = segments[:1] == self._run and self._reached_ns > 0
-        if not (goes_on and 0 <= last - first <= _FORWARD):
+        if not (goes_on and 0 <= further <= _FORWARD):
             self._run = segments[:1]
             self._begin(segments, utc_ns)
         if utc_ns > self._reached_ns:
@@ -188,8 +187,9 @@ class RecordedFrames(Moments):
         self.plane.turn_to(dict(self._parts))
         self._state.begin(self.plane.losses if begin_ns else None)
         last = segments[-_SEGMENTS_OF_EVENTS:]
-        events = [event for each in last for event in each.events(0, begin_ns)]
+        events = [*self._recording.items(0, begin_ns, last, FrameKind.EVENT)]
         for event in events[-MAX_EVENTS:]:
+            assert isinstance(event, Event)
             self._state.take(event)
         if not begin_ns and segments:
             # Items of another run belong to other frames.

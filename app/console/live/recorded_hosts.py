@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -35,20 +34,17 @@ def opened(directories: Sequence[str], run: str = "") -> Moments:
 
     Raises UsageError if one is none.
     """
-    first, *others = directories
-    return RecordedHosts(fleet_of(directories)) if others else RecordedFrames(first, run)
+    if len(directories) == 1:
+        return RecordedFrames(directories[0], run)
+    frames = [RecordedFrames(directory) for directory in directories]
+    return RecordedHosts(fleet_of(directories, [each.host for each in frames]), frames)
 
 
-def fleet_of(directories: Sequence[str]) -> Fleet:
+def fleet_of(directories: Sequence[str], hosts: Sequence[str]) -> Fleet:
     """Return recordings as a fleet: each has the name of its host, and of further ones of that
-    host its number.
-
-    Raises UsageError if a directory has no recording.
-    """
+    host its number."""
     names: list[str] = []
-    for directory in directories:
-        with closing(RecordedFrames(directory)) as frames:
-            host = frames.host
+    for host in hosts:
         same = sum(name.partition("#")[0] == host for name in names)
         names.append(f"{host}#{same + 1}" if same else host)
     pairs = zip(names, directories, strict=True)
@@ -62,16 +58,20 @@ class RecordedHosts(HostChoice, Moments):
     A moment is the last window of a second of UTC: the windows of hosts end at different times.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
-        """Raises UsageError for a directory without a recording, and for too many of them."""
+    def __init__(self, fleet: Fleet, opened: Sequence[RecordedFrames] = ()) -> None:
+        """`opened`: the recordings, if they are open.
+
+        Raises UsageError for a directory without a recording, and for too many of them.
+        """
         super().__init__(fleet)
         if len(fleet.hosts) > MOST_CHOSEN:
             text = f"{len(fleet.hosts)} recordings cannot be shown at once"
             raise UsageError(text, hint=f"name {MOST_CHOSEN} at most")
         self.plane = ChosenPlane(self)
-        self._frames = {
-            host.name: RecordedFrames(host.remote.url.removeprefix(RECORD)) for host in fleet.hosts
-        }
+        opened = opened or [
+            RecordedFrames(host.remote.url.removeprefix(RECORD)) for host in fleet.hosts
+        ]
+        self._frames = dict(zip((host.name for host in fleet.hosts), opened, strict=True))
         for name, frames in self._frames.items():
             frames.plane.listen(partial(self.publish, name))
         self._states = tuple(

@@ -14,7 +14,7 @@ from app.console.app import ConsoleApp
 from app.console.host_names import Names
 from app.console.live.day import MINUTE, Day, added
 from app.console.live.frames import Frame
-from app.console.live.recorded_hosts import RecordedHosts, fleet_of
+from app.console.live.recorded_hosts import RecordedHosts, opened
 from app.console.live.state import ShownHosts
 from app.fleet.host_state import HostPhase, HostState
 from app.fleet.hosts import load
@@ -52,6 +52,12 @@ def _recorded(
     return [str(place / f"{number}") for number in range(len(hosts))]
 
 
+def _opened(directories: Sequence[str]) -> RecordedHosts:
+    frames = opened(directories)
+    assert isinstance(frames, RecordedHosts)
+    return frames
+
+
 def _live(hosts: Mapping[str, Sequence[Item]], until_ns: int) -> Frame:
     """The frame of a live console of these hosts at a moment."""
     planes = Planes({name: cast(Any, FakePlane()) for name in hosts})
@@ -69,7 +75,7 @@ def _live(hosts: Mapping[str, Sequence[Item]], until_ns: int) -> Frame:
 @pytest.mark.slow
 def test_frames_are_those_of_a_live_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = {"web1": run_of(30), "web2": _later(run_of(30, 20), 4 * 10**8)}
-    frames = RecordedHosts(fleet_of(_recorded(monkeypatch, tmp_path, hosts)))
+    frames = _opened(_recorded(monkeypatch, tmp_path, hosts))
     moments = frames.moments().tolist()
     # A second ends with the window of web1; web2 ends 0.6 s before it.
     assert moments[:2] == [BEGIN_NS + _SECOND_NS, BEGIN_NS + _SECOND_NS * 2]
@@ -86,7 +92,7 @@ def test_a_host_without_windows_is_missing_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = {"a": windows(40), "b": windows(10), "c": windows(5, first=30)}
-    frames = RecordedHosts(fleet_of(_recorded(monkeypatch, tmp_path, hosts)))
+    frames = _opened(_recorded(monkeypatch, tmp_path, hosts))
     frame = frames.at(BEGIN_NS + 15 * _SECOND_NS)
     assert frame is not None
     assert frame.missing == ("c",), "b is silent for 5 s only"
@@ -112,10 +118,10 @@ def test_hosts_of_one_name_have_numbers(tmp_path: Path, monkeypatch: pytest.Monk
     for place, name in (("1", "web"), ("2", "web"), ("3", "db"), ("4", "web")):
         monkeypatch.setattr("socket.gethostname", lambda name=name: name)
         record(tmp_path / place, windows(1))
-    fleet = fleet_of([str(tmp_path / place) for place in "1234"])
-    assert [host.name for host in fleet.hosts] == ["web", "web#2", "db", "web#3"]
+    frames = _opened([str(tmp_path / place) for place in "1234"])
+    assert [host.name for host in frames.fleet.hosts] == ["web", "web#2", "db", "web#3"]
     with pytest.raises(UsageError, match="33 recordings cannot be shown at once"):
-        RecordedHosts(fleet_of([str(tmp_path / "1")] * 33))
+        _opened([str(tmp_path / "1")] * 33)
 
 
 def test_minutes_of_hosts_add_up() -> None:
@@ -156,7 +162,7 @@ async def test_every_screen_shows_the_hosts_of_several_recordings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = {"web1": run_of(30), "web2": _later(run_of(18, 20), 4 * 10**8)}
-    frames = RecordedHosts(fleet_of(_recorded(monkeypatch, tmp_path, hosts)))
+    frames = _opened(_recorded(monkeypatch, tmp_path, hosts))
     app = ConsoleApp(
         lambda: cast(Any, frames.plane), lambda: None, "2 recordings", first="hosts", names=False,
         fleet=True, recording=lambda: frames, replays=True,
