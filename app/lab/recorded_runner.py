@@ -7,6 +7,7 @@ windows of flows begin and end at other times.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from app.lab.policy_runner import QUIET, CaptureResult, Told
 from app.outputs.view import is_table
 from app.recording.export import tables_of
 from app.recording.reader import Recording
-from app.recording.segment import RecordedState
+from app.recording.segment import Segment
 from bpf.arrays import Array, Rows
 from bpf.quantities import counted
 from probes.flow.filter import FlowFilter, key_fields
@@ -64,13 +65,14 @@ def run_recording(directory: str, policies: Sequence[Policy]) -> CaptureResult:
                 of_flows.append(policy)
         metrics = _Run(recording, of_metrics, lambda window, named: (window.rows[0], {}))
         flows = _Run(recording, of_flows, _of_flows)
-        for item in recording.items():
-            if isinstance(item, RecordedState):
-                continue
-            if is_table(item, PROBE, METRICS_TABLE):
-                metrics.step(item)
-            elif is_table(item, "flow", ""):
-                flows.step(item)
+        for run in recording.runs():
+            metrics.begin(run)
+            flows.begin(run)
+            for item in recording.items(run=run):
+                if is_table(item, PROBE, METRICS_TABLE):
+                    metrics.step(item)
+                elif is_table(item, "flow", ""):
+                    flows.step(item)
         notes = [*recording.damage()]
         if not flows.windows:
             untested |= {each.name: "the recording has no flows" for each in of_flows}
@@ -112,11 +114,16 @@ class _Run:
         """Length of the first window of the run: later ones may be several, joined."""
         self._begun: list[tuple[int, Told]] = []
         self._engine = Engine()
+        self._run: Sequence[Segment] = ()
+
+    def begin(self, run: Sequence[Segment]) -> None:
+        """Begin another run: its windows have their own numbers, and maybe times of another one."""
+        self._run, self._number = run, sys.maxsize
 
     def step(self, window: Snapshot) -> None:
         """Take in the next window."""
         length_ns = window.end_ns - window.start_ns
-        if window.window <= self._number or not self.windows:  # A run begins.
+        if window.window <= self._number:  # A run begins, or its probe.
             self._engine, self._length_ns = Engine(), max(1, length_ns)
             for policy in self.policies:
                 self._engine.set(policy, window.start_ns)
@@ -166,7 +173,7 @@ class _Run:
         # The last one ends after this window.
         later = window.end_utc_ns + round(window.seconds * 2e9)
         windows = [
-            item for item in self._recording.items(window.start_utc_ns, later)
+            item for item in self._recording.items(window.start_utc_ns, later, self._run)
             if isinstance(item, Snapshot) and is_table(item, "flow", "")
             and item.start_utc_ns < window.end_utc_ns
         ]  # fmt: skip

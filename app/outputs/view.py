@@ -260,7 +260,7 @@ class OwnedFlows(Snapshot):
         return self.tables[OWNERSHIP_TABLE].rows
 
 
-def is_table(item: Item, probe: str, table: str) -> TypeGuard[Snapshot]:
+def is_table(item: object, probe: str, table: str) -> TypeGuard[Snapshot]:
     """Whether `item` is that table of a built-in probe."""
     return (
         isinstance(item, Snapshot)

@@ -16,7 +16,7 @@ import numpy as np
 from app import VERSION
 from app.files import write_atomic
 from app.recording.writer import CAPTURE
-from bpf.arrays import Array, Row, Rows
+from bpf.arrays import Row, Rows
 from bpf.errors import UsageError
 from bpf.quantities import byte_size, counted, milliseconds
 from probes.filter.hosts import address_text
@@ -84,7 +84,10 @@ def encoded(capture: Capture, history: History, file: str = "") -> Iterator[byte
         yield _block(_INTERFACE, head, [(_IF_NAME, name), (_RESOLUTION, b"\x09")])
     if names := _names(flows, history):
         yield _block(_NAMES, names)
-    first, flow_of = _unique(flows)
+    # A packet of each flow, and the flow of each packet.
+    _, first, flow_of = np.unique(
+        hash_keys(key_words(flows)), return_index=True, return_inverse=True
+    )
     comments = _comments(capture, flows[first], history)
     for slot, link, flow in zip(slots, links, flow_of.tolist(), strict=True):
         data = slot["bytes"][: slot["captured"]].tobytes()
@@ -116,14 +119,6 @@ def _block(kind: int, body: bytes, options: Sequence[tuple[int, bytes]] = ()) ->
 
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
-
-
-def _unique(flows: Rows[FLOW]) -> tuple[Array, Array]:
-    """Return a packet of each flow, and the flow of each packet."""
-    _, first, flow_of = np.unique(
-        hash_keys(key_words(flows)), return_index=True, return_inverse=True
-    )
-    return first, flow_of
 
 
 def _names(flows: Rows[FLOW], history: History) -> bytes:

@@ -108,10 +108,6 @@ class Entry(NamedTuple):
     table: int
     crc: int
 
-    @property
-    def end(self) -> int:
-        return self.offset + ENTRY.itemsize + self.size
-
     def pack(self) -> bytes:
         fields = _FIELDS.pack(*self)
         return fields + _CHECK.pack(zlib.crc32(fields))
@@ -170,9 +166,8 @@ def table_text(item: Snapshot) -> bytes:
     """Return the text that describes the table of a snapshot, with the meanings of columns."""
     views = [view for view in VIEWS.values() if view.takes(item) and view.probe and not view.make]
     columns = {column.name: column.meaning for view in views for column in view.columns}
-    found = wire.fields_of(item, STATIC)
-    dtype = wire.describe(item.rows.dtype)
-    return json.dumps({**found, "dtype": dtype, "columns": columns}).encode()
+    found = {"dtype": wire.describe(item.rows.dtype), "columns": columns}
+    return json.dumps(wire.fields_of(item, STATIC) | found).encode()
 
 
 def window_parts(item: Snapshot, last: Array | None) -> list[bytes]:
@@ -182,21 +177,20 @@ def window_parts(item: Snapshot, last: Array | None) -> list[bytes]:
     """
     header = json.dumps(wire.fields_of(item, _CHANGING)).encode()
     data, layout = bytes_of(item.rows), layout_of(item.rows.dtype)
-    fresh = _columns(data, layout.identity)
-    parts = [_CHECK.pack(len(header)) + header]
+    parts, fresh = [_CHECK.pack(len(header)) + header], data
     if layout.identity:
-        known = _columns(data[:0] if last is None else last, layout.identity)
-        places = _places(fresh, known)
+        known = data[:0] if last is None else last
+        places = _places(data, known, layout)
         parts.append(_references(places, known))
-        fresh = fresh[places < 0]
+        fresh = data[places < 0]
     if layout.turned:
-        places = _places(fresh, _turned(fresh, layout))
+        places = _places(fresh, _turned(fresh, layout), layout)
         places[places >= np.arange(len(places))] = -1
         # One that is found by its other direction is no other direction itself.
         places[(places >= 0) & (places[places] >= 0)] = -1
         parts.append(_references(places, fresh))
         fresh = fresh[places < 0]
-    parts.append(fresh.tobytes())
+    parts.append(_columns(fresh, layout.identity).tobytes())
     return parts + [_planes(data[:, begin:end]) for begin, end in layout.values]
 
 
@@ -213,9 +207,10 @@ class WindowText:
         places = self._references(count, last) if layout.identity else np.arange(0)
         new = np.flatnonzero(places < 0)
         others = self._references(len(new), new) if layout.turned else np.full(len(new), -1)
-        width, known = _width(layout.identity), others >= 0
-        fresh = np.zeros((len(new), width), "u1")
-        fresh[~known] = self._take(int((~known).sum()), width)
+        known = others >= 0
+        fresh = np.zeros((len(new), table.dtype.itemsize), "u1")
+        first = self._take(int((~known).sum()), _width(layout.identity))
+        _set(fresh, np.flatnonzero(~known), layout.identity, first)
         if layout.turned:
             fresh[known] = _turned(fresh[others[known]], layout)
         self._values = self._take(_width(layout.values), count).T
@@ -226,24 +221,18 @@ class WindowText:
         if last is not None and len(last) and layout.identity:
             # Whole rows are one copy; new ones and values follow.
             self.data = last.take(places, axis=0, mode="clip")
-        self._set(layout.identity, fresh, new)
+        self.data[new] = fresh
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot, once. Raises DamageError."""
-        self._set(layout_of(self._table.dtype).values, self._values, slice(None))
+        values = layout_of(self._table.dtype).values
+        _set(self.data, slice(None), values, self._values)
         rows = self.data.view(self._table.dtype).ravel()
         try:
             # Two JSON objects become one.
             return wire.snapshot_of(self._table.fields[:-1] + b"," + self._header, rows)
         except (ValueError, TypeError, RecursionError, OverflowError):
             raise DamageError("a window has a header that this version can't read") from None
-
-    def _set(self, part: tuple[tuple[int, int], ...], found: Array, places: Array | slice) -> None:
-        """Set the columns of a part of the layout in some rows."""
-        at = 0
-        for begin, end in _joined_places(part):
-            self.data[places, begin:end] = found[:, at : at + end - begin]
-            at += end - begin
 
     def _take(self, lines: int, width: int) -> Array:
         """Return the next bytes, (lines, width)."""
@@ -273,9 +262,9 @@ class RowLayout(NamedTuple):
     """Bytes that name the thing of a row: in the next window they are the same."""
     values: tuple[tuple[int, int], ...]
     turned: list[int]
-    """Of a flow: the bytes of its identity in the order of its other direction."""
+    """Of a flow: the places of the bytes of its other direction; empty if rows are no flows."""
     direction: int
-    """Of a flow: place of its direction in its identity."""
+    """Of a flow: place of its direction."""
 
 
 @lru_cache(256)
@@ -285,53 +274,55 @@ def layout_of(dtype: np.dtype[Any]) -> RowLayout:
     named = sorted((fields[name][1], name) for name in dtype.names or () if name in _IDENTITY)
     identity = [(at, at + fields[name][0].itemsize) for at, name in named]
     if any(end > begin for (_, end), (begin, _) in pairwise(identity)):
-        identity, named = [], []  # fields that overlap
+        identity = []  # fields that overlap
     cuts = {0, dtype.itemsize}
     for name in dtype.names or ():
         cuts |= {fields[name][1], fields[name][1] + fields[name][0].itemsize}
     inside = {at for begin, end in identity for at in range(begin, end)}
+    edges = [at for at in range(dtype.itemsize + 1) if (at in inside) != (at - 1 in inside)]
+    joined = tuple(zip(edges[::2], edges[1::2], strict=True))
     values = [each for each in pairwise(sorted(cuts)) if each[0] not in inside]
-    order, at = {}, 0
-    for (_, name), (begin, end) in zip(named, identity, strict=True):
-        order[name] = [*range(at, at := at + end - begin)]
-    turned: list[int] = []
-    if order.keys() >= {*_TURNED, "direction"}:
-        turned = [place for name in order for place in order[_TURNED.get(name, name)]]
-    return RowLayout(tuple(identity), tuple(values), turned, order.get("direction", [0])[0])
+    is_flow = bool(identity) and fields.keys() >= {*_TURNED, "direction"}
+    is_flow = is_flow and all(fields[one][0] == fields[other][0] for one, other in _TURNED.items())
+    turned = [*range(dtype.itemsize)] if is_flow else []
+    for name, other in _TURNED.items() if turned else ():
+        at, begin = fields[name][1], fields[other][1]
+        turned[at : at + fields[name][0].itemsize] = range(begin, begin + fields[name][0].itemsize)
+    return RowLayout(joined, tuple(values), turned, fields.get("direction", (0, 0))[1])
 
 
 def _width(places: Iterable[tuple[int, int]]) -> int:
     return sum(end - begin for begin, end in places)
 
 
-@lru_cache(256)
-def _joined_places(places: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Join places that adjoin."""
-    found: list[tuple[int, int]] = []
-    for begin, end in places:
-        if found and found[-1][1] == begin:
-            begin = found.pop()[0]
-        found.append((begin, end))
-    return tuple(found)
-
-
 def _columns(data: Array, places: tuple[tuple[int, int], ...]) -> Array:
     """Return the bytes at some places of each row, (n, bytes of all places)."""
-    parts = [data[:, begin:end] for begin, end in _joined_places(places)]
+    parts = [data[:, begin:end] for begin, end in places]
     return np.concatenate([data[:, :0], *parts], axis=1)
 
 
-def _turned(ids: Array, layout: RowLayout) -> Array:
-    """Return the identities of the other directions of flows."""
-    found = ids[:, layout.turned]
+def _set(
+    data: Array, rows: Array | slice, places: tuple[tuple[int, int], ...], found: Array
+) -> None:
+    """Set the bytes at some places of some rows, see `_columns`."""
+    at = 0
+    for begin, end in places:
+        data[rows, begin:end] = found[:, at : at + end - begin]
+        at += end - begin
+
+
+def _turned(data: Array, layout: RowLayout) -> Array:
+    """Return rows with the identities of the other directions of flows."""
+    found = data[:, layout.turned]
     found[:, layout.direction] ^= 1
     return found
 
 
-def _places(ids: Array, known: Array) -> Array:
-    """Return the place (n,) of each identity in `known`; -1 if it is not there."""
+def _places(data: Array, known: Array, layout: RowLayout) -> Array:
+    """Return the place (n,) of each row of `data` in `known` by its identity; -1 if it is new."""
     if not len(known):
-        return np.full(len(ids), -1)
+        return np.full(len(data), -1)
+    ids, known = (_columns(each, layout.identity) for each in (data, known))
     words = -(-ids.shape[1] // 8)
     keys, others = np.zeros((len(ids), words), "u8"), np.zeros((len(known), words), "u8")
     for words_of, each in ((keys, ids), (others, known)):

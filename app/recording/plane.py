@@ -10,7 +10,7 @@ from app.api.models import ControllerStatus, PathObject, adapter
 from app.recording.recorder import STATE_PARTS
 from bpf.errors import ProbedeckError, ReadOnlyError
 from probes.control_plane import RemoteCalls
-from probes.operation import Caller, Operation
+from probes.operation import Operation
 from probes.path.options import PathOptions
 from probes.poller import Publisher
 from probes.reports import BudgetUse, MemoryUse, NoOutputs, OutputControl
@@ -21,15 +21,21 @@ _STATUS, _PATH_OPTIONS = "status", "path_options"
 _NUMBERS = {name: number for number, name in enumerate(STATE_PARTS, 1)}
 
 
-class _RecordedCaller(Caller):
-    """Answers operations from the recorded state. Every method raises ProbedeckError."""
+class RecordedPlane(RemoteCalls, Publisher):
+    """The control plane of a recording: it answers operations from the recorded state.
+
+    One thread turns it to moments; any thread asks it. Its history has the items of the last minute
+    before the moment.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self._parts: Mapping[int, bytes] = {}
-
-    def turn_to(self, parts: Mapping[int, bytes]) -> None:
-        """Answer from these parts of the state, by their numbers, from now on."""
-        self._parts = parts
+        self.late_by = 0.0
+        self.outputs: OutputControl = NoOutputs()
+        self.read_only = READ_ONLY
+        self.unwritten: Mapping[str, int] = {}
+        self._status = ControllerStatus("", READ_ONLY, "", {})
 
     def _call(self, operation: Operation[..., Any], values: Any, named: Mapping[str, Any]) -> Any:
         if operation.name in STATE_PARTS:
@@ -44,24 +50,9 @@ class _RecordedCaller(Caller):
             words = "has no readable state" if text else "has no state"
             raise ProbedeckError(f"the recording {words} {name!r} of this moment") from None
 
-
-class RecordedPlane(_RecordedCaller, RemoteCalls, Publisher):
-    """The control plane of a recording. One thread turns it to moments; any thread asks it.
-
-    Its history has the items of the last minute before the moment.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        Publisher.__init__(self)
-        self.late_by = 0.0
-        self.outputs: OutputControl = NoOutputs()
-        self.read_only = READ_ONLY
-        self.unwritten: Mapping[str, int] = {}
-        self._status = ControllerStatus("", READ_ONLY, "", {})
-
     def turn_to(self, parts: Mapping[int, bytes]) -> None:
-        super().turn_to(parts)
+        """Answer from these parts of the state, by their numbers, from now on."""
+        self._parts = parts
         if _NUMBERS[_STATUS] in parts:
             self._status = self._part(_STATUS, ControllerStatus)
             self.unwritten = self._status.unwritten

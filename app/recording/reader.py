@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from app.exporters.ledger import EVENTS, TableKey
+from app.exporters.ledger import EVENTS, Gap, TableKey
 from app.files import as_invoker, expand
 from app.recording.frames import MAGIC, FrameKind
-from app.recording.segment import OLD, RecordedItem, Segment
+from app.recording.segment import RecordedItem, Segment
 from app.recording.writer import DATA, STREAMS
 from bpf.arrays import Array
 from bpf.errors import Closing, UsageError
@@ -39,15 +39,12 @@ class Recording(Closing):
         self._listed_ns = 0
         """Time of the directory's last change, if `_runs` are of it."""
         if not self.segments():
-            text, hint = f"{directory} has no recording", "give the DIR of --record"
+            text = f"{directory} has no recording that this version reads"
+            hint = "give the DIR of --record"
             if run and self._segments:
                 ids = ", ".join(dict.fromkeys(each.run for each in self._segments.values()))
                 text, hint = f"{directory} has no run {run}", f"there are {ids}"
             raise UsageError(text, hint=hint)
-        last = self.segments()[-1]
-        last.entries()
-        if OLD in last.damage.values():
-            raise UsageError(f"{directory} can't be read: {OLD}", hint="record anew")
 
     def close(self) -> None:
         for segment in self._segments.values():
@@ -96,7 +93,8 @@ class Recording(Closing):
         segments.
         """
         for segment in self._between(begin_ns, end_ns, run):
-            yield from segment.items(segment.between(begin_ns, end_ns, kind))
+            items = segment.items(segment.between(begin_ns, end_ns, kind))
+            yield from (item for item in items if not isinstance(item, Gap))
             segment.close()
 
     def _between(
@@ -115,12 +113,10 @@ class Recording(Closing):
 
     def event_times(self) -> Array:
         """Return the UTC times of events, (n,), ascending; see `moments`."""
-
-        def times_of(segment: Segment) -> Array:
-            entries = segment.entries()
-            return entries["utc_ns"][entries["kind"] == FrameKind.EVENT].astype("i8")
-
-        return self._times(times_of)
+        of_events = 0, 1 << 62, FrameKind.EVENT
+        return self._times(
+            lambda each: each.entries()["utc_ns"][each.between(*of_events)].astype("i8")
+        )
 
     def moments(self) -> Array:
         """Return the ends of the windows that screens show, UTC, (n,), ascending.
@@ -177,12 +173,13 @@ def _missing(run: Sequence[Segment]) -> Iterator[str]:
     for segment in run:
         if len(segment.entries()) and segment.magic != MAGIC:
             yield f"{segment.path.name}: the first {len(MAGIC)} bytes are wrong"
-        for gap in segment.gaps():
-            gaps.append((_key(gap.table), gap.end_ns))
-            what = counted(gap.items, "event" if gap.table == EVENTS else "window")
-            name = " ".join(filter(None, (gap.table.probe, gap.table.side, gap.table.metric)))
-            yield _sentence(f"{name}: {what}", gap.begin_ns, gap.end_ns)
         for item in segment.items():
+            if isinstance(item, Gap):
+                gaps.append((_key(item.table), item.end_ns))
+                what = counted(item.items, "event" if item.table == EVENTS else "window")
+                of = item.table
+                name = " ".join(filter(None, (of.probe, of.side, of.metric)))
+                yield _sentence(f"{name}: {what}", item.begin_ns, item.end_ns)
             if not isinstance(item, Snapshot):
                 continue
             key = _key(item)

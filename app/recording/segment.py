@@ -40,7 +40,7 @@ from bpf.quantities import clock
 from probes.snapshot import Event, Snapshot
 
 _SIZE = ENTRY.itemsize
-OLD = "its format is 1, of an older version; this one reads format 2"
+_READ = os.O_RDONLY | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Segment:
     """A segment, which may still grow. Files are opened when they are needed."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ValueError if the name is no segment's."""
+        """Raises ValueError if it is no segment, or one of an older version."""
         self.path = path
         time, _, self.stream = path.name.removesuffix(DATA).rpartition(".")
         begun = datetime.strptime(time, f"{SEGMENT}.%fZ").replace(tzinfo=UTC)
@@ -78,29 +78,20 @@ class Segment:
         """Number of entries when the moments were read, and these."""
         self._bytes = 0
         """Bytes of the data when the entries were read."""
+        with suppress(DamageError):
+            if self.magic == OLD_MAGIC:
+                raise ValueError(f"{path.name} has format 1")
 
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
-    @property
-    def size(self) -> int:
-        """Bytes of the data now. Raises DamageError."""
-        try:
-            # Without opening it: a step in a replay asks a thousand segments.
-            found = os.stat(self.path if self._file is None else self._file)
-        except OSError as error:
-            raise DamageError(error.strerror or "it is unreadable") from None
-        if not stat.S_ISREG(found.st_mode):
-            raise DamageError("it is no file")
-        return found.st_size
-
     def _read_at(self, size: int, at: int) -> bytes:
         """Raises DamageError."""
         try:
             if self._file is None:
-                self._file = _opened(self.path)
+                self._file = open_file(self.path, _READ)
             return os.pread(self._file, size, at)
         except OSError as error:
             raise DamageError(error.strerror or "it is unreadable") from None
@@ -111,12 +102,15 @@ class Segment:
         If the file is unreadable there are none, and the reason is noted.
         """
         try:
-            size = self.size
-            if size != self._bytes and self.magic == OLD_MAGIC:
-                raise DamageError(OLD)
-        except DamageError as error:
+            # Without opening it: a step in a replay asks a thousand segments.
+            found = os.stat(self.path if self._file is None else self._file)
+            if not stat.S_ISREG(found.st_mode):
+                raise DamageError("it is no file")
+            size = found.st_size
+        except (DamageError, OSError) as error:
             self._entries, size = self._entries[:0], self._bytes
-            self.damage[0] = error.message
+            words = error.message if isinstance(error, DamageError) else error.strerror
+            self.damage[0] = words or "it is unreadable"
         if size != self._bytes:
             self._bytes = size
             self._entries = self._indexed(size)
@@ -128,13 +122,10 @@ class Segment:
         """Return the entries of the index, up to the first that does not fit to its neighbour."""
         self.damage.clear()
         try:
-            file = _opened(index_of(self.path))
+            with open(open_file(index_of(self.path), _READ), "rb") as file:
+                raw = file.read()
         except OSError:
             return self._entries[:0]
-        try:
-            raw = os.pread(file, os.fstat(file).st_size, 0)
-        finally:
-            os.close(file)
         raw = raw[: len(raw) // _SIZE * _SIZE]
         found = np.frombuffer(raw, ENTRY)
         begins = found["offset"].astype("i8")
@@ -155,15 +146,14 @@ class Segment:
                 self.damage[at] = f"{size - at} bytes at the end: {error.message}"
                 return
             yield entry
-            at = entry.end
+            at = entry.offset + _SIZE + entry.size
 
     @property
     def end(self) -> int:
         """Bytes of whole frames."""
-        if not len(self._entries):
-            return len(MAGIC)
-        last = self._entries[-1]
-        return int(last["offset"]) + _SIZE + int(last["size"])
+        last = self._entries[-1:]
+        end = int(last["offset"].sum() + last["size"].sum())
+        return end + _SIZE if end else len(MAGIC)
 
     def _entry_at(self, at: int) -> Entry:
         entry = Entry.unpack(self._read_at(_SIZE, at))
@@ -245,16 +235,9 @@ class Segment:
             self._frame(before, chain + 1)
         return self._last[key]
 
-    def items(self, mask: Rows[ENTRY] | None = None) -> Iterator[RecordedItem]:
-        """Yield the items of all frames, or of a mask (n,) of them; note unreadable frames."""
-        return (item for item in self._read(mask) if not isinstance(item, Gap))
-
-    def gaps(self) -> Iterator[Gap]:
-        """Yield the items that the run could not record; note unreadable frames."""
-        of = self.entries()["kind"] == FrameKind.GAP
-        return (item for item in self._read(of) if isinstance(item, Gap))
-
-    def _read(self, mask: Rows[ENTRY] | None) -> Iterator[RecordedItem | Gap]:
+    def items(self, mask: Array | None = None) -> Iterator[RecordedItem | Gap]:
+        """Yield the items of all frames, or of a mask (n,) of them, and those that the run could
+        not record; note unreadable frames."""
         count = len(self.entries())
         for place in range(count) if mask is None else np.flatnonzero(mask).tolist():
             try:
@@ -328,12 +311,3 @@ class Segment:
     def end_ns(self) -> int:
         """UTC: the last frame, or else the begin."""
         return int(self.entries()["utc_ns"].max(initial=self.begin_ns))
-
-
-def _opened(path: Path) -> int:
-    """Open a file for reading. Raises OSError, also for a directory or a pipe."""
-    file = open_file(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(0, "it is no file", str(path))
-    return file

@@ -28,10 +28,9 @@ FORM = option(
     "--format", "form", type=click.Choice(["csv", "jsonl", "parquet"]), default="csv", usual="csv",
     group=OUTPUT, help="Format of the tables.",
 )  # fmt: skip
-_DIR = "Directory of --record."
 
 record = CommandGroup("record", help="List, check and export recordings.", epilog=EXAMPLES)
-_directory = argument("directory", "DIR", _DIR)
+_directory = argument("directory", "DIR", "Directory of --record.")
 _sums = option(
     "--sums", "stream", type=click.Choice(["10s", "1m"]), default=None,
     help="Take the sums of ten seconds or of a minute, not every window.",

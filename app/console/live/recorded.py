@@ -15,7 +15,7 @@ from app.recording.frames import ENTRY, FrameKind
 from app.recording.plane import RecordedPlane, losses_of
 from app.recording.reader import Recording
 from app.recording.segment import RecordedState, Segment
-from bpf.arrays import Array, Rows
+from bpf.arrays import Array
 from probes.control_plane import ControlPlane
 from probes.snapshot import Event, History, Losses, Snapshot
 
@@ -187,8 +187,7 @@ class RecordedFrames(Moments):
         self.plane.turn_to(dict(self._parts))
         self._state.begin(self.plane.losses if begin_ns else None)
         last = segments[-_SEGMENTS_OF_EVENTS:]
-        events = [*self._recording.items(0, begin_ns, last, FrameKind.EVENT)]
-        for event in events[-MAX_EVENTS:]:
+        for event in [*self._recording.items(0, begin_ns, last, FrameKind.EVENT)][-MAX_EVENTS:]:
             assert isinstance(event, Event)
             self._state.take(event)
         if not begin_ns and segments:
@@ -219,7 +218,7 @@ def _states(segments: list[Segment], utc_ns: int) -> Iterator[RecordedState]:
     of = [each for each in segments if each.begin_ns <= utc_ns][-1:] or segments[:1]
     for segment in of:
         entries = segment.entries()
-        until = max(utc_ns, _first(entries))
+        until = max(utc_ns, int(entries["utc_ns"][:1].max(initial=0)))
         mask = (entries["kind"] == FrameKind.STATE) & (entries["utc_ns"] <= until)
         # The last of each part.
         places = {int(entries["table"][at]): at for at in np.flatnonzero(mask).tolist()}
@@ -228,7 +227,3 @@ def _states(segments: list[Segment], utc_ns: int) -> Iterator[RecordedState]:
         for item in segment.items(chosen):
             if isinstance(item, RecordedState):
                 yield item
-
-
-def _first(entries: Rows[ENTRY]) -> int:
-    return int(entries["utc_ns"][0]) if len(entries) else 0

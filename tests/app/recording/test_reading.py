@@ -18,6 +18,7 @@ from app.outputs.view import OwnedFlows, is_table
 from app.outputs.views import VIEWS
 from app.recording import writer
 from app.recording.export import tables_of
+from app.recording.frames import OLD_MAGIC
 from app.recording.reader import Recording
 from app.recording.writer import DATA, INDEX
 from app.run.options import OutputSpec
@@ -27,7 +28,7 @@ from bpf.quantities import clock, moment
 from probes.snapshot import Item, Snapshot
 from tests.app.exporters.files.made import everything
 from tests.app.outputs.test_owner_tables import answers, flows
-from tests.app.recording.made import BEGIN_NS, Plane, event, record, windows
+from tests.app.recording.made import BEGIN_NS, Plane, event, read, record, windows
 from tests.support.runs import deck_ends, deck_here
 
 
@@ -228,6 +229,18 @@ def test_without_its_index_a_segment_is_whole(tmp_path: Path) -> None:
     with Recording(str(tmp_path)) as recording:
         assert not [*recording.faults()]
         assert sum(isinstance(item, Snapshot) for item in recording.items()) == 40
+
+
+def test_a_recording_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    record(tmp_path, windows(3))
+    (path,) = tmp_path.glob(f"*.full{DATA}")
+    path.write_bytes(OLD_MAGIC + path.read_bytes()[len(OLD_MAGIC) :])
+    code, _, err = deck_here("record", "list", str(tmp_path))
+    words = f"{tmp_path} has no recording that this version reads; give the DIR of --record"
+    assert (code, err.splitlines()[0]) == (2, f"probedeck: {words}")
+    # A newer run is read alone.
+    record(tmp_path, windows(4))
+    assert len(read(tmp_path)) == 4
 
 
 def test_what_is_no_recording(tmp_path: Path) -> None:

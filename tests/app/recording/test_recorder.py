@@ -16,6 +16,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.exporters.backlog import Backlog
@@ -36,7 +37,7 @@ from probes.tables.conversion import TableKind, TableSchema
 from tests.app.exporters.files.made import everything
 from tests.app.exporters.receiver import until
 from tests.app.outputs.disks import remount, small_disk
-from tests.app.recording.made import event, read, record, recorder, same, windows
+from tests.app.recording.made import BEGIN_NS, event, read, record, recorder, same, windows
 
 ROOT = Path(__file__).parents[3]
 
@@ -74,6 +75,43 @@ def test_rows_keep_their_order_and_flows_refer_to_the_window_before(tmp_path: Pa
     (found,) = (item for item in only if not isinstance(item, RecordedState))
     assert isinstance(found, Snapshot)
     assert same(found, items[20])
+
+
+def test_the_other_direction_of_a_flow_costs_little(tmp_path: Path) -> None:
+    # Of half of the flows each: some stand before their other direction, some behind it.
+    items = []
+    for item in windows(20, 60):
+        turned = item.rows.copy()
+        for one, other in (("source", "destination"), ("source_port", "destination_port")):
+            turned[one], turned[other] = item.rows[other], item.rows[one]
+        turned["direction"] ^= 1
+        rows = np.concatenate([turned[:10], item.rows, turned[10:], turned[:3]])
+        items.append(replace(item, rows=rows))
+    sizes = []
+    for name, which in (("both", slice(None)), ("one", slice(10, 70))):
+        record(tmp_path / name, [replace(item, rows=item.rows[which].copy()) for item in items])
+        with Recording(str(tmp_path / name)) as recording:
+            entries = recording.segments()[0].entries()
+        sizes.append(int(entries["size"][entries["kind"] == FrameKind.WINDOW][0]))
+    found = read(tmp_path / "both")
+    assert all(same(one, other) for one, other in zip(items, found, strict=True))
+    assert sizes[0] < 1.8 * sizes[1], sizes
+
+
+def test_state_costs_what_has_changed(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    text = bytes(random.Random(1).choices(range(32, 127), k=20_000))
+    texts = [text[:place] + b"%d" % place + text[place:] for place in range(0, 20_000, 500)]
+    for number, each in enumerate(texts):
+        made._full.add(FrameKind.STATE, BEGIN_NS + number, each, 9)
+    made.close()
+    with Recording(str(tmp_path)) as recording:
+        found = [item for item in recording.items() if isinstance(item, RecordedState)]
+        entries = recording.segments()[0].entries()
+    assert [item.text for item in found if item.part == 9] == texts
+    mine = entries[(entries["kind"] == FrameKind.STATE) & (entries["table"] == 9)]
+    assert np.flatnonzero(mine["flags"] == 0).tolist() == [0, 16, 32], "chains are bounded"
+    assert mine["size"][mine["flags"] != 0].max() < 200
 
 
 def test_flows_have_their_owners_again(tmp_path: Path) -> None:

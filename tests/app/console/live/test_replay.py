@@ -183,6 +183,6 @@ def test_tapes_play_on_a_recording(tmp_path: Path) -> None:
     code, _, err = deck_here("replay", str(tmp_path / "none"), "--headless", "--exec", "view.flows")
     assert (code, err) == (
         2,
-        f"probedeck: {tmp_path / 'none'} has no recording; give the DIR of --record\n",
+        f"probedeck: {tmp_path / 'none'} has no recording that this version reads; give the DIR of --record\n",
     )
     assert deck_here("replay", str(tmp_path))[0] == 2
