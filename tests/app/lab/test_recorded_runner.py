@@ -92,6 +92,22 @@ def test_the_monitor_s_own_windows_serve_its_metrics(tmp_path: Path) -> None:
     assert SCANNER in begun.finding.text
 
 
+def test_a_run_of_the_same_time_is_another_one(tmp_path: Path) -> None:
+    items = [each for number in range(1, 5) for each in (_metrics(number, 0), _flows(number, 300))]
+    assert not _run(tmp_path, items, "syn: syn_packets > 50 -> dns").told
+    # The clock was set back before the second run.
+    items = []
+    for number in range(1, 5):
+        flows = _flows(number, 30)
+        rows = flows.rows.copy()
+        rows["source"][1:, 3] = 77
+        items += [_metrics(number, 90 * (number == 3)), replace(flows, rows=rows)]
+    (begun, _) = _run(tmp_path, items, "syn: syn_packets > 50 -> dns").told
+    assert begun.finding
+    assert "203.0.113.77" in begun.finding.text
+    assert SCANNER not in begun.finding.text
+
+
 @pytest.mark.parametrize(
     ("policy", "why"),
     [

@@ -243,6 +243,23 @@ def test_a_recording_of_an_older_version_is_refused(tmp_path: Path) -> None:
     assert len(read(tmp_path)) == 4
 
 
+def test_a_directory_is_listed_again_if_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, windows(3))
+    with Recording(str(tmp_path)) as recording:
+        record(tmp_path, windows(3, first=9))
+        assert len(recording.runs()) == 2, "within a tick of the file system's clock"
+        os.utime(tmp_path, (1, 1))
+        assert len(recording.runs()) == 2
+        with monkeypatch.context() as patch:
+            patch.delattr(Path, "glob")
+            assert len(recording.runs()) == 2, "it is not listed again"
+        record(tmp_path, windows(3, first=20))
+        assert len(recording.runs()) == 3
+        assert len(recording.moments()) == 9
+
+
 def test_what_is_no_recording(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no recording"):
         Recording(str(tmp_path))
