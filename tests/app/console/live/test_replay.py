@@ -181,8 +181,6 @@ def test_tapes_play_on_a_recording(tmp_path: Path) -> None:
     ((case,),) = ET.parse(tmp_path / "x.xml").getroot()
     assert (case.attrib["name"], list(case)) == ("1: Action time.forward 3", [])
     code, _, err = deck_here("replay", str(tmp_path / "none"), "--headless", "--exec", "view.flows")
-    assert (code, err) == (
-        2,
-        f"probedeck: {tmp_path / 'none'} has no recording that this version reads; give the DIR of --record\n",
-    )
+    words = f"{tmp_path / 'none'} has no recording that this version reads"
+    assert (code, err) == (2, f"probedeck: {words}; give the DIR of --record\n")
     assert deck_here("replay", str(tmp_path))[0] == 2
