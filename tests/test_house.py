@@ -52,12 +52,12 @@ BUDGETS = {
     "app/exporters": (3425, "six receivers with queues, retries and exact counts"),
     "app/fleet": (1455, "many hosts: links that come and go, and one sum"),
     "app/lab": (
-        1925,
+        1927,
         "networks of namespaces, replay, captures, and policies over captures and recordings",
     ),
     "app/outputs": (1705, "each table as columns, and reports"),
     "app/recording": (
-        1205,
+        1203,
         "frames, segments, sums, a reader that damage does not stop, and captures as pcapng",
     ),
     "app/run": (1140, "options of a run, and its life without a screen"),
