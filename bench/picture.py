@@ -19,6 +19,7 @@ from app.run.options import Options
 from app.run.spec import RunSpec, probes_of
 from app.run.start import start
 from probes.control.controller import Controller
+from probes.flow.options import FlowOptions
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 
@@ -37,7 +38,8 @@ _EXAMPLES = [str(_ROOT / "examples" / name) for name in ("destinations.toml", "t
 async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
     interface = lab.interface
     spec = RunSpec(
-        interface, Options(ingress="xdp"), probes=probes_of(_EXAMPLES, interface, 1.0),
+        interface, Options(flow=FlowOptions(ingress="xdp")),
+        probes=probes_of(_EXAMPLES, interface, 1.0),
         trace=(lab.server_ipv4, lab.server_ipv6), monitor=MonitorOptions(),
         policies=Policies(tuple(map(Policy.parse_short, _POLICIES))),
     )  # fmt: skip

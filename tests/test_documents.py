@@ -24,7 +24,7 @@ from app.outputs.views import VIEWS
 from app.run.monitor import policies_of
 from app.run.options import SECTIONS
 from probes.control.budget import Resource
-from probes.control.budget_steps import STEPS
+from probes.control.budget_keeper import STEPS
 from probes.flow.filter import FlowFilter
 from probes.reports import OutputConfig
 from tests import facts

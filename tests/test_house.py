@@ -27,7 +27,6 @@ SMALL = {
     "app/exporters/openmetrics/options.py": "options are read before prometheus_client is imported",
     "probes/config/formats.py": "the first paint imports it without pydantic",
     "probes/flow/kinds.py": "the command line reads it without numpy",
-    "probes/flow/options.py": "a start reads it without the probe",
     "probes/path/marks.py": "four probes share it",
 }
 """Modules of fewer lines, each with the reason to open one more."""
@@ -40,7 +39,7 @@ PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 BUDGETS = {
     "app": (395, "files, names of addresses, the store, events and JUnit of all commands"),
     "app/api": (1840, "REST, its client, and the defence against hostile clients"),
-    "app/cli": (1430, "one file a command of the shell"),
+    "app/cli": (1436, "one file a command of the shell"),
     "app/commands": (740, "commands of console, tapes and REST, declared once"),
     "app/config": (560, "settings, themes, and mistakes with their line"),
     "app/console": (
@@ -74,7 +73,7 @@ BUDGETS = {
     ),
     "probes/control": (1603, "the controller, its probes, the CPU budget, and stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
-    "probes/flow": (1095, "flows to the packet, by interface, in C and numpy"),
+    "probes/flow": (1120, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
         6100,
         "metrics, conditions, policies, nine applications in C, and actions on packets",

@@ -196,8 +196,11 @@ def _answer_text(operation: Operation[..., Any], answer: Any) -> str:
         return answer.state.label
     if operation.verb == "DELETE" and operation.route.endswith("{name}"):
         return "removed"
-    for each in answer if isinstance(answer, list) else ():
-        print(json.dumps(each))
+    if isinstance(answer, list):
+        for each in answer:
+            print(json.dumps(each))
+    elif not isinstance(answer, bool) and isinstance(answer, int | float | str):
+        print(answer)
     return ""
 
 

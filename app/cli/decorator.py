@@ -16,9 +16,10 @@ from app.cli.command import option
 from app.config import theme_colors
 from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Settings, Ui
-from app.run.options import GENERAL, SECTIONS, Options
+from app.run.options import SECTIONS, Options
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.options import Setting, made, settings_of
+from probes.flow.options import GENERAL
 from probes.path.options import PathOptions
 
 Callback = Callable[..., Any]

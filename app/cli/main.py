@@ -31,7 +31,7 @@ ASKED = "_PROBEDECK_COMPLETE"
 """The variable by which a shell asks for completions."""
 _AGAIN_S = 0.01
 _MODULES = {
-    "run": "run", "lab": "run", "tour": "run", "trace": "trace", "explain": "explain",
+    "run": "run", "lab": "run", "tour": "run", "trace": "trace", "explain": "trace",
     "segment": "segment", "serve": "run", "console": "run", "replay": "run", "fleet": "run",
     "doctor": "",
     "version": "", "test": "", "probe": "probe", "policy": "policy", "tape": "tape",

@@ -27,7 +27,7 @@ class ReadyProbe:
 def ready_probes() -> tuple[ReadyProbe, ...]:
     """Return the shipped probes by name, the empty one first."""
     found = [
-        ReadyProbe(path.stem, _purpose(text), path)
+        ReadyProbe(path.stem, text.splitlines()[0].lstrip("# "), path)
         for path in sorted(_LIBRARY.glob("*.toml"))
         if _SIDES & tomllib.loads(text := path.read_text(encoding="utf-8")).keys()
     ]
@@ -40,7 +40,3 @@ def ready_probe(name: str) -> ReadyProbe:
     if name not in known:
         raise UsageError(f"no ready probe {name!r}", hint=did_you_mean(name, sorted(known)))
     return known[name]
-
-
-def _purpose(text: str) -> str:
-    return text.splitlines()[0].lstrip("# ")

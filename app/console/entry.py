@@ -50,7 +50,7 @@ def run(
         def begin() -> None:
             from app.run.start import start
 
-            first = min(spec.options.interval, _FIRST_WINDOW)
+            first = min(spec.options.flow.interval, _FIRST_WINDOW)
             start(made[0], spec, stack, first=first, console=app.commands.ask)
 
         def recording() -> Moments:

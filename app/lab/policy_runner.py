@@ -29,6 +29,7 @@ from bpf.maps.kinds import unlock
 from bpf.quantities import duration
 from bpf.syscall import FrameRunner
 from probes.flow.clock import GivenClock
+from probes.flow.options import FlowOptions
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
@@ -181,12 +182,11 @@ class PolicyRunner:
             if local:
                 where.append((Hook.TC_EGRESS, FlowDirection.EGRESS))
             # Before the monitor, which ends mirrored packets.
-            memory = max(_FLOW_BYTES, TableSizes.least().memory)
-            self._clock = GivenClock()
+            flow = FlowOptions(options.interval, tunnels=options.tunnels)
+            self._clock, memory = GivenClock(), max(_FLOW_BYTES, TableSizes.least().memory)
             self._flow = FlowProbe(
-                compiler, interface, where, hooks, memory=memory, interval=options.interval,
-                tunnels=options.tunnels, clock=self._clock,
-            )  # fmt: skip
+                compiler, interface, where, hooks, flow, memory=memory, clock=self._clock
+            )
             stack.callback(self._flow.close)
             self._monitor = CapturedMonitor(compiler, interface, hooks, options)
             stack.callback(self._monitor.close)

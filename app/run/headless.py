@@ -19,7 +19,7 @@ from app.run.table_writer import TableWriter
 from app.run.totals import Totals
 from app.run.unprobed import reasons
 from bpf.errors import ProbedeckError
-from probes.control.budget_steps import LONGER
+from probes.control.budget_keeper import LONGER
 from probes.path.records import HOPS_TABLE
 from probes.snapshot import Event, Item
 
@@ -64,7 +64,7 @@ def _run(
     options = spec.options
     loop = ItemLoop(controller, stream)
     # The CPU budget may make windows longer.
-    longest = options.interval * (LONGER if options.budget else 1)
+    longest = options.flow.interval * (LONGER if options.budget else 1)
     watchdog = Watchdog(None if options.only else longest)
     tables = TableWriter(output, spec.probes, controller, spec.describe)
     with tables.sink:

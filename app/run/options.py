@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from app.api.sockets import API, Api
 from app.config.model import CONSOLE, Ui
@@ -15,25 +15,23 @@ from app.outputs.formats import FORMATS
 from app.outputs.networks import Describe, nothing_known
 from app.run.monitor import NO_POLICIES, SHIPPED, policies_of
 from bpf import quantities
-from bpf.attach.attachment import Hook
 from bpf.attach.group import ANY, EVERYWHERE, is_group
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.config.options import Setting, as_given, part, setting, settings_of
 from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
+from probes.flow.options import GENERAL, PACKETS, FlowOptions
 from probes.monitor.options import MONITOR, Input, MonitorOptions, Trust
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
 from probes.reports import OutputConfig
 from probes.ring.options import RingOptions
 from probes.switches import SWITCHES
-from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
-GENERAL, PACKETS, OUTPUT = "General", "Packets", "Tables"
-INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
+OUTPUT = "Tables"
 PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 USUAL_CPU = "25%"
 """The budget of consoles and services."""
@@ -103,6 +101,9 @@ Switched = make_dataclass(
 class Options:
     """Options of a run: probes, duration, tables and API."""
 
+    FIRST: ClassVar = ("interface", "netns", "interval")
+    """Settings that help and `config init` show first."""
+
     interface: str = setting(
         GENERAL,
         "",
@@ -116,36 +117,13 @@ class Options:
         PACKETS, "", "Network namespace; all: interfaces of all namespaces.", "NAME|PID|all",
         usual="here",
     )  # fmt: skip
-    interval: float = setting(GENERAL, 1.0, "Length of a window, 0.01 to 300.", "SECONDS")
     ready_file: str = setting(
         GENERAL, "", "Write this file as soon as every probe measures; removed at the end.", "FILE"
     )
     duration: float | None = setting(
         GENERAL, None, "Stop after this many seconds.", "SECONDS", usual="no limit"
     )
-    ingress: str = setting(
-        PACKETS,
-        "auto",
-        "Hook that counts incoming packets. auto: native XDP if the driver has it and keeps its "
-        "offloads, else TC. xdp: XDP even if generic.",
-        "|".join(INGRESS),
-    )
-    tunnels: str = setting(
-        PACKETS,
-        "outer",
-        "Flows of tunnels (GRE, IP in IP, VXLAN, Geneve, GTP-U). outer: the tunnel's own packet. "
-        "inner: the innermost IP packet. both: each packet in both flows; the monitor counts it "
-        "once, by the inner one.",
-        "|".join(Tunnels),
-    )
-    capture: str = setting(
-        PACKETS,
-        "",
-        "Count only these flows. Terms: proto: port: sport: dport: net: src: dst: ip:4 ip:6; ! "
-        "negates a term.",
-        "FILTER",
-        usual="all flows",
-    )
+    flow: FlowOptions = part(FlowOptions)
     probe: list[str] = setting(GENERAL, [], "Run the probe of a .toml or .json file.", "FILE")
     force: bool = setting(GENERAL, False, "Start a --probe even if it drops every packet.")
     only: bool = setting(GENERAL, False, "Do not run the flow probe.")
@@ -275,20 +253,12 @@ class Options:
         if self.format is not None and self.format not in _FORMATS:
             known = f"there are {', '.join(_FORMATS)}"
             yield "format", UsageError(f"no format {self.format!r}", hint=known)
-        if self.ingress not in INGRESS:
-            yield "ingress", UsageError(f"--ingress {self.ingress!r} is not {', '.join(INGRESS)}")
-        if self.tunnels not in list(Tunnels):
-            yield "tunnels", UsageError(f"--tunnels {self.tunnels!r} is not {', '.join(Tunnels)}")
-        # Packet counts of a window have 32 bits: enough for seven minutes at 10 Mpps.
-        if not 0.01 <= self.interval <= 300:
-            words = f"--interval {self.interval:g} is not between 0.01 and 300 seconds"
-            yield "interval", UsageError(words)
+        yield from self.flow.problems()
         if self.duration is not None and not self.duration > 0:
             yield "duration", UsageError(f"--duration {self.duration:g} is not more than 0")
         if self.only and not (self.probe or self.monitors or self.serves):
             remedy = "give --probe FILE, or --api"
             yield "only", UsageError("--only without a probe", hint=remedy)
-        yield from _error("capture", self._check_capture)
         yield from _error("probe_memory", lambda: byte_count("--probe-memory", self.probe_memory))
         yield from _error("networks", self.describe)
         yield from _error("cpu", lambda: self.budget)
@@ -324,14 +294,9 @@ class Options:
         return found + EVERYWHERE if found and self.netns == "all" else found
 
     @property
-    def hook(self) -> Hook | None:
-        """The hook that counts incoming packets; None: chosen for the interface."""
-        return INGRESS[self.ingress]
-
-    @property
     def usual_cpu(self) -> str:
         """The text of --cpu, or the default of consoles and services."""
-        return self.cpu or ("off" if self.headless or self.interval < _SHORT_S else USUAL_CPU)
+        return self.cpu or ("off" if self.headless or self.flow.interval < _SHORT_S else USUAL_CPU)
 
     @property
     def budget(self) -> float:
@@ -410,15 +375,6 @@ class Options:
         from probes.config.model import load
 
         policies_of(self.policies, self.policy, [load(path) for path in self.probe])
-
-    def _check_capture(self) -> None:
-        if self.capture:
-            from probes.flow.filter import FlowFilter
-
-            try:
-                FlowFilter.parse(self.capture).to_c()
-            except TextError as error:
-                raise error.of("--capture") from None
 
     def seed(self) -> str:
         if not self.seed_file:

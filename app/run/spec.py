@@ -65,7 +65,7 @@ class RunSpec:
     def path_options(self) -> PathOptions:
         """Options of path tracing, with room for the destinations."""
         room = max(1, len(self.trace))
-        return replace(self.paths, ingress=self.options.hook, destinations=room)
+        return replace(self.paths, ingress=self.options.flow.hook, destinations=room)
 
     def check(self) -> None:
         """Raise UsageError for an unknown interface or impossible options of path tracing."""
@@ -107,7 +107,7 @@ def run_spec(
     """Return the parameters of a run. `is_shown` tells whether a console shows it, now or later:
     then it watches for attacks by default. Raises UsageError."""
     interface = options.watched
-    probes = probes_of(options.probe, interface, options.interval)
+    probes = probes_of(options.probe, interface, options.flow.interval)
     watches = is_shown and options.watches
     monitor, policies = None, Policies()
     if options.monitors or watches:
@@ -166,12 +166,12 @@ def _monitor(
         **{name: getattr(options, name) or None for name in settings_of(MonitorOptions)},
         "bits": options.bits,
         "receivers": tuple(map(receiver_of, options.receiver)) or None,
-        "ingress": options.hook,
-        "tunnels": Tunnels(options.tunnels) if options.tunnels != Tunnels.OUTER else None,
+        "ingress": options.flow.hook,
+        "tunnels": Tunnels(options.flow.tunnels) if options.flow.tunnels != Tunnels.OUTER else None,
         "seed": options.seed() or None,
         "trusted": (*said.get("trusted", ()), *options.trust.trusted) or None,
     }
     over = {name: value for name, value in given.items() if value is not None}
-    found = MonitorOptions(**{"interval": options.interval, **said, **over})
+    found = MonitorOptions(**{"interval": options.flow.interval, **said, **over})
     found.check()
     return found, replace(policies, applications=applications)

@@ -23,8 +23,6 @@ from bpf.errors import CancelError, ProbedeckError
 from probes.control.budget_keeper import BudgetKeeper
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
-from probes.flow.filter import FlowFilter
-from probes.flow.options import FlowOptions
 from probes.snapshot import Event, Item
 from probes.switches import SWITCHES, ProbePlace
 from probes.tunnels import Tunnels
@@ -56,17 +54,19 @@ def start(
     metrics = _metrics(controller) if spec.api else None
     options = spec.options
     controller.allow_actions = options.allow_actions
-    controller.configure_programs(byte_count("--probe-memory", options.probe_memory), options.hook)
-    controller.packets.options = replace(options.ring, tunnels=options.tunnels != Tunnels.OUTER)
+    controller.configure_programs(
+        byte_count("--probe-memory", options.probe_memory), options.flow.hook
+    )
+    controller.packets.options = replace(
+        options.ring, tunnels=options.flow.tunnels != Tunnels.OUTER
+    )
     folder = options.recording.record or (options.out if options.out != "-" else ".")
     limited = not options.recording.record
     controller.packets.save = saver(controller.history, folder, limited=limited)
     if options.memory:
         controller.memory_limit = byte_count("--memory", options.memory)
     if not options.only:
-        capture, tunnels = FlowFilter.parse(options.capture), Tunnels(options.tunnels)
-        flow = FlowOptions(options.interval, options.hook, capture, tunnels)
-        controller.start(FLOW_PROBE, spec.interface, flow, first=first)
+        controller.start(FLOW_PROBE, spec.interface, options.flow, first=first)
     if spec.interface:
         # The policies, which start below, may trace paths.
         controller.paths.configure(spec.interface, spec.path_options)

@@ -13,7 +13,7 @@ from app.outputs.owners.owner_join import ItemStream
 from app.outputs.path_views import described
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS, with_prefixes
-from app.run.mailbox import Mailbox
+from app.run.item_loop import Mailbox
 from app.run.options import OutputSpec
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller

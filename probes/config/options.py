@@ -156,7 +156,8 @@ class Setting:
 def settings_of(options: type[Any]) -> Mapping[str, Setting]:
     """Return the settings among the fields of a dataclass, by name.
 
-    If the class has a `PREFIX`, its options and variables begin with it.
+    If the class has a `PREFIX`, its options and variables begin with it. If it has `FIRST`, the
+    settings of these names come first.
     """
     # mypy takes a dataclass with fields for unhashable.
     return _settings_of(cast(Any, options))
@@ -172,7 +173,7 @@ def _settings_of(options: Any) -> Mapping[str, Setting]:
             found |= {n: dataclasses.replace(s, name=n, prefix="") for n, s in below.items()}
         elif each.metadata:
             found[each.name] = _setting(each, hints[each.name], prefix)
-    return MappingProxyType(found)
+    return MappingProxyType({n: found[n] for n in (*getattr(options, "FIRST", ()), *found)})
 
 
 def values_of(options: DataclassInstance) -> dict[str, Any]:

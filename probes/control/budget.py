@@ -1,7 +1,6 @@
 """The CPU budget of a run: a governor that steps down while the run uses more, and up again.
 
-`Governor` has no clock and reads no kernel: `budget_keeper.py` gives it both. The steps are data:
-`budget_steps.py`.
+`Governor` has no clock and reads no kernel: `budget_keeper.py` gives it both, and has the steps.
 """
 
 from __future__ import annotations

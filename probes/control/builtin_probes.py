@@ -25,6 +25,7 @@ from probes.path.options import PathOptions
 from probes.poller import Publish
 from probes.snapshot import Event
 from probes.switches import Switch
+from probes.tunnels import Tunnels
 
 if TYPE_CHECKING:
     from probes.monitor.probe import MonitorProbe
@@ -73,24 +74,15 @@ def _prepare_flow(
         least = TableSizes.least().memory
         refuse_over(host.memory_limit, host.memory_used, least, FlowProbe.name)
         memory = free
-    sizes = TableSizes.within(memory, wide=has_wide_keys(interface, options.tunnels))
+    wide = has_wide_keys(interface, Tunnels(options.tunnels))
+    sizes = TableSizes.within(memory, wide=wide)
     text = f"the tables take {sizes.summary} (--memory: {size_text(host.memory_limit)})"
     host.publish(Event.now("info", FlowProbe.name, text))
 
     def make() -> FlowProbe:
-        ingress = host.hooks.choose(interface, options.ingress).hook
+        ingress = host.hooks.choose(interface, options.hook).hook
         where = ((ingress, FlowDirection.INGRESS), (Hook.TC_EGRESS, FlowDirection.EGRESS))
-        return FlowProbe(
-            host.compiler,
-            interface,
-            where,
-            host.hooks,
-            options.capture,
-            sizes,
-            memory=memory,
-            interval=options.interval,
-            tunnels=options.tunnels,
-        )
+        return FlowProbe(host.compiler, interface, where, host.hooks, options, sizes, memory=memory)
 
     return make
 

@@ -43,7 +43,7 @@ from probes.switches import SWITCHES, ProbePlace
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
     from probes.control.budget import Governor
-    from probes.control.budget_steps import BudgetHost
+    from probes.control.budget_keeper import BudgetHost
     from probes.control.running_probe import RunningProbe
     from probes.monitor.applications.application import ApplicationProbe
     from probes.monitor.control.service import MonitorService

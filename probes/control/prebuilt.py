@@ -25,6 +25,7 @@ from bpf.compiler import Compiler
 from bpf.compiler.store import BUNDLED, Store
 from probes.drops import probe as drops
 from probes.flow.clock import FlowClock, GivenClock, TickClock, TimerClock
+from probes.flow.options import FlowOptions
 from probes.flow.probe import FlowProbe, has_wide_keys
 from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
@@ -105,8 +106,8 @@ def _starts(
         sizes = TableSizes(_RECORDS, wide=has_wide_keys(interface, tunnels))
         where = [(hook, way)]
         yield partial(
-            FlowProbe, compiler, interface, where, hooks, sizes=sizes, tunnels=tunnels,
-            clock=clock(),
+            FlowProbe, compiler, interface, where, hooks, FlowOptions(tunnels=tunnels),
+            sizes=sizes, clock=clock(),
         )  # fmt: skip
     # Paths and segments are of one interface.
     for hook, order in product(incoming if atomics and not several else (), Order):

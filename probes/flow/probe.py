@@ -33,6 +33,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, FlowTables
 from probes.flow.interfaces import Peaks, totals
 from probes.flow.kinds import INTERFACES, REPEATED
+from probes.flow.options import FlowOptions
 from probes.flow.records import DATAGRAMS, FLOW, FlowDirection, TableSizes, largest, once
 from probes.hooks import Hooks
 from probes.life import Bundle
@@ -84,26 +85,23 @@ class FlowProbe(BuiltinProbe[Bundle[Program]]):
         interface: Interface,
         where: Sequence[tuple[Hook, FlowDirection]],
         hooks: Hooks,
-        capture: FlowFilter = FlowFilter(),  # noqa: B008 - immutable
+        options: FlowOptions = FlowOptions(),  # noqa: B008 - immutable
         sizes: TableSizes | None = None,
         *,
         memory: int | None = None,
-        interval: float = 1.0,
-        tunnels: Tunnels = Tunnels.OUTER,
         clock: FlowClock | None = None,
     ) -> None:
         """Join the chains of the hooks `where`; raises ProbedeckError, and leaves nothing behind.
 
         The tables take at most `memory` bytes: by default their share of the default limit.
-        `sizes` are chosen accordingly if None. `interval` is the configuration's; a Poller keeps
-        to it. `clock`: the best one of this kernel if None.
+        `sizes` are chosen accordingly if None. `clock`: the best one of this kernel if None.
         """
-        super().__init__(compiler, interface, interval)
-        self._basis = self.capture = capture
+        super().__init__(compiler, interface, options.interval)
+        self._basis = self.capture = options.filter
         """Which flows are counted; all others are counted as filtered."""
         self._memory = flow_share(default_limit()) if memory is None else memory
-        self._tunnels = tunnels
-        wide = has_wide_keys(interface, tunnels)
+        self._tunnels = Tunnels(options.tunnels)
+        wide = has_wide_keys(interface, self._tunnels)
         self._sizes = sizes or TableSizes.within(self._memory, wide=wide)
         self._cpus = self._sizes.cpus
         """CPUs that the tables were to be made for; fewer have records if memory was short."""

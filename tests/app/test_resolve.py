@@ -71,7 +71,7 @@ def test_what_is_not_said_is_as_documented(asked: list[Asked]) -> None:
     trace("-i", "lo", "192.0.2.1", "2001:db8::1", "192.0.2.1")
     [(spec, output, program, _)] = asked
     assert (spec.interface, spec.trace) == ("lo", ("192.0.2.1", "2001:db8::1"))
-    assert (spec.options.only, spec.options.hook, spec.options.duration) == (True, None, None)
+    assert (spec.options.only, spec.options.flow.hook, spec.options.duration) == (True, None, None)
     assert spec.paths == PathOptions()
     assert spec.path_options == PathOptions(destinations=2)
     assert spec.paths.burst == 1
@@ -118,7 +118,7 @@ def test_every_option_arrives(asked: list[Asked]) -> None:
         timeout=0.5,
         max_hops=12,
     )
-    assert (spec.options.hook, spec.options.duration) == (Hook.TC_INGRESS, 7)
+    assert (spec.options.flow.hook, spec.options.duration) == (Hook.TC_INGRESS, 7)
     assert output == OutputSpec("dir", "jsonl", ("paths", "events"), metrics=False)
     assert program is not None
 
@@ -153,7 +153,7 @@ def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
     [(spec, output, _, report)] = asked
     assert report is None
     assert output.views == ("hops", "paths", "traces", "windows", "events")
-    assert spec.options.hook is Hook.XDP
+    assert spec.options.flow.hook is Hook.XDP
 
 
 @pytest.mark.parametrize(

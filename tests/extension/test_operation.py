@@ -93,10 +93,8 @@ def test_a_subcommand_follows(operation: Operation[..., str], make_site: MakeSit
     assert "Shake a probe." in shown
     assert "--times TIMES  How often." in shown
     url = f"unix:{site.options.socket}"
-    assert (
-        CliRunner().invoke(group, ["shake", "counter", "--times", "3", "--connect", url]).exit_code
-        == 0
-    )
+    made = CliRunner().invoke(group, ["shake", "counter", "--times", "3", "--connect", url])
+    assert (made.exit_code, made.output) == (0, "counter 3\n")
     with pytest.raises(ProbedeckError, match="did you mean counter"):
         CliRunner().invoke(group, ["shake", "countr", "--connect", url], catch_exceptions=False)
 

@@ -13,7 +13,7 @@ from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from probes.flow.clock import FlowClock
-from probes.flow.filter import FlowFilter
+from probes.flow.options import FlowOptions
 from probes.flow.probe import FlowProbe
 from probes.flow.records import FlowDirection, TableSizes
 from probes.hooks import Hooks
@@ -76,10 +76,9 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
                 interface,
                 [(hook, direction)],
                 hooks,
-                FlowFilter.parse(capture),
+                FlowOptions(capture=capture, tunnels=tunnels),
                 sizes or TableSizes(records, wide=tunnels is not Tunnels.OUTER),
                 memory=memory,
-                tunnels=tunnels,
                 clock=clock,
             )
             stack.callback(probe.close)

@@ -64,6 +64,7 @@ from tests.probes.flow.test_interfaces import watching
 from tests.probes.names.tools import DNS_FRAME, TLS_FRAME
 from tests.probes.test_examples import CONFIGS
 from tests.support.compiling import Shared
+from tests.support.kernel import name_of
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -158,7 +159,7 @@ def test_the_compile_helper_works(deck: Deck) -> None:
 
 @INGRESS
 def test_flows_are_counted_and_packets_kept_to_the_packet(deck: Deck, ingress: Hook) -> None:
-    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300, ingress=ingress))
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300, ingress=name_of(ingress)))
     deck.controller.paths.configure("right", PathOptions())
     deck.controller.keep_packets(f"udp dport:{PORT}")
     deck.receive(PACKETS)

@@ -33,6 +33,7 @@ from probes.flow.records import FlowDirection
 from probes.snapshot import Event, Snapshot
 from tests.probes.running import running
 from tests.support.compiling import Shared
+from tests.support.kernel import name_of
 from tests.support.veth import End, veth_pair
 
 SIZE = 4_000_000
@@ -88,7 +89,7 @@ class Counted:
         self._controller.listen(self._take)
         with netns.inside(ns):
             self._controller.start(
-                FLOW_PROBE, interface, FlowOptions(interval=0.2, ingress=ingress)
+                FLOW_PROBE, interface, FlowOptions(interval=0.2, ingress=name_of(ingress))
             )
 
     def _take(self, item: Snapshot | Event) -> None:

@@ -8,9 +8,10 @@ import os
 import pytest
 
 from bpf.abi import AttachType
-from bpf.attach.interface import Hook
+from bpf.attach.attachment import Hook
 from bpf.features import load_passing
 from bpf.links import link_create
+from probes.flow.options import INGRESS
 
 _NO_INTERFACE = (1 << 31) - 1
 
@@ -31,3 +32,8 @@ def _has_tcx() -> bool:
 TC_MODE = "tcx" if _has_tcx() else "clsact"
 """Mode of an attachment to TC."""
 needs_tcx = pytest.mark.skipif(TC_MODE != "tcx", reason="the kernel has no TCX (Linux 6.6)")
+
+
+def name_of(hook: Hook | None) -> str:
+    """Return the value of `--ingress` for a hook of incoming packets."""
+    return next(name for name, each in INGRESS.items() if each is hook)

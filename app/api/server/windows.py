@@ -78,14 +78,13 @@ class TopFlows:
         if is_table(item, "flow", ""):
             self._last = self._cut(item) if len(item.rows) > self._most else None
             return self._last or item
-        if is_table(item, SOCKETS, SOCKETS_TABLE) and (flows := self._last_of(item)) is not None:
+        if is_table(item, SOCKETS, SOCKETS_TABLE) and self._last is not None:
+            flows = self._last
+            if (flows.window, flows.end_ns) != (item.window, item.end_ns):
+                return item
             places = np.unique(sockets_of(flows.rows, item.rows))
             return replace(item, rows=item.rows[places[places >= 0]], rest=flows.rest)
         return item
-
-    def _last_of(self, sockets: Snapshot) -> Snapshot | None:
-        last, window = self._last, (sockets.window, sockets.end_ns)
-        return last if last is not None and (last.window, last.end_ns) == window else None
 
     def _cut(self, flows: Snapshot) -> Snapshot:
         """Keep the flows of the most bytes."""

@@ -64,7 +64,7 @@ def open(  # noqa: A001 - the name of the command
     if not options.headless:
         need_terminal("--headless", (1,))
     found, said = policies_of(options.policies or SHIPPED, options.policy, ())
-    said = {**said, "interval": options.interval, "tunnels": Tunnels(options.tunnels)}
+    said = {**said, "interval": options.flow.interval, "tunnels": Tunnels(options.flow.tunnels)}
     source = click.get_current_context().get_parameter_source("interval")
     monitor, joins = MonitorOptions(**said), source is ParameterSource.DEFAULT
     with _directory(record) as directory:

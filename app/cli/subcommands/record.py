@@ -11,9 +11,10 @@ import click
 from app.cli.command import CommandGroup, argument, option, print_table, say
 from app.cli.decorator import takes
 from app.config.model import Settings
-from app.run.options import GENERAL, OUTPUT, Options, OutputSpec
+from app.run.options import OUTPUT, Options, OutputSpec
 from bpf.errors import ProbedeckError, UsageError
 from bpf.quantities import byte_size, clock, counted
+from probes.flow.options import GENERAL
 
 if TYPE_CHECKING:
     from app.recording.reader import Recording

@@ -18,11 +18,12 @@ from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
 from app.cli.subcommands.record import ONE_RUN
 from app.config.model import CONSOLE, Settings, Ui
-from app.run.options import GENERAL, PLAIN_HELP, Options, OutputSpec
+from app.run.options import PLAIN_HELP, Options, OutputSpec
 from app.run.spec import Beside, run_spec
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import UsageError
 from probes.config.options import settings_of
+from probes.flow.options import GENERAL
 from probes.path.options import PathOptions
 
 # After \b, click keeps line breaks.
@@ -132,7 +133,7 @@ def lab(
     capture, plan = None, LabPlan()
     if replay:
         # Conditions of policies compare the capture with the time before it.
-        delay = min(2 * options.interval, 2.0)
+        delay = min(2 * options.flow.interval, 2.0)
         gap = MAX_GAP if max_gap is None else max_gap
         capture = Replay(replay, speed_of(speed or "1"), delay=delay, max_gap=gap)
         plan = LabPlan(mtu=capture.mtu())

@@ -31,7 +31,7 @@ def run(spec: RunSpec) -> None:
     with _while_read():
         _write(f"probedeck measures {spec.interface or 'probes'}; {HELP}")
         with loop.running(controller, spec, totals):
-            _converse(session, loop, take, spec.options.interval)
+            _converse(session, loop, take, spec.options.flow.interval)
         for item in loop.rest():
             take(item)
         if totals.any or not loop.failures:

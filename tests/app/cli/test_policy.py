@@ -20,6 +20,7 @@ from app.run.start import _watch, start
 from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from probes.control.controller import Controller
+from probes.flow.options import FlowOptions
 from probes.monitor.options import Input, MonitorOptions, Receiver, Trust
 from probes.monitor.policy.ready import purposes
 from tests.support.runs import deck_here
@@ -59,7 +60,8 @@ def file(tmp_path: Path) -> Callable[[str], str]:
 
 
 def monitor_of(**options: Any) -> MonitorOptions:
-    found = run_spec(Options("lo", **options), "1").monitor
+    flow = {name: options.pop(name) for name in ("interval", "ingress") if name in options}
+    found = run_spec(Options("lo", flow=FlowOptions(**flow), **options), "1").monitor
     assert found is not None
     return found
 

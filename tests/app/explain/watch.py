@@ -22,6 +22,7 @@ from app.run.totals import Totals
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.flow.grouping import GROUP
+from probes.flow.options import FlowOptions
 from probes.snapshot import Event, Snapshot
 from probes.sockets.records import SOCKETS_TABLE, Limit, Owned
 
@@ -43,7 +44,7 @@ def elsewhere(conversation: Any, far: str) -> dict[str, str]:
 interface, router, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 filters = json.loads(sys.argv[4])
 # Tracing begins before the traffic: its programs take some seconds to compile.
-spec = RunSpec(interface, Options(interval=0.5, cpu=sys.argv[5]), trace=(router,))
+spec = RunSpec(interface, Options(flow=FlowOptions(0.5), cpu=sys.argv[5]), trace=(router,))
 controller, live, paths = Controller(), LiveState(), Paths()
 loop = ItemLoop(controller)
 warnings, found = [], {}

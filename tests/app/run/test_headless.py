@@ -21,7 +21,7 @@ import pytest
 
 from app.lab.netns import inside
 from app.outputs.views import VIEWS
-from app.run.mailbox import Mailbox
+from app.run.item_loop import Mailbox
 from probes.flow.kinds import KINDS
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Snapshot

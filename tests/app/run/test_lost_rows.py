@@ -20,7 +20,7 @@ from app.outputs.formats import FORMATS, Record
 from app.outputs.sink import OutputTable, Sink
 from app.outputs.table_output import RowsLostError
 from app.outputs.views import VIEWS
-from app.run.mailbox import Mailbox
+from app.run.item_loop import Mailbox
 from probes.snapshot import Event
 from tests.app.outputs.test_metric_files import metric, narrow
 from tests.app.outputs.test_outputs import snapshot

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from probes.control.budget import Governor, Resource, Step
-from probes.control.budget_steps import STEPS, BudgetHost
+from probes.control.budget_keeper import STEPS, BudgetHost
 from probes.snapshot import Event
 
 BUDGET = 0.05

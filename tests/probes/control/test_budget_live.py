@@ -15,8 +15,7 @@ from app.outputs.views import VIEWS
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.control import budget
-from probes.control.budget_keeper import BudgetKeeper
-from probes.control.budget_steps import STEPS
+from probes.control.budget_keeper import STEPS, BudgetKeeper
 from probes.flow.records import FLOW
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy

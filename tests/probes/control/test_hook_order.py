@@ -231,7 +231,7 @@ def test_who_comes_and_goes_is_told(deck: Deck, monkeypatch: pytest.MonkeyPatch)
 
 def test_programs_of_ours_are_nobody_elses(deck: Deck) -> None:
     """A probe that insists on XDP, beside flows at TC."""
-    deck.controller.start(FLOW_PROBE, "right", FlowOptions(ingress=Hook.TC_INGRESS))
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(ingress="tc"))
     deck.controller.add(deck.config(PORTABLE, PACKETS, hook="xdp"))
     assert deck.controller._hooks.look() == []
     assert {each.before for each in deck.controller.hook_status()} == {()}
@@ -359,7 +359,7 @@ def test_who_asks_for_xdp_gets_generic_xdp_too(deck: Deck) -> None:
     for end in (deck.left, deck.right):
         with netns.inside(end.ns), IPRoute() as route:
             route.link("set", index=end.ifindex, mtu=9000)
-    deck.controller.start(FLOW_PROBE, "right", FlowOptions(ingress=Hook.XDP))
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(ingress="xdp"))
     status = ingress_of(deck.controller)
     assert (status.hook, status.mode) == ("xdp", "generic")
     assert status.reason == (

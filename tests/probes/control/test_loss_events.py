@@ -6,7 +6,6 @@ import struct
 
 import numpy as np
 
-from bpf.attach.attachment import Hook
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.probe_runner import LossEvents
 from probes.flow.options import FlowOptions
@@ -77,7 +76,7 @@ def test_probes_are_told_apart_and_a_removed_one_is_summed_up() -> None:
 
 def test_frames_that_the_program_cannot_parse(deck: Deck) -> None:
     """In the kernel: IPv4 headers of four bytes."""
-    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=0.05, ingress=Hook.XDP))
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=0.05, ingress="xdp"))
     frame = bytes(12) + struct.pack("!H", 0x0800) + bytes((0x41,)) + bytes(19)
     deck.run(200, frame)
     assert becomes(lambda: any("whole again" in text for text in deck.said("info", "flow")))

@@ -31,6 +31,7 @@ from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
 from tests.probes.conftest import MakeProbe
 from tests.support.compiling import Shared
 from tests.support.generator import Generator
+from tests.support.kernel import name_of
 from tests.support.veth import End, veth_pair
 
 
@@ -111,7 +112,7 @@ def watching(
     try:
         with netns.inside(end.ns):
             probe = controller.start(
-                FLOW_PROBE, end.ifname, FlowOptions(interval=interval, ingress=ingress)
+                FLOW_PROBE, end.ifname, FlowOptions(interval=interval, ingress=name_of(ingress))
             )
         yield collected, probe, controller
     finally:

@@ -88,7 +88,7 @@ def test_the_packets_of_before_the_alarm_are_written(deck: Deck, written: list[C
 
 
 def test_a_capture_of_the_culprit_has_its_packets_alone(deck: Deck, written: list[Capture]) -> None:
-    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300, ingress=Hook.XDP))
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300, ingress="xdp"))
     set_policy(deck, _FLOOD.format(" culprit"))
     fire(deck, (frame(source="192.0.2.66"), 400), (frame(), 7), (frame(layer=tcp()), 3))
     wait_for(lambda: written)

@@ -22,7 +22,7 @@ from bpf.arrays import Array
 from bpf.attach import rtnetlink
 from bpf.attach.interface import find
 from bpf.errors import UsageError
-from probes.control.budget_steps import OWNERS_EVERY
+from probes.control.budget_keeper import OWNERS_EVERY
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.flow.options import FlowOptions
 from probes.flow.records import FLOW, FlowDirection

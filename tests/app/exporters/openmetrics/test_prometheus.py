@@ -22,11 +22,9 @@ from app.lab import netns
 from app.run.totals import Totals
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
-from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.monitor.options import MonitorOptions
 from probes.snapshot import Item, Snapshot
-from probes.tunnels import Tunnels
 from tests.app.api.conftest import token_files
 from tests.app.exporters.scraped import tool
 from tests.support.sight import becomes
@@ -106,7 +104,7 @@ def test_sums_are_the_controllers_to_the_packet(tmp_path: Path) -> None:
     tokens = token_files(tmp_path) | {"listen": target}
     totals = Totals()
     windows: list[Item] = []
-    options = FlowOptions(0.2, None, FlowFilter.parse(""), Tunnels.OUTER)
+    options = FlowOptions(0.2)
     with contextlib.ExitStack() as stack:
         # Prometheus makes its first scrape five seconds after its start.
         scraper = stack.enter_context(prometheus(tmp_path, target))

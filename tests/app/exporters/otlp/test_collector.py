@@ -24,11 +24,9 @@ from app.outputs.views import counted
 from app.run.totals import Totals
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
-from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.reports import OutputConfig, OutputState
 from probes.snapshot import Item, Snapshot
-from probes.tunnels import Tunnels
 from tests.app.exporters.openmetrics.test_prometheus import Prometheus, free_address
 from tests.app.exporters.otlp.received import Received
 from tests.support.sight import becomes
@@ -113,7 +111,7 @@ def windows_through_a_restart(
     """
     totals = Totals()
     windows: list[Item] = []
-    options = FlowOptions(0.2, None, FlowFilter.parse(""), Tunnels.OUTER)
+    options = FlowOptions(0.2)
     with ExitStack() as stack:
         running = stack.enter_context(ExitStack())
         running.enter_context(receiver(directory, address))

@@ -12,7 +12,6 @@ import pytest
 
 from app.lab.netns import inside
 from probes.control.builtin_probes import FLOW_PROBE
-from probes.flow.filter import FlowFilter
 from probes.flow.options import FlowOptions
 from probes.flow.records import FLOW
 from probes.monitor.control.culprits import finding_for
@@ -38,7 +37,7 @@ def watch(deck: Deck, policy: Policy, interval: float = 0.1) -> None:
 
 
 def watch_flows(deck: Deck, interval: float, capture: str = "") -> None:
-    options = FlowOptions(interval=interval, capture=FlowFilter.parse(capture))
+    options = FlowOptions(interval=interval, capture=capture)
     with inside(deck.right.ns):
         deck.controller.start(FLOW_PROBE, "right", options)
 

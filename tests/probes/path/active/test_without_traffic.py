@@ -14,7 +14,6 @@ import pytest
 
 from app.lab import netns
 from bpf.arrays import Array
-from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
@@ -86,7 +85,7 @@ class Traced:
 @contextmanager
 def tracing(row: Row) -> Iterator[Traced]:
     with Controller(by_link=True) as controller:
-        flows = FlowOptions(0.25, Hook.TC_INGRESS)
+        flows = FlowOptions(0.25, "tc")
         controller.start(FLOW_PROBE, row.interface, flows)
         controller.paths.configure(row.interface)
         yield Traced(controller)

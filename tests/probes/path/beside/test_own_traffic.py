@@ -25,6 +25,7 @@ from probes.snapshot import Item, Snapshot
 from tests.probes.path.conftest import Host, MakeHost
 from tests.probes.path.wire.frames import ECHO, OTHER_SECRETS, PEER, Frugal
 from tests.support.compiling import Shared
+from tests.support.kernel import name_of
 
 FEW = 20
 
@@ -73,7 +74,7 @@ def test_probes_and_answers_are_not_counted(
     host = make_host(options, ethernet=True, ingress=ingress)
     host.network.back = host.network.routers  # each datagram has an answer
     name, controller = host.network.wire.name, host.controller
-    controller.start(FLOW_PROBE, name, FlowOptions(interval=300, ingress=ingress))
+    controller.start(FLOW_PROBE, name, FlowOptions(interval=300, ingress=name_of(ingress)))
     controller.trace(PEER[4])
     controller.watch_metrics(name, MonitorOptions(bits=8, interval=300, ingress=ingress))
     send(host)
@@ -95,7 +96,7 @@ def test_other_processes_do_not_count_probes(make_host: MakeHost, order: Order) 
     """Whether their hooks come before path tracing or after it."""
     host = make_host(PathOptions(rate=100_000, timeout=5, order=order), ethernet=True)
     name = host.network.wire.name
-    options = FlowOptions(interval=300, ingress=Hook.TC_INGRESS)
+    options = FlowOptions(interval=300, ingress="tc")
     with ExitStack() as stack:
         others = []
         for traces in (False, True, False):
@@ -130,7 +131,7 @@ def test_answers_to_another_tracer_are_not_counted(
         other.listen(items.append)
         other.paths.configure(name, replace(paths, ingress=Hook.TC_INGRESS))
         for controller in (host.controller, other):
-            options = FlowOptions(interval=300, ingress=Hook.TC_INGRESS)
+            options = FlowOptions(interval=300, ingress="tc")
             controller.start(FLOW_PROBE, name, options)
             controller.trace(PEER[4])
         send(host, other)
