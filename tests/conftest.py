@@ -7,7 +7,6 @@ import os
 import tempfile
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests import times
 from tests.support import compiling
@@ -129,11 +128,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(compiled.cleanup)
         os.environ[compiling.COMPILED] = compiled.name
     compiling.share()
-    # A busy machine takes long for an example, and to draw one. Each run has the same examples.
-    settings.register_profile(
-        "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-    )
-    settings.load_profile("busy")
     if times.FILE in os.environ and not hasattr(config, "workerinput"):
         config.pluginmanager.register(times.Times(os.environ[times.FILE]))
     # The objects of the collection stay: looking for garbage among them takes a third of its time.

@@ -253,16 +253,14 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     u64 active = selector->active, counted = sketch->incoming.counted;
     u64 held = active | counted ? conjunctions_of(selector, &packet) : 0;
     u64 selections = held ? selections_with(selector, held) : 0;
-    if (selections & counted) {
-        /* One counter for all these selections: user space adds it to each. */
-        if (likely(held < COMBINATIONS && !(selections & (active | sketch->sketched)))) {
-            count(&sketch->combined[held], size);
-            return true;
-        }
-        observe_selections(sketch, &sketch->incoming, &packet.key, size, hash,
-                           selections & counted);
+    if (!(selections & (active | counted)))
+        return true;
+    /* One counter for all these selections: user space adds it to each. */
+    if (likely(held < COMBINATIONS && !(selections & (active | sketch->sketched)))) {
+        count(&sketch->combined[held], size);
+        return true;
     }
-    struct selection *selection = selections & active ? selection_of_cpu() : 0;
+    struct selection *selection = selection_of_cpu();
     if (!selection)
         return true;
     struct selected *selected = &selection->packets[0];
@@ -270,7 +268,13 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     selected->hash = hash;
     selected->selections = selections;
     selection->count = 1;
-    router.call(ctx, 0);
+    /* Read back from the map: else the verifier follows the counting for each kind of header. */
+    selected = (void *)opaque((u64)selected);
+    observe_selections(sketch, &sketch->incoming, &selected->packet.key,
+                       (struct wire_size){selected->packets, selected->bytes}, selected->hash,
+                       selected->selections & counted);
+    if (selected->selections & active)
+        router.call(ctx, 0);
     return true;
 }
 
