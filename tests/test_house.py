@@ -51,7 +51,7 @@ BUDGETS = {
     "app/exporters": (3425, "six receivers with queues, retries and exact counts"),
     "app/fleet": (1455, "many hosts: links that come and go, and one sum"),
     "app/lab": (
-        1927,
+        1928,
         "networks of namespaces, replay, captures, and policies over captures and recordings",
     ),
     "app/outputs": (1705, "each table as columns, and reports"),

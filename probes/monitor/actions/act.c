@@ -15,7 +15,9 @@
 
 #define MOST_ACTIONS 8
 #define MOST_SPARED 4096
-#define OF_DROPPED 1        /* as in bpf/attach/chain.py */
+#define OF_DROPPED 1 /* as in bpf/attach/chain.py */
+/* Added to a meter's times: a burst may be longer than the time since boot. */
+#define LATER (1ULL << 62)
 #define MIRRORED 0x70646d72 /* mark of a mirrored copy, which no action takes again */
 #ifdef HOOK_TC_EGRESS
 #define SIDE 1
@@ -44,7 +46,7 @@ struct action {
 struct meter {
     struct bpf_spin_lock lock;
     u32 unused;
-    u64 used_ns; /* the time up to which packets have used the rate */
+    u64 used_ns; /* the time up to which packets have used the rate, plus LATER */
 };
 
 struct acted {
@@ -84,7 +86,7 @@ static __always_inline bool is_within_rate(struct action *action, u32 place, u64
     struct meter *meter = meters.lookup(&place);
     if (!meter)
         return true;
-    u64 now = bpf_ktime_get_ns(), packet_ns = action->packet_ns;
+    u64 now = LATER + bpf_ktime_get_ns(), packet_ns = action->packet_ns;
     u64 earliest = now - action->burst_ns;
     bpf_spin_lock(&meter->lock);
     u64 used = meter->used_ns;
