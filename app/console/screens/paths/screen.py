@@ -68,6 +68,11 @@ _IDLE = (
 _ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to a destination"
 
 
+def _said(console: Console, text: str) -> str:
+    """Return a text, without its hints if the console may not trace."""
+    return text.partition("\n\n")[0] if console.plane.read_only else text
+
+
 def _take(hosts: PathHosts, console: Console, frame: Frame, traced: TracedByHost) -> None:
     hosts.take(path_views(frame), traced, console.hosts.current)
 
@@ -258,7 +263,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         if choice is None:
             self._hops = np.empty(0, HOP)
             table.columns = hop_columns((), 1.0, 0)
-            table.empty = _FILTERED if self._hosts.choices else _NOTHING
+            table.empty = _said(self.console, _FILTERED if self._hosts.choices else _NOTHING)
             table.fill(None)
             self._fit(table)
             return
@@ -277,7 +282,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         if running is not None and not running.packets:
             frame = self.console.time.frame.of(choice.host) or self.console.time.frame
             waiting = idle_text(frame.flows, running) or _IDLE
-        table.empty = _FILTERED if len(every) else _ENDED if ended else waiting
+        table.empty = _said(self.console, _FILTERED if len(every) else _ENDED if ended else waiting)
         listed = [(choice, host) for host in hosts]
         table.fill(hop_rows(hops, listed, end_note(self._paths, choice)))
         self._drawn_ns = self._paths.view.now_ns

@@ -132,6 +132,8 @@ async def test_a_read_only_console_traces_nothing() -> None:
         await console.press("2", "T", "x")
         assert len(console.complaints) == 3
         assert not plane.asked
+        assert "nothing is traced" in console.text
+        assert "T traces" not in console.text
 
 
 async def test_names_take_the_place_of_addresses_and_cannot_break_the_screen() -> None:
