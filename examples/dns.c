@@ -51,7 +51,8 @@ static __always_inline bool read_name(CONTEXT *ctx, u64 at, struct question *que
     if (size > NAME)
         size = NAME;
     size = opaque(size);
-    if (size < 1 || bpf_skb_load_bytes(ctx, at + 1, question->name, size))
+    /* Signed: verifiers before 6.8 see no bound in a comparison with 0. */
+    if ((s64)size < 1 || bpf_skb_load_bytes(ctx, at + 1, question->name, size))
         return false;
     /* Without a branch: the verifier would follow both sides of each, in each round. */
     u64 going = any_of(next), end = next;
