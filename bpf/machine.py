@@ -12,6 +12,7 @@ import signal
 import struct
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from bpf.errors import KernelError, UsageError
 
@@ -32,6 +33,11 @@ _NUMBERS = {
     "x86_64": SystemCalls(321, 324, 116, 298, 438),
     "aarch64": SystemCalls(280, 283, 159, 241, 438),
 }
+LOCKDOWN = Path("/sys/kernel/security/lockdown")
+LOCKED_DOWN = (
+    "Linux is locked down (confidentiality): no program may read the kernel's memory; boot with"
+    " lockdown=integrity"
+)
 _POINTER = struct.calcsize("P")
 LIBC = ct.CDLL(None, use_errno=True)
 LIBC.syscall.restype = ct.c_long
@@ -39,6 +45,20 @@ _PRCTL = LIBC.prctl
 """Looked up here: a child that was forked beside threads must not load anything."""
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 CLONE_NEWNET = 0x40000000
+
+
+def lockdown() -> str:
+    """Return the mode of kernel_lockdown(7): `none`, `integrity`, `confidentiality`; empty if the
+    kernel has none."""
+    try:  # `[none] integrity confidentiality`
+        return LOCKDOWN.read_text(encoding="ascii").partition("[")[2].partition("]")[0]
+    except OSError:
+        return ""
+
+
+def is_locked_down(log: str) -> bool:
+    """Return whether the verifier refused a program because of `lockdown=confidentiality`."""
+    return "helper bpf_probe_read" in log and lockdown() == "confidentiality"
 
 
 def checked(result: int, call: str = "", path: str | None = None) -> int:

@@ -31,7 +31,7 @@ from bpf.abi import (
     ProgTestRun,
     ProgType,
 )
-from bpf.machine import LIBC, system_calls
+from bpf.machine import LIBC, LOCKED_DOWN, is_locked_down, system_calls
 from bpf.maps.kinds import KINDS, MapKind
 
 LINE_BYTES = 16
@@ -102,6 +102,9 @@ class VerifierError(OSError):
     def __init__(self, code: int, message: str, log: str) -> None:
         super().__init__(code, message)
         self.log = log
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 def call(command: BpfCommand, attr: ct.Structure) -> int:
@@ -279,7 +282,8 @@ def prog_load(
             text = log.value.decode(errors="replace")
             if refusal.errno == errno.EPERM and not text:
                 raise refusal from None  # the verifier has not seen the program
-            raise VerifierError(refusal.errno or 0, str(refusal.strerror), text) from None
+            why = LOCKED_DOWN if is_locked_down(text) else str(refusal.strerror)
+            raise VerifierError(refusal.errno or 0, why, text) from None
 
 
 def _load(attr: ProgLoad) -> int:

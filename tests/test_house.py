@@ -62,7 +62,7 @@ BUDGETS = {
     "app/run": (1140, "options of a run, and its life without a screen"),
     "app/tape": (1030, "a language with its player and recorder"),
     "bpf": (
-        7265,
+        7275,
         "interfaces, maps, links, sockets, the compile helper, stored programs, and headers",
     ),
     "bpf/objects": (780, "programs for libbpf and ready objects: clang and libbpf in a child"),
@@ -75,7 +75,7 @@ BUDGETS = {
     "probes/filter": (975, "one language for capture, tables and policies"),
     "probes/flow": (1120, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
-        6100,
+        6102,
         "metrics, conditions, policies, nine applications in C, and actions on packets",
     ),
     "probes/path": (6155, "probing without harm, and the analysis of routes, loss and queues"),

@@ -22,7 +22,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler, client
 from bpf.compiler.store import BUNDLED
 from bpf.errors import ProbedeckError, UsageError
-from bpf.machine import reserved_cpus
+from bpf.machine import lockdown, reserved_cpus
 from bpf.maps.kinds import unlock
 from bpf.programs import grace
 from bpf.programs.trial import cost, floor_ns
@@ -51,7 +51,6 @@ from probes.path.options import PathOptions
 from probes.path.probe import PathProbe
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
-LOCKDOWN = Path("/sys/kernel/security/lockdown")
 _TRIAL = """
 #include <uapi/linux/bpf.h>
 BPF_HASH(seen, u32, u64);
@@ -158,16 +157,11 @@ def _jit() -> HostCheck:
 
 
 def _lockdown() -> HostCheck:
-    """`[none] integrity confidentiality`, with the mode that is on in brackets."""
-    try:
-        modes = LOCKDOWN.read_text(encoding="ascii")
-    except OSError:
-        return ok("lockdown", "none seen")
-    mode = modes.partition("[")[2].partition("]")[0]
+    mode = lockdown()
     if mode == "confidentiality":
         detail = "confidentiality: packets can be watched, kernel memory can't"
         return note("lockdown", detail, "boot with lockdown=integrity where a probe needs more")
-    return ok("lockdown", mode)
+    return ok("lockdown", mode or "none seen")
 
 
 def _unprivileged() -> HostCheck:

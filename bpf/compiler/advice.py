@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bpf.machine import LOCKED_DOWN, is_locked_down
+
 _LOOKUP = re.compile(
     r"(?P<variable>\w+)\s*=\s*(?:\([^()]*\)\s*)?(?:bpf_map_lookup_\w+\s*\(\s*&\s*)?"
     r"(?P<map>\w+)\s*(?:\.\s*(?:lookup\w*|ringbuf_reserve)\s*\(|,)"
@@ -183,9 +185,13 @@ _ADVICE: tuple[tuple[str, _Advice], ...] = (
     (r"Unreleased reference|reference leak", _reference),
     (
         r"(cannot use helper|unknown func|helper call is not allowed)(?: (?P<helper>\w+))?",
-        lambda _, match: (
-            f"{_HOOK} has no {match['helper'] or 'such helper'}: see the helpers of its kind (XDP "
-            "or TC) in bpf-helpers(7)"
+        lambda mistake, match: (
+            LOCKED_DOWN
+            if is_locked_down(mistake.reason)
+            else (
+                f"{_HOOK} has no {match['helper'] or 'such helper'}: see the helpers of its kind (XDP "
+                "or TC) in bpf-helpers(7)"
+            )
         ),
     ),
     (r"cannot call GPL", "this helper is for GPL programs: declare  BPF_LICENSE(GPL)"),

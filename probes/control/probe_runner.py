@@ -215,9 +215,11 @@ class ProbeRunner(Publisher, Closing):
 
     def _remove(self, name: str) -> tuple[Snapshot, ...]:
         probe = self._running.find(name).probe
-        for dependent in probe.dependents():
+        with self._changing:  # Nothing that depends on it is being started.
+            probe.wind_up()
+            dependents = probe.dependents()
+        for dependent in dependents:
             self._remove(dependent)
-        probe.wind_up()
         last = self._running.finish(self._pop_running(name))
         self.history.forget(name)
         return last

@@ -132,8 +132,11 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         return tuple(self.router.given())
 
     def wind_up(self) -> None:
+        """End traces and actions, and take no further applications."""
         self.ends()
         with self._lock:
+            if self._behind:
+                self._registry.withdraw(self._behind)
             self.actions.stop("the monitor ends")
 
     def _make_maps(self, sides: Mapping[Side, Compiled]) -> None:
@@ -272,6 +275,8 @@ class MonitorProbe(BuiltinProbe[MonitorPrograms]):
         """Leave the hook. Raises UsageError while applications are loaded."""
         with self._lock:
             if self._behind:
+                if self._behind.users:
+                    raise UsageError("the monitor has applications", hint="remove them first")
                 self._registry.withdraw(self._behind)
                 self._behind = None
             super().close()

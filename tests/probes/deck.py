@@ -10,16 +10,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.lab.netns import inside, open_host
+from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_info, prog_test_run
 from probes.config.model import ProbeConfig
 from probes.control import controller as controllers
 from probes.control.controller import Controller
-from probes.snapshot import Event, Item
+from probes.snapshot import Event, Item, Snapshot
 from tests.bpf.tools import send, xdp_id
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import PACKETS, config
@@ -85,6 +87,17 @@ class Deck:
 
     def xdp(self) -> int:
         return xdp_id(self.right.ifindex)
+
+
+def published(deck: Deck, probe: str, table: str = "") -> Array:
+    """Rows of all windows of one table."""
+    return np.concatenate(
+        [
+            item.rows
+            for item in tuple(deck.items)
+            if isinstance(item, Snapshot) and (item.probe, item.metric) == (probe, table)
+        ]
+    )
 
 
 @contextmanager

@@ -15,14 +15,12 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from app.doctor.host import kernel, try_features
 from app.doctor.owners import owner_sources
 from app.lab.netns import fresh, inside, write_sysctls
 from bpf import features
-from bpf.arrays import Array
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface, cgroup2
 from bpf.compiler import Compiler, client
@@ -57,7 +55,7 @@ from probes.tunnels import Tunnels
 from tests.bpf.cgroups import cgroup, python_in
 from tests.bpf.tools import send
 from tests.probes.conftest import EMULATED_S, MakeProbe
-from tests.probes.deck import UDP, Deck, deck, udp
+from tests.probes.deck import UDP, Deck, deck, published, udp
 from tests.probes.flow.bonded_host import FAR, NEAR, bonded_host
 from tests.probes.flow.pod_host import ip, path, ping
 from tests.probes.flow.test_interfaces import watching
@@ -123,17 +121,6 @@ char LICENSE[] SEC("license") = "GPL";
 COUNTED = "counted: packets on proto:udp >= {} and sources on proto:udp < 3 -> accounting"
 """A policy whose condition is true of so many packets of a host."""
 INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
-
-
-def published(deck: Deck, probe: str, table: str = "") -> Array:
-    """Rows of all windows of one table."""
-    return np.concatenate(
-        [
-            item.rows
-            for item in tuple(deck.items)
-            if isinstance(item, Snapshot) and (item.probe, item.metric) == (probe, table)
-        ]
-    )
 
 
 def triggered(deck: Deck) -> set[str]:

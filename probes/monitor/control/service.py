@@ -82,6 +82,8 @@ class MonitorService:
         self._profiles = dict(profiles)
         self._traced: dict[str, TraceRequest] = {}
         """By policy, the flows that it traces while active."""
+        self._ends = False
+        """The last window, which may begin policies, loads no application."""
         owners = probe.owners.look = LastOwners(host.history)
         self._tracing = Tracing(
             host.history, host.paths.trace, host.paths.untrace, host.publish, owners
@@ -207,6 +209,8 @@ class MonitorService:
                 try:
                     self._load(name)
                 except ProbedeckError as error:
+                    if self._ends:
+                        return
                     text = f"policy {each.policy.name} runs without it: {error}"
                     self._host.publish(Event.now("warning", name, text))
         self._wake()
@@ -219,6 +223,7 @@ class MonitorService:
             self._host.packets.drop(name)
 
     def _end(self) -> None:
+        self._ends = True
         self._tracing.close()
         for each in self.probe.policies():
             self._keep(each.policy.name, None)
@@ -232,7 +237,7 @@ class MonitorService:
         self._wake()
         loaded = self.probe.router.given()
         begun = {each.policy for each in transitions if each.begins}
-        if any(
+        if not self._ends and any(
             each.policy.name in begun
             and not set(resolve(each.policy, self._profiles)[0]) <= loaded.keys()
             for each in self.probe.policies()

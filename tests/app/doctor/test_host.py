@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from app.doctor import host
-from bpf import features
+from bpf import features, machine
 from bpf.attach import attachment, interface
 from bpf.attach.attachment import Hook, attach
 from bpf.compiler import Compiler
+from bpf.compiler.diagnostics import parse_verifier
 from bpf.errors import KernelError
 from bpf.features import Capability
 from bpf.sockets import features as sources
@@ -276,9 +277,13 @@ def test_a_hook_that_takes_no_program(
 
 
 def test_lockdown_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(host, "LOCKDOWN", tmp_path / "lockdown")
-    host.LOCKDOWN.write_text("none integrity [confidentiality]\n")
+    monkeypatch.setattr(machine, "LOCKDOWN", tmp_path / "lockdown")
+    machine.LOCKDOWN.write_text("none integrity [confidentiality]\n")
     report = examine()
     assert report.status["lockdown"] == "note"
-    host.LOCKDOWN.write_text("none [integrity] confidentiality\n")
+    log = "85: (85) call bpf_probe_read_kernel#113\nprogram of this type cannot use helper {}#113\n"
+    refused = parse_verifier("f", log.format("bpf_probe_read_kernel")).text
+    assert "Linux is locked down (confidentiality)" in refused
+    assert "locked down" not in parse_verifier("f", log.format("bpf_get_cgroup_id")).text
+    machine.LOCKDOWN.write_text("none [integrity] confidentiality\n")
     assert examine().detail["lockdown"] == "integrity"

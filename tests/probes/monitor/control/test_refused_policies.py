@@ -1,16 +1,19 @@
-"""A policy that is refused leaves the controller as it was: no monitor, no applications."""
+"""A policy that is refused, or begins too late, leaves no monitor and no applications."""
 
 from __future__ import annotations
+
+import threading
 
 import pytest
 
 from app.lab.netns import inside
 from bpf.errors import UsageError
+from probes.monitor.control.service import MonitorService
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
-from probes.monitor.state import PROBE
+from probes.monitor.state import PROBE, TRIGGERS_TABLE
 from probes.path.options import PathOptions
-from tests.probes.deck import Deck, deck
+from tests.probes.deck import Deck, deck, published
 
 __all__ = ["deck"]
 MANY = " or ".join(f"src:10.0.0.{n} dport:{n}" for n in range(1, 80))
@@ -39,3 +42,20 @@ def test_a_refused_policy_starts_nothing(deck: Deck, text: str, why: str, runs: 
         info = controller.set_policy(Policy.parse_short("good: flows > 5 -> accounting"))
         assert info.policy.name == "good"
         assert [info.name for info in controller.probes()] == [PROBE, "accounting"]
+
+
+def test_a_policy_that_begins_in_the_last_window_loads_nothing(
+    deck: Deck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its application stayed, and the monitor was `not removed: it has applications`."""
+    deck.controller.watch_metrics("right", MonitorOptions(bits=8, interval=300))
+    deck.controller.set_policy(Policy.parse_short("counted: packets on udp >= 3 -> accounting"))
+    loaded: list[str] = []
+    monkeypatch.setattr(MonitorService, "_load", lambda self, name: loaded.append(name))
+    deck.receive(5)
+    deck.controller.remove(PROBE)
+    assert published(deck, PROBE, TRIGGERS_TABLE)["policy"].tolist() == [b"counted"]
+    for thread in threading.enumerate():
+        if thread.name == "applications":
+            thread.join()
+    assert loaded == []
