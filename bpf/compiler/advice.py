@@ -107,6 +107,13 @@ def _packet(mistake: RefusedLine, match: re.Match[str]) -> str:
     )
 
 
+def _helper(mistake: RefusedLine, match: re.Match[str]) -> str:
+    if is_locked_down(mistake.reason):
+        return LOCKED_DOWN
+    helper = match["helper"] or "such helper"
+    return f"{_HOOK} has no {helper}: see the helpers of its kind (XDP or TC) in bpf-helpers(7)"
+
+
 def _index(mistake: RefusedLine, _: re.Match[str]) -> str:
     index = _INDEX.search(mistake.statement)
     name = index[1] if index and not index[1].isdigit() else "the index"
@@ -185,14 +192,11 @@ _ADVICE: tuple[tuple[str, _Advice], ...] = (
     (r"Unreleased reference|reference leak", _reference),
     (
         r"(cannot use helper|unknown func|helper call is not allowed)(?: (?P<helper>\w+))?",
-        lambda mistake, match: (
-            LOCKED_DOWN
-            if is_locked_down(mistake.reason)
-            else (
-                f"{_HOOK} has no {match['helper'] or 'such helper'}: see the helpers of its kind (XDP "
-                "or TC) in bpf-helpers(7)"
-            )
-        ),
+        _helper,
+    ),
+    (
+        r"invalid func unknown#(?P<number>\d+)",
+        lambda _, match: f"this kernel is older than helper {match['number']} of linux/bpf.h",
     ),
     (r"cannot call GPL", "this helper is for GPL programs: declare  BPF_LICENSE(GPL)"),
     (r"min value is negative|unbounded memory access|makes (fp|map_value) pointer", _index),

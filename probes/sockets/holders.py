@@ -17,6 +17,7 @@ import numpy as np
 from bpf.abi import AttachType, ProgType
 from bpf.attach.interface import attach_cgroup, cgroup2
 from bpf.compiler import Compiled, Compiler
+from bpf.compiler.diagnostics import parse_verifier
 from bpf.errors import Closing, KernelError, ProbedeckError, UsageError
 from bpf.kernel_types import kernel_types
 from bpf.links import link_update
@@ -24,7 +25,7 @@ from bpf.machine import possible_cpus
 from bpf.maps.kinds import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs.program import KernelIterator, Program, create_like
-from bpf.syscall import map_lookup
+from bpf.syscall import VerifierError, map_lookup
 from probes.life import Bundle
 
 OPENED, CLOSED = 0, 1
@@ -245,6 +246,8 @@ class Holders(Closing):
             if source:
                 raise
             self.why_proc = str(error)
+            if isinstance(error, VerifierError):
+                self.why_proc = parse_verifier("holders", error.log).text
             self._source = ProcHolders()
 
     @property
