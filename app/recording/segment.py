@@ -60,7 +60,7 @@ class Segment:
     """A segment, which may still grow. Files are opened when they are needed."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ValueError if it is no segment, or one of an older version."""
+        """Raises ValueError for a file of another name, and for a segment of an older version."""
         self.path = path
         time, _, self.stream = path.name.removesuffix(DATA).rpartition(".")
         begun = datetime.strptime(time, f"{SEGMENT}.%fZ").replace(tzinfo=UTC)
@@ -80,6 +80,7 @@ class Segment:
         """Bytes of the data when the entries were read."""
         with suppress(DamageError):
             if self.magic == OLD_MAGIC:
+                self.close()
                 raise ValueError(f"{path.name} has format 1")
 
     def close(self) -> None:
@@ -101,16 +102,17 @@ class Segment:
 
         If the file is unreadable there are none, and the reason is noted.
         """
+        size = self._bytes
         try:
             # Without opening it: a step in a replay asks a thousand segments.
             found = os.stat(self.path if self._file is None else self._file)
-            if not stat.S_ISREG(found.st_mode):
-                raise DamageError("it is no file")
+            why = "" if stat.S_ISREG(found.st_mode) else "it is no file"
+        except OSError as error:
+            why = error.strerror or "it is unreadable"
+        if why:
+            self._entries, self.damage[0] = self._entries[:0], why
+        else:
             size = found.st_size
-        except (DamageError, OSError) as error:
-            self._entries, size = self._entries[:0], self._bytes
-            words = error.message if isinstance(error, DamageError) else error.strerror
-            self.damage[0] = words or "it is unreadable"
         if size != self._bytes:
             self._bytes = size
             self._entries = self._indexed(size)
@@ -219,7 +221,7 @@ class Segment:
         if of_window:
             window = WindowText(entry, text, self.table(entry.table), last.data)
         data = window.data if window is not None else None
-        self._last[entry.kind, entry.table] = last_of(text, data, place)
+        self._last[entry.kind, entry.table] = last_of([text], data, place)
         return text, window
 
     def _before(self, place: int, entry: Entry, chain: int) -> Last:

@@ -243,9 +243,10 @@ class Hooks:
             self._monitored[point.interface] = point
 
     def withdraw(self, point: MonitoredHook) -> None:
-        """End an offer: programs that are there stay, and no more come."""
+        """End an offer, but not that of a later monitor. The programs of the place stay."""
         with self.lock:
-            self._monitored.pop(point.interface, None)
+            if self._monitored.get(point.interface) is point:
+                del self._monitored[point.interface]
 
     def monitored(self, interface: Interface) -> MonitoredHook:
         """Return the hook behind its monitor. Raises UsageError if it has no monitor."""

@@ -241,6 +241,9 @@ def test_a_recording_of_an_older_version_is_refused(tmp_path: Path) -> None:
     # A newer run is read alone.
     record(tmp_path, windows(4))
     assert len(read(tmp_path)) == 4
+    with Recording(str(tmp_path)):
+        open_files = {os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()}
+    assert str(path) not in open_files
 
 
 def test_a_directory_is_listed_again_if_it_has_changed(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import pytest
 
 from app.lab.netns import inside
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiler
 from bpf.errors import UsageError
+from probes.hooks import Hooks
 from probes.monitor.control.service import MonitorService
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
+from probes.monitor.probe import MonitorProbe
 from probes.monitor.state import PROBE, TRIGGERS_TABLE
 from probes.path.options import PathOptions
 from tests.probes.deck import Deck, deck, published
@@ -42,6 +48,16 @@ def test_a_refused_policy_starts_nothing(deck: Deck, text: str, why: str, runs: 
         info = controller.set_policy(Policy.parse_short("good: flows > 5 -> accounting"))
         assert info.policy.name == "good"
         assert [info.name for info in controller.probes()] == [PROBE, "accounting"]
+
+
+def test_a_monitor_that_ends_leaves_the_place_of_a_later_one(compiler: Compiler) -> None:
+    hooks, interface = Hooks(lambda point: None), Interface("test", 0, True)
+    options = MonitorOptions(bits=8, ingress=Hook.XDP)
+    first = MonitorProbe(compiler, interface, hooks, options)
+    with closing(MonitorProbe(compiler, interface, hooks, options)):
+        later = hooks.monitored(interface)
+        first.close()
+        assert hooks.monitored(interface) is later
 
 
 def test_a_policy_that_begins_in_the_last_window_loads_nothing(
