@@ -380,16 +380,17 @@ _HOSTS = (
             leaves=True),
 )  # fmt: skip
 
-_PLACED = {
+REGISTRY: dict[str, Command] = {
     command.name: command
     for command in (
         *_EVERYWHERE, *_VIEW, *_TABLES, *_TIME, *_OVERVIEW, *_FLOWS, *_PATHS, *_TRIGGERS,
         *_PROGRAMS, *_EVENTS, *_HOSTS,
     )
 }  # fmt: skip
-_SAID = [said(each) for each in OPERATIONS.values() if each.command]
-REGISTRY: dict[str, Command] = _PLACED | {
-    each.name: each for each in _SAID if each.name not in _PLACED
+REGISTRY |= {
+    each.command.name: said(each)
+    for each in OPERATIONS.values()
+    if each.command and each.command.name not in REGISTRY
 }
 
 _ALIASES = {command.alias: command for command in REGISTRY.values() if command.alias}

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -158,8 +158,10 @@ class Last(NamedTuple):
     """Of a reader: in the segment. Of a writer: among the frames of this kind and table, from 1."""
 
 
-def last_of(text: bytes, data: Array | None, place: int) -> Last:
-    return Last(text if len(text) < _MOST_BEFORE else b"", data, place)
+def last_of(parts: Sequence[bytes], data: Array | None, place: int) -> Last:
+    """`parts` are those of the text."""
+    is_long = sum(map(len, parts)) >= _MOST_BEFORE
+    return Last(b"" if is_long else b"".join(parts), data, place)
 
 
 def table_text(item: Snapshot) -> bytes:
@@ -349,11 +351,11 @@ def bytes_of(rows: Array) -> Array:
     return np.ascontiguousarray(rows).view("u1").reshape(len(rows), rows.dtype.itemsize)
 
 
-def deflated(parts: list[bytes], before: bytes = b"") -> bytes:
-    """Return a text as a payload; `before` is that of the frame before it."""
-    text, level = b"".join(parts), _LEVEL
-    if len(text) < _SPLIT_FROM:
-        parts, level = [text], _SMALL_LEVEL
+def deflated(parts: Sequence[bytes], before: bytes = b"") -> bytes:
+    """Return a text, in parts, as a payload; `before` is the text of the frame before it."""
+    level = _LEVEL
+    if sum(map(len, parts)) < _SPLIT_FROM:
+        parts, level = [b"".join(parts)], _SMALL_LEVEL
     compressor = zstd.ZstdCompressor(level, zstd_dict=_beginning(before))
     # A block a part.
     blocks = [compressor.compress(part, compressor.FLUSH_BLOCK) for part in parts[:-1]]

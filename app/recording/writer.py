@@ -175,7 +175,7 @@ class SegmentWriter:
             os.ftruncate(data, begin)
             raise
         self._size = begin + len(whole)
-        self._last[kind, number] = last_of(b"".join(parts), bytes_of(rows), last.place + 1)
+        self._last[kind, number] = last_of(parts, bytes_of(rows), last.place + 1)
 
 
 def remove_old(directory: Path, seconds: float, most: float) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes as ct
 import os
+import re
 import select
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from app.lab.netns import inside
@@ -82,6 +84,17 @@ def ok_program(name: str = "theirs") -> int:
 def xdp_id(ifindex: int) -> int:
     """Return the id of the interface's XDP program; 0 without a program."""
     return next(iter(rtnetlink.link(ifindex).xdp_ids), 0)
+
+
+def descriptor_numbers(label: str, *pids: int) -> set[int]:
+    """Numbers after a label in /proc/PID/fdinfo of the processes, such as `prog_id`."""
+    found = set()
+    for pid in pids:
+        for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+            with suppress(OSError):  # closed in this moment
+                text = info.read_text()
+                found |= {int(n) for n in re.findall(rf"^{label}:\s+(\d+)", text, re.M)}
+    return found
 
 
 def send(sender: End, receiver: End, count: int) -> int:

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from bpf.attach.interface import Interface, cgroup2
 from bpf.compiler import Compiler, client
 from bpf.errors import KernelError
 from bpf.kernel_types import kernel_types
-from bpf.maps.kinds import fields, unlock
+from bpf.maps.kinds import unlock
 from bpf.requirements import Status
 from bpf.syscall import opened, prog_test_run
 from probes.config.model import load
@@ -53,7 +53,7 @@ from probes.snapshot import Snapshot
 from probes.sockets.holders import Holders, SocketEvents
 from probes.tunnels import Tunnels
 from tests.bpf.cgroups import cgroup, python_in
-from tests.bpf.tools import send
+from tests.bpf.tools import descriptor_numbers, send
 from tests.probes.conftest import EMULATED_S, MakeProbe
 from tests.probes.deck import UDP, Deck, deck, published, udp
 from tests.probes.flow.bonded_host import FAR, NEAR, bonded_host
@@ -208,11 +208,7 @@ def test_the_monitor_looks_into_tunnels(compiler: Compiler, ingress: Hook) -> No
 
 def followed() -> int:
     """Most instructions that the verifier followed for a program of ours; 0 before Linux 5.16."""
-    found = [0]
-    for info in Path("/proc/self/fdinfo").iterdir():
-        with suppress(FileNotFoundError):  # the listing's own descriptor
-            found.append(int(fields(info.read_text()).get("verified_insns", 0)))
-    return max(found)
+    return max(descriptor_numbers("verified_insns", os.getpid()), default=0)
 
 
 @INGRESS

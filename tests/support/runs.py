@@ -19,6 +19,7 @@ import pytest
 from app.cli.main import main
 from app.lab import netns
 from bpf.syscall import prog_fd_by_id
+from tests.bpf.tools import descriptor_numbers
 from tests.support.sight import alive, becomes
 from tests.support.warm import WarmRun
 
@@ -131,17 +132,7 @@ def children(pid: int) -> tuple[int, ...]:
 
 def program_ids(*pids: int) -> set[int]:
     """Ids of the eBPF programs that the processes hold."""
-    ids = set()
-    for pid in pids:
-        for info in Path(f"/proc/{pid}/fdinfo").iterdir():
-            try:
-                lines = info.read_text().splitlines()
-            except FileNotFoundError:
-                continue  # closed in this moment
-            for line in lines:
-                if line.startswith("prog_id:"):
-                    ids.add(int(line.split()[1]))
-    return ids
+    return descriptor_numbers("prog_id", *pids)
 
 
 def is_loaded(prog_id: int) -> bool:

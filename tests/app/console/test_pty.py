@@ -13,7 +13,7 @@ import pytest
 
 from bpf.syscall import prog_fd_by_id
 from tests.support.console.terminal import Terminal
-from tests.support.runs import COMMAND, SHARING
+from tests.support.runs import COMMAND, SHARING, program_ids
 from tests.support.sight import assert_gone, becomes, namespaces_of
 
 ALTERNATE_OFF = b"\x1b[?1049l"
@@ -110,7 +110,7 @@ def test_a_lost_terminal_leaves_nothing() -> None:
     with console() as terminal:
         pids = descendants(terminal.pid)
         spaces = namespaces_of(pids)
-        held = programs(terminal.pid)
+        held = program_ids(terminal.pid)
         terminal.hang_up()
         assert terminal.wait_exit(_END_S) == 0
         assert_gone(pids, spaces)
@@ -145,22 +145,13 @@ def test_kill_9_leaves_no_program_no_namespace_and_no_process() -> None:
     with console(command=COMMAND) as terminal:
         pids = descendants(terminal.pid)
         spaces = namespaces_of(pids)
-        held = programs(terminal.pid)
+        held = program_ids(terminal.pid)
         assert held
         os.kill(terminal.pid, signal.SIGKILL)
         terminal.wait_exit()
         assert_gone(pids, spaces)
         # Programs live on only where somebody holds them; the kernel frees them a moment later.
         assert becomes(lambda: not loaded(held), 5.0)
-
-
-def programs(pid: int) -> set[int]:
-    """Identifiers of the BPF programs that a process holds."""
-    found = set()
-    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with contextlib.suppress(OSError):
-            found |= {int(n) for n in re.findall(r"^prog_id:\s+(\d+)", info.read_text(), re.M)}
-    return found
 
 
 def loaded(programs: set[int]) -> set[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -18,7 +17,7 @@ import pytest
 from app.lab.netns import inside
 from bpf.abi import ProgType
 from tests.app.outputs.test_outputs import tiny
-from tests.bpf.tools import xdp_id
+from tests.bpf.tools import descriptor_numbers, xdp_id
 from tests.probes.deck import link
 from tests.support.runs import (
     COMMAND,
@@ -174,20 +173,17 @@ def test_killed_it_leaves_nothing(left: End, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_it_leaves_no_program_of_a_cgroup_or_tracepoint(left: End, tmp_path: Path) -> None:
     with deck(*command(tmp_path, "--owners", "--drops"), ns=left.ns, cold=True) as run:
-        assert becomes(lambda: {ProgType.CGROUP_SOCK, ProgType.RAW_TRACEPOINT} <= kinds(run), 60)
+        assert becomes(
+            lambda: (
+                {ProgType.CGROUP_SOCK, ProgType.RAW_TRACEPOINT}
+                <= descriptor_numbers("prog_type", run.pid)
+            ),
+            60,
+        )
         remains = Remains(run)
         run.kill()
         run.wait()
     remains.assert_gone()
-
-
-def kinds(run: Run) -> set[int]:
-    """Types of the programs that a run holds."""
-    found = set()
-    for info in Path(f"/proc/{run.pid}/fdinfo").iterdir():
-        with contextlib.suppress(OSError):
-            found |= {int(n) for n in re.findall(r"^prog_type:\s+(\d+)", info.read_text(), re.M)}
-    return found
 
 
 @pytest.mark.slow
