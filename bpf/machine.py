@@ -48,8 +48,8 @@ CLONE_NEWNET = 0x40000000
 
 
 def lockdown() -> str:
-    """Return the mode of kernel_lockdown(7): `none`, `integrity`, `confidentiality`; empty if the
-    kernel has none."""
+    """Return the mode of kernel_lockdown(7): `none`, `integrity`, `confidentiality`; empty if
+    the kernel has no lockdown."""
     try:  # `[none] integrity confidentiality`
         return LOCKDOWN.read_text(encoding="ascii").partition("[")[2].partition("]")[0]
     except OSError:

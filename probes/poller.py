@@ -24,7 +24,7 @@ _P = ParamSpec("_P")
 
 
 class Listeners(Generic[_P]):
-    """Calls listeners with what is published. Any thread may call the methods."""
+    """Calls listeners with each published value. Any thread may call the methods."""
 
     _listeners: tuple[Callable[_P, object], ...] = ()
     """Replaced, not changed."""

@@ -12,7 +12,7 @@ from tests import times
 from tests.support import compiling
 
 _FIRST = (
-    # What it compiles is compiled for the emulated kernel of .ci/run, too.
+    # The emulated kernel of .ci/run uses the programs that this module compiles.
     "probes/test_every_kernel",
     "probes/test_hostile",
     "probes/monitor/actions/test_actions",

@@ -45,7 +45,7 @@ class TableScreen(DiffScreen[None]):
             table.restore(kept)
 
     def shown_tables(self) -> list[SortedTable]:
-        """Return the visible tables, that of commands first."""
+        """Return the visible tables; the table of commands comes first."""
         return sorted(
             (table for table in self.tables if table.display),
             key=lambda table: (table is not self._turned_to, table.spec.name != self.MAIN_TABLE),

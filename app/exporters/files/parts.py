@@ -27,7 +27,7 @@ def connect(purpose: str, **config: str | int | bool) -> Any:
     try:
         import duckdb
     except ImportError:
-        # A deb and uv's environments have no pip of their own.
+        # The environments of a deb and of uv have no pip.
         pip = f"{sys.executable} -m pip" if find_spec("pip") else f"pip --python {sys.executable}"
         raise UsageError(
             f"{purpose} needs DuckDB, which is not installed",

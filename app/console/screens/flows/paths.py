@@ -106,7 +106,7 @@ def _leave_ports_out(words: Array, which: Array) -> None:
 def path_of(row: Row[FLOW]) -> PathKey:
     """Return the path of a flow's outgoing packets. Raises UsageError if it cannot be traced.
 
-    `row` is of dtype FLOW or LIVE. The path of an incoming flow is that of its answers.
+    `row` is of dtype FLOW or LIVE. The path of an incoming flow is the path of its answers.
     """
     if row["tunnel"]:
         raise UsageError("this flow is inside a tunnel", hint="trace the tunnel's own flow")

@@ -84,7 +84,7 @@ class FlowsScreen(ConsoleScreen):
         """The flows of the table."""
         self._rtts = Rtts()
         self._found: tuple[object, GroupedFlows | None] = (None, None)
-        """The last groups, and what they were made of."""
+        """The values that the last groups were made of, and these groups."""
         self._trace = TraceCommands(self, self.flows_under_cursor)
         views = ViewCommands(self, self.shown, self.row_under_cursor)
         capture = CaptureCommand(

@@ -166,7 +166,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         return self._none("policies", f"Press {key('view.triggers')}, then {key('trigger.add')}")
 
     def _none(self, what: str, hint: str) -> str:
-        """Say that there are none, with a hint where they can be added, so not in a replay."""
+        """Say that there are none, and where to add them unless the console is read-only."""
         return f"No {what}." if self.console.plane.read_only else f"No {what} yet. {hint}."
 
     def on_mount(self) -> None:
