@@ -73,7 +73,7 @@ BUDGETS = {
     ),
     "probes/control": (1603, "the controller, its probes, the CPU budget, and stored programs"),
     "probes/filter": (975, "one language for capture, tables and policies"),
-    "probes/flow": (1120, "flows to the packet, by interface, in C and numpy"),
+    "probes/flow": (1132, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
         6102,
         "metrics, conditions, policies, nine applications in C, and actions on packets",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as ct
 import os
+import socket
 
 import pytest
 
@@ -54,6 +55,21 @@ def counted(snapshot: Item) -> tuple[int, int]:
     """Packets and bytes."""
     assert isinstance(snapshot, Snapshot)
     return int(snapshot.rows["packets"].sum()), int(snapshot.rows["bytes"].sum())
+
+
+def test_flows_of_one_place_and_tag_stay_apart(make_probe: MakeProbe) -> None:
+    """Also behind a window whose records are still in memory, where the index is empty."""
+    one_place = FLOW_C.replace("hash_of(&packet->key)", "0")
+    assert one_place != FLOW_C
+    loose = make_probe()
+    put(loose.probe, edited(loose.probe, one_place))
+    for numbers in (range(1, 6), range(1, 6), range(1, 5), range(1, 5), (4,), (2, 1), range(1, 13)):
+        sent = {socket.inet_aton(str(number)): 10 * number for number in numbers}
+        for _ in range(2):
+            for number in numbers:
+                run(loose, 5 * number, number)
+        rows = loose.probe.poll().rows
+        assert {row["source"].tobytes()[:4]: int(row["packets"]) for row in rows} == sent
 
 
 @pytest.mark.parametrize("hook", Hook)
