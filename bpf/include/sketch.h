@@ -12,13 +12,19 @@
 #include "select.h"
 #include "slots.h"
 
-#define COMBINATIONS 256 /* of the first eight conjunctions */
+#define COMBINATIONS 256 /* places; several combinations may share one */
 
 #define NO_PROTOCOL 256 /* not IP, or not parsed; ARP requests and replies come next */
 #define TALLIES (NO_PROTOCOL + 3)
 
 #define TCP_FLAGS 63 /* FIN, SYN, RST, PSH, ACK and URG */
 #define FRAGMENT 64
+
+/* Packets for which these conjunctions hold, and no other one. */
+struct combination {
+    u64 held;
+    struct wire_size size;
+};
 
 /* Counters of selections, for one direction. */
 struct selected_counters {
@@ -31,7 +37,7 @@ struct selected_counters {
 struct sketch {
     struct wire_size tallies[TALLIES]; /* by protocol: user space adds up the eight counters */
     u64 flags[2 * FRAGMENT]; /* packets by TCP flags, 0 for others; a fragment has FRAGMENT too */
-    struct wire_size combined[COMBINATIONS]; /* by the conjunctions that hold; in no `incoming` */
+    struct combination combined[COMBINATIONS]; /* their packets are in no `incoming` */
     struct selected_counters incoming, outgoing;
     u32 parts[SLOTS];           /* by `place_of` the slot */
     u64 selection_of[SLOTS];    /* likewise: the bit of its selection */
@@ -46,6 +52,18 @@ BPF_F_TABLE("array", u32, struct sketch, sketches, CPUS, BPF_F_MMAPABLE);
 static __always_inline void count(struct wire_size *tally, struct wire_size size) {
     tally->packets += size.packets;
     tally->bytes += size.bytes;
+}
+
+/* Count a packet by the conjunctions that hold for it: one counter, however many they are. False if
+ * other ones have the place in this window. */
+static __always_inline bool count_combined(struct sketch *sketch, u64 held, struct wire_size size) {
+    struct combination *own = &sketch->combined[mix64(held) & (COMBINATIONS - 1)];
+    if (!own->size.packets)
+        own->held = held;
+    if (own->held != held)
+        return false;
+    count(&own->size, size);
+    return true;
 }
 
 /* Count a packet for its selections, and its parts for those that have slots. */

@@ -255,11 +255,9 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     u64 selections = held ? selections_with(selector, held) : 0;
     if (!(selections & (active | counted)))
         return true;
-    /* One counter for all these selections: user space adds it to each. */
-    if (likely(held < COMBINATIONS && !(selections & (active | sketch->sketched)))) {
-        count(&sketch->combined[held], size);
+    /* User space adds it to each of these selections. */
+    if (likely(!(selections & (active | sketch->sketched)) && count_combined(sketch, held, size)))
         return true;
-    }
     struct selection *selection = selection_of_cpu();
     if (!selection)
         return true;

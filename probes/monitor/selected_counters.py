@@ -321,9 +321,8 @@ class SelectedCounters:
         """
         total: Array = sketches[direction]["selected"][name].sum(axis=0)[_PLACE_OF]
         if direction == "incoming":
-            combined = sketches["combined"][name].sum(axis=0)
-            used = np.flatnonzero(combined)
-            total = total + combined[used] @ self._selections.of_combinations(used)
+            combined = sketches["combined"][sketches["combined"]["size"]["packets"] > 0]
+            total = total + combined["size"][name] @ self._selections.with_any(combined["held"])
         return total
 
     def _metrics(self) -> frozenset[SelectedMetric]:

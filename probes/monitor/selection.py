@@ -152,11 +152,14 @@ class Selections:
         """Have packets of exactly these selections, bits of a word, go to applications."""
         self._tables["active"] = selections
 
-    def of_combinations(self, combinations: Array) -> Array:
-        """Return which selections combinations (n,) of the first eight conjunctions have: u8
+    def with_any(self, held: Array) -> Array:
+        """Return the selections that have any of the conjunctions `held`, u8 (n,), one a bit: u8
         (n, 64), 0 or 1."""
-        words = self._tables["selections"][combinations, None]
-        found: Array = words >> np.arange(64, dtype="u8") & np.uint64(1)
+        bytes_ = held.astype("<u8").view("u1").reshape(-1, 8)
+        words = np.bitwise_or.reduce(
+            self._tables["selections"].reshape(8, 256)[np.arange(8), bytes_], 1
+        )
+        found: Array = words[:, None] >> np.arange(64, dtype="u8") & np.uint64(1)
         return found
 
     def close(self) -> None:
