@@ -40,7 +40,7 @@ def test_a_cancelled_compile_ends_at_once_and_the_next_finds_a_helper(compiler: 
         second.result().close()
     assert compiler.pid != pid
     assert ended(pid, 0)
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_who_waits_for_the_compiler_can_leave_the_queue(compiler: Compiler) -> None:

@@ -26,9 +26,10 @@ from probes.snapshot import Snapshot
 from tests.probes.program.tools import COUNTER, Traffic, held_ids
 from tests.support.sight import becomes
 
-TIME_LIMIT = 1.0
+TIME_LIMIT = 0.5
 """CPU time of a compile."""
-WALL_LIMIT = 10 * TIME_LIMIT + 6
+OWN_LIMIT = 3.0
+"""CPU time of the client, for one source."""
 PROGRAM = "int f(struct xdp_md *ctx)\n{{\n    {}\n    return XDP_PASS;\n}}\n"
 
 
@@ -182,9 +183,9 @@ def test_it_is_refused_in_time_and_nothing_is_left(fire: Fire, what: str) -> Non
     """S1.6, and the judge's list of sources that bring a compiler down."""
     secrets = {line.split(":")[4] for line in Path(PASSWD).read_text().splitlines()} - {""}
     before, sent = held_ids(), fire.traffic.sent
-    started = time.monotonic()
+    started = time.thread_time()
     error = fire.refusal(HOSTILE[what])
-    assert time.monotonic() - started < WALL_LIMIT
+    assert time.thread_time() - started < OWN_LIMIT
     assert error or what in FINE_SINCE_LLVM_19
     said = str(error)
     if isinstance(error, CompileError):
@@ -237,16 +238,16 @@ def test_what_is_no_source_is_refused_before_it_is_compiled(source: str) -> None
 def test_10_mb_that_reach_the_compiler_all_the_same_are_refused_in_time() -> None:
     assert MAX_SOURCE < 10 << 20
     with Compiler(cpu_limit=TIME_LIMIT) as compiler:
-        for source in ("int a;\n" * (10 << 20 >> 3), "\x01\x02\xfe" * (3 << 20)):
-            started = time.monotonic()
-            with pytest.raises(CompileError):
+        for source in (("int a;" * 1000 + "\n") * (10 << 20 >> 13), "\x01\x02\xfe" * (3 << 20)):
+            started = time.thread_time()
+            with pytest.raises(CompileError, match=f"not done after {TIME_LIMIT} s of CPU time"):
                 compiler.compile(source, ProgType.XDP).close()
-            assert time.monotonic() - started < WALL_LIMIT
+            assert time.thread_time() - started < OWN_LIMIT
 
 
 @pytest.mark.slow
 def test_what_failed_is_not_kept_by_the_helper(fire: Fire) -> None:
-    """A hundred refusals, by clang and by the verifier, cost no memory to speak of."""
+    """Refusals, by clang and by the verifier, cost no memory to speak of."""
 
     def resident() -> int:
         text = Path(f"/proc/{fire.compiler.pid}/statm").read_text()
@@ -259,9 +260,9 @@ def test_what_failed_is_not_kept_by_the_helper(fire: Fire) -> None:
             with pytest.raises(CompileError):
                 fire.compiler.compile(sources[number % 2], ProgType.XDP)
 
-    refuse(20)
+    refuse(10)
     pid, before = fire.compiler.pid, resident()
-    refuse(60)
+    refuse(30)
     assert fire.compiler.pid == pid
-    assert resident() - before < 8 << 20
+    assert resident() - before < 4 << 20
     assert lets_go(pid)

@@ -7,6 +7,9 @@ import os
 
 
 def open_fds() -> int:
-    """Return the number of open descriptors, without those of earlier tests' garbage."""
+    """Return the number of open descriptors, without those of earlier tests' garbage.
+
+    A shared compile helper that was idle for a minute ends, so there may be fewer after a test.
+    """
     gc.collect()
     return len(os.listdir("/proc/self/fd"))

@@ -20,7 +20,7 @@ from app.console.tasks import Task
 from bpf.errors import current
 from probes.config.model import ProbeConfig
 from probes.reports import Check, Replacement
-from tests.app.console.fake import Desk, desk
+from tests.app.console.fake import Desk, becomes, desk
 from tests.app.console.fake_plane import SOURCE, FakePlane, config
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class SlowPlane(FakePlane):
 
     def check(self, config: ProbeConfig) -> Check:
         with current().on_cancel(self.gate.set):
-            self.gate.wait(10)
+            self.gate.wait(60)
             current().check()
             return super().check(config)
 
     def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
-        self.gate.wait(10)
+        self.gate.wait(60)
         return super().replace(config, force=force)
 
 
@@ -87,11 +87,7 @@ async def edit(console: Desk) -> None:
 
 
 async def until(console: Desk, word: str, *, gone: bool = False) -> None:
-    for _ in range(300):
-        if (word in console.strip) is not gone:
-            return
-        await console.pilot.pause(0.01)
-    raise AssertionError(console.text)
+    await becomes(console, lambda: (word in console.strip) is not gone)
 
 
 async def test_a_check_is_told_of_and_cancelled_by_escape_from_within_the_editor(
@@ -163,7 +159,7 @@ async def test_escape_cancels_on_every_screen_before_it_does_anything_else(scree
 
     def work() -> None:
         with current().on_cancel(gate.set):
-            gate.wait(10)
+            gate.wait(60)
             current().check()
 
     async with desk(120, 30, first=screen) as console:
@@ -180,7 +176,6 @@ async def test_escape_cancels_on_every_screen_before_it_does_anything_else(scree
 
 
 @pytest.mark.parametrize("heeds", [True, False], ids=["cancellable", "deaf"])
-@pytest.mark.timing
 def test_quitting_waits_for_no_work(heeds: bool) -> None:
     """Neither for work that can be cancelled, nor for a controller that does not answer."""
     gate, began = threading.Event(), threading.Event()
@@ -209,7 +204,7 @@ def test_quitting_waits_for_no_work(heeds: bool) -> None:
     app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
     try:
         assert app.run(headless=True, auto_pilot=press) == 0
-        assert time.monotonic() - ending[0] < 0.5
+        assert time.monotonic() - ending[0] < 10, "the work takes 20 s"
         assert gate.is_set() == heeds
     finally:
         gate.set()

@@ -9,6 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tests.support import compiling
+
+compiling.share()  # before other modules import the compiler
+
+# ruff: noqa: E402
 from app.console.live.state import LiveState
 from app.console.screens.flows.owners import RowOwner
 from app.console.screens.paths.hop import PathKey

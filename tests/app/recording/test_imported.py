@@ -89,8 +89,9 @@ def test_mistakes_are_one_line_before_anything_is_made(tmp_path: Path) -> None:
         ("gone", "No such file or directory"),
     ):  # fmt: skip
         code, _, err = deck_here(
-            "open", str(tmp_path / name), "--headless", "--record", str(tmp_path / "made")
-        )
+            "open", str(tmp_path / name), "--headless", "--record", str(tmp_path / "made"),
+            "--policies", "none",
+        )  # fmt: skip
         assert (code, words in err, err.count("\n") < 3) == (2, True, True), err
         assert not (tmp_path / "made").exists()
 

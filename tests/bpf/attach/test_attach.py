@@ -89,7 +89,7 @@ def test_a_probe_sees_every_packet_and_passes_it_on_until_it_is_detached(
             attachment.close()
         assert send(left, right, 3) == 3
         assert datagrams(probe) == 23
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_where_native_xdp_is_impossible_generic_is_taken_and_the_note_says_why(
@@ -125,7 +125,7 @@ def test_a_program_in_the_way_is_named_and_goes_on(
                 f"XDP program 'firewall' id {foreign.info().id} is on right and is left alone"
             )
             assert "--ingress auto" in caught.value.hint
-        assert open_fds() == before
+        assert open_fds() <= before
         counted = packets(foreign)
         assert send(left, right, 5) == 5
         assert packets(foreign) >= counted + 5

@@ -88,7 +88,7 @@ def test_a_source_that_brings_the_compiler_down_is_refused_with_the_cause(
     before = open_fds()
     with Compiler(stores=(), cpu_limit=cpu_limit) as compiler:
         assert_brings_it_down(compiler, source, cause, 0)
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 CRASHED = "the compiler crashed (SIGSEGV): LLVM cannot take something in this source"
@@ -105,7 +105,7 @@ def test_a_crash_names_the_line_of_what_llvm_is_known_to_crash_on() -> None:
         crash.start()
         assert_brings_it_down(compiler, source, CRASHED, _line_of(CRASH, "__builtin_ctz"))
         crash.join()
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_c_on_which_llvm_14_to_18_crash_is_refused_with_its_line() -> None:
@@ -224,7 +224,7 @@ def test_closing_ends_a_compile_of_another_thread_at_once() -> None:
     compiler.close()
     with pytest.raises(ProbedeckError, match="closed"):
         compiler.compile(FINE, ProgType.XDP)
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 @pytest.mark.timing
@@ -238,7 +238,7 @@ def test_closing_does_not_wait_for_the_helper_to_be_warm() -> None:
         with pytest.raises(ProbedeckError, match="closed"):
             future.result(5)
     assert time.monotonic() - started < 1
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 CLIENT = f"""

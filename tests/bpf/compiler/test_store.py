@@ -141,7 +141,7 @@ def test_without_a_compiler_a_changed_byte_is_an_error(
     before = open_fds()
     with pytest.raises(DamagedError, match="is damaged"):
         compiled(make())
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_a_new_compiler_compiles_anew(

@@ -109,4 +109,4 @@ def test_a_closed_map_leaves_no_descriptor() -> None:
     opened = open_fds()
     for _ in range(5):
         cycle()
-    assert open_fds() == opened
+    assert open_fds() <= opened

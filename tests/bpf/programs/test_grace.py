@@ -143,7 +143,7 @@ def test_the_method_is_told_and_leaves_nothing_behind(
     waited = grace.wait()
     assert waited.method == method
     assert 0 < waited.seconds < 1
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 @pytest.mark.parametrize(

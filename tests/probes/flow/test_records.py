@@ -286,4 +286,4 @@ def test_a_map_that_the_kernel_refuses_is_named_and_leaves_nothing(
     monkeypatch.setattr(flow_probe, f"_{name.upper()}", replace(spec, max_entries=0))
     with pytest.raises(KernelError, match=f"map {name} cannot be made: .*Invalid argument"):
         make_probe()
-    assert open_fds() == before
+    assert open_fds() <= before

@@ -145,6 +145,15 @@ class Bed:
         self.monitor.close()
         assert not self.hooks.in_use()
 
+    def reset(self) -> None:
+        """Remove policies and applications, and end the window: a new test finds it as made."""
+        for policy in self.monitor.policies():
+            self.monitor.remove_policy(policy.policy.name)
+        for name in tuple(self.applications):
+            self.remove(name)
+        self.monitor.export()
+        self.changes.clear()
+
     def __enter__(self) -> Self:
         return self
 

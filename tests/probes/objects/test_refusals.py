@@ -169,7 +169,7 @@ def test_broken_objects_leave_nothing(loose: Loose, tmp_path: Path) -> None:
         before = open_fds()
         with pytest.raises(ProbedeckError, match=r"does not load: error: libbpf cannot open .*BTF"):
             loose.add(config(broken))
-    assert open_fds() == before
+    assert open_fds() <= before
     loose.add(config(good))
 
 

@@ -63,7 +63,7 @@ def test_every_kind_of_map_is_read_and_stays_as_it_was(loose: Loose) -> None:
             assert "take its entries out" in maps[name].note
         assert maps["trie"].rows[0][0] == "64.0.0.0/32"
         assert not any(each.cleared or each.metrics for each in maps.values())
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_private_maps_have_a_name_and_a_size_only(loose: Loose) -> None:

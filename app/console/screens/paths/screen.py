@@ -274,8 +274,9 @@ class PathsScreen(PollingScreen[TracedByHost]):
         hosts = [host_text(hop, names, choice) for hop in hops]
         table.columns = hop_columns(hosts, scale_of(hops), cells)
         if table.width_of("line") != cells:
-            # The width of the hosts changed.
-            self.call_later(self._show_hops)
+            # The width of the hosts changed, and with it the time that a line shows.
+            self._show_hops()
+            return
         ended = self._paths.summary(choice)["ended"]
         running = self._paths.running(choice.destination)
         waiting = _WAITING

@@ -249,7 +249,7 @@ def test_closing_ends_streams_and_requests_and_gives_all_back(
     before = open_fds()
     for _ in range(3):
         once()
-    assert becomes(lambda: open_fds() == before)
+    assert becomes(lambda: open_fds() <= before)
     assert becomes(lambda: not _api_threads())
 
 

@@ -32,10 +32,17 @@ VERDICTS: dict[AnyHook, tuple[int, int]] = {Hook.XDP: (2, 1), Hook.TC_INGRESS: (
 """Pass and drop."""
 
 
-@pytest.fixture(params=list(VERDICTS))
-def bed(compiler: Compiler, request: pytest.FixtureRequest) -> Iterator[Bed]:
+@pytest.fixture(scope="module", params=list(VERDICTS))
+def shared(compiler: Compiler, request: pytest.FixtureRequest) -> Iterator[Bed]:
     with Bed(compiler, MonitorOptions(ingress=request.param, allow_actions=True)) as made:
         yield made
+
+
+@pytest.fixture
+def bed(shared: Bed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    monkeypatch.setattr(shared.monitor, "find", shared.monitor.find)
+    yield shared
+    shared.reset()
 
 
 def passes(bed: Bed, packet: bytes) -> bool:
