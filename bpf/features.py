@@ -15,7 +15,7 @@ import mmap
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from enum import IntEnum
 from pathlib import Path
@@ -50,6 +50,7 @@ _ETHTOOL_GSSET_INFO = 0x37
 _ETHTOOL_GFEATURES = 0x3A
 _ETH_SS_FEATURES = 4
 _RECEIVE_OFFLOADS = ("rx-lro", "rx-gro-hw")
+_TAKES_TAGS = "rx-vlan-hw-parse"
 
 _NETLINK_GENERIC = 16
 _GENL_ID_CTRL = 0x10
@@ -225,6 +226,16 @@ def receive_offloads(interface: str) -> dict[str, bool]:
     Names are ethtool's, `rx-lro` and `rx-gro-hw`: drivers may refuse native XDP beside these.
     Raises OSError if the interface does not tell.
     """
+    return _features_on(interface, _RECEIVE_OFFLOADS)
+
+
+def takes_tags(interface: str) -> bool:
+    """Whether the NIC takes VLAN tags off received packets. Raises OSError if it does not tell."""
+    return bool(_features_on(interface, (_TAKES_TAGS,)))
+
+
+def _features_on(interface: str, wanted: Iterable[str]) -> dict[str, bool]:
+    """Return the device's features that are on, and whether each can be turned off."""
     ask = struct.pack("IIQI", _ETHTOOL_GSSET_INFO, 0, 1 << _ETH_SS_FEATURES, 0)
     (count,) = struct.unpack_from("I", _ethtool(interface, ask), 16)
     ask = struct.pack("III", _ETHTOOL_GSTRINGS, _ETH_SS_FEATURES, count) + bytes(32 * count)
@@ -234,7 +245,7 @@ def receive_offloads(interface: str) -> dict[str, bool]:
     ask = struct.pack("II", _ETHTOOL_GFEATURES, blocks) + bytes(16 * blocks)
     features = _ethtool(interface, ask)
     on = {}
-    for name in _RECEIVE_OFFLOADS:
+    for name in wanted:
         if name in names:
             block, bit = divmod(names.index(name), 32)
             available, _, active, _ = struct.unpack_from("4I", features, 8 + 16 * block)

@@ -62,7 +62,7 @@ BUDGETS = {
     "app/run": (1140, "options of a run, and its life without a screen"),
     "app/tape": (1030, "a language with its player and recorder"),
     "bpf": (
-        7290,
+        7304,
         "interfaces, maps, links, sockets, the compile helper, stored programs, and headers",
     ),
     "bpf/objects": (780, "programs for libbpf and ready objects: clang and libbpf in a child"),

@@ -4,6 +4,9 @@ Native XDP is the cheapest hook, if a network card's driver runs it. On other in
 more than it saves: a veth stops taking its peer's large segments (30 to 5 Gbit/s), virtio-net
 turns receive offloads off, and the kernel's generic XDP copies large segments, counts each as one
 packet, and turns GRO off for the whole interface. TC costs nothing there.
+
+At XDP only a program that is bound to one device can ask its driver for a tag that the card took
+off, and the kernel lets no other program call it: so at most the first of a chain. TC sees the tag.
 """
 
 from __future__ import annotations
@@ -62,6 +65,8 @@ def _against_xdp(interface: Interface) -> str:
         return f"{driver or name} has no native XDP"
     if offloads := _offloads(name):
         return f"{' and '.join(offloads)} on, which native XDP turns off"
+    if _hides_tags(interface):
+        return f"{name} takes the tags of its VLANs off before XDP"
     return ""
 
 
@@ -92,3 +97,13 @@ def _offloads(name: str) -> list[str]:
         return list(features.receive_offloads(name))
     except OSError:
         return []
+
+
+def _hides_tags(interface: Interface) -> bool:
+    """Whether packets have tags, of VLANs on the interface, that XDP does not see."""
+    try:
+        if not features.takes_tags(interface.name):
+            return False
+    except OSError:
+        return False
+    return any(each.kind == "vlan" and each.lower == interface.index for each in rtnetlink.links())

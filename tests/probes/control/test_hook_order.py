@@ -293,6 +293,7 @@ def as_nic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingress, "_virtual_kind", lambda _: "")
     monkeypatch.setattr(features, "driver", lambda _: "ixgbe")
     monkeypatch.setattr(features, "receive_offloads", lambda _: {})
+    monkeypatch.setattr(features, "takes_tags", lambda _: True)
 
 
 @pytest.mark.slow
@@ -326,6 +327,22 @@ def test_a_network_card_that_would_lose_by_it_is_counted_at_tc(
 ) -> None:
     monkeypatch.setattr(features, attribute, lambda _: value)
     assert ingress.choose(find("right")) == ingress.HookChoice(Hook.TC_INGRESS, reason, auto=True)
+
+
+@pytest.mark.usefixtures("as_nic")
+def test_a_card_that_takes_the_tags_of_its_vlans_off_is_counted_at_tc(
+    deck: Deck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = find("right")
+    other = rtnetlink.LinkInfo("vlan", 0, (), lower=right.index + 1)
+    monkeypatch.setattr(rtnetlink, "links", lambda: [other])
+    assert ingress.choose(right).hook is Hook.XDP
+    monkeypatch.setattr(rtnetlink, "links", lambda: [other, replace(other, lower=right.index)])
+    choice = ingress.choose(right)
+    assert choice.hook is Hook.TC_INGRESS
+    assert choice.reason == "right takes the tags of its VLANs off before XDP"
+    monkeypatch.setattr(features, "takes_tags", lambda _: False)
+    assert ingress.choose(right).hook is Hook.XDP
 
 
 STARTS: dict[str, Callable[[Deck], object]] = {
